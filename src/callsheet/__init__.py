@@ -1,0 +1,1 @@
+"""Callsheet: the durable job backend for products that sell AI-made media."""

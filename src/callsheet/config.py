@@ -1,0 +1,23 @@
+"""The settings of the house, in one place; nothing is read at import."""
+
+import msgspec
+
+from callsheet.core.limits import Limits
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine behaves."""
+
+    limits: Limits = Limits()
+    lanes: int = 2
+    """Writing connections per process on PostgreSQL; SQLite always has one."""
+    patience_seconds: float = 30.0
+    """How long a command is tried again while the database is away."""
+    poll_seconds: float = 2.0
+    """How often whoever waits for a hint looks all the same."""
+    record_blocked: bool = False
+    """Keep a job row for a request that a gate blocked."""
+    pooled: bool = False
+    """PostgreSQL is behind a pooler in transaction mode: keep no prepared statements, listen to no hints."""
+    sweep_seconds: float = 1.0
+    readers: int = 4

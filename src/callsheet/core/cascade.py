@@ -1,0 +1,222 @@
+"""What follows from a neighbour's state: rules over counts, applied until none fires.
+
+All tasks done, the stage is completed; a failed task fails stage and job; the next stage opens or waits for its
+approval; all stages done, the job is completed. It happens inside the decision that caused it, so there is no
+moment in which a job hangs between two stages.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from callsheet.core.ids import child
+from callsheet.core.machine import JOB, STAGE, TASK, Actor
+from callsheet.core.money import settle
+from callsheet.core.moves import move_job, move_stage, shift
+from callsheet.core.order import next_rank
+from callsheet.core.recipe import Recipe
+from callsheet.core.rows import Attempt, Call, Job, Run, Stage, Task
+from callsheet.core.working import WorkingSet
+
+_FULL = 100
+AT_REST = {"ready": 0, "due_at": None, "token_hash": None, "lease_expires_at": None}
+
+
+def cascade(ws: WorkingSet, job_id: str) -> Job:
+    """Apply the rules to a fixed point and return the job as it then is."""
+    job = ws.get(Job, job_id)
+    for _ in range(4 * job.stages_total + 8):
+        job = ws.get(Job, job_id)
+        if job.finished_at is not None or not any(rule(ws, job) for rule in RULES):
+            return ws.get(Job, job_id)
+    message = f"the cascade of job {job_id} found no rest"
+    raise AssertionError(message)
+
+
+def stages(ws: WorkingSet, job: Job) -> list[Stage]:
+    """Return a job's stages in order."""
+    return [ws.get(Stage, key) for key in ws.fact("stages", job.id)]
+
+
+def open_tasks(ws: WorkingSet, stage: Stage) -> list[Task]:
+    """Return the tasks of a stage that have not ended."""
+    found = (ws.get(Task, key) for key in ws.fact("open_tasks", stage.id))
+    return [task for task in found if task.status not in TASK.terminal]
+
+
+def current(ws: WorkingSet, job: Job) -> Stage | None:
+    """Return the first stage that is not completed."""
+    if job.stages_completed >= job.stages_total:
+        return None
+    return ws.get(Stage, ws.fact("stages", job.id)[job.stages_completed])
+
+
+def recipe_of(ws: WorkingSet, job: Job) -> Recipe:
+    """Return the recipe as it was when the job was submitted."""
+    recipe: Recipe = ws.fact("recipe", (job.workflow, job.workflow_version))
+    return recipe
+
+
+# -- the rules
+
+
+def _stage_failed(ws: WorkingSet, job: Job) -> bool:
+    stage = current(ws, job)
+    if stage is None or not stage.tasks_failed or stage.status in STAGE.terminal:
+        return False
+    move_stage(ws, job, stage, "fail", "system", finished_at=ws.now)
+    finish(ws, job, "fail", "system", job.error_code, job.error_message)
+    return True
+
+
+def _stage_completed(ws: WorkingSet, job: Job) -> bool:
+    stage = current(ws, job)
+    if stage is None or stage.status not in {"pending", "running"}:
+        return False
+    if not stage.tasks_total or stage.tasks_completed < stage.tasks_total:
+        return False
+    move_stage(ws, job, stage, "complete", "system", finished_at=ws.now)
+    done = job.stages_completed + 1
+    ws.put(replace(job, stages_completed=done, progress=max(job.progress, _FULL * done // job.stages_total)))
+    return True
+
+
+def _canceled(ws: WorkingSet, job: Job) -> bool:
+    stage = current(ws, job)
+    if job.cancel_requested_at is None or stage is None or stage.tasks_running:
+        return False
+    finish(ws, job, "stop", "worker", "canceled", job.cancel_reason)
+    return True
+
+
+def _stage_opens(ws: WorkingSet, job: Job) -> bool:
+    stage = current(ws, job)
+    if stage is None or stage.status != "created":
+        return False
+    if stage.gate and stage.approved_at is None:
+        move_stage(ws, job, stage, "hold", "system")
+    else:
+        open_stage(ws, job, move_stage(ws, job, stage, "open", "system"))
+    return True
+
+
+def _job_completed(ws: WorkingSet, job: Job) -> bool:
+    if not job.stages_total or job.stages_completed < job.stages_total or job.status == "pending":
+        return False
+    finish(ws, job, "complete", "system", None, None)
+    return True
+
+
+RULES: tuple[Callable[[WorkingSet, Job], bool], ...] = (
+    _stage_failed, _stage_completed, _job_completed, _canceled, _stage_opens,
+)  # fmt: skip
+
+
+# -- making tasks claimable
+
+
+def open_stage(ws: WorkingSet, job: Job, stage: Stage) -> None:
+    """Open a stage's tasks and hand them to the queue, if the job lets them."""
+    for task in open_tasks(ws, stage):
+        opened = shift(ws, task, "open", "system") if task.status == "created" else task
+        offer(ws, job, stage, opened)
+
+
+def offers(job: Job, stage: Stage) -> bool:
+    """Say whether a job hands out tasks of a stage at all."""
+    return (
+        job.status in {"queued", "running"}
+        and job.cancel_requested_at is None
+        and stage.status in {"pending", "running"}
+    )
+
+
+def offer(ws: WorkingSet, job: Job, stage: Stage, task: Task) -> None:
+    """Make a waiting task claimable, or note when it will be."""
+    if task.status not in {"pending", "retried"} or not offers(job, stage):
+        return
+    if task.ready_at is not None and task.ready_at > ws.now:
+        ws.put(replace(task, ready=0, due_at=task.ready_at))
+        return
+    ws.put(replace(task, ready=1, rank=next_rank(ws, task), due_at=None))
+    ws.woken.add(task.kind)
+
+
+def withdraw(ws: WorkingSet, job: Job) -> None:
+    """Take a job's waiting tasks out of the queue."""
+    stage = current(ws, job)
+    if stage is None:
+        return
+    for task in open_tasks(ws, stage):
+        if task.status in {"pending", "retried"} and (task.ready or task.due_at is not None):
+            ws.put(replace(task, ready=0, due_at=None))
+
+
+# -- the end of a run
+
+
+def finish(
+    ws: WorkingSet, job: Job, event: str, actor: Actor, code: str | None, message: str | None, **data: object
+) -> Job:
+    """End a job's run: the move, everything below it, its money and its record, in one decision."""
+    ending = JOB.target(event)
+    run = ws.get(Run, (job.id, job.run))
+    at = max(ws.now, job.updated_at)
+    if event != "complete":
+        _end_below(ws, job, at)
+    paid = settle(ws, job, run, ending, recipe_of(ws, job).refunds, _delivered(ws, job))
+    started = job.started_at
+    if started is None and ending in {"failed", "expired"}:
+        started = at
+    progress = _FULL if ending == "completed" else job.progress
+    data |= {"price": run.price, "consumed": paid.consumed, "refunded": paid.returned}
+    if code:
+        data |= {"code": code, "message": message}
+    after = move_job(
+        ws, job, event, actor, data, started_at=started, finished_at=at, progress=progress,
+        cancel_due_at=None, error_code=code, error_message=message,
+    )  # fmt: skip
+    ws.put(
+        replace(
+            run,
+            status=ending,
+            consumed=paid.consumed,
+            returned=paid.returned,
+            started_at=run.started_at or started,
+            finished_at=at,
+            error_code=code,
+            error_message=message,
+        )  # fmt: skip
+    )
+    active = ws.facts.get(("active", job.wallet_id))
+    if active is not None:
+        ws.set_fact("active", job.wallet_id, active - 1)
+    return after
+
+
+def _delivered(ws: WorkingSet, job: Job) -> int:
+    if job.stages_completed < job.stages_total:
+        return _FULL
+    last = stages(ws, job)[-1]
+    return -(-last.delivered // last.tasks_total)
+
+
+def _end_below(ws: WorkingSet, job: Job, at: int) -> None:
+    """Cancel what has not ended below a job: leases are revoked, calls are let go, completed work stays."""
+    for stage in stages(ws, job):
+        if stage.status == "completed":
+            continue
+        for task in open_tasks(ws, stage):
+            if task.status == "running":
+                _revoke(ws, task, at)
+            shift(ws, task, "cancel", "system", finished_at=at, **AT_REST)
+        if stage.status not in STAGE.terminal:
+            move_stage(ws, job, ws.get(Stage, stage.id), "cancel", "system", finished_at=at)
+
+
+def _revoke(ws: WorkingSet, task: Task, at: int) -> None:
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    ws.put(replace(attempt, ended_at=max(at, attempt.leased_at), outcome="canceled", forgiven=1))
+    call = ws.find(Call, child(task.id, task.attempts))
+    if call is not None and call.ended_at is None:
+        ws.put(replace(call, status="ended", ended_at=at, outcome="canceled", collect_at=None))

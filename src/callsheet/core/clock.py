@@ -1,0 +1,27 @@
+"""Time as whole microseconds since 1970 in UTC: one unit for both databases, with no time zone to get wrong."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+SECOND = 1_000_000
+MILLISECOND = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Clock(Protocol):
+    """Whoever tells the time; the database's clock in production, a virtual one in tests."""
+
+    def now(self) -> int:
+        """Return microseconds since 1970."""
+        ...
+
+
+def seconds(value: float) -> int:
+    """Return a duration in microseconds."""
+    return int(value * SECOND)
+
+
+def rfc3339(at: int) -> str:
+    """Print an instant as `2026-03-09T15:30:00.123Z`, as every answer and log line shows it."""
+    moment = _EPOCH + timedelta(microseconds=at)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at // MILLISECOND % 1_000:03d}Z"

@@ -1,0 +1,79 @@
+"""Every way to be refused, by name.
+
+    Refusal
+      BadInput                 the request itself is wrong; nothing was looked up
+      Unknown                  there is no such job, stage, task, workflow, wallet (or it is not yours)
+      IllegalMove              the machine's table has no such row
+      LeaseLost                the token is stale, foreign, or its lease was revoked
+      InsufficientCredits      the wallet cannot pay
+      Conflict                 a cap, a key reused for another body, a state that forbids it
+      Denied                   a gate said no before acceptance
+
+A refused command changes nothing. The code is stable; the message is for a person; the details are numbers.
+"""
+
+from typing import Any
+
+
+class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an accident
+    """A command that was understood and not done."""
+
+    def __init__(self, code: str, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.details = details
+
+
+class BadInput(Refusal):
+    """The request is wrong in itself."""
+
+
+class Unknown(Refusal):
+    """There is nothing of that name here."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"{what}_not_found", f"There is no {what} {name!r}.")
+
+
+class IllegalMove(Refusal):
+    """The table of moves has no such row."""
+
+    def __init__(self, entity: str, source: str, target: str, actor: str) -> None:
+        super().__init__(
+            "illegal_transition",
+            f"A {entity} cannot go from {source} to {target} by a {actor}.",
+            entity=entity,
+            from_status=source,
+            to_status=target,
+            actor=actor,
+        )
+        self.source = source
+        self.target = target
+
+
+class LeaseLost(Refusal):
+    """The lease is not (or no longer) the caller's."""
+
+    def __init__(self, why: str = "The lease is no longer yours: stop this task.") -> None:
+        super().__init__("lease_lost", why)
+
+
+class InsufficientCredits(Refusal):
+    """The wallet's balance does not cover the price."""
+
+    def __init__(self, required: int, balance: int) -> None:
+        super().__init__(
+            "insufficient_credits",
+            f"This costs {required} credits and the wallet holds {balance}: top it up first.",
+            required=required,
+            balance=balance,
+        )
+
+
+class Conflict(Refusal):
+    """The request is sound, but what is already there forbids it."""
+
+
+class Denied(Refusal):
+    """A gate refused the job before it was accepted."""

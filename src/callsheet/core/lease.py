@@ -1,0 +1,325 @@
+"""Leases: claim, heartbeat, complete, fail, requeue, and what happens when one runs out.
+
+A lease is a token and an epoch (the attempt's number). Only the newest epoch's token counts; whoever comes with an
+older one is told that the lease is lost, and nothing changes. A report that is repeated gets the same answer.
+"""
+
+import hashlib
+from typing import Any
+
+from msgspec.structs import replace
+
+from callsheet.core.cascade import AT_REST, cascade, offer, offers, recipe_of
+from callsheet.core.clock import SECOND
+from callsheet.core.commands import (
+    Beat,
+    Claim,
+    Complete,
+    Fail,
+    Heartbeat,
+    Lease,
+    Leased,
+    Requeue,
+    TaskState,
+)
+from callsheet.core.errors import BadInput, LeaseLost, Unknown
+from callsheet.core.ids import child
+from callsheet.core.machine import Actor
+from callsheet.core.moves import move_job, move_stage, move_task, shift
+from callsheet.core.order import front_rank
+from callsheet.core.recipe import in_range
+from callsheet.core.redact import clean
+from callsheet.core.rows import Attempt, Call, Document, Job, Run, Stage, Task
+from callsheet.core.submit import bounded_json
+from callsheet.core.working import WorkingSet
+
+_FULL = 100
+
+
+def hashed(token: str) -> str:
+    """Return what is stored of a token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+# -- claim
+
+
+def claim(ws: WorkingSet, command: Claim) -> list[Leased]:
+    """Lease the best waiting tasks; the store offers them in order, the rules take those that still stand."""
+    in_range("count", command.count, 1, ws.limits.claim_max)
+    if command.lease_seconds is not None:
+        in_range("lease_seconds", command.lease_seconds, 1, ws.limits.lease_seconds_max)
+    if not command.kinds or not command.worker_id:
+        raise BadInput("invalid_claim", "A claim names a worker and at least one kind.")
+    if ws.again and (own := _claimed_before(ws, command)):
+        return own
+    offered: tuple[str, ...] = ws.fact("offer", command.kinds)
+    taken: list[Leased] = []
+    place: int = ws.fact("place", command.kinds)
+    start = place
+    while place < len(offered) and len(taken) < command.count:
+        task = ws.get(Task, offered[place])
+        place += 1
+        if leased := _lease(ws, command, task, command.tokens[len(taken)]):
+            taken.append(leased)
+    if place != start:
+        ws.set_fact("place", command.kinds, place)
+    return taken
+
+
+def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | None:
+    job = ws.get(Job, task.job_id)
+    stage = ws.get(Stage, task.stage_id)
+    if not task.ready or not offers(job, stage):
+        return None
+    now = ws.now
+    lasting = command.lease_seconds or task.lease_seconds
+    expires = now + lasting * SECOND
+    attempt = Attempt(task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now)
+    ws.put(attempt)
+    task = move_task(
+        ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=expires, lease_expires_at=expires,
+        token_hash=attempt.token_hash, worker_id=command.worker_id, attempts=attempt.no, progress=0, message=None,
+        attempts_charged=task.attempts_charged + 1, started_at=task.started_at or now,
+    )  # fmt: skip
+    if stage.status == "pending":
+        move_stage(ws, job, ws.get(Stage, stage.id), "start", "worker", started_at=stage.started_at or now)
+    if job.status == "queued":
+        move_job(ws, job, "start", "worker", {}, started_at=now)
+        ws.put(replace(ws.get(Run, (job.id, job.run)), started_at=now))
+    return _leased(ws, job, stage, task, token, lasting)
+
+
+def _leased(ws: WorkingSet, job: Job, stage: Stage, task: Task, token: str, lasting: int) -> Leased:
+    body = ws.find(Document, (task.id, "input")) or ws.find(Document, (job.id, "input"))
+    return Leased(
+        Lease(job.id, task.id, task.attempts, token), job.tenant, job.workflow, task.kind, stage.name, stage.no,
+        task.no, lasting, body.body if body else "null", task.trace or stage.trace or job.trace,
+    )  # fmt: skip
+
+
+def _claimed_before(ws: WorkingSet, command: Claim) -> list[Leased]:
+    """Find what this very claim had leased before its answer was lost."""
+    tokens = {hashed(token): token for token in command.tokens}
+    mine = [ws.get(Task, key) for key in ws.fact("held_by", command.worker_id)]
+    return [
+        _leased(ws, ws.get(Job, t.job_id), ws.get(Stage, t.stage_id), t, tokens[t.token_hash], t.lease_seconds)
+        for t in mine
+        if t.token_hash in tokens
+    ]
+
+
+# -- while it runs
+
+
+def heartbeat(ws: WorkingSet, command: Heartbeat) -> Beat:
+    """Prolong a lease from now, never back; take progress up and the wish to stop down."""
+    live = held_or_past(ws, command.lease)
+    if isinstance(live, Attempt):
+        if live.outcome != "canceled":
+            raise LeaseLost
+        return Beat(0.0, cancel=True)
+    job, task = live
+    lasting = command.lease_seconds or task.lease_seconds
+    in_range("lease_seconds", lasting, 1, ws.limits.lease_seconds_max)
+    expires = max(task.lease_expires_at or 0, ws.now + lasting * SECOND)
+    after = replace(task, lease_expires_at=expires, due_at=expires)
+    if command.progress is not None or command.message is not None:
+        after = _progressed(ws, job, after, command)
+    ws.put(after)
+    return Beat((expires - ws.now) / SECOND, job.cancel_requested_at is not None)
+
+
+def _progressed(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Task:
+    percent = task.progress if command.progress is None else in_range("progress", command.progress, 0, _FULL)
+    message = command.message
+    if message is not None and len(message) > ws.limits.message_chars_max:
+        raise BadInput("message_too_long", f"A progress message has at most {ws.limits.message_chars_max} characters.")
+    stage = ws.get(Stage, task.stage_id)
+    whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
+    overall = (_FULL * job.stages_completed + whole) // job.stages_total
+    ws.put(replace(job, progress=max(job.progress, overall)))
+    ws.emit(job, "task.progressed", "worker", entity_id=task.id, progress=percent, message=message)
+    return replace(task, progress=percent, message=message if message is not None else task.message)
+
+
+# -- the end of a try
+
+
+def complete(ws: WorkingSet, command: Complete) -> TaskState:
+    """Accept a result from the newest lease, and let everything that follows from it follow."""
+    in_range("delivered", command.delivered, 1, _FULL)
+    body = bounded_json("output", command.output, ws.limits.output_bytes_max)
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    live = held_or_past(ws, command.lease)
+    if isinstance(live, Attempt):
+        return _repeated(ws, command.lease, live, "completed", digest)
+    job, task = live
+    return accept(ws, job, task, body, digest, command.delivered, "worker")
+
+
+def accept(ws: WorkingSet, job: Job, task: Task, body: str, digest: str, delivered: int, actor: Actor) -> TaskState:
+    """Take a result in: task, stage, job and money in one decision."""
+    now = ws.now
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    ws.put(replace(attempt, ended_at=max(now, attempt.leased_at), outcome="completed", digest=digest))
+    ws.append(Document(task.id, f"output:{task.attempts}", job.id, body))
+    move_task(
+        ws, job, task, "complete", actor, {"bytes": len(body), "digest": digest}, progress=_FULL, finished_at=now,
+        error_code=None, error_message=None, **AT_REST,
+    )  # fmt: skip
+    stage = ws.get(Stage, task.stage_id)
+    ws.put(replace(stage, delivered=stage.delivered + delivered))
+    return _state(ws, cascade(ws, job.id), task.id)
+
+
+def fail(ws: WorkingSet, command: Fail) -> TaskState:
+    """Take a failed try: again if policy and tries allow it, else the end of task, stage and job."""
+    live = held_or_past(ws, command.lease)
+    if isinstance(live, Attempt):
+        return _repeated(ws, command.lease, live, "failed", None)
+    job, task = live
+    return failed(ws, job, task, command.code, command.message, retryable=command.retryable, actor="worker")
+
+
+def failed(
+    ws: WorkingSet, job: Job, task: Task, code: str, message: str, *, retryable: bool | None, actor: Actor
+) -> TaskState:
+    """End a try that went wrong."""
+    code = _code(code)
+    text = clean(message, ws.limits.message_chars_max)
+    again = recipe_of(ws, job).retry.wants(retryable=retryable) and task.attempts_charged < task.tries_max
+    return end_try(ws, job, task, "failed", code, text, again=again, forgiven=False, actor=actor)
+
+
+def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
+    """Take a task back without using up a try, within the second limit."""
+    if not command.reason.strip():
+        raise BadInput("reason_required", "A requeue says why the work is given back.")
+    live = held_or_past(ws, command.lease)
+    if isinstance(live, Attempt):
+        return _repeated(ws, command.lease, live, "requeued", None)
+    job, task = live
+    return give_back(ws, job, task, "requeued", f"Requeued: {command.reason}", "worker")
+
+
+def give_back(ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Actor) -> TaskState:
+    """End a try that nobody is to blame for; after too many of them the task fails all the same."""
+    text = clean(reason, ws.limits.message_chars_max)
+    if task.requeues >= task.requeues_max:
+        limit = f"Given back {task.requeues} times, which is the limit. {text}"
+        return end_try(ws, job, task, outcome, "requeue_exhausted", limit, again=False, forgiven=True, actor=actor)
+    return end_try(ws, job, task, outcome, outcome, text, again=True, forgiven=True, actor=actor)
+
+
+def lapse(ws: WorkingSet, job: Job, task: Task) -> None:
+    """End a lease that ran out: the worker is gone, and that counts as a try."""
+    again = task.attempts_charged < task.tries_max
+    text = "The worker stopped answering and its lease ran out."
+    end_try(ws, job, task, "lost", "lease_expired", text, again=again, forgiven=False, actor="system")
+
+
+def end_try(
+    ws: WorkingSet, job: Job, task: Task, outcome: str, code: str, text: str, *,
+    again: bool, forgiven: bool, actor: Actor,
+) -> TaskState:  # fmt: skip
+    """Close an attempt and decide what becomes of its task."""
+    now = ws.now
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    ws.put(
+        replace(
+            attempt,
+            ended_at=max(now, attempt.leased_at),
+            outcome=outcome,
+            forgiven=int(forgiven),
+            error_code=code,
+            error_message=text,
+        )  # fmt: skip
+    )
+    close_call(ws, task, outcome)
+    changes: dict[str, Any] = {**AT_REST, "error_code": code, "error_message": text}
+    if forgiven:
+        changes |= {"attempts_charged": task.attempts_charged - 1, "requeues": task.requeues + 1}
+    data = {"outcome": outcome, "code": code, "message": text}
+    if job.cancel_requested_at is not None:
+        shift(ws, task, "cancel", actor, finished_at=now, **changes)
+    elif again:
+        _wait_again(ws, job, task, data, changes, forgiven=forgiven, actor=actor)
+    else:
+        ws.put(replace(job, error_code=code, error_message=text))
+        move_task(ws, job, task, "fail", actor, data, finished_at=now, **changes)
+    return _state(ws, cascade(ws, job.id), task.id)
+
+
+def _wait_again(
+    ws: WorkingSet, job: Job, task: Task, data: dict[str, Any], changes: dict[str, Any], *,
+    forgiven: bool, actor: Actor,
+) -> None:  # fmt: skip
+    backoff = 0 if forgiven else recipe_of(ws, job).retry.backoff.wait(task.id, task.attempts, task.attempts_charged)
+    changes["ready_at"] = ws.now + backoff if backoff else None
+    after = move_task(ws, job, task, "retry", actor, data | {"wait_seconds": backoff / SECOND}, **changes)
+    stage = ws.get(Stage, task.stage_id)
+    if not forgiven:
+        offer(ws, job, stage, after)
+    elif offers(job, stage):
+        ws.put(replace(after, ready=1, rank=front_rank(ws, after)))
+        ws.woken.add(after.kind)
+
+
+def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:
+    """End the provider call of a try, if it made one."""
+    call = ws.find(Call, child(task.id, task.attempts))
+    if call is not None and call.ended_at is None:
+        ws.put(replace(call, status="ended", ended_at=max(ws.now, call.intended_at), outcome=outcome, collect_at=None))
+
+
+# -- who holds what
+
+
+def held(ws: WorkingSet, lease: Lease) -> tuple[Job, Task]:
+    """Return the job and task of a live lease, or say that it is lost."""
+    task = ws.find(Task, lease.task_id)
+    if task is None or task.job_id != lease.job_id:
+        raise Unknown("task", lease.task_id[:80])
+    if task.token_hash is None or task.token_hash != hashed(lease.token):
+        raise LeaseLost
+    return ws.get(Job, task.job_id), task
+
+
+def held_or_past(ws: WorkingSet, lease: Lease) -> tuple[Job, Task] | Attempt:
+    """Return what a live lease holds, or the attempt that this very lease was."""
+    try:
+        return held(ws, lease)
+    except LeaseLost:
+        attempt = ws.find(Attempt, (lease.task_id, lease.attempt))
+        if attempt is None or attempt.token_hash != hashed(lease.token) or attempt.ended_at is None:
+            raise
+        return attempt
+
+
+def _repeated(ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, digest: str | None) -> TaskState:
+    """Answer a report about an attempt that has ended: the same as before, a no-op, or a lost lease."""
+    state = _state(ws, ws.get(Job, lease.job_id), lease.task_id)
+    if attempt.outcome == outcome and attempt.digest == digest:
+        return replace(state, replay=True)
+    if attempt.outcome == "canceled":
+        return replace(state, skipped=f"The job is {state.job_status}.")
+    raise LeaseLost
+
+
+def _state(ws: WorkingSet, job: Job, task_id: str) -> TaskState:
+    return TaskState(job.id, task_id, ws.get(Task, task_id).status, job.status)
+
+
+def _code(code: str) -> str:
+    safe = "".join(c for c in code if c.isalnum() or c in "._-")[:64]
+    return safe or "task_failed"
+
+
+def backoff_over(ws: WorkingSet, job: Job, task: Task) -> None:
+    """Offer a task whose wait is over."""
+    stage = ws.get(Stage, task.stage_id)
+    if offers(job, stage):
+        offer(ws, job, stage, task)
+    else:
+        ws.put(replace(task, due_at=None))

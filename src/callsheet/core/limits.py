@@ -1,0 +1,35 @@
+"""Every limit of the engine, with its name and its default."""
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine accepts at most. A value outside is refused by name; nothing is silently cut."""
+
+    batch_max: int = 512
+    bulk_max: int = 1_000
+    claim_max: int = 1_000
+    input_bytes_max: int = 256 * 1024
+    input_depth_max: int = 64
+    output_bytes_max: int = 1024 * 1024
+    name_chars_max: int = 128
+    key_chars_max: int = 255
+    message_chars_max: int = 2_000
+    labels_max: int = 32
+    label_chars_max: int = 200
+    metadata_bytes_max: int = 16 * 1024
+    priority_max: int = 100
+    price_max: int = 10**12
+    balance_max: int = 2**62
+    lease_seconds_max: int = 86_400
+    deadline_seconds_max: int = 30 * 86_400
+    schedule_seconds_max: int = 366 * 86_400
+    stages_per_job_max: int = 64
+    tasks_per_stage_max: int = 1_000
+    tries_max: int = 100
+    requeues_max: int = 100
+    active_jobs_max: int = 0
+    """Active jobs per user; 0 is no cap. A tenant's own value goes before it."""
+    kind_running_max: dict[str, int] = {}
+    """Running tasks per kind, over all servers; absent is no limit."""
+    provider_running_max: dict[str, int] = {}

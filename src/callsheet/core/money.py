@@ -1,0 +1,105 @@
+"""Wallets and the ledger. Reserve at the opening of a run; then exactly one of consume or refund at its end.
+
+Each function puts the changed wallet and one new entry into the working set. Nothing ever goes below zero, and
+the entries of a wallet, added up, are its balance.
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from callsheet.core.errors import BadInput, Conflict, InsufficientCredits
+from callsheet.core.machine import Actor
+from callsheet.core.recipe import Refunds
+from callsheet.core.rows import Entry, Job, Run, Wallet
+from callsheet.core.working import WorkingSet
+
+_FULL = 100
+
+
+class Settlement(NamedTuple):
+    """How a run's price was split at its end."""
+
+    consumed: int
+    returned: int
+
+
+def wallet_id(tenant: str, user: str) -> str:
+    """Return the name of a user's wallet; a tenant's name has no slash."""
+    return f"{tenant}/{user}"
+
+
+def wallet_of(ws: WorkingSet, tenant: str, user: str) -> Wallet:
+    """Return the user's wallet; one that does not exist yet is empty."""
+    name = wallet_id(tenant, user)
+    return ws.find(Wallet, name) or Wallet(name, tenant, user, 0, 0, 0, ws.now, ws.now)
+
+
+def reserve(ws: WorkingSet, wallet: Wallet, job: Job, actor: Actor) -> None:
+    """Take a run's price from the balance and hold it."""
+    if job.price > wallet.balance:
+        raise InsufficientCredits(job.price, wallet.balance)
+    if job.price == 0:
+        if ws.find(Wallet, wallet.id) is None:
+            ws.put(wallet)
+        return
+    _post(ws, wallet, "reserve", -job.price, held=job.price, actor=actor, job=job)
+
+
+def settle(ws: WorkingSet, job: Job, run: Run, ending: str, refunds: Refunds, delivered: int) -> Settlement:
+    """Close a run's reservation, once, by how it ended."""
+    if run.status != "open":
+        message = f"run {run.no} of job {job.id} is already settled"
+        raise AssertionError(message)
+    if run.price == 0:
+        return Settlement(0, 0)
+    kept = -(-run.price * delivered // _FULL) if ending == "completed" else _kept(run, ending, refunds)
+    back = run.price - kept
+    wallet = ws.get(Wallet, job.wallet_id)
+    kind = "consume" if ending == "completed" or kept else "refund"
+    _post(ws, wallet, kind, back, held=-run.price, actor="system", job=job, consumed=kept)
+    return Settlement(kept, back)
+
+
+def _kept(run: Run, ending: str, refunds: Refunds) -> int:
+    if ending == "canceled":
+        percent = refunds.canceled if run.started_at is None else refunds.canceled_running
+    else:
+        percent = refunds.failed if ending == "failed" else refunds.expired
+    return run.price - run.price * percent // _FULL
+
+
+def top_up(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, actor: Actor) -> Wallet:
+    """Add bought credits."""
+    if not 0 < amount <= ws.limits.price_max:
+        raise BadInput("out_of_range", f"A top-up is a whole number from 1 to {ws.limits.price_max}.")
+    return _post(ws, wallet, "topup", amount, actor=actor, idem=idem, reason=reason)
+
+
+def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, actor: Actor) -> Wallet:
+    """Correct a balance by hand; always with a reason, never below zero."""
+    if amount == 0 or abs(amount) > ws.limits.price_max:
+        raise BadInput("out_of_range", f"An adjustment is from 1 to {ws.limits.price_max}, up or down.")
+    if not reason.strip():
+        raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
+    if wallet.balance + amount < 0:
+        raise InsufficientCredits(-amount, wallet.balance)
+    return _post(ws, wallet, "adjust", amount, actor=actor, idem=idem, reason=reason)
+
+
+def _post(
+    ws: WorkingSet, wallet: Wallet, kind: str, amount: int, *, actor: Actor, held: int = 0, consumed: int = 0,
+    job: Job | None = None, idem: str | None = None, reason: str | None = None,
+) -> Wallet:  # fmt: skip
+    balance = wallet.balance + amount
+    if balance > ws.limits.balance_max:
+        raise Conflict("balance_too_large", f"A wallet holds at most {ws.limits.balance_max} credits.")
+    seq = wallet.entries + 1
+    at = max(ws.now, wallet.updated_at)
+    after = replace(wallet, balance=balance, held=wallet.held + held, entries=seq, updated_at=at)
+    ws.put(after)
+    job_id, run = (job.id, job.run) if job else (None, None)
+    ws.append(
+        Entry(wallet.id, seq, wallet.tenant, kind, amount, consumed, balance, job_id, run, idem, reason, actor, at)
+    )
+    return after

@@ -1,0 +1,81 @@
+"""Moving a job, a stage or a task: the table is asked, the row is put, the fact is emitted. The one write path."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from callsheet.core.machine import JOB, STAGE, TASK, Actor
+from callsheet.core.rows import Job, Stage, Task
+from callsheet.core.working import WorkingSet
+
+PAST = {
+    "submit": "created", "schedule": "created", "block": "blocked", "release": "released", "start": "started",
+    "preflight": "started", "pause": "paused", "resume": "resumed", "continue": "resumed", "postpone": "resumed",
+    "complete": "completed", "fail": "failed", "expire": "expired", "cancel": "canceled", "stop": "canceled",
+    "retry": "retried", "open": "opened", "hold": "waiting", "approve": "approved", "lease": "leased",
+}  # fmt: skip
+"""The fact that an event leaves behind: `job.started`, `stage.approved`, `task.leased`."""
+
+_COUNTED = {
+    "running": "tasks_running", "completed": "tasks_completed", "failed": "tasks_failed", "canceled": "tasks_canceled",
+}  # fmt: skip
+
+
+def due(job: Job) -> int | None:
+    """Return when the clock must look at a job again."""
+    if job.finished_at is not None:
+        return None
+    moments = (job.start_at if job.status == "pending" else None, job.deadline_at, job.cancel_due_at)
+    return min((at for at in moments if at is not None), default=None)
+
+
+def move_job(ws: WorkingSet, job: Job, event: str, actor: Actor, data: dict[str, Any], **changes: Any) -> Job:
+    """Take a job one move on."""
+    target = JOB.step(job.status, event, actor)
+    after = replace(job, status=target, **changes)
+    after = replace(after, due_at=due(after))
+    ws.put(after)
+    ws.emit(after, f"job.{PAST[event]}", actor, source=job.status, target=target, **data)
+    return after
+
+
+def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor, **changes: Any) -> Stage:
+    """Take a stage one move on."""
+    target = STAGE.step(stage.status, event, actor)
+    after = replace(stage, status=target, **changes)
+    ws.put(after)
+    if event != "reset":
+        ws.emit(
+            job, f"stage.{PAST[event]}", actor,
+            entity_id=stage.id, source=stage.status, target=target, stage_no=stage.no,
+        )  # fmt: skip
+    return after
+
+
+def shift(ws: WorkingSet, task: Task, event: str, actor: Actor, **changes: Any) -> Task:
+    """Take a task one move on and keep its stage's counts, without a fact of its own: its stage's fact tells it."""
+    target = TASK.step(task.status, event, actor)
+    after = replace(task, status=target, **changes)
+    ws.put(after)
+    leaving, entering = _COUNTED.get(task.status), _COUNTED.get(target)
+    if leaving or entering:
+        stage = ws.get(Stage, task.stage_id)
+        counts = {}
+        if leaving:
+            counts[leaving] = getattr(stage, leaving) - 1
+        if entering:
+            counts[entering] = getattr(stage, entering) + 1
+        ws.put(replace(stage, **counts))
+    return after
+
+
+def move_task(
+    ws: WorkingSet, job: Job, task: Task, event: str, actor: Actor, data: dict[str, Any], **changes: Any
+) -> Task:
+    """Take a task one move on and say so."""
+    after = shift(ws, task, event, actor, **changes)
+    ws.emit(
+        job, f"task.{PAST[event]}", actor, entity_id=task.id, source=task.status, target=after.status,
+        task_no=task.no, attempt=after.attempts, **data,
+    )  # fmt: skip
+    return after

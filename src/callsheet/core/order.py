@@ -1,0 +1,52 @@
+"""Who comes next: priority first, then tenants by weighted virtual time, then the older task.
+
+A task gets its rank when it becomes ready: one stride after its tenant's last waiting task of the same queue and
+priority, and never before the queue's head. A tenant of weight 2 has strides half as long. Ranks come from live
+rows only (the head and the tail of what waits), so there is no counter to leak and a claim is one index scan.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from callsheet.core.rows import Task, Tenant
+from callsheet.core.working import WorkingSet
+
+STRIDE = 1_000_000
+
+
+class Tail(NamedTuple):
+    """What waits in one queue at one priority: the lowest rank of all, the highest of one tenant."""
+
+    head: int | None
+    last: int | None
+
+
+def next_rank(ws: WorkingSet, task: Task) -> int:
+    """Give a newly ready task its place behind its tenant's others."""
+    tenant = ws.get(Tenant, task.tenant)
+    key = (task.queue, task.priority, task.tenant)
+    tail: Tail = ws.fact("tail", key)
+    stride = STRIDE // tenant.weight
+    floor = tail.head or 0
+    rank = (floor if tail.last is None else max(tail.last, floor)) + stride
+    ws.set_fact("tail", key, Tail(rank if tail.head is None else tail.head, rank))
+    return rank
+
+
+def front_rank(ws: WorkingSet, task: Task) -> int:
+    """Put a task that was given back at the head of its queue, without pulling the queue's time back."""
+    tail: Tail = ws.fact("tail", (task.queue, task.priority, task.tenant))
+    return task.rank if tail.head is None else max(task.rank, tail.head)
+
+
+class Head(NamedTuple):
+    """A queue with waiting work and the priority of its first task."""
+
+    queue: str
+    priority: int
+
+
+def turn(heads: Sequence[Head], served: Mapping[str, int]) -> list[str]:
+    """Order queues by the priority at their head; among equals, the one that was served longest ago."""
+    ordered = sorted(heads, key=lambda head: (-head.priority, served.get(head.queue, 0), head.queue))
+    return [head.queue for head in ordered]

@@ -1,0 +1,166 @@
+"""A workflow's recipe: its stages, price, input schema, retry and refund policy, lease and deadline."""
+
+import re
+import zlib
+from typing import Any, Literal
+
+import jsonschema_rs
+import msgspec
+from msgspec import Struct
+
+from callsheet.core.clock import seconds
+from callsheet.core.errors import BadInput
+from callsheet.core.limits import Limits
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")
+_FULL = 100
+
+
+class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a failed try waits: base * factor^(try-1), at most max, plus or minus jitter."""
+
+    base_seconds: float = 2.0
+    factor: float = 2.0
+    max_seconds: float = 300.0
+    jitter: float = 0.2
+
+    def wait(self, task_id: str, attempt: int, charged: int) -> int:
+        """Return the wait in microseconds; the jitter follows from the task and the attempt."""
+        plain = min(self.base_seconds * self.factor ** max(charged - 1, 0), self.max_seconds)
+        spread = zlib.crc32(f"{task_id}:{attempt}".encode()) / 0xFFFFFFFF * 2 - 1
+        return seconds(plain * (1 + self.jitter * spread))
+
+
+class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often a task is tried. A lost lease always counts as a try that may be repeated."""
+
+    tries_max: int = 3
+    requeues_max: int = 10
+    on: Literal["never", "transient", "any"] = "transient"
+    backoff: Backoff = Backoff()
+
+    def wants(self, *, retryable: bool | None) -> bool:
+        """Say whether a reported failure may be tried again: the worker's word, read by the policy."""
+        if self.on == "any":
+            return retryable is not False
+        return self.on == "transient" and retryable is True
+
+
+class Refunds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Percent of the price that goes back, by how the run ended."""
+
+    failed: int = _FULL
+    expired: int = _FULL
+    canceled: int = _FULL
+    canceled_running: int = _FULL
+
+
+class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One stage: which kind of work, how many tasks, whether a person must approve it first."""
+
+    name: str
+    kind: str
+    tasks: int = 1
+    inputs: list[Any] | None = None
+    """One input per task, in place of `tasks`; without it each task has the job's input."""
+    gate: bool = False
+    provider: str = ""
+    labels: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
+    trace: dict[str, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """Return how many tasks the stage begins with."""
+        return self.tasks if self.inputs is None else len(self.inputs)
+
+
+class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a workflow is."""
+
+    name: str
+    stages: list[StageSpec] = []
+    price: int = 0
+    input_schema: dict[str, Any] | bool | None = None
+    retry: Retry = Retry()
+    refunds: Refunds = Refunds()
+    priority: int = 50
+    lease_seconds: int = 900
+    deadline_seconds: int = 7 * 86_400
+    provider_deadline_seconds: int = 3_600
+    collect_seconds: int = 10
+    cancel_grace_seconds: int = 30
+    running_max: int = 0
+    """Running tasks of this workflow, over all servers; 0 is no limit."""
+    inline: bool = False
+    """Jobs may bring their own stages, or begin with none and get them later."""
+    enabled: bool = True
+
+
+_CHECKS: tuple[tuple[str, int, str], ...] = (
+    ("price", 0, "price_max"),
+    ("priority", 0, "priority_max"),
+    ("lease_seconds", 1, "lease_seconds_max"),
+    ("deadline_seconds", 1, "deadline_seconds_max"),
+    ("provider_deadline_seconds", 1, "deadline_seconds_max"),
+    ("collect_seconds", 1, "lease_seconds_max"),
+    ("cancel_grace_seconds", 0, "lease_seconds_max"),
+)
+
+
+def check_recipe(recipe: Recipe, limits: Limits) -> None:
+    """Refuse a recipe that could not work, naming the field."""
+    name_checked("workflow", recipe.name, limits)
+    for field, least, most in _CHECKS:
+        in_range(f"{recipe.name}.{field}", getattr(recipe, field), least, getattr(limits, most))
+    in_range(f"{recipe.name}.retry.tries_max", recipe.retry.tries_max, 1, limits.tries_max)
+    in_range(f"{recipe.name}.retry.requeues_max", recipe.retry.requeues_max, 0, limits.requeues_max)
+    in_range(f"{recipe.name}.running_max", recipe.running_max, 0, 2**31)
+    for field in ("failed", "expired", "canceled", "canceled_running"):
+        in_range(f"{recipe.name}.refunds.{field}", getattr(recipe.refunds, field), 0, _FULL)
+    if not recipe.stages and not recipe.inline:
+        raise BadInput("invalid_workflow", f"Workflow {recipe.name!r} has no stages and takes none inline.")
+    check_stages(recipe.stages, limits)
+    validator(recipe)
+
+
+def check_stages(stages: list[StageSpec], limits: Limits) -> None:
+    """Refuse stages that could not run."""
+    if len(stages) > limits.stages_per_job_max:
+        raise BadInput("too_many_stages", f"A job has at most {limits.stages_per_job_max} stages.")
+    for stage in stages:
+        name_checked("stage", stage.name, limits)
+        name_checked("kind", stage.kind, limits)
+        in_range(f"tasks of stage {stage.name!r}", stage.size, 0, limits.tasks_per_stage_max)
+
+
+def validator(recipe: Recipe) -> Any:
+    """Return the compiled input schema, or None."""
+    if recipe.input_schema is None:
+        return None
+    try:
+        return jsonschema_rs.validator_for(recipe.input_schema)
+    except (ValueError, jsonschema_rs.ReferencingError) as error:
+        raise BadInput("invalid_workflow", f"The input schema of {recipe.name!r} is not valid: {error}.") from None
+
+
+def parse(spec: str) -> Recipe:
+    """Read a stored recipe."""
+    return msgspec.json.decode(spec, type=Recipe)
+
+
+def name_checked(what: str, name: str, limits: Limits) -> str:
+    """Refuse a name that could not stand in a path, a metric or a queue."""
+    if len(name) > limits.name_chars_max or not NAME.match(name):
+        raise BadInput(
+            f"invalid_{what}",
+            f"The {what} {name[:40]!r} is not a name: letters, digits and . _ : -, at most {limits.name_chars_max}.",
+        )
+    return name
+
+
+def in_range(what: str, value: int, least: int, most: int) -> int:
+    """Refuse a number outside its limits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadInput("out_of_range", f"{what} must be a whole number from {least} to {most}.")
+    return value

@@ -1,0 +1,105 @@
+"""What an operator sets up: tenants, workflows, credits; and the places of readers in the event order."""
+
+from msgspec.structs import replace
+
+from callsheet.core.clock import seconds
+from callsheet.core.commands import Adjust, Balance, MoveCursor, Place, PutTenant, PutWorkflow, TakeCursor, TopUp
+from callsheet.core.errors import BadInput, Conflict
+from callsheet.core.money import adjust as post_adjustment
+from callsheet.core.money import top_up as post_top_up
+from callsheet.core.money import wallet_id, wallet_of
+from callsheet.core.recipe import Recipe, check_recipe, in_range, name_checked
+from callsheet.core.rows import Cursor, Queue, Tenant, Wallet, Workflow
+from callsheet.core.working import WorkingSet, encode
+
+
+def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
+    """Make a tenant or change it."""
+    name_checked("tenant", command.tenant, ws.limits)
+    in_range("weight", command.weight, 1, 1_000)
+    in_range("active_jobs_max", command.active_jobs_max, 0, 2**31)
+    if command.status not in {"active", "suspended"}:
+        raise BadInput("invalid_status", f"A tenant is active or suspended, not {command.status!r}.")
+    known = ws.find(Tenant, command.tenant)
+    made = known.created_at if known else ws.now
+    tenant = Tenant(command.tenant, command.weight, command.status, command.active_jobs_max, made)
+    ws.put(tenant)
+    return tenant
+
+
+def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
+    """Store a recipe as the newest version; an equal one changes nothing."""
+    recipe = command.recipe
+    check_recipe(recipe, ws.limits)
+    spec = encode(recipe)
+    version: int = ws.fact("current_version", recipe.name)
+    before = ws.find(Workflow, (recipe.name, version)) if version else None
+    if before is not None:
+        if before.spec == spec:
+            return before
+        ws.put(replace(before, current=0))
+    after = Workflow(recipe.name, version + 1, 1, spec, ws.now)
+    ws.put(after)
+    _limit_queues(ws, recipe)
+    ws.facts["current_version", recipe.name] = version + 1
+    ws.facts["current_recipe", recipe.name] = recipe
+    ws.facts.pop(("validator", recipe.name), None)
+    return after
+
+
+def _limit_queues(ws: WorkingSet, recipe: Recipe) -> None:
+    for key in ws.fact("queues", recipe.name):
+        ws.put(replace(ws.get(Queue, key), running_max=recipe.running_max))
+
+
+def top_up(ws: WorkingSet, command: TopUp) -> Balance:
+    """Add credits once per key."""
+    return _posted(ws, command)
+
+
+def adjust(ws: WorkingSet, command: Adjust) -> Balance:
+    """Correct a balance once per key."""
+    return _posted(ws, command)
+
+
+def idem_of(command: TopUp | Adjust) -> str:
+    """Return the name under which a movement of credits is known."""
+    return f"{wallet_id(command.tenant, command.user)}/{command.key or command.id}"
+
+
+def _posted(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
+    name_checked("tenant", command.tenant, ws.limits)
+    if not command.user or len(command.user) > ws.limits.key_chars_max or not command.user.isprintable():
+        raise BadInput("invalid_user", f"A user id has 1 to {ws.limits.key_chars_max} printable characters.")
+    if len(command.key) > ws.limits.key_chars_max:
+        raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} characters.")
+    idem = idem_of(command)
+    wallet = wallet_of(ws, command.tenant, command.user)
+    before: int | None = ws.fact("entry", idem)
+    if before is not None:
+        if before != command.amount:
+            raise Conflict("idempotency_key_reused", "This key moved another amount before.")
+        return Balance(wallet.balance, wallet.held, replay=True)
+    post = post_top_up if isinstance(command, TopUp) else post_adjustment
+    after: Wallet = post(ws, wallet, command.amount, idem, command.reason[: ws.limits.message_chars_max], command.actor)
+    ws.set_fact("entry", idem, command.amount)
+    return Balance(after.balance, after.held)
+
+
+def take_cursor(ws: WorkingSet, command: TakeCursor) -> Place:
+    """Give a reader its place, if nobody else reads for it now."""
+    cursor = ws.find(Cursor, command.name) or Cursor(command.name, 0, 0, None, 0)
+    if cursor.holder not in {None, command.holder} and cursor.held_until > ws.now:
+        return Place(cursor.tx, cursor.position, held=False)
+    ws.put(replace(cursor, holder=command.holder, held_until=ws.now + seconds(command.hold_seconds)))
+    return Place(cursor.tx, cursor.position)
+
+
+def move_cursor(ws: WorkingSet, command: MoveCursor) -> Place:
+    """Note how far a reader has come; one that lost its hold moves nothing."""
+    cursor = ws.find(Cursor, command.name)
+    if cursor is None or cursor.holder != command.holder:
+        return Place(0, 0, held=False) if cursor is None else Place(cursor.tx, cursor.position, held=False)
+    place = max((cursor.tx, cursor.position), (command.tx, command.position))
+    ws.put(replace(cursor, tx=place[0], position=place[1], holder=None, held_until=0))
+    return Place(*place, held=False)

@@ -1,0 +1,301 @@
+"""Accepting a job: validate, idempotency, gates and cap, price, then everything in one step or nothing."""
+
+import hashlib
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+from msgspec.structs import replace
+
+from callsheet.core.cascade import open_stage
+from callsheet.core.clock import seconds
+from callsheet.core.commands import Submit, Submitted
+from callsheet.core.errors import BadInput, Conflict, Denied, Unknown
+from callsheet.core.ids import stage_id, task_id
+from callsheet.core.limits import Limits
+from callsheet.core.machine import JOB, NEW, STAGE
+from callsheet.core.money import reserve, wallet_id, wallet_of
+from callsheet.core.moves import due
+from callsheet.core.recipe import Recipe, StageSpec, check_stages, in_range, name_checked
+from callsheet.core.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
+from callsheet.core.working import WorkingSet, encode
+
+
+def submit(ws: WorkingSet, command: Submit) -> Submitted:
+    """Make a job, or return the one that the same key made before."""
+    recipe = _validated(ws, command)
+    body = _input(recipe, ws, command)
+    stages = recipe.stages if command.stages is None else command.stages
+    fingerprint = _fingerprint(command, body)
+    if known := _known(ws, command, fingerprint):
+        return known
+    tenant = _tenant(ws, command)
+    if command.verdict is not None:
+        return _stopped(ws, command, recipe, fingerprint)
+    wallet = wallet_of(ws, command.tenant, command.user)
+    _check_cap(ws, tenant, wallet)
+    job = _job(ws, command, recipe, fingerprint, len(stages))
+    reserve(ws, wallet, job, command.actor)
+    plant(ws, job, recipe, stages, body, command.id)
+    if job.idem:
+        ws.set_fact("idem", job.idem, job.id)
+    return Submitted(job.id, job.status, job.price, job.run)
+
+
+def plant(
+    ws: WorkingSet, job: Job, recipe: Recipe, stages: Iterable[StageSpec], body: str | None, command_id: str
+) -> None:
+    """Put an accepted job with its first run, stages and tasks into the working set."""
+    ws.put(job)
+    ws.put(Run(job.id, 1, job.tenant, command_id, job.price, ws.now))
+    if body is not None:
+        ws.append(Document(job.id, "input", job.id, body))
+    event = "schedule" if job.status == "pending" else "submit"
+    JOB.step(NEW, event, "system")
+    ws.emit(job, "job.created", "user", target=job.status, workflow=job.workflow, price=job.price)
+    names = []
+    for no, spec in enumerate(stages, 1):
+        stage = add_stage(ws, job, recipe, spec, no, stage_id(job.id, no))
+        names.append(stage.id)
+    ws.facts["stages", job.id] = names
+    if names:
+        open_first(ws, job, ws.get(Stage, names[0]))
+
+
+def open_first(ws: WorkingSet, job: Job, stage: Stage) -> None:
+    """Let the first stage begin its life open, or waiting for its approval; `job.created` tells it."""
+    opened = replace(stage, status=STAGE.step(stage.status, "hold" if stage.gate else "open", "system"))
+    ws.put(opened)
+    if not stage.gate:
+        open_stage(ws, job, opened)
+
+
+def add_stage(ws: WorkingSet, job: Job, recipe: Recipe, spec: StageSpec, no: int, key: str) -> Stage:
+    """Add a stage that has not begun, with its tasks."""
+    stage = Stage(
+        key, job.id, job.tenant, no, spec.name, spec.kind, spec.provider, int(spec.gate), ws.now, "created", 0,
+        labels=text_or_none(spec.labels), metadata=text_or_none(spec.metadata), trace=text_or_none(spec.trace),
+    )  # fmt: skip
+    ws.put(stage)
+    ws.facts["open_tasks", key] = []
+    inputs = spec.inputs if spec.inputs is not None else [None] * spec.tasks
+    add_tasks(ws, job, recipe, stage, inputs, [task_id(job.id, no, n) for n in range(1, len(inputs) + 1)])
+    return ws.get(Stage, key)
+
+
+def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: list[Any], keys: list[str]) -> list[Task]:
+    """Add tasks to a stage, numbered on from those it has."""
+    queue = f"{stage.kind}/{job.workflow}"
+    if ws.find(Queue, queue) is None:
+        ws.put(Queue(queue, stage.kind, job.workflow, stage.provider, recipe.running_max))
+    tasks = []
+    retry = recipe.retry
+    for no, (key, body) in enumerate(zip(keys, inputs, strict=True), stage.tasks_total + 1):
+        task = Task(
+            key, job.id, stage.id, job.tenant, no, queue, stage.kind, retry.tries_max, retry.requeues_max,
+            recipe.lease_seconds, ws.now, "created", job.priority,
+        )  # fmt: skip
+        ws.put(task)
+        if body is not None:
+            ws.append(Document(key, "input", job.id, bounded_json("input", body, ws.limits.input_bytes_max)))
+        tasks.append(task)
+    ws.put(replace(stage, tasks_total=stage.tasks_total + len(tasks)))
+    ws.set_fact("open_tasks", stage.id, [*ws.fact("open_tasks", stage.id), *keys])
+    return tasks
+
+
+def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int) -> Job:
+    """Return a new job like an old one, linked to it: what `retry_as=new_job` makes."""
+    lasting = None if old.deadline_at is None else ws.now + old.deadline_at - old.created_at
+    fresh = Job(
+        job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, None, old.fingerprint,
+        old.id, ws.now, "queued", 1, old.priority, price, old.stages_total, 0, 0, 0, ws.now, deadline_at=lasting,
+        labels=old.labels, metadata=old.metadata, trace=old.trace,
+    )  # fmt: skip
+    return replace(fresh, due_at=due(fresh))
+
+
+# -- steps
+
+
+def _validated(ws: WorkingSet, command: Submit) -> Recipe:
+    limits = ws.limits
+    name_checked("tenant", command.tenant, limits)
+    _checked_text("user", command.user, limits.key_chars_max)
+    if command.idempotency_key is not None:
+        _checked_text("idempotency key", command.idempotency_key, limits.key_chars_max)
+    recipe: Recipe | None = ws.fact("current_recipe", command.workflow)
+    if recipe is None:
+        raise Unknown("workflow", command.workflow[:80])
+    if not recipe.enabled:
+        raise Conflict("workflow_disabled", f"Workflow {recipe.name!r} is switched off.")
+    if command.stages is not None and not recipe.inline:
+        raise BadInput("inline_stages", f"Workflow {recipe.name!r} brings its own stages; it takes none inline.")
+    check_stages(command.stages or [], limits)
+    if command.priority is not None:
+        in_range("priority", command.priority, 0, limits.priority_max)
+    if command.deadline_seconds is not None:
+        in_range("deadline_seconds", command.deadline_seconds, 1, limits.deadline_seconds_max)
+    if not 0 <= command.start_in_seconds <= limits.schedule_seconds_max:
+        raise BadInput("out_of_range", f"start_in_seconds must be from 0 to {limits.schedule_seconds_max}.")
+    check_notes(command.labels, command.metadata, command.trace, limits)
+    return recipe
+
+
+def _input(recipe: Recipe, ws: WorkingSet, command: Submit) -> str | None:
+    if command.input is None and recipe.input_schema is None:
+        return None
+    body = bounded_json("input", command.input, ws.limits.input_bytes_max, ws.limits.input_depth_max)
+    compiled = ws.fact("validator", recipe.name)
+    if compiled is not None and (error := next(compiled.iter_errors(command.input), None)):
+        where = "/".join(str(part) for part in error.instance_path) or "input"
+        raise BadInput("invalid_input", f"{where}: {error.message}"[: ws.limits.message_chars_max])
+    return body
+
+
+def _fingerprint(command: Submit, body: str | None) -> str:
+    parts = (
+        command.workflow, body, command.priority, command.start_in_seconds, command.deadline_seconds,
+        command.labels, command.metadata, command.stages,
+    )  # fmt: skip
+    return hashlib.sha256(encode(parts).encode()).hexdigest()
+
+
+def idem_of(command: Submit) -> str | None:
+    """Return the name under which a submit is known, if it has a key."""
+    if command.idempotency_key is None:
+        return None
+    return f"{wallet_id(command.tenant, command.user)}/{command.idempotency_key}"
+
+
+def _known(ws: WorkingSet, command: Submit, fingerprint: str) -> Submitted | None:
+    if ws.again and (own := ws.find(Job, command.id)):
+        return Submitted(own.id, own.status, own.price, own.run)
+    idem = idem_of(command)
+    found = ws.fact("idem", idem) if idem else None
+    if found is None:
+        return None
+    job = ws.get(Job, found)
+    if job.fingerprint != fingerprint:
+        raise Conflict(
+            "idempotency_key_reused",
+            "This idempotency key was used for another request: send the same body, or a new key.",
+            job_id=job.id,
+        )
+    if job.deleted_at is not None:
+        raise Conflict("job_deleted", "The job that this idempotency key made has been deleted.", job_id=job.id)
+    return Submitted(job.id, job.status, job.price, job.run, replay=True)
+
+
+def _tenant(ws: WorkingSet, command: Submit) -> Tenant:
+    tenant = ws.find(Tenant, command.tenant)
+    if tenant is None:
+        raise Unknown("tenant", command.tenant)
+    if tenant.status != "active":
+        raise Denied("tenant_suspended", f"Tenant {tenant.id!r} is suspended.")
+    return tenant
+
+
+def _stopped(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str) -> Submitted:
+    verdict = command.verdict
+    if verdict is None or not verdict.block:
+        code, message = (verdict.code, verdict.message) if verdict else ("denied", "Denied.")
+        raise Denied(code, message)
+    job = replace(
+        _job(ws, replace(command, idempotency_key=None, start_in_seconds=0), recipe, fingerprint, 0),
+        status=JOB.step(NEW, "block", "system"), price=0, run=0, finished_at=ws.now, due_at=None, deadline_at=None,
+        error_code=verdict.code, error_message=verdict.message,
+    )  # fmt: skip
+    wallet = wallet_of(ws, command.tenant, command.user)
+    if ws.find(Wallet, wallet.id) is None:
+        ws.put(wallet)
+    ws.put(job)
+    ws.emit(job, "job.blocked", "system", target=job.status, workflow=job.workflow, code=verdict.code)
+    return Submitted(job.id, job.status, 0, 0)
+
+
+def _check_cap(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
+    cap = tenant.active_jobs_max or ws.limits.active_jobs_max
+    if not cap:
+        return
+    active: int = ws.fact("active", wallet.id)
+    if active >= cap:
+        raise Conflict(
+            "too_many_active_jobs",
+            f"{active} jobs of this user are active and {cap} may be: wait for one to end.",
+            active=active, max=cap,
+        )  # fmt: skip
+    ws.set_fact("active", wallet.id, active + 1)
+
+
+def _job(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str, stages: int) -> Job:
+    start_at = ws.now + seconds(command.start_in_seconds) if command.start_in_seconds else None
+    lasting = command.deadline_seconds or recipe.deadline_seconds
+    version: int = ws.fact("current_version", recipe.name)
+    job = Job(
+        command.id, command.tenant, command.user, wallet_id(command.tenant, command.user), recipe.name, version,
+        idem_of(command), fingerprint, None, ws.now, JOB.target("schedule" if start_at else "submit"), 1,
+        recipe.priority if command.priority is None else command.priority, recipe.price, stages, 0, 0, 0, ws.now,
+        start_at=start_at, deadline_at=(start_at or ws.now) + seconds(lasting), labels=text_or_none(command.labels),
+        metadata=text_or_none(command.metadata), trace=text_or_none(command.trace),
+    )  # fmt: skip
+    return replace(job, due_at=due(job))
+
+
+# -- checks that others need too
+
+
+def check_notes(
+    labels: dict[str, str] | None, metadata: dict[str, Any] | None, trace: dict[str, str] | None, limits: Limits
+) -> None:
+    """Refuse labels, metadata or trace context over their limits."""
+    for name, value in (labels or {}).items():
+        if not name or max(len(name), len(value)) > limits.label_chars_max:
+            raise BadInput("invalid_label", f"A label and its value have at most {limits.label_chars_max} characters.")
+    if len(labels or {}) > limits.labels_max:
+        raise BadInput("too_many_labels", f"At most {limits.labels_max} labels.")
+    for what, notes in (("metadata", metadata), ("trace", trace)):
+        if notes is not None:
+            bounded_json(what, notes, limits.metadata_bytes_max)
+
+
+def bounded_json(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> str:
+    """Encode a value, or refuse it: not JSON, too deep, too large."""
+    _walk(what, value, depth_max)
+    try:
+        body = encode(value)
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        raise BadInput(f"invalid_{what}", f"The {what} is not JSON: {error}.") from None
+    if len(body.encode()) > bytes_max:
+        raise BadInput(f"{what}_too_large", f"The {what} is larger than {bytes_max} bytes.")
+    return body
+
+
+def text_or_none(value: dict[str, Any] | None) -> str | None:
+    """Encode notes if there are any."""
+    return None if value is None else encode(value)
+
+
+def _checked_text(what: str, text: str, chars_max: int) -> None:
+    if not text or len(text) > chars_max or not text.isprintable():
+        raise BadInput(
+            f"invalid_{what.replace(' ', '_')}", f"The {what} must be 1 to {chars_max} printable characters."
+        )
+
+
+def _walk(what: str, value: Any, levels: int) -> None:
+    """Refuse depth and numbers that JSON does not have, level by level so that no depth can hurt."""
+    layer = [value]
+    for _ in range(levels + 1):
+        deeper: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                deeper.extend(item.values())
+            elif isinstance(item, list | tuple):
+                deeper.extend(item)
+            elif isinstance(item, float) and not isfinite(item):
+                raise BadInput(f"invalid_{what}", f"The {what} holds {item}, which is not JSON.")
+        if not deeper:
+            return
+        layer = deeper
+    raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {levels} levels.")

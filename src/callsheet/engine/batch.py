@@ -1,0 +1,108 @@
+"""One batch: prefetch, decide, store, commit. Everything that a crash may cut in two lies between begin and commit."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from callsheet.core.commands import Claim, Command
+from callsheet.core.decide import DECISIONS
+from callsheet.core.limits import Limits
+from callsheet.core.working import Key, Missing, WorkingSet
+from callsheet.engine.offers import Offers
+from callsheet.engine.prefetch import Prefetch, Recipes
+from callsheet.store.connection import Connection
+
+_ROUNDS_MAX = 32
+_LAST = ("wallet", "active", "tail")
+"""Wanted by many, loaded once, after everything that is locked before them."""
+
+
+class Done(NamedTuple):
+    """What a batch gave: an answer or an error per command, and the kinds that have new work."""
+
+    results: list[Any]
+    woken: set[str]
+    wrote: bool
+
+
+class Batch:
+    """Runs batches on one connection."""
+
+    def __init__(self, connection: Connection, limits: Limits, recipes: Recipes, offers: Offers) -> None:
+        self.connection = connection
+        self._limits = limits
+        self._recipes = recipes
+        self._offers = offers
+
+    def run(self, commands: Sequence[Command], *, again: bool = False) -> Done:
+        """Decide commands in order, in one transaction. Raises what the store raises, with nothing written."""
+        connection = self.connection
+        connection.begin()
+        try:
+            ws = WorkingSet(connection.now(), self._limits, again=again)
+            results = self._decide(ws, commands)
+            wrote = self._store(ws)
+            if wrote:
+                connection.commit()
+            else:
+                connection.rollback()
+        except BaseException:
+            connection.rollback()
+            raise
+        return Done(results, ws.woken, wrote)
+
+    def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
+        prefetch = Prefetch(self.connection, ws, self._recipes, self._offers)
+        self._prefetch(prefetch, ws, commands)
+        results: list[Any] = [None] * len(commands)
+        waiting: Sequence[int] = range(len(commands))
+        for _ in range(_ROUNDS_MAX):
+            missing: dict[str, set[Key]] = defaultdict(set)
+            rest: list[int] = []
+            for place in waiting:
+                command = commands[place]
+                ws.begin()
+                try:
+                    results[place] = DECISIONS[type(command)].decide(ws, command)
+                except Missing as want:
+                    ws.undo()
+                    missing[want.want].add(want.key)
+                    rest.append(place)
+                except Exception as error:  # noqa: BLE001 - a refusal, or a fault that is its caller's alone to hear of
+                    ws.undo()
+                    results[place] = error
+            if not rest:
+                return results
+            prefetch.load(missing)
+            waiting = rest
+        raise AssertionError(f"a decision still misses {dict(missing)} after {_ROUNDS_MAX} rounds")
+
+    def _prefetch(self, prefetch: Prefetch, ws: WorkingSet, commands: Sequence[Command]) -> None:
+        wants: dict[str, set[Key]] = defaultdict(set)
+        self._offers.demand.clear()
+        for command in commands:
+            for name, key in DECISIONS[type(command)].wants(command):
+                wants[name].add(key)
+            if isinstance(command, Claim):
+                demand = self._offers.demand
+                demand[command.kinds] = demand.get(command.kinds, 0) + max(command.count, 1)
+        last = {name: wants.pop(name, set()) for name in _LAST}
+        prefetch.load(wants)
+        follows: dict[str, set[Key]] = defaultdict(set)
+        for command in commands:
+            for name, key in DECISIONS[type(command)].follows(ws, command):
+                (last[name] if name in last else follows[name]).add(key)
+        prefetch.load(follows)
+        prefetch.load(last)
+
+    def _store(self, ws: WorkingSet) -> bool:
+        wrote = False
+        for row, new, changed in ws.writes():
+            wrote = True
+            if new:
+                self.connection.insert(row, new)
+            if changed:
+                self.connection.update(row, changed)
+        if ws.purged:
+            self.connection.fetch("purge_documents", ids=ws.purged)
+        return wrote

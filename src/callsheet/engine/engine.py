@@ -1,0 +1,245 @@
+"""The engine: open it on a SQLite file or a PostgreSQL URL, execute commands, read what is there."""
+
+import asyncio
+import secrets
+import time
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from callsheet.config import Settings
+from callsheet.core import commands
+from callsheet.core.commands import Command
+from callsheet.core.errors import BadInput, Refusal
+from callsheet.core.ids import Ids, uuid7
+from callsheet.core.money import wallet_id
+from callsheet.core.submit import idem_of
+from callsheet.engine.batch import Batch
+from callsheet.engine.gates import Gate, judged
+from callsheet.engine.hints import Hints
+from callsheet.engine.lane import Box, Lane, Order, Unavailable
+from callsheet.engine.listen import Listener
+from callsheet.engine.offers import Offers
+from callsheet.engine.prefetch import Recipes
+from callsheet.engine.reading import Reading
+from callsheet.store.connection import Connection, Database
+from callsheet.store.migrate import dialect_of, migrate
+from callsheet.store.postgres import PostgresDatabase
+from callsheet.store.sqlite import SqliteDatabase
+
+__all__ = ["Engine", "Unavailable"]
+Denial = Callable[[Command, Refusal], None]
+
+
+class RandomIds:
+    """Time-ordered ids from the machine's clock and random source."""
+
+    def new(self) -> str:
+        return uuid7(time.time_ns() // 1_000_000, secrets.randbits(74))
+
+
+class Engine:
+    """Commands in, answers out after the commit; from threads with `execute`, from asyncio with `aexecute`."""
+
+    def __init__(
+        self, database: Database, settings: Settings | None = None, *, gates: Sequence[Gate] = (), ids: Ids | None = None,
+    ) -> None:  # fmt: skip
+        self.database = database
+        self.settings = settings or Settings()
+        self.hints = Hints()
+        self.denials: list[Denial] = []
+        """Told of every refused command, after its batch."""
+        self._gates = gates
+        self._ids = ids or RandomIds()
+        self._recipes = Recipes()
+        self.read = Reading(database, self.settings.readers)
+        self._lanes = [
+            Lane(
+                f"callsheet-lane-{n}",
+                self._batch,
+                batch_max=self.settings.limits.batch_max,
+                patience_seconds=self.settings.patience_seconds,
+                after=self._after,
+            )  # fmt: skip
+            for n in range(database.lanes)
+        ]
+        self._listener = Listener.of(database, self.hints, self.settings)
+
+    @classmethod
+    def open(cls, place: str | Path, settings: Settings | None = None, *, gates: Sequence[Gate] = ()) -> Self:
+        """Open (and if need be make or migrate) a database, and start the lanes."""
+        settings = settings or Settings()
+        database = database_of(place, settings)
+        connection = database.connect()
+        try:
+            migrate(connection, dialect_of(database.name))
+        finally:
+            connection.close()
+        engine = cls(database, settings, gates=gates)
+        engine.start()
+        return engine
+
+    def start(self) -> None:
+        for lane in self._lanes:
+            lane.start()
+        if self._listener:
+            self._listener.start()
+
+    def close(self) -> None:
+        """Finish what was handed in, and let go of the database."""
+        for lane in self._lanes:
+            lane.stop()
+        if self._listener:
+            self._listener.stop()
+        self.read.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- commands
+
+    def execute(self, command: Command) -> Any:
+        """Run one command from a thread; returns its answer or raises its refusal."""
+        return _answer(self.execute_many([command])[0])
+
+    def execute_many(self, many: Sequence[Command]) -> list[Any]:
+        """Run commands together; each has its own outcome: an answer, or the exception it would have raised."""
+        prepared = self._prepared(many)
+        boxes = []
+        for lane, places in self._shards(prepared):
+            box = Box()
+            lane.send(Order([prepared[place] for place in places], box.put))
+            boxes.append((places, box))
+        results: list[Any] = [None] * len(prepared)
+        for places, box in boxes:
+            for place, result in zip(places, box.take(), strict=True):
+                results[place] = result
+        self._tell_denials(prepared, results)
+        return results
+
+    async def aexecute(self, command: Command) -> Any:
+        """Run one command from asyncio."""
+        return _answer((await self.aexecute_many([command]))[0])
+
+    async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
+        """Run commands together from asyncio."""
+        loop = asyncio.get_running_loop()
+        if self._gates and any(isinstance(command, commands.Submit) for command in many):
+            prepared = await asyncio.to_thread(self._prepared, many)
+        else:
+            prepared = self._prepared(many)
+        waiting = []
+        for lane, places in self._shards(prepared):
+            future: asyncio.Future[list[Any]] = loop.create_future()
+            lane.send(Order([prepared[place] for place in places], _threadsafe(loop, future)))
+            waiting.append((places, future))
+        results: list[Any] = [None] * len(prepared)
+        for places, future in waiting:
+            for place, result in zip(places, await future, strict=True):
+                results[place] = result
+        self._tell_denials(prepared, results)
+        return results
+
+    def claim(self, command: commands.Claim, wait_seconds: float = 0) -> list[commands.Leased]:
+        """Claim, and if there is nothing wait for a hint; a poll every few seconds is the truth."""
+        end = time.monotonic() + wait_seconds
+        while True:
+            mark = self.hints.mark(command.kinds)
+            leased: list[commands.Leased] = self.execute(command)
+            rest = end - time.monotonic()
+            if leased or rest <= 0:
+                return leased
+            self.hints.wait(command.kinds, mark, min(rest, self.settings.poll_seconds))
+
+    # -- inside
+
+    def _prepared(self, many: Sequence[Command]) -> list[Command]:
+        if len(many) > self.settings.limits.bulk_max:
+            raise BadInput("too_many_commands", f"At most {self.settings.limits.bulk_max} commands in one call.")
+        return [self._prepare(command) for command in many]
+
+    def _prepare(self, command: Command) -> Command:
+        """Give a command its id, its tokens and its verdict before it can run for the first time."""
+        if isinstance(command, commands.Claim):
+            count = min(max(command.count, 1), self.settings.limits.claim_max)
+            tokens = tuple(secrets.token_urlsafe(24) for _ in range(count))
+            return replace(command, id=self._ids.new(), tokens=tokens)
+        if isinstance(command, commands.Submit):
+            if self._gates and not self._known(command):
+                verdict = judged(self._gates, command, record_blocked=self.settings.record_blocked)
+                command = replace(command, verdict=verdict)
+            return command if command.id else replace(command, id=self._ids.new())
+        if isinstance(command, _NAMED) and not command.id:
+            return replace(command, id=self._ids.new())
+        return command
+
+    def _known(self, command: commands.Submit) -> bool:
+        idem = idem_of(command)
+        return idem is not None and bool(self.read.fetch("jobs_by_idem", ids=[idem]))
+
+    def _shards(self, prepared: Sequence[Command]) -> Iterable[tuple[Lane, Sequence[int]]]:
+        if len(self._lanes) == 1:
+            return [(self._lanes[0], range(len(prepared)))] if prepared else []
+        shards: dict[int, list[int]] = {}
+        for place, command in enumerate(prepared):
+            shards.setdefault(zlib.crc32(_shard(command).encode()) % len(self._lanes), []).append(place)
+        return [(self._lanes[n], places) for n, places in shards.items()]
+
+    def _batch(self) -> Batch:
+        return Batch(self.database.connect(), self.settings.limits, self._recipes, Offers())
+
+    def _after(self, connection: Connection, woken: set[str], wrote: bool) -> None:  # noqa: FBT001 - a callback
+        if woken:
+            self.hints.announce(woken)
+            if self._listener:
+                connection.notify(woken)
+
+    def _tell_denials(self, prepared: Sequence[Command], results: Sequence[Any]) -> None:
+        if self.denials:
+            for command, result in zip(prepared, results, strict=True):
+                if isinstance(result, Refusal):
+                    for tell in self.denials:
+                        tell(command, result)
+
+
+_NAMED = (commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust)
+"""Commands that make something: tried again, they must find it."""
+
+
+def database_of(place: str | Path, settings: Settings) -> Database:
+    """Return the database that a path or URL names."""
+    text = str(place)
+    if text.startswith(("postgresql://", "postgres://")):
+        return PostgresDatabase(text, lanes=settings.lanes, pooled=settings.pooled)
+    if "://" in text:
+        raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
+    return SqliteDatabase(place)
+
+
+def _shard(command: Command) -> str:
+    if isinstance(command, commands.Submit | commands.TopUp | commands.Adjust):
+        return wallet_id(command.tenant, command.user)
+    if isinstance(command, commands.Claim):
+        return command.kinds[0] if command.kinds else ""
+    lease = getattr(command, "lease", None)
+    return str(lease.job_id if lease else getattr(command, "job_id", ""))
+
+
+def _answer(result: Any) -> Any:
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _threadsafe(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[list[Any]]") -> Callable[[list[Any]], None]:
+    def resolve(results: list[Any]) -> None:
+        if not future.done():
+            future.set_result(results)
+
+    return lambda results: loop.call_soon_threadsafe(resolve, results) and None

@@ -1,0 +1,57 @@
+"""Hints that there is work. A hint saves waiting and promises nothing: whoever waits also looks every few seconds."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+Heard = Callable[[], None]
+
+
+class Hints:
+    """Counts announcements per kind, and wakes whoever waits for one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._waiting: dict[str, set[Heard]] = {}
+
+    def mark(self, kinds: Iterable[str]) -> int:
+        """Return a number to compare later: look for work after this, then wait."""
+        with self._lock:
+            return sum(self._counts.get(kind, 0) for kind in kinds)
+
+    def announce(self, kinds: Iterable[str]) -> None:
+        """Wake everybody who waits for one of these kinds."""
+        heard: set[Heard] = set()
+        with self._lock:
+            for kind in kinds:
+                self._counts[kind] = self._counts.get(kind, 0) + 1
+                heard |= self._waiting.pop(kind, set())
+        for call in heard:
+            call()
+
+    def subscribe(self, kinds: Iterable[str], mark: int, heard: Heard) -> bool:
+        """Call back once at the next announcement; False if there has been one since the mark."""
+        kinds = tuple(kinds)
+        with self._lock:
+            if sum(self._counts.get(kind, 0) for kind in kinds) != mark:
+                return False
+            for kind in kinds:
+                self._waiting.setdefault(kind, set()).add(heard)
+            return True
+
+    def unsubscribe(self, kinds: Iterable[str], heard: Heard) -> None:
+        """Stop waiting."""
+        with self._lock:
+            for kind in kinds:
+                self._waiting.get(kind, set()).discard(heard)
+
+    def wait(self, kinds: Iterable[str], mark: int, seconds: float) -> bool:
+        """Block a thread until there is a hint; False if the time ran out."""
+        event = threading.Event()
+        kinds = tuple(kinds)
+        if not self.subscribe(kinds, mark, event.set):
+            return True
+        try:
+            return event.wait(seconds)
+        finally:
+            self.unsubscribe(kinds, event.set)

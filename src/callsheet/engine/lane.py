@@ -1,0 +1,161 @@
+"""A lane: one thread with one writing connection that takes all commands that wait as one batch.
+
+While a batch commits, the next one gathers: nobody waits for a timer, and an idle lane answers a single command
+at once. If the database refuses a batch or the connection breaks, its commands are run one by one; their ids were
+made before, so one that had been committed finds its own work.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from callsheet.core.commands import Command
+from callsheet.core.errors import Refusal
+from callsheet.engine.batch import Batch
+from callsheet.store.connection import Connection, ConnectionLost, Contended, StoreError
+
+Answer = Callable[[list[Any]], None]
+
+
+class Unavailable(Exception):  # noqa: N818 - says what happened
+    """The database could not be reached in time; whether the command took effect is not known."""
+
+
+class Order:
+    """Commands of one caller, and how to answer all of them."""
+
+    __slots__ = ("answer", "commands")
+
+    def __init__(self, commands: Sequence[Command], answer: Answer) -> None:
+        self.commands = commands
+        self.answer = answer
+
+
+class Lane:
+    """Runs batches, one after the other, in a thread of its own."""
+
+    def __init__(
+        self, name: str, make_batch: Callable[[], Batch], *, batch_max: int, patience_seconds: float,
+        after: Callable[[Connection, set[str], bool], None],
+    ) -> None:  # fmt: skip
+        self._make_batch = make_batch
+        self._batch: Batch | None = None
+        self._batch_max = batch_max
+        self._patience = patience_seconds
+        self._after = after
+        self._orders: deque[Order] = deque()
+        self._wake = threading.Condition(threading.Lock())
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def send(self, order: Order) -> None:
+        """Hand in commands; the answer comes after the commit, from the lane's thread."""
+        with self._wake:
+            if self._stopping.is_set():
+                raise Unavailable("The engine is closed.")
+            self._orders.append(order)
+            if len(self._orders) == 1:
+                self._wake.notify()
+
+    def stop(self) -> None:
+        """Finish what was handed in, then end."""
+        with self._wake:
+            self._stopping.set()
+            self._wake.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while orders := self._gather():
+            commands = [command for order in orders for command in order.commands]
+            results = self._results(commands)
+            start = 0
+            for order in orders:
+                end = start + len(order.commands)
+                order.answer(results[start:end])
+                start = end
+        if self._batch is not None:
+            self._batch.connection.close()
+
+    def _gather(self) -> list[Order]:
+        with self._wake:
+            while not self._orders:
+                if self._stopping.is_set():
+                    return []
+                self._wake.wait()
+            orders = [self._orders.popleft()]
+            size = len(orders[0].commands)
+            while self._orders and size + len(self._orders[0].commands) <= self._batch_max:
+                orders.append(self._orders.popleft())
+                size += len(orders[-1].commands)
+            return orders
+
+    def _results(self, commands: Sequence[Command]) -> list[Any]:
+        try:
+            return self._run(commands, again=False)
+        except StoreError:
+            return [self._alone(command) for command in commands]
+        except Exception as error:  # noqa: BLE001 - the callers hear of it; the lane lives on
+            return [error] * len(commands)
+
+    def _alone(self, command: Command) -> Any:
+        """Run one command until the database lets it, or patience ends."""
+        end = time.monotonic() + self._patience
+        pause = 0.005
+        while True:
+            try:
+                return self._run([command], again=True)[0]
+            except (ConnectionLost, Contended) as error:
+                if time.monotonic() >= end or self._stopping.is_set():
+                    return Unavailable(f"The database did not answer: {type(error).__name__}.")
+            except Exception as error:  # noqa: BLE001 - this command's own fault, and its caller's to hear
+                return error
+            self._stopping.wait(pause)
+            pause = min(pause * 2, 1.0)
+
+    def _run(self, commands: Sequence[Command], *, again: bool) -> list[Any]:
+        try:
+            batch = self._batch or self._make_batch()
+            self._batch = batch
+            done = batch.run(commands, again=again)
+        except ConnectionLost:
+            self._drop()
+            raise
+        try:
+            self._after(batch.connection, done.woken, done.wrote)
+        except StoreError:
+            self._drop()
+        return done.results
+
+    def _drop(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            batch.connection.close()
+
+
+class Box:
+    """Where a waiting thread finds its answers."""
+
+    __slots__ = ("_full", "results")
+
+    def __init__(self) -> None:
+        self._full = threading.Lock()
+        self._full.acquire()
+        self.results: list[Any] = []
+
+    def put(self, results: list[Any]) -> None:
+        self.results = results
+        self._full.release()
+
+    def take(self) -> list[Any]:
+        self._full.acquire()
+        return self.results
+
+
+def refusals(results: Iterable[Any]) -> Iterable[Refusal]:
+    """Return the refusals among results."""
+    return (result for result in results if isinstance(result, Refusal))

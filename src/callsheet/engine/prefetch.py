@@ -1,0 +1,212 @@
+"""Loading what decisions want, with set queries, in the one lock order: jobs, what is below them, then wallets."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from callsheet.core.order import Tail
+from callsheet.core.recipe import Recipe, parse, validator
+from callsheet.core.rows import (
+    Attempt,
+    Call,
+    Cursor,
+    Document,
+    Inbox,
+    Job,
+    Queue,
+    Row,
+    Run,
+    Stage,
+    Task,
+    Tenant,
+    Wallet,
+    Workflow,
+)
+from callsheet.core.working import Key, WorkingSet
+from callsheet.engine.offers import Offers
+from callsheet.store.connection import Connection
+
+Wants = Mapping[str, set[Key]]
+
+
+class Recipes:
+    """Recipes read so far. A version never changes, so what is here stays true."""
+
+    def __init__(self) -> None:
+        self._recipes: dict[tuple[str, int], Recipe] = {}
+        self._validators: dict[tuple[str, int], Any] = {}
+
+    def read(self, row: Workflow) -> Recipe:
+        key = (row.name, row.version)
+        if key not in self._recipes:
+            self._recipes[key] = parse(row.spec)
+        return self._recipes[key]
+
+    def known(self, key: tuple[str, int]) -> Recipe | None:
+        return self._recipes.get(key)
+
+    def validator(self, row: Workflow) -> Any:
+        key = (row.name, row.version)
+        if key not in self._validators:
+            self._validators[key] = validator(self.read(row))
+        return self._validators[key]
+
+
+class Prefetch:
+    """Fills one batch's working set."""
+
+    def __init__(self, connection: Connection, ws: WorkingSet, recipes: Recipes, offers: Offers) -> None:
+        self._connection = connection
+        self._ws = ws
+        self._recipes = recipes
+        self._offers = offers
+
+    def load(self, wants: Wants) -> None:
+        """Load everything wanted, in the one order."""
+        for name in _ORDER:
+            keys = wants.get(name)
+            if keys and (new := [key for key in keys if not self._has(name, key)]):
+                _LOADERS[name](self, new)
+        if unknown := set(wants) - _LOADERS.keys():
+            raise LookupError(f"nobody knows how to load {unknown}")
+
+    def _has(self, name: str, key: Key) -> bool:
+        row = _ROWS.get(name)
+        return self._ws.knows(row, key) if row else (name, key) in self._ws.facts
+
+    def _rows(self, row: type[Row], query: str, keys: Iterable[Key], wanted: Iterable[Key] | None = None) -> list[Any]:
+        ids = list(keys)
+        parameter = {"keys": ids} if query in _BY_TABLE else {"ids": ids}
+        found = [row(*got) for got in self._connection.fetch(query, **parameter)]
+        self._ws.load(row, found, ids if wanted is None else wanted)
+        return found
+
+    def _facts(self, name: str, keys: Iterable[Key], values: Mapping[Key, Any], default: Any) -> None:
+        for key in keys:
+            self._ws.facts.setdefault((name, key), values.get(key, default))
+
+    # -- the loaders
+
+    def _grouped(self, name: str, row: type[Row], query: str, field: str, keys: list[Key]) -> None:
+        groups: dict[Key, list[str]] = defaultdict(list)
+        for found in self._rows(row, query, keys, ()):
+            groups[getattr(found, field)].append(found.id)
+        for key in keys:
+            self._ws.facts.setdefault((name, key), groups.get(key, []))
+
+    def _idem(self, keys: list[Key]) -> None:
+        found = self._rows(Job, "jobs_by_idem", keys, ())
+        self._facts("idem", keys, {job.idem: job.id for job in found}, None)
+
+    def _entry(self, keys: list[Key]) -> None:
+        self._facts("entry", keys, dict(self._connection.fetch("entries_by_idem", ids=keys)), None)  # type: ignore[arg-type]
+
+    def _active(self, keys: list[Key]) -> None:
+        self._facts("active", keys, dict(self._connection.fetch("active", ids=keys)), 0)  # type: ignore[arg-type]
+
+    def _tail(self, keys: list[Key]) -> None:
+        rows = self._connection.fetch("tails", keys=keys)
+        self._facts("tail", keys, {(q, p, t): Tail(head, last) for q, p, t, head, last in rows}, Tail(None, None))
+
+    def _current_recipe(self, keys: list[Key]) -> None:
+        found = {row.name: row for row in self._rows(Workflow, "current_workflows", keys, ())}
+        for key in keys:
+            row = found.get(str(key))
+            self._ws.facts["current_recipe", key] = self._recipes.read(row) if row else None
+            self._ws.facts["current_version", key] = row.version if row else 0
+            self._ws.facts["validator", key] = self._recipes.validator(row) if row else None
+
+    def _recipe(self, keys: list[Any]) -> None:
+        unknown = [key for key in keys if self._recipes.known(key) is None]
+        for row in self._rows(Workflow, "workflows", unknown, ()) if unknown else ():
+            self._recipes.read(row)
+        for key in keys:
+            self._ws.facts["recipe", key] = self._recipes.known(key)
+
+    def _document(self, keys: list[Any]) -> None:
+        found = self._connection.fetch("documents", ids=[owner for owner, _ in keys])
+        self._ws.load(Document, [Document(*got) for got in found], keys)
+
+    def _call_by_ref(self, keys: list[Any]) -> None:
+        found = [Call(*got) for got in self._connection.fetch("calls_by_ref", keys=keys)]
+        self._facts("call_by_ref", keys, {(call.provider, call.ref): call.id for call in found}, None)
+        for call in found:
+            self._ws.facts["call_link", call.id] = call.job_id
+
+    def _call_link(self, keys: list[Key]) -> None:
+        found = [Call(*got) for got in self._connection.fetch("calls", ids=keys)]
+        self._facts("call_link", keys, {call.id: call.job_id for call in found}, None)
+
+    def _held_callbacks(self, keys: list[Key]) -> None:
+        self._grouped("held_callbacks", Inbox, "held_callbacks", "ref", keys)
+
+    def _offer(self, keys: list[Any]) -> None:
+        for kinds in keys:
+            tasks, jobs = self._offers.pick(self._connection, self._ws.limits, kinds)
+            self._ws.facts["offer", kinds] = tuple(tasks)
+            self._ws.facts["place", kinds] = 0
+            self._held(tasks, jobs)
+
+    def _held(self, tasks: list[str], jobs: list[str]) -> None:
+        """Load all that leasing needs of tasks whose jobs are already locked."""
+        if not tasks:
+            return
+        queued = [
+            (job.id, job.run)
+            for job in self._rows(Job, "jobs_unlocked", [key for key in jobs if not self._ws.knows(Job, key)])
+            if job.status == "queued"
+        ]
+        self.load({"task": set(tasks), "stages": set(jobs), "run": set(queued)})
+        self._document([(key, "input") for key in (*tasks, *jobs)])
+
+    def _held_by(self, keys: list[Key]) -> None:
+        self._grouped("held_by", Task, "held_by", "worker_id", keys)
+        tasks = [self._ws.get(Task, task) for key in keys for task in self._ws.facts["held_by", key]]
+        self.load({"job": {task.job_id for task in tasks}})
+        self._held([task.id for task in tasks], [task.job_id for task in tasks])
+
+
+def _by_id(row: type[Row], query: str) -> Callable[[Prefetch, list[Key]], None]:
+    return lambda self, keys: self._rows(row, query, keys) and None
+
+
+def _group(name: str, row: type[Row], query: str, field: str) -> Callable[[Prefetch, list[Key]], None]:
+    return lambda self, keys: self._grouped(name, row, query, field, keys)
+
+
+_BY_TABLE = frozenset({"workflows", "runs", "attempts"})
+_ROWS: dict[str, type[Row]] = {
+    "job": Job, "stage": Stage, "task": Task, "run": Run, "attempt": Attempt, "document": Document, "call": Call,
+    "inbox": Inbox, "cursor": Cursor, "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
+}  # fmt: skip
+_LOADERS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
+    "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001 - the table of this class's loaders
+    "call_link": Prefetch._call_link,  # noqa: SLF001
+    "job": _by_id(Job, "jobs"),
+    "offer": Prefetch._offer,  # noqa: SLF001
+    "held_by": Prefetch._held_by,  # noqa: SLF001
+    "idem": Prefetch._idem,  # noqa: SLF001
+    "tenant": _by_id(Tenant, "tenants"),
+    "current_recipe": Prefetch._current_recipe,  # noqa: SLF001
+    "recipe": Prefetch._recipe,  # noqa: SLF001
+    "workflow": _by_id(Workflow, "workflows"),
+    "queue": _by_id(Queue, "queues"),
+    "queues": _group("queues", Queue, "queues_of_workflows", "workflow"),
+    "task": _by_id(Task, "tasks"),
+    "stage": _by_id(Stage, "stages_by_id"),
+    "stages": _group("stages", Stage, "stages", "job_id"),
+    "open_tasks": _group("open_tasks", Task, "open_tasks", "stage_id"),
+    "tasks": _group("tasks", Task, "tasks_of_stages", "stage_id"),
+    "run": _by_id(Run, "runs"),
+    "attempt": _by_id(Attempt, "attempts"),
+    "document": Prefetch._document,  # noqa: SLF001
+    "call": _by_id(Call, "calls"),
+    "inbox": _by_id(Inbox, "inbox"),
+    "held_callbacks": Prefetch._held_callbacks,  # noqa: SLF001
+    "cursor": _by_id(Cursor, "cursors"),
+    "entry": Prefetch._entry,  # noqa: SLF001
+    "wallet": _by_id(Wallet, "wallets"),
+    "active": Prefetch._active,  # noqa: SLF001
+    "tail": Prefetch._tail,  # noqa: SLF001
+}
+_ORDER = tuple(_LOADERS)

@@ -1,0 +1,74 @@
+"""The seam between the engine and a database: a connection that reads named queries and writes rows."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from callsheet.core.rows import Row
+
+
+class StoreError(Exception):
+    """The database did not do what was asked."""
+
+
+class ConnectionLost(StoreError):  # noqa: N818 - says what happened
+    """The connection broke: what was under way may or may not have been committed."""
+
+
+class Contended(StoreError):  # noqa: N818 - says what happened
+    """A deadlock, a lock timeout, a serialization failure, a unique race: nothing was written; try again."""
+
+
+class Connection(Protocol):
+    """One connection to the database. Not for two threads at once."""
+
+    def begin(self) -> None:
+        """Open a transaction that may write."""
+        ...
+
+    def commit(self) -> None:
+        """Make it durable."""
+        ...
+
+    def rollback(self) -> None:
+        """Forget it."""
+        ...
+
+    def now(self) -> int:
+        """Tell the database's time, in microseconds."""
+        ...
+
+    def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+        """Read the rows of a named query."""
+        ...
+
+    def run(self, text: str) -> Sequence[Sequence[Any]]:
+        """Run SQL of our own making, such as a check or a migration."""
+        ...
+
+    def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
+        """Write new rows."""
+        ...
+
+    def update(self, row: type[Row], rows: Iterable[Row]) -> None:
+        """Write changed rows."""
+        ...
+
+    def notify(self, kinds: Iterable[str]) -> None:
+        """Tell other processes that there is work; only ever a hint."""
+        ...
+
+    def close(self) -> None:
+        """Let go."""
+        ...
+
+
+class Database(Protocol):
+    """Where connections come from."""
+
+    name: str
+    lanes: int
+    """How many connections may write at once."""
+
+    def connect(self, *, reading: bool = False) -> Connection:
+        """Open a connection."""
+        ...

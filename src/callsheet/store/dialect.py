@@ -1,0 +1,143 @@
+"""One SQL text, two databases: the handful of words in which they differ, and how their parameters look."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, NamedTuple, get_type_hints
+
+from callsheet.core.rows import ROWS, Row
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_COLUMNS = re.compile(r"\{(\w+) (\w+)\}")
+_WORD = re.compile(r"\{(\w+)\}")
+_PARAMETER = re.compile(r"IN :(?P<list>\w+)\[\]|:(?P<table>\w+)\[(?P<columns>[^\]]+)\]|(?<!:):(?P<one>[a-z]\w*)")
+_TABLES: dict[str, type[Row]] = {row.TABLE: row for row in ROWS}
+
+
+class Statement(NamedTuple):
+    """A query ready for a driver: its text, and how to lay out its parameters."""
+
+    text: str
+    layout: Callable[[Mapping[str, Any]], list[Any]]
+
+
+class Dialect(NamedTuple):
+    """What one database says differently."""
+
+    name: str
+    words: Mapping[str, str]
+
+    def fill(self, text: str) -> str:
+        """Replace the words of a text."""
+        text = _COLUMNS.sub(lambda m: ", ".join(f"{m[2]}.{name}" for name in columns(_TABLES[m[1]])), text)
+        return _WORD.sub(lambda m: self.words[m[1]], text)
+
+
+SQLITE = Dialect(
+    "sqlite",
+    {
+        "int": "INTEGER",
+        "small": "WITHOUT ROWID, STRICT",
+        "hot": "WITHOUT ROWID, STRICT",
+        "grown": "WITHOUT ROWID, STRICT",
+        "log": "STRICT",
+        "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "transaction": "0",
+        "only_postgresql": "--",
+        "lock": "",
+        "lock_jobs": "",
+        "place": "e.id",
+        "after_place": "e.id > :position AND :tx >= 0",
+    },
+)
+
+POSTGRESQL = Dialect(
+    "postgresql",
+    {
+        "int": "bigint",
+        "small": "",
+        "hot": "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05)",
+        "grown": "",
+        "log": "",
+        "serial": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "transaction": "(pg_current_xact_id()::text)::bigint",
+        "only_postgresql": "",
+        "lock": "FOR UPDATE",
+        "lock_jobs": "FOR UPDATE OF j SKIP LOCKED",
+        "place": "e.tx, e.id",
+        "after_place": (
+            "(e.tx, e.id) > (:tx, :position) AND e.tx < (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
+        ),
+    },
+)
+
+
+@lru_cache
+def columns(row: type[Row]) -> tuple[str, ...]:
+    """Return a table's columns, in the order of its row class."""
+    return row.__struct_fields__
+
+
+@lru_cache
+def column_types(row: type[Row]) -> tuple[str, ...]:
+    """Return the PostgreSQL type of each column."""
+    hints = get_type_hints(row)
+    return tuple("bigint" if hints[name] in {int, int | None} else "text" for name in columns(row))
+
+
+@lru_cache
+def queries(file: str = "queries.sql") -> Mapping[str, str]:
+    """Read the named blocks of a file."""
+    text = (files("callsheet.store") / "sql" / file).read_text()
+    parts = _NAME.split(text)
+    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def sqlite_statement(text: str, encode: Callable[[Any], str]) -> Statement:
+    """Lay out a query for SQLite: `?`, with lists and tables as one JSON text."""
+    names: list[tuple[str, bool]] = []
+
+    def place(match: re.Match[str]) -> str:
+        if match["one"]:
+            names.append((match["one"], False))
+            return "?"
+        names.append((match["list"] or match["table"], True))
+        if match["list"]:
+            return "IN (SELECT value FROM json_each(?))"
+        fields = ", ".join(f"value ->> {n} AS {field.split()[0]}" for n, field in enumerate(_fields(match["columns"])))
+        return f"(SELECT {fields} FROM json_each(?))"
+
+    filled = _PARAMETER.sub(place, SQLITE.fill(text))
+    return Statement(filled, lambda given: [encode(given[n]) if many else given[n] for n, many in names])
+
+
+def postgresql_statement(text: str) -> Statement:
+    """Lay out a query for PostgreSQL: `$n`, with lists as arrays and tables as one array per column."""
+    steps: list[Callable[[Mapping[str, Any]], Iterable[Any]]] = []
+    count = 0
+
+    def place(match: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        if name := match["one"]:
+            steps.append(lambda given: (given[name],))
+            return f"${count}"
+        if name := match["list"]:
+            steps.append(lambda given: (given[name],))
+            return f"= ANY(${count}::text[])"
+        table, fields = match["table"], _fields(match["columns"])
+        arrays = ", ".join(f"${count + n}::{field.split()[1]}[]" for n, field in enumerate(fields))
+        names = ", ".join(field.split()[0] for field in fields)
+        steps.append(lambda given: zip(*given[table], strict=True))
+        count += len(fields) - 1
+        return f"(SELECT * FROM unnest({arrays}) AS _({names}))"
+
+    filled = _PARAMETER.sub(place, POSTGRESQL.fill(text))
+    return Statement(
+        filled, lambda given: [list(v) if isinstance(v, tuple) else v for step in steps for v in step(given)]
+    )
+
+
+def _fields(text: str) -> list[str]:
+    return [field.strip() for field in text.split(",")]

@@ -1,0 +1,273 @@
+-- The ground: tenants, workflows, money, jobs and their parts, events, provider calls.
+-- Times are microseconds since 1970 in UTC. JSON columns are text.
+
+CREATE TABLE tenant (
+    id text NOT NULL PRIMARY KEY,
+    weight {int} NOT NULL CHECK (weight > 0),
+    status text NOT NULL,
+    active_jobs_max {int} NOT NULL,
+    created_at {int} NOT NULL
+) {small};
+
+CREATE TABLE workflow (
+    name text NOT NULL,
+    version {int} NOT NULL,
+    current {int} NOT NULL,
+    spec text NOT NULL,
+    created_at {int} NOT NULL,
+    PRIMARY KEY (name, version)
+) {small};
+CREATE UNIQUE INDEX workflow_current ON workflow (name) WHERE current = 1;
+
+CREATE TABLE queue (
+    id text NOT NULL PRIMARY KEY,
+    kind text NOT NULL,
+    workflow text NOT NULL,
+    provider text NOT NULL,
+    running_max {int} NOT NULL
+) {small};
+CREATE INDEX queue_kind ON queue (kind);
+CREATE INDEX queue_workflow ON queue (workflow);
+
+CREATE TABLE wallet (
+    id text NOT NULL PRIMARY KEY,
+    tenant text NOT NULL,
+    user_id text NOT NULL,
+    balance {int} NOT NULL CHECK (balance >= 0),
+    held {int} NOT NULL CHECK (held >= 0),
+    entries {int} NOT NULL,
+    created_at {int} NOT NULL,
+    updated_at {int} NOT NULL,
+    UNIQUE (tenant, user_id)
+) {hot};
+
+CREATE TABLE entry (
+    wallet_id text NOT NULL,
+    seq {int} NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('topup', 'adjust', 'reserve', 'consume', 'refund')),
+    amount {int} NOT NULL,
+    consumed {int} NOT NULL,
+    balance {int} NOT NULL CHECK (balance >= 0),
+    job_id text,
+    run {int},
+    idem text,
+    reason text,
+    actor text NOT NULL,
+    at {int} NOT NULL,
+    PRIMARY KEY (wallet_id, seq)
+) {grown};
+CREATE UNIQUE INDEX entry_idem ON entry (idem) WHERE idem IS NOT NULL;
+CREATE UNIQUE INDEX entry_reserve ON entry (job_id, run) WHERE kind = 'reserve';
+CREATE UNIQUE INDEX entry_settled ON entry (job_id, run) WHERE kind IN ('consume', 'refund');
+
+CREATE TABLE job (
+    id text NOT NULL PRIMARY KEY,
+    tenant text NOT NULL,
+    user_id text NOT NULL,
+    wallet_id text NOT NULL,
+    workflow text NOT NULL,
+    workflow_version {int} NOT NULL,
+    idem text,
+    fingerprint text NOT NULL,
+    retry_of text,
+    created_at {int} NOT NULL,
+    status text NOT NULL,
+    run {int} NOT NULL,
+    priority {int} NOT NULL,
+    price {int} NOT NULL CHECK (price >= 0),
+    stages_total {int} NOT NULL,
+    stages_completed {int} NOT NULL,
+    progress {int} NOT NULL CHECK (progress BETWEEN 0 AND 100),
+    seq {int} NOT NULL,
+    updated_at {int} NOT NULL,
+    start_at {int},
+    deadline_at {int},
+    cancel_due_at {int},
+    due_at {int},
+    cancel_requested_at {int},
+    cancel_reason text,
+    started_at {int},
+    finished_at {int},
+    deleted_at {int},
+    error_code text,
+    error_message text,
+    labels text,
+    metadata text,
+    trace text,
+    CHECK ((status IN ('completed', 'failed', 'canceled', 'expired', 'blocked')) = (finished_at IS NOT NULL))
+) {hot};
+CREATE UNIQUE INDEX job_idem ON job (idem) WHERE idem IS NOT NULL;
+CREATE INDEX job_active ON job (wallet_id) WHERE finished_at IS NULL;
+CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX job_newest ON job (tenant, id);
+
+CREATE TABLE run (
+    job_id text NOT NULL,
+    no {int} NOT NULL,
+    tenant text NOT NULL,
+    command_id text NOT NULL,
+    price {int} NOT NULL,
+    opened_at {int} NOT NULL,
+    status text NOT NULL,
+    consumed {int} NOT NULL,
+    returned {int} NOT NULL,
+    started_at {int},
+    finished_at {int},
+    error_code text,
+    error_message text,
+    PRIMARY KEY (job_id, no)
+) {hot};
+
+CREATE TABLE stage (
+    id text NOT NULL PRIMARY KEY,
+    job_id text NOT NULL,
+    tenant text NOT NULL,
+    no {int} NOT NULL,
+    name text NOT NULL,
+    kind text NOT NULL,
+    provider text NOT NULL,
+    gate {int} NOT NULL,
+    created_at {int} NOT NULL,
+    status text NOT NULL,
+    tasks_total {int} NOT NULL,
+    tasks_running {int} NOT NULL CHECK (tasks_running >= 0),
+    tasks_completed {int} NOT NULL,
+    tasks_failed {int} NOT NULL,
+    tasks_canceled {int} NOT NULL,
+    delivered {int} NOT NULL,
+    approved_by text,
+    approved_at {int},
+    started_at {int},
+    finished_at {int},
+    labels text,
+    metadata text,
+    trace text,
+    UNIQUE (job_id, no)
+) {hot};
+
+CREATE TABLE task (
+    id text NOT NULL PRIMARY KEY,
+    job_id text NOT NULL,
+    stage_id text NOT NULL,
+    tenant text NOT NULL,
+    no {int} NOT NULL,
+    queue text NOT NULL,
+    kind text NOT NULL,
+    tries_max {int} NOT NULL,
+    requeues_max {int} NOT NULL,
+    lease_seconds {int} NOT NULL,
+    created_at {int} NOT NULL,
+    status text NOT NULL,
+    priority {int} NOT NULL,
+    ready {int} NOT NULL,
+    rank {int} NOT NULL,
+    attempts {int} NOT NULL,
+    attempts_charged {int} NOT NULL,
+    requeues {int} NOT NULL,
+    progress {int} NOT NULL CHECK (progress BETWEEN 0 AND 100),
+    due_at {int},
+    ready_at {int},
+    token_hash text,
+    lease_expires_at {int},
+    worker_id text,
+    message text,
+    error_code text,
+    error_message text,
+    started_at {int},
+    finished_at {int},
+    labels text,
+    metadata text,
+    trace text,
+    UNIQUE (stage_id, no)
+) {hot};
+CREATE INDEX task_ready ON task (queue, priority DESC, rank, id) WHERE ready = 1;
+CREATE INDEX task_tail ON task (queue, priority, tenant, rank) WHERE ready = 1;
+CREATE INDEX task_due ON task (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX task_running ON task (queue, worker_id) WHERE status = 'running';
+
+CREATE TABLE attempt (
+    task_id text NOT NULL,
+    no {int} NOT NULL,
+    job_id text NOT NULL,
+    run {int} NOT NULL,
+    tenant text NOT NULL,
+    worker_id text NOT NULL,
+    token_hash text NOT NULL,
+    leased_at {int} NOT NULL,
+    ended_at {int},
+    outcome text,
+    forgiven {int} NOT NULL,
+    digest text,
+    error_code text,
+    error_message text,
+    PRIMARY KEY (task_id, no),
+    CHECK ((ended_at IS NULL) = (outcome IS NULL))
+) {hot};
+CREATE UNIQUE INDEX attempt_live ON attempt (task_id) WHERE ended_at IS NULL;
+
+CREATE TABLE event (
+    id {serial},
+    tx {int} NOT NULL DEFAULT {transaction},
+    subject text NOT NULL,
+    seq {int} NOT NULL,
+    tenant text NOT NULL,
+    run {int} NOT NULL,
+    at {int} NOT NULL,
+    type text NOT NULL,
+    entity_id text,
+    source text,
+    target text,
+    actor text NOT NULL,
+    data text
+) {log};
+CREATE UNIQUE INDEX event_subject ON event (subject, seq);
+{only_postgresql} CREATE INDEX event_place ON event (tx, id);
+
+CREATE TABLE document (
+    owner_id text NOT NULL,
+    name text NOT NULL,
+    job_id text NOT NULL,
+    body text NOT NULL,
+    PRIMARY KEY (owner_id, name)
+) {grown};
+CREATE INDEX document_job ON document (job_id);
+
+CREATE TABLE call (
+    id text NOT NULL PRIMARY KEY,
+    task_id text NOT NULL,
+    attempt {int} NOT NULL,
+    job_id text NOT NULL,
+    tenant text NOT NULL,
+    provider text NOT NULL,
+    intended_at {int} NOT NULL,
+    deadline_at {int} NOT NULL,
+    status text NOT NULL,
+    ref text,
+    submitted_at {int},
+    collect_at {int},
+    ended_at {int},
+    outcome text,
+    UNIQUE (task_id, attempt)
+) {hot};
+CREATE UNIQUE INDEX call_ref ON call (provider, ref) WHERE ref IS NOT NULL;
+CREATE INDEX call_due ON call (collect_at, id) WHERE collect_at IS NOT NULL;
+
+CREATE TABLE inbox (
+    id text NOT NULL PRIMARY KEY,
+    provider text NOT NULL,
+    ref text,
+    call_id text,
+    status text NOT NULL,
+    received_at {int} NOT NULL,
+    body text
+) {hot};
+CREATE INDEX inbox_held ON inbox (ref) WHERE status = 'held';
+
+CREATE TABLE cursor (
+    id text NOT NULL PRIMARY KEY,
+    tx {int} NOT NULL,
+    position {int} NOT NULL,
+    holder text,
+    held_until {int} NOT NULL
+) {small};

@@ -1,0 +1,157 @@
+-- What the engine reads. {job j} stands for all columns of a job; IN :x[] takes a list;
+-- :x[a text, b bigint] is a table made from a list of rows. Locks are words that SQLite does without.
+
+-- name: jobs
+SELECT {job j} FROM job j WHERE j.id IN :ids[] ORDER BY j.id {lock}
+
+-- name: jobs_unlocked
+SELECT {job j} FROM job j WHERE j.id IN :ids[]
+
+-- name: jobs_by_idem
+SELECT {job j} FROM job j WHERE j.idem IN :ids[]
+
+-- name: wallets
+SELECT {wallet w} FROM wallet w WHERE w.id IN :ids[] ORDER BY w.id {lock}
+
+-- name: active
+SELECT wallet_id, count(*) FROM job WHERE wallet_id IN :ids[] AND finished_at IS NULL GROUP BY wallet_id
+
+-- name: tenants
+SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[]
+
+-- name: current_workflows
+SELECT {workflow w} FROM workflow w WHERE w.name IN :ids[] AND w.current = 1
+
+-- name: workflows
+SELECT {workflow w} FROM :keys[name text, version bigint] k CROSS JOIN workflow w
+WHERE w.name = k.name AND w.version = k.version
+
+-- name: queues
+SELECT {queue q} FROM queue q WHERE q.id IN :ids[]
+
+-- name: queues_of_workflows
+SELECT {queue q} FROM queue q WHERE q.workflow IN :ids[] ORDER BY q.id
+
+-- name: heads
+SELECT {queue q},
+    (SELECT t.priority FROM task t WHERE t.queue = q.id AND t.ready = 1 ORDER BY t.priority DESC LIMIT 1)
+FROM queue q WHERE q.kind IN :ids[]
+
+-- name: lock_queues
+SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
+
+-- name: queues_sharing
+SELECT {queue q} FROM queue q WHERE q.kind IN :kinds[] OR q.workflow IN :workflows[] OR q.provider IN :providers[]
+
+-- name: running_in
+SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS taken
+
+-- name: candidates
+SELECT t.id, t.job_id, t.priority FROM task t JOIN job j ON j.id = t.job_id
+WHERE t.queue = :queue AND t.ready = 1
+ORDER BY t.priority DESC, t.rank, t.id LIMIT :count {lock_jobs}
+
+-- name: tails
+SELECT k.queue, k.priority, k.tenant,
+    (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.ready = 1
+     ORDER BY t.rank LIMIT 1),
+    (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
+     AND t.ready = 1 ORDER BY t.rank DESC LIMIT 1)
+FROM :keys[queue text, priority bigint, tenant text] k
+
+-- name: tasks
+SELECT {task t} FROM task t WHERE t.id IN :ids[]
+
+-- name: open_tasks
+SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] AND t.finished_at IS NULL ORDER BY t.stage_id, t.no
+
+-- name: tasks_of_stages
+SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
+
+-- name: held_by
+SELECT {task t} FROM task t WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' AND t.worker_id IN :ids[]
+
+-- name: stages
+SELECT {stage s} FROM stage s WHERE s.job_id IN :ids[] ORDER BY s.job_id, s.no
+
+-- name: stages_by_id
+SELECT {stage s} FROM stage s WHERE s.id IN :ids[]
+
+-- name: runs
+SELECT {run r} FROM :keys[job_id text, no bigint] k CROSS JOIN run r WHERE r.job_id = k.job_id AND r.no = k.no
+
+-- name: attempts
+SELECT {attempt a} FROM :keys[task_id text, no bigint] k CROSS JOIN attempt a WHERE a.task_id = k.task_id AND a.no = k.no
+
+-- name: documents
+SELECT {document d} FROM document d WHERE d.owner_id IN :ids[] AND d.name = 'input'
+
+-- name: entries_by_idem
+SELECT idem, amount FROM entry WHERE idem IN :ids[]
+
+-- name: calls
+SELECT {call c} FROM call c WHERE c.id IN :ids[]
+
+-- name: calls_by_ref
+SELECT {call c} FROM :keys[provider text, ref text] k CROSS JOIN call c WHERE c.provider = k.provider AND c.ref = k.ref
+
+-- name: inbox
+SELECT {inbox i} FROM inbox i WHERE i.id IN :ids[]
+
+-- name: held_callbacks
+SELECT {inbox i} FROM inbox i WHERE i.ref IN :ids[] AND i.status = 'held' ORDER BY i.received_at, i.id
+
+-- name: cursors
+SELECT {cursor c} FROM cursor c WHERE c.id IN :ids[] ORDER BY c.id {lock}
+
+-- name: purge_documents
+DELETE FROM document WHERE job_id IN :ids[]
+
+-- name: due_jobs
+SELECT j.due_at, j.id FROM job j WHERE j.due_at <= :now AND (j.due_at, j.id) > (:after_at, :after_id)
+ORDER BY j.due_at, j.id LIMIT :count
+
+-- name: due_tasks
+SELECT t.due_at, t.id, t.job_id FROM task t WHERE t.due_at <= :now AND (t.due_at, t.id) > (:after_at, :after_id)
+ORDER BY t.due_at, t.id LIMIT :count
+
+-- name: due_calls
+SELECT c.collect_at, c.id, c.job_id FROM call c WHERE c.collect_at <= :now AND (c.collect_at, c.id) > (:after_at, :after_id)
+ORDER BY c.collect_at, c.id LIMIT :count
+
+-- name: next_due
+SELECT min(at) FROM (
+    SELECT min(due_at) AS at FROM job WHERE due_at IS NOT NULL
+    UNION ALL SELECT min(due_at) FROM task WHERE due_at IS NOT NULL
+    UNION ALL SELECT min(collect_at) FROM call WHERE collect_at IS NOT NULL
+) AS moments
+
+-- name: events_of
+SELECT id, tx, {event e} FROM event e WHERE e.subject = :subject AND e.seq > :after ORDER BY e.seq LIMIT :count
+
+-- name: events_after
+SELECT id, tx, {event e} FROM event e WHERE {after_place} ORDER BY {place} LIMIT :count
+
+-- name: job_of_tenant
+SELECT {job j} FROM job j WHERE j.id = :id AND j.tenant = :tenant AND j.deleted_at IS NULL
+
+-- name: runs_of
+SELECT {run r} FROM run r WHERE r.job_id = :id ORDER BY r.no
+
+-- name: stages_of
+SELECT {stage s} FROM stage s WHERE s.job_id = :id ORDER BY s.no
+
+-- name: tasks_of_job
+SELECT {task t} FROM stage s JOIN task t ON t.stage_id = s.id WHERE s.job_id = :id ORDER BY s.no, t.no
+
+-- name: attempts_of
+SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no
+
+-- name: documents_of
+SELECT {document d} FROM document d WHERE d.job_id = :id ORDER BY d.owner_id, d.name
+
+-- name: wallet_of
+SELECT {wallet w} FROM wallet w WHERE w.id = :id
+
+-- name: ledger_of
+SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count

@@ -1,0 +1,134 @@
+"""SQLite: write-ahead log, synchronous FULL, one writing connection at a time, the SQLite that apsw carries."""
+
+import time
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+from msgspec.structs import astuple
+
+from callsheet.core.rows import Row
+from callsheet.store.connection import ConnectionLost, Contended, StoreError
+from callsheet.store.dialect import Statement, columns, queries, sqlite_statement
+
+_encode = msgspec.json.Encoder().encode
+_BUSY_MILLISECONDS = 30_000
+
+
+@lru_cache
+def _statement(query: str) -> Statement:
+    return sqlite_statement(queries()[query], lambda value: _encode(value).decode())
+
+
+@lru_cache
+def insert_text(row: type[Row]) -> str:
+    """Return the statement that writes a new row."""
+    names = columns(row)
+    return f"INSERT INTO {row.TABLE} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608 - names from our classes
+
+
+@lru_cache
+def update_text(row: type[Row]) -> str:
+    """Return the statement that writes a changed row: its changing columns, then its key."""
+    changing = ", ".join(f"{name} = ?" for name in columns(row)[row.FIXED :])
+    where = " AND ".join(f"{name} = ?" for name in row.KEY)
+    return f"UPDATE {row.TABLE} SET {changing} WHERE {where}"  # noqa: S608 - names from our classes
+
+
+class SteadyClock:
+    """The machine's time, anchored once and carried on by the monotonic clock: it never goes back."""
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def now(self) -> int:
+        return (time.monotonic_ns() + self._offset) // 1_000
+
+
+class SqliteDatabase:
+    """A SQLite file."""
+
+    name = "sqlite"
+    lanes = 1
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.clock = SteadyClock()
+
+    def connect(self, *, reading: bool = False) -> "SqliteConnection":
+        return SqliteConnection(self, reading=reading)
+
+
+class SqliteConnection:
+    """One connection; the lane's writes, or one of many that read."""
+
+    def __init__(self, database: SqliteDatabase, *, reading: bool) -> None:
+        self._clock = database.clock
+        flags = apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        try:
+            self._connection = apsw.Connection(str(database.path), flags=flags, statementcachesize=200)
+        except apsw.CantOpenError:
+            raise StoreError(f"SQLite cannot open {database.path.name}: is its folder there and writable?") from None
+        self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
+        if not reading:
+            mode = self._connection.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+            if mode != "wal":
+                raise StoreError(f"SQLite answered journal mode {mode!r}; Callsheet needs a disk that can do WAL.")
+            self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA cache_size = -65536")
+
+    def begin(self) -> None:
+        self._do("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self._do("COMMIT")
+
+    def rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._do("ROLLBACK")
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+        statement = _statement(query)
+        return self._do(statement.text, statement.layout(given))
+
+    def run(self, text: str) -> Sequence[Sequence[Any]]:
+        return self._do(text)
+
+    def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
+        self._many(insert_text(row), [astuple(r) for r in rows])
+
+    def update(self, row: type[Row], rows: Iterable[Row]) -> None:
+        fixed, key = row.FIXED, len(row.KEY)
+        self._many(update_text(row), [(*t[fixed:], *t[:key]) for t in map(astuple, rows)])
+
+    def notify(self, kinds: Iterable[str]) -> None:
+        """Do nothing: another process on the same file finds out at its next poll."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _do(self, text: str, given: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
+        try:
+            return self._connection.execute(text, given).fetchall()
+        except apsw.Error as error:
+            raise _named(error) from error
+
+    def _many(self, text: str, rows: Sequence[Sequence[Any]]) -> None:
+        try:
+            self._connection.executemany(text, rows)
+        except apsw.Error as error:
+            raise _named(error) from error
+
+
+def _named(error: apsw.Error) -> StoreError:
+    if isinstance(error, apsw.ConstraintError | apsw.BusyError | apsw.LockedError):
+        return Contended(str(error))
+    if isinstance(error, apsw.IOError | apsw.FullError | apsw.CantOpenError | apsw.InterruptError):
+        return ConnectionLost(str(error))
+    return StoreError(str(error))
