@@ -103,7 +103,7 @@ def _stage_opens(ws: WorkingSet, job: Job) -> bool:
 def _job_completed(ws: WorkingSet, job: Job) -> bool:
     if not job.stages_total or job.stages_completed < job.stages_total or job.status == "pending":
         return False
-    finish(ws, job, "complete", "system", None, None)
+    finish(ws, job, "complete", "system", None, None, outputs=stages(ws, job)[-1].tasks_completed)
     return True
 
 
@@ -176,18 +176,11 @@ def finish(
         ws, job, event, actor, data, started_at=started, finished_at=at, progress=progress,
         cancel_due_at=None, error_code=code, error_message=message,
     )  # fmt: skip
-    ws.put(
-        replace(
-            run,
-            status=ending,
-            consumed=paid.consumed,
-            returned=paid.returned,
-            started_at=run.started_at or started,
-            finished_at=at,
-            error_code=code,
-            error_message=message,
-        )  # fmt: skip
-    )
+    record = replace(
+        run, status=ending, consumed=paid.consumed, returned=paid.returned, started_at=run.started_at or started,
+        finished_at=at, error_code=code, error_message=message,
+    )  # fmt: skip
+    ws.put(record)
     active = ws.facts.get(("active", job.wallet_id))
     if active is not None:
         ws.set_fact("active", job.wallet_id, active - 1)

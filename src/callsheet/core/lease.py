@@ -5,7 +5,7 @@ older one is told that the lease is lost, and nothing changes. A report that is 
 """
 
 import hashlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -182,6 +182,16 @@ def fail(ws: WorkingSet, command: Fail) -> TaskState:
     return failed(ws, job, task, command.code, command.message, retryable=command.retryable, actor="worker")
 
 
+class Ending(NamedTuple):
+    """How a try ended: in a word, with its error, whether it may be tried again, and whether it counts."""
+
+    outcome: str
+    code: str
+    text: str
+    again: bool
+    forgiven: bool = False
+
+
 def failed(
     ws: WorkingSet, job: Job, task: Task, code: str, message: str, *, retryable: bool | None, actor: Actor
 ) -> TaskState:
@@ -189,7 +199,7 @@ def failed(
     code = _code(code)
     text = clean(message, ws.limits.message_chars_max)
     again = recipe_of(ws, job).retry.wants(retryable=retryable) and task.attempts_charged < task.tries_max
-    return end_try(ws, job, task, "failed", code, text, again=again, forgiven=False, actor=actor)
+    return end_try(ws, job, task, Ending("failed", code, text, again), actor)
 
 
 def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
@@ -208,57 +218,50 @@ def give_back(ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, a
     text = clean(reason, ws.limits.message_chars_max)
     if task.requeues >= task.requeues_max:
         limit = f"Given back {task.requeues} times, which is the limit. {text}"
-        return end_try(ws, job, task, outcome, "requeue_exhausted", limit, again=False, forgiven=True, actor=actor)
-    return end_try(ws, job, task, outcome, outcome, text, again=True, forgiven=True, actor=actor)
+        return end_try(ws, job, task, Ending(outcome, "requeue_exhausted", limit, again=False, forgiven=True), actor)
+    return end_try(ws, job, task, Ending(outcome, outcome, text, again=True, forgiven=True), actor)
 
 
 def lapse(ws: WorkingSet, job: Job, task: Task) -> None:
     """End a lease that ran out: the worker is gone, and that counts as a try."""
     again = task.attempts_charged < task.tries_max
     text = "The worker stopped answering and its lease ran out."
-    end_try(ws, job, task, "lost", "lease_expired", text, again=again, forgiven=False, actor="system")
+    end_try(ws, job, task, Ending("lost", "lease_expired", text, again), "system")
 
 
-def end_try(
-    ws: WorkingSet, job: Job, task: Task, outcome: str, code: str, text: str, *,
-    again: bool, forgiven: bool, actor: Actor,
-) -> TaskState:  # fmt: skip
+def end_try(ws: WorkingSet, job: Job, task: Task, ending: Ending, actor: Actor) -> TaskState:
     """Close an attempt and decide what becomes of its task."""
     now = ws.now
     attempt = ws.get(Attempt, (task.id, task.attempts))
-    ws.put(
-        replace(
-            attempt,
-            ended_at=max(now, attempt.leased_at),
-            outcome=outcome,
-            forgiven=int(forgiven),
-            error_code=code,
-            error_message=text,
-        )  # fmt: skip
-    )
-    close_call(ws, task, outcome)
-    changes: dict[str, Any] = {**AT_REST, "error_code": code, "error_message": text}
-    if forgiven:
+    ended = replace(
+        attempt, ended_at=max(now, attempt.leased_at), outcome=ending.outcome, forgiven=int(ending.forgiven),
+        error_code=ending.code, error_message=ending.text,
+    )  # fmt: skip
+    ws.put(ended)
+    close_call(ws, task, ending.outcome)
+    changes: dict[str, Any] = {**AT_REST, "error_code": ending.code, "error_message": ending.text}
+    if ending.forgiven:
         changes |= {"attempts_charged": task.attempts_charged - 1, "requeues": task.requeues + 1}
-    data = {"outcome": outcome, "code": code, "message": text}
+    data: dict[str, Any] = {"outcome": ending.outcome, "code": ending.code, "message": ending.text}
     if job.cancel_requested_at is not None:
         shift(ws, task, "cancel", actor, finished_at=now, **changes)
-    elif again:
-        _wait_again(ws, job, task, data, changes, forgiven=forgiven, actor=actor)
+    elif ending.again:
+        wait = 0 if ending.forgiven else _backoff(ws, job, task)
+        data["wait_seconds"] = wait / SECOND
+        changes["ready_at"] = now + wait if wait else None
+        _wait_again(ws, job, move_task(ws, job, task, "retry", actor, data, **changes), forgiven=ending.forgiven)
     else:
-        ws.put(replace(job, error_code=code, error_message=text))
+        ws.put(replace(job, error_code=ending.code, error_message=ending.text))
         move_task(ws, job, task, "fail", actor, data, finished_at=now, **changes)
     return _state(ws, cascade(ws, job.id), task.id)
 
 
-def _wait_again(
-    ws: WorkingSet, job: Job, task: Task, data: dict[str, Any], changes: dict[str, Any], *,
-    forgiven: bool, actor: Actor,
-) -> None:  # fmt: skip
-    backoff = 0 if forgiven else recipe_of(ws, job).retry.backoff.wait(task.id, task.attempts, task.attempts_charged)
-    changes["ready_at"] = ws.now + backoff if backoff else None
-    after = move_task(ws, job, task, "retry", actor, data | {"wait_seconds": backoff / SECOND}, **changes)
-    stage = ws.get(Stage, task.stage_id)
+def _backoff(ws: WorkingSet, job: Job, task: Task) -> int:
+    return recipe_of(ws, job).retry.backoff.wait(task.id, task.attempts, task.attempts_charged)
+
+
+def _wait_again(ws: WorkingSet, job: Job, after: Task, *, forgiven: bool) -> None:
+    stage = ws.get(Stage, after.stage_id)
     if not forgiven:
         offer(ws, job, stage, after)
     elif offers(job, stage):

@@ -24,6 +24,17 @@ class Settlement(NamedTuple):
     returned: int
 
 
+class Posting(NamedTuple):
+    """A ledger line to be written."""
+
+    kind: str
+    amount: int
+    held: int = 0
+    consumed: int = 0
+    idem: str | None = None
+    reason: str | None = None
+
+
 def wallet_id(tenant: str, user: str) -> str:
     """Return the name of a user's wallet; a tenant's name has no slash."""
     return f"{tenant}/{user}"
@@ -43,7 +54,7 @@ def reserve(ws: WorkingSet, wallet: Wallet, job: Job, actor: Actor) -> None:
         if ws.find(Wallet, wallet.id) is None:
             ws.put(wallet)
         return
-    _post(ws, wallet, "reserve", -job.price, held=job.price, actor=actor, job=job)
+    _post(ws, wallet, Posting("reserve", -job.price, held=job.price), actor, job)
 
 
 def settle(ws: WorkingSet, job: Job, run: Run, ending: str, refunds: Refunds, delivered: int) -> Settlement:
@@ -57,7 +68,7 @@ def settle(ws: WorkingSet, job: Job, run: Run, ending: str, refunds: Refunds, de
     back = run.price - kept
     wallet = ws.get(Wallet, job.wallet_id)
     kind = "consume" if ending == "completed" or kept else "refund"
-    _post(ws, wallet, kind, back, held=-run.price, actor="system", job=job, consumed=kept)
+    _post(ws, wallet, Posting(kind, back, held=-run.price, consumed=kept), "system", job)
     return Settlement(kept, back)
 
 
@@ -73,7 +84,8 @@ def top_up(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, 
     """Add bought credits."""
     if not 0 < amount <= ws.limits.price_max:
         raise BadInput("out_of_range", f"A top-up is a whole number from 1 to {ws.limits.price_max}.")
-    return _post(ws, wallet, "topup", amount, actor=actor, idem=idem, reason=reason)
+    _room(ws, wallet, amount)
+    return _post(ws, wallet, Posting("topup", amount, idem=idem, reason=reason), actor)
 
 
 def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, actor: Actor) -> Wallet:
@@ -84,22 +96,26 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, 
         raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
     if wallet.balance + amount < 0:
         raise InsufficientCredits(-amount, wallet.balance)
-    return _post(ws, wallet, "adjust", amount, actor=actor, idem=idem, reason=reason)
+    _room(ws, wallet, amount)
+    return _post(ws, wallet, Posting("adjust", amount, idem=idem, reason=reason), actor)
 
 
-def _post(
-    ws: WorkingSet, wallet: Wallet, kind: str, amount: int, *, actor: Actor, held: int = 0, consumed: int = 0,
-    job: Job | None = None, idem: str | None = None, reason: str | None = None,
-) -> Wallet:  # fmt: skip
-    balance = wallet.balance + amount
-    if balance > ws.limits.balance_max:
+def _room(ws: WorkingSet, wallet: Wallet, amount: int) -> None:
+    """Refuse credits that, with what is held, could not all come back into the wallet."""
+    if wallet.balance + wallet.held + amount > ws.limits.balance_max:
         raise Conflict("balance_too_large", f"A wallet holds at most {ws.limits.balance_max} credits.")
+
+
+def _post(ws: WorkingSet, wallet: Wallet, line: Posting, actor: Actor, job: Job | None = None) -> Wallet:
     seq = wallet.entries + 1
     at = max(ws.now, wallet.updated_at)
-    after = replace(wallet, balance=balance, held=wallet.held + held, entries=seq, updated_at=at)
+    balance = wallet.balance + line.amount
+    after = replace(wallet, balance=balance, held=wallet.held + line.held, entries=seq, updated_at=at)
     ws.put(after)
     job_id, run = (job.id, job.run) if job else (None, None)
-    ws.append(
-        Entry(wallet.id, seq, wallet.tenant, kind, amount, consumed, balance, job_id, run, idem, reason, actor, at)
-    )
+    entry = Entry(
+        wallet.id, seq, wallet.tenant, line.kind, line.amount, line.consumed, balance, job_id, run, line.idem,
+        line.reason, actor, at,
+    )  # fmt: skip
+    ws.append(entry)
     return after

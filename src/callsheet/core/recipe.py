@@ -161,6 +161,6 @@ def name_checked(what: str, name: str, limits: Limits) -> str:
 
 def in_range(what: str, value: int, least: int, most: int) -> int:
     """Refuse a number outside its limits."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+    if type(value) is not int or not least <= value <= most:
         raise BadInput("out_of_range", f"{what} must be a whole number from {least} to {most}.")
     return value

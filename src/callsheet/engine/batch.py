@@ -56,8 +56,9 @@ class Batch:
         self._prefetch(prefetch, ws, commands)
         results: list[Any] = [None] * len(commands)
         waiting: Sequence[int] = range(len(commands))
+        missing: dict[str, set[Key]] = {}
         for _ in range(_ROUNDS_MAX):
-            missing: dict[str, set[Key]] = defaultdict(set)
+            missing = defaultdict(set)
             rest: list[int] = []
             for place in waiting:
                 command = commands[place]

@@ -45,8 +45,13 @@ class Engine:
     """Commands in, answers out after the commit; from threads with `execute`, from asyncio with `aexecute`."""
 
     def __init__(
-        self, database: Database, settings: Settings | None = None, *, gates: Sequence[Gate] = (), ids: Ids | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        database: Database,
+        settings: Settings | None = None,
+        *,
+        gates: Sequence[Gate] = (),
+        ids: Ids | None = None,
+    ) -> None:
         self.database = database
         self.settings = settings or Settings()
         self.hints = Hints()
@@ -57,14 +62,7 @@ class Engine:
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
         self._lanes = [
-            Lane(
-                f"callsheet-lane-{n}",
-                self._batch,
-                batch_max=self.settings.limits.batch_max,
-                patience_seconds=self.settings.patience_seconds,
-                after=self._after,
-            )  # fmt: skip
-            for n in range(database.lanes)
+            Lane(f"callsheet-lane-{n}", self._batch, self._after, self.settings) for n in range(database.lanes)
         ]
         self._listener = Listener.of(database, self.hints, self.settings)
 
@@ -194,7 +192,7 @@ class Engine:
     def _batch(self) -> Batch:
         return Batch(self.database.connect(), self.settings.limits, self._recipes, Offers())
 
-    def _after(self, connection: Connection, woken: set[str], wrote: bool) -> None:  # noqa: FBT001 - a callback
+    def _after(self, connection: Connection, woken: set[str]) -> None:
         if woken:
             self.hints.announce(woken)
             if self._listener:
@@ -242,4 +240,7 @@ def _threadsafe(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[list[An
         if not future.done():
             future.set_result(results)
 
-    return lambda results: loop.call_soon_threadsafe(resolve, results) and None
+    def answer(results: list[Any]) -> None:
+        loop.call_soon_threadsafe(resolve, results)
+
+    return answer

@@ -8,11 +8,11 @@ made before, so one that had been committed finds its own work.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from callsheet.config import Settings
 from callsheet.core.commands import Command
-from callsheet.core.errors import Refusal
 from callsheet.engine.batch import Batch
 from callsheet.store.connection import Connection, ConnectionLost, Contended, StoreError
 
@@ -37,14 +37,17 @@ class Lane:
     """Runs batches, one after the other, in a thread of its own."""
 
     def __init__(
-        self, name: str, make_batch: Callable[[], Batch], *, batch_max: int, patience_seconds: float,
-        after: Callable[[Connection, set[str], bool], None],
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        make_batch: Callable[[], Batch],
+        after: Callable[[Connection, set[str]], None],
+        settings: Settings,
+    ) -> None:
         self._make_batch = make_batch
-        self._batch: Batch | None = None
-        self._batch_max = batch_max
-        self._patience = patience_seconds
         self._after = after
+        self._batch: Batch | None = None
+        self._batch_max = settings.limits.batch_max
+        self._patience = settings.patience_seconds
         self._orders: deque[Order] = deque()
         self._wake = threading.Condition(threading.Lock())
         self._stopping = threading.Event()
@@ -126,7 +129,7 @@ class Lane:
             self._drop()
             raise
         try:
-            self._after(batch.connection, done.woken, done.wrote)
+            self._after(batch.connection, done.woken)
         except StoreError:
             self._drop()
         return done.results
@@ -154,8 +157,3 @@ class Box:
     def take(self) -> list[Any]:
         self._full.acquire()
         return self.results
-
-
-def refusals(results: Iterable[Any]) -> Iterable[Refusal]:
-    """Return the refusals among results."""
-    return (result for result in results if isinstance(result, Refusal))

@@ -167,7 +167,10 @@ class Prefetch:
 
 
 def _by_id(row: type[Row], query: str) -> Callable[[Prefetch, list[Key]], None]:
-    return lambda self, keys: self._rows(row, query, keys) and None
+    def load(self: Prefetch, keys: list[Key]) -> None:
+        self._rows(row, query, keys)
+
+    return load
 
 
 def _group(name: str, row: type[Row], query: str, field: str) -> Callable[[Prefetch, list[Key]], None]:

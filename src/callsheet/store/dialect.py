@@ -106,7 +106,7 @@ def sqlite_statement(text: str, encode: Callable[[Any], str]) -> Statement:
         if match["list"]:
             return "IN (SELECT value FROM json_each(?))"
         fields = ", ".join(f"value ->> {n} AS {field.split()[0]}" for n, field in enumerate(_fields(match["columns"])))
-        return f"(SELECT {fields} FROM json_each(?))"
+        return f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - from our own files
 
     filled = _PARAMETER.sub(place, SQLITE.fill(text))
     return Statement(filled, lambda given: [encode(given[n]) if many else given[n] for n, many in names])
@@ -131,7 +131,7 @@ def postgresql_statement(text: str) -> Statement:
         names = ", ".join(field.split()[0] for field in fields)
         steps.append(lambda given: zip(*given[table], strict=True))
         count += len(fields) - 1
-        return f"(SELECT * FROM unnest({arrays}) AS _({names}))"
+        return f"(SELECT * FROM unnest({arrays}) AS _({names}))"  # noqa: S608 - from our own files
 
     filled = _PARAMETER.sub(place, POSTGRESQL.fill(text))
     return Statement(

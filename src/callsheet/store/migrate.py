@@ -1,5 +1,7 @@
-"""Forward-only migrations with checksums. Each runs once, in one transaction, and only ever adds:
-a server of the version before goes on working while and after it runs.
+"""Forward-only migrations with checksums.
+
+Each runs once, in one transaction, and only ever adds: a server of the version before goes on working while and
+after it runs.
 """
 
 import hashlib
@@ -30,11 +32,12 @@ class Migration(NamedTuple):
 
 def migrations() -> list[Migration]:
     """Return all steps in order."""
-    found = []
-    for file in (files("callsheet.store") / "sql" / "migrations").iterdir():
-        if match := _FILE.fullmatch(file.name):
-            found.append(Migration(int(match[1]), match[2], file.read_text()))
-    return sorted(found)
+    folder = files("callsheet.store") / "sql" / "migrations"
+    return sorted(
+        Migration(int(match[1]), match[2], file.read_text())
+        for file in folder.iterdir()
+        if (match := _FILE.fullmatch(file.name))
+    )
 
 
 def dialect_of(name: str) -> Dialect:

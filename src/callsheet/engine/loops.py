@@ -1,0 +1,171 @@
+"""The loops that keep time: sweeper, relay, collector. Each has `run_once(now)`; any number may run at once.
+
+None of them needs a leader: a loop only finds what is due and sends commands, and the rules look again.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from callsheet.core.commands import (
+    Collect,
+    Collected,
+    Collecting,
+    Command,
+    MoveCursor,
+    Outcome,
+    Place,
+    TakeCursor,
+    TickJob,
+    TickTask,
+)
+from callsheet.engine.reading import Placed, Reading
+
+PAGE = 200
+
+
+class Loop(Protocol):
+    """Something to do again and again."""
+
+    def run_once(self, now: int) -> int:
+        """Do what is due; return how much that was."""
+        ...
+
+
+class Executes(Protocol):
+    """What the loops need of an engine."""
+
+    read: Reading
+
+    def execute(self, command: Command) -> Any: ...
+
+    def execute_many(self, many: Sequence[Command]) -> list[Any]: ...
+
+
+class Sweeper:
+    """Finds jobs and tasks whose moment has come: leases, backoffs, schedules, deadlines, the end of a grace."""
+
+    def __init__(self, engine: Executes, page: int = PAGE) -> None:
+        self._engine = engine
+        self._page = page
+
+    def run_once(self, now: int) -> int:
+        jobs = self._sweep(now, "due_jobs", lambda row: TickJob(job_id=row[1]))
+        return jobs + self._sweep(now, "due_tasks", lambda row: TickTask(task_id=row[1], job_id=row[2]))
+
+    def _sweep(self, now: int, query: str, command: Callable[[Sequence[Any]], Command]) -> int:
+        swept = 0
+        for rows in due(self._engine.read, query, now, self._page):
+            for result in self._engine.execute_many([command(row) for row in rows]):
+                if isinstance(result, Exception):
+                    raise result
+            swept += len(rows)
+        return swept
+
+
+def due(read: Reading, query: str, now: int, page: int) -> Iterable[Sequence[Sequence[Any]]]:
+    """Yield all that is due, page by page; a row that cannot move on never hides those behind it."""
+    after_at, after_id = 0, ""
+    while rows := read.fetch(query, now=now, after_at=after_at, after_id=after_id, count=page):
+        yield rows
+        if len(rows) < page:
+            return
+        after_at, after_id = rows[-1][0], rows[-1][1]
+
+
+class Provider(Protocol):
+    """Somebody else's machine, as the collector sees it."""
+
+    def collect(self, call_id: str, ref: str | None) -> Outcome:
+        """Ask for a call's outcome; without a reference, look the call up by its id. Never submits."""
+        ...
+
+    def cancel(self, call_id: str, ref: str | None) -> None:
+        """Ask the provider to stop; best effort."""
+        ...
+
+
+class Collector:
+    """Asks providers for what is due, until every call has ended."""
+
+    def __init__(self, engine: Executes, providers: Mapping[str, Provider], page: int = PAGE) -> None:
+        self._engine = engine
+        self._providers = providers
+        self._page = page
+
+    def run_once(self, now: int) -> int:
+        collected = 0
+        for rows in due(self._engine.read, "due_calls", now, self._page):
+            for _, call_id, job_id in rows:
+                taken: Collecting = self._engine.execute(Collect(call_id=call_id, job_id=job_id))
+                if taken.due:
+                    outcome = self._ask(taken)
+                    self._engine.execute(Collected(call_id=call_id, job_id=job_id, outcome=outcome))
+                    collected += 1
+        return collected
+
+    def _ask(self, call: Collecting) -> Outcome:
+        provider = self._providers.get(call.provider)
+        if provider is None:
+            return Outcome("pending")
+        try:
+            if call.cancel:
+                provider.cancel(call.call_id, call.ref)
+            return provider.collect(call.call_id, call.ref)
+        except Exception:  # noqa: BLE001 - a provider that breaks is asked again; the call's deadline bounds it
+            return Outcome("pending")
+
+
+class Relay:
+    """Hands events, in the global order, to one reader; how far it has come is stored with the events."""
+
+    def __init__(
+        self, engine: Executes, name: str, holder: str, sink: Callable[[Sequence[Placed]], None], page: int = PAGE
+    ) -> None:
+        self._engine = engine
+        self._name = name
+        self._holder = holder
+        self._sink = sink
+        self._page = page
+
+    def run_once(self, now: int) -> int:  # noqa: ARG002 - the hold is measured by the database's clock
+        place: Place = self._engine.execute(TakeCursor(name=self._name, holder=self._holder))
+        if not place.held:
+            return 0
+        events = self._engine.read.feed(place.tx, place.position, self._page)
+        if events:
+            self._sink(events)
+            place = Place(*events[-1].place)
+        self._engine.execute(MoveCursor(name=self._name, holder=self._holder, tx=place.tx, position=place.position))
+        return len(events)
+
+
+class Pulse:
+    """A thread that runs a loop for as long as it is wanted."""
+
+    def __init__(
+        self, loop: Loop, clock: Callable[[], int], seconds: float, fault: Callable[[Loop, Exception], None]
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._seconds = seconds
+        self._fault = fault
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"callsheet-{type(loop).__name__.lower()}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                done = self._loop.run_once(self._clock())
+            except Exception as error:  # noqa: BLE001 - told to whoever watches; the loop lives on
+                self._fault(self._loop, error)
+                done = 0
+            if not done:
+                self._stopping.wait(self._seconds)

@@ -1,0 +1,64 @@
+"""Structured log lines: one JSON object per fact, in the shape that the job systems before us used.
+
+`job.created`, `job.transition` for every move of a job, `job.completed` and `job.failed` with what they settled,
+`job.transition_denied` for a move that was refused; every other fact under its own name.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
+
+from callsheet.core.clock import rfc3339
+from callsheet.core.errors import IllegalMove, Refusal
+from callsheet.core.rows import Event
+
+_RENAMED = {"price": "credits_cost", "consumed": "credits_consumed", "refunded": "credits_refunded"}
+
+
+def lines(event: Event) -> Iterator[dict[str, Any]]:
+    """Return the log lines of one event."""
+    entity = event.type.split(".")[0]
+    common: dict[str, Any] = {"ts": rfc3339(event.at), "event": event.type, "job_id": event.subject, "run": event.run}
+    said = {_RENAMED.get(key, key): value for key, value in json.loads(event.data or "{}").items()}
+    if entity == "job" and event.source is not None:
+        moved = {"from_status": event.source, "to_status": event.target, "actor": event.actor}
+        yield common | {"event": "job.transition"} | moved
+        if event.target not in {"completed", "failed", "expired", "canceled"}:
+            return
+    if event.entity_id is not None:
+        common[f"{entity}_id"] = event.entity_id
+    if event.type == "job.created":
+        common["type"] = said.pop("workflow", None)
+    yield common | said
+
+
+def denied(at: int, job_id: str | None, refusal: IllegalMove) -> dict[str, Any]:
+    """Return the line of a refused move."""
+    return {
+        "ts": rfc3339(at), "event": "job.transition_denied", "job_id": job_id, "entity": refusal.details["entity"],
+        "from_status": refusal.source, "to_status": refusal.target, "actor": refusal.details["actor"],
+    }  # fmt: skip
+
+
+class LineWriter:
+    """Writes lines to a stream: give `events` to a relay and `denial` to an engine's denials."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], int]) -> None:
+        self._stream = stream
+        self._clock = clock
+
+    def events(self, placed: Sequence[tuple[int, int, Event]]) -> None:
+        for *_, event in placed:
+            for line in lines(event):
+                self._write(line)
+        self._stream.flush()
+
+    def denial(self, command: object, refusal: Refusal) -> None:
+        if isinstance(refusal, IllegalMove):
+            lease = getattr(command, "lease", None)
+            job_id = lease.job_id if lease else getattr(command, "job_id", None)
+            self._write(denied(self._clock(), job_id, refusal))
+            self._stream.flush()
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(line, separators=(",", ":")) + "\n")
