@@ -6,6 +6,7 @@ moment in which a job hangs between two stages.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from callsheet.core.rows import Attempt, Call, Job, Run, Stage, Task
 from callsheet.core.working import WorkingSet
 
 _FULL = 100
-AT_REST = {"ready": 0, "due_at": None, "token_hash": None, "lease_expires_at": None}
+AT_REST: dict[str, Any] = {"ready": 0, "due_at": None, "token_hash": None, "lease_expires_at": None}
 
 
 def cascade(ws: WorkingSet, job_id: str) -> Job:
@@ -27,8 +28,11 @@ def cascade(ws: WorkingSet, job_id: str) -> Job:
     job = ws.get(Job, job_id)
     for _ in range(4 * job.stages_total + 8):
         job = ws.get(Job, job_id)
-        if job.finished_at is not None or not any(rule(ws, job) for rule in RULES):
-            return ws.get(Job, job_id)
+        if job.finished_at is not None:
+            return job
+        stage = current(ws, job)
+        if not any(rule(ws, job, stage) for rule in RULES):
+            return job
     message = f"the cascade of job {job_id} found no rest"
     raise AssertionError(message)
 
@@ -60,8 +64,7 @@ def recipe_of(ws: WorkingSet, job: Job) -> Recipe:
 # -- the rules
 
 
-def _stage_failed(ws: WorkingSet, job: Job) -> bool:
-    stage = current(ws, job)
+def _stage_failed(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
     if stage is None or not stage.tasks_failed or stage.status in STAGE.terminal:
         return False
     move_stage(ws, job, stage, "fail", "system", finished_at=ws.now)
@@ -69,8 +72,7 @@ def _stage_failed(ws: WorkingSet, job: Job) -> bool:
     return True
 
 
-def _stage_completed(ws: WorkingSet, job: Job) -> bool:
-    stage = current(ws, job)
+def _stage_completed(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
     if stage is None or stage.status not in {"pending", "running"}:
         return False
     if not stage.tasks_total or stage.tasks_completed < stage.tasks_total:
@@ -81,16 +83,14 @@ def _stage_completed(ws: WorkingSet, job: Job) -> bool:
     return True
 
 
-def _canceled(ws: WorkingSet, job: Job) -> bool:
-    stage = current(ws, job)
+def _canceled(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
     if job.cancel_requested_at is None or stage is None or stage.tasks_running:
         return False
     finish(ws, job, "stop", "worker", "canceled", job.cancel_reason)
     return True
 
 
-def _stage_opens(ws: WorkingSet, job: Job) -> bool:
-    stage = current(ws, job)
+def _stage_opens(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
     if stage is None or stage.status != "created":
         return False
     if stage.gate and stage.approved_at is None:
@@ -100,14 +100,16 @@ def _stage_opens(ws: WorkingSet, job: Job) -> bool:
     return True
 
 
-def _job_completed(ws: WorkingSet, job: Job) -> bool:
+def _job_completed(ws: WorkingSet, job: Job, _stage: Stage | None) -> bool:
     if not job.stages_total or job.stages_completed < job.stages_total or job.status == "pending":
         return False
+    if job.status == "queued":  # retried, and nothing was left to do
+        job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=max(ws.now, job.updated_at))
     finish(ws, job, "complete", "system", None, None, outputs=stages(ws, job)[-1].tasks_completed)
     return True
 
 
-RULES: tuple[Callable[[WorkingSet, Job], bool], ...] = (
+RULES: tuple[Callable[[WorkingSet, Job, Stage | None], bool], ...] = (
     _stage_failed, _stage_completed, _job_completed, _canceled, _stage_opens,
 )  # fmt: skip
 
@@ -188,7 +190,7 @@ def finish(
 
 
 def _delivered(ws: WorkingSet, job: Job) -> int:
-    if job.stages_completed < job.stages_total:
+    if not job.stages_total or job.stages_completed < job.stages_total:
         return _FULL
     last = stages(ws, job)[-1]
     return -(-last.delivered // last.tasks_total)

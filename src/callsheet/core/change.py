@@ -4,19 +4,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callsheet.core.cascade import cascade, offer, offers, open_tasks, recipe_of, stages
+from callsheet.core.cascade import cascade, open_tasks, recipe_of, stages
 from callsheet.core.commands import Added, AddStage, AddTasks, Change, JobState
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.ids import child
 from callsheet.core.life import job_of, stage_of, state
 from callsheet.core.machine import STAGE
-from callsheet.core.moves import shift
 from callsheet.core.order import next_rank
 from callsheet.core.recipe import check_stages, in_range
 from callsheet.core.rows import Job, Stage, Task
+from callsheet.core.submit import Slot, check_notes, text_or_none
 from callsheet.core.submit import add_stage as plan_stage
 from callsheet.core.submit import add_tasks as plan_tasks
-from callsheet.core.submit import check_notes, text_or_none
 from callsheet.core.working import WorkingSet
 
 
@@ -81,7 +80,7 @@ def add_stage(ws: WorkingSet, command: AddStage) -> Added:
     job = replace(job, stages_total=no)
     ws.put(job)
     ws.set_fact("stages", job.id, [*known, command.id])
-    stage = plan_stage(ws, job, recipe_of(ws, job), command.stage, no, command.id)
+    stage = plan_stage(ws, job, recipe_of(ws, job), command.stage, Slot(no, command.id))
     ws.emit(job, "stage.added", command.actor, entity_id=stage.id, target="created", stage_no=no)
     cascade(ws, job.id)
     return _added(ws, stage, ws.fact("open_tasks", stage.id))
@@ -100,11 +99,7 @@ def add_tasks(ws: WorkingSet, command: AddTasks) -> Added:
     if not 1 <= len(command.inputs) <= room:
         raise BadInput("too_many_tasks", f"The stage has room for {room} more tasks; send at least one.")
     first = stage.tasks_total + 1
-    for task in plan_tasks(ws, job, recipe_of(ws, job), stage, command.inputs, keys):
-        if stage.status != "created":
-            opened = shift(ws, task, "open", "system")
-            if offers(job, stage):
-                offer(ws, job, stage, opened)
+    plan_tasks(ws, job, recipe_of(ws, job), stage, command.inputs, keys)
     ws.emit(job, "stage.extended", command.actor, entity_id=stage.id, first_task_no=first, tasks=len(keys))
     return Added(stage.id, stage.no, keys, first)
 

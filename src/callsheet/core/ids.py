@@ -31,7 +31,7 @@ def uuid7(milliseconds: int, random_74: int) -> str:
 def child(parent: str, number: int) -> str:
     """Return the id of a parent's numbered child: same moment, other random bits, the same every time."""
     value = int(parent.replace("-", ""), 16)
-    shifted = (value + number * _SPREAD) & _RANDOM_MASK
+    shifted = (value + number) * _SPREAD & _RANDOM_MASK  # a grandchild is never another child's: not a plain sum
     return _print(value & ~_RANDOM_MASK | shifted)
 
 

@@ -103,7 +103,14 @@ def _claimed_before(ws: WorkingSet, command: Claim) -> list[Leased]:
     tokens = {hashed(token): token for token in command.tokens}
     mine = [ws.get(Task, key) for key in ws.fact("held_by", command.worker_id)]
     return [
-        _leased(ws, ws.get(Job, t.job_id), ws.get(Stage, t.stage_id), t, tokens[t.token_hash], t.lease_seconds)
+        _leased(
+            ws,
+            ws.get(Job, t.job_id),
+            ws.get(Stage, t.stage_id),
+            t,
+            tokens[t.token_hash],
+            command.lease_seconds or t.lease_seconds,
+        )
         for t in mine
         if t.token_hash in tokens
     ]
@@ -120,7 +127,7 @@ def heartbeat(ws: WorkingSet, command: Heartbeat) -> Beat:
             raise LeaseLost
         return Beat(0.0, cancel=True)
     job, task = live
-    lasting = command.lease_seconds or task.lease_seconds
+    lasting = task.lease_seconds if command.lease_seconds is None else command.lease_seconds
     in_range("lease_seconds", lasting, 1, ws.limits.lease_seconds_max)
     expires = max(task.lease_expires_at or 0, ws.now + lasting * SECOND)
     after = replace(task, lease_expires_at=expires, due_at=expires)
@@ -165,11 +172,9 @@ def accept(ws: WorkingSet, job: Job, task: Task, body: str, digest: str, deliver
     ws.put(replace(attempt, ended_at=max(now, attempt.leased_at), outcome="completed", digest=digest))
     ws.append(Document(task.id, f"output:{task.attempts}", job.id, body))
     move_task(
-        ws, job, task, "complete", actor, {"bytes": len(body), "digest": digest}, progress=_FULL, finished_at=now,
-        error_code=None, error_message=None, **AT_REST,
+        ws, job, task, "complete", actor, {"bytes": len(body), "digest": digest}, delivered=delivered,
+        progress=_FULL, finished_at=now, error_code=None, error_message=None, **AT_REST,
     )  # fmt: skip
-    stage = ws.get(Stage, task.stage_id)
-    ws.put(replace(stage, delivered=stage.delivered + delivered))
     return _state(ws, cascade(ws, job.id), task.id)
 
 

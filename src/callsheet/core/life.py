@@ -20,7 +20,7 @@ from callsheet.core.commands import (
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.ids import child
 from callsheet.core.lease import backoff_over, lapse
-from callsheet.core.machine import JOB, TASK
+from callsheet.core.machine import JOB, STAGE, TASK
 from callsheet.core.money import reserve, wallet_of
 from callsheet.core.moves import move_job, move_stage, shift
 from callsheet.core.provider import answer_lost
@@ -147,6 +147,7 @@ def hold(ws: WorkingSet, command: Hold) -> JobState:
     stage = stage_of(ws, job, command.stage_id)
     if stage.status == "waiting" or (stage.status == "created" and stage.gate):
         return state(ws, job, changed=False)
+    STAGE.step(stage.status, "hold", command.actor)
     if stage.status == "created":
         ws.put(replace(stage, gate=1))
         ws.emit(job, "stage.gated", command.actor, entity_id=stage.id, stage_no=stage.no)
@@ -170,7 +171,8 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         body = ws.find(Document, (job.id, "input"))
         plant(ws, fresh, recipe, recipe.stages, body.body if body else None, command.id)
         return state(ws, fresh)
-    lasting = None if job.deadline_at is None else ws.now + job.deadline_at - job.created_at
+    opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
+    lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     again = replace(job, run=job.run + 1)
     reserve(ws, wallet, again, command.actor)
     ws.put(Run(job.id, again.run, job.tenant, command.id, job.price, ws.now))

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from callsheet.core.errors import BadInput, Conflict, InsufficientCredits
 from callsheet.core.machine import Actor
-from callsheet.core.recipe import Refunds
+from callsheet.core.recipe import Refunds, in_range
 from callsheet.core.rows import Entry, Job, Run, Wallet
 from callsheet.core.working import WorkingSet
 
@@ -82,16 +82,14 @@ def _kept(run: Run, ending: str, refunds: Refunds) -> int:
 
 def top_up(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, actor: Actor) -> Wallet:
     """Add bought credits."""
-    if not 0 < amount <= ws.limits.price_max:
-        raise BadInput("out_of_range", f"A top-up is a whole number from 1 to {ws.limits.price_max}.")
+    in_range("a top-up", amount, 1, ws.limits.price_max)
     _room(ws, wallet, amount)
     return _post(ws, wallet, Posting("topup", amount, idem=idem, reason=reason), actor)
 
 
 def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, actor: Actor) -> Wallet:
     """Correct a balance by hand; always with a reason, never below zero."""
-    if amount == 0 or abs(amount) > ws.limits.price_max:
-        raise BadInput("out_of_range", f"An adjustment is from 1 to {ws.limits.price_max}, up or down.")
+    in_range("an adjustment, up or down", abs(amount), 1, ws.limits.price_max)
     if not reason.strip():
         raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
     if wallet.balance + amount < 0:

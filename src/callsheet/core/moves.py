@@ -16,6 +16,8 @@ PAST = {
 }  # fmt: skip
 """The fact that an event leaves behind: `job.started`, `stage.approved`, `task.leased`."""
 
+JOB_FACTS = {event: f"job.{past}" for event, past in PAST.items()}
+
 _COUNTED = {
     "running": "tasks_running", "completed": "tasks_completed", "failed": "tasks_failed", "canceled": "tasks_canceled",
 }  # fmt: skip
@@ -29,13 +31,19 @@ def due(job: Job) -> int | None:
     return min((at for at in moments if at is not None), default=None)
 
 
+_TIMELESS = frozenset({"queued", "running", "paused"})
+"""Between these the next moment of a job stays what it was."""
+
+
 def move_job(ws: WorkingSet, job: Job, event: str, actor: Actor, data: dict[str, Any], **changes: Any) -> Job:
     """Take a job one move on."""
-    target = JOB.step(job.status, event, actor)
+    source = job.status
+    target = JOB.step(source, event, actor)
     after = replace(job, status=target, **changes)
-    after = replace(after, due_at=due(after))
+    if source not in _TIMELESS or target not in _TIMELESS:
+        after = replace(after, due_at=None if after.finished_at is not None else due(after))
     ws.put(after)
-    ws.emit(after, f"job.{PAST[event]}", actor, source=job.status, target=target, **data)
+    ws.emit(after, JOB_FACTS[event], actor, source=source, target=target, **data)
     return after
 
 
@@ -52,7 +60,7 @@ def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor,
     return after
 
 
-def shift(ws: WorkingSet, task: Task, event: str, actor: Actor, **changes: Any) -> Task:
+def shift(ws: WorkingSet, task: Task, event: str, actor: Actor, delivered: int = 0, **changes: Any) -> Task:
     """Take a task one move on and keep its stage's counts, without a fact of its own: its stage's fact tells it."""
     target = TASK.step(task.status, event, actor)
     after = replace(task, status=target, **changes)
@@ -60,7 +68,7 @@ def shift(ws: WorkingSet, task: Task, event: str, actor: Actor, **changes: Any) 
     leaving, entering = _COUNTED.get(task.status), _COUNTED.get(target)
     if leaving or entering:
         stage = ws.get(Stage, task.stage_id)
-        counts = {}
+        counts = {"delivered": stage.delivered + delivered}
         if leaving:
             counts[leaving] = getattr(stage, leaving) - 1
         if entering:

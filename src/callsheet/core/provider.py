@@ -25,6 +25,7 @@ from callsheet.core.commands import (
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.ids import child
 from callsheet.core.lease import accept, close_call, failed, give_back, hashed, held
+from callsheet.core.recipe import in_range
 from callsheet.core.rows import Attempt, Call, Inbox, Job, Task
 from callsheet.core.submit import bounded_json
 from callsheet.core.working import WorkingSet, encode
@@ -134,9 +135,11 @@ def _apply(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
     if outcome.status == "pending":
         wait = recipe_of(ws, job).collect_seconds if outcome.again_in_seconds is None else outcome.again_in_seconds
         at = ws.now + seconds(min(max(wait, 1), 3_600))
-        ws.put(replace(call, collect_at=min(at, call.deadline_at)))
+        if task.token_hash is None:  # else a worker is about to tell the reference: nobody must look the call up
+            ws.put(replace(call, collect_at=min(at, call.deadline_at)))
         return _state(ws, call)
     if outcome.status == "completed":
+        in_range("delivered", outcome.delivered, 1, 100)
         body = bounded_json("output", outcome.output, ws.limits.output_bytes_max)
         close_call(ws, task, "completed")
         digest = hashlib.sha256(body.encode()).hexdigest()
@@ -160,6 +163,8 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
     letter = Inbox(key, command.provider, command.ref, command.call_id, "held", ws.now, body)
     if call_id is None:
         ws.put(letter)
+        if command.ref:
+            ws.set_fact("held_callbacks", command.ref, [*ws.fact("held_callbacks", command.ref), key])
         return TaskState("", "", "", "", skipped="unknown")
     outcome = command.outcome if command.outcome.ref or not command.ref else replace(command.outcome, ref=command.ref)
     result = _apply(ws, ws.get(Call, call_id), outcome)

@@ -116,12 +116,21 @@ def check_recipe(recipe: Recipe, limits: Limits) -> None:
     in_range(f"{recipe.name}.retry.tries_max", recipe.retry.tries_max, 1, limits.tries_max)
     in_range(f"{recipe.name}.retry.requeues_max", recipe.retry.requeues_max, 0, limits.requeues_max)
     in_range(f"{recipe.name}.running_max", recipe.running_max, 0, 2**31)
+    _check_backoff(recipe)
     for field in ("failed", "expired", "canceled", "canceled_running"):
         in_range(f"{recipe.name}.refunds.{field}", getattr(recipe.refunds, field), 0, _FULL)
     if not recipe.stages and not recipe.inline:
         raise BadInput("invalid_workflow", f"Workflow {recipe.name!r} has no stages and takes none inline.")
     check_stages(recipe.stages, limits)
     validator(recipe)
+
+
+def _check_backoff(recipe: Recipe) -> None:
+    bounds = (("base_seconds", 0, 86_400), ("factor", 1, 100), ("max_seconds", 0, 86_400), ("jitter", 0, 1))
+    for field, least, most in bounds:
+        value = getattr(recipe.retry.backoff, field)
+        if not least <= value <= most:
+            raise BadInput("out_of_range", f"{recipe.name}.retry.backoff.{field} must be from {least} to {most}.")
 
 
 def check_stages(stages: list[StageSpec], limits: Limits) -> None:

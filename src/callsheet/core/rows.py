@@ -4,7 +4,9 @@ The store builds its reads and writes from these classes. Rows are frozen; a cha
 working set. JSON columns hold text that was encoded once.
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Hashable
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -14,6 +16,8 @@ class Row(Struct, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = ""
     KEY: ClassVar[tuple[str, ...]] = ("id",)
+    key_of: ClassVar[Callable[[Any], Hashable]]
+    """Reads a row's key: one value, or a tuple."""
     FIXED: ClassVar[int] = 0
     """How many leading columns never change; 0 is a row that is only ever appended."""
 
@@ -337,3 +341,6 @@ ROWS: tuple[type[Row], ...] = (
     Tenant, Workflow, Queue, Wallet, Entry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox, Cursor,
 )  # fmt: skip
 """In the order in which they are written."""
+
+for _row in ROWS:
+    _row.key_of = attrgetter(*_row.KEY)

@@ -8,7 +8,7 @@ from callsheet.core.errors import BadInput, Conflict
 from callsheet.core.money import adjust as post_adjustment
 from callsheet.core.money import top_up as post_top_up
 from callsheet.core.money import wallet_id, wallet_of
-from callsheet.core.recipe import Recipe, check_recipe, in_range, name_checked
+from callsheet.core.recipe import Recipe, check_recipe, in_range, name_checked, validator
 from callsheet.core.rows import Cursor, Queue, Tenant, Wallet, Workflow
 from callsheet.core.working import WorkingSet, encode
 
@@ -43,7 +43,8 @@ def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
     _limit_queues(ws, recipe)
     ws.facts["current_version", recipe.name] = version + 1
     ws.facts["current_recipe", recipe.name] = recipe
-    ws.facts.pop(("validator", recipe.name), None)
+    ws.facts["recipe", (recipe.name, version + 1)] = recipe
+    ws.facts["validator", recipe.name] = validator(recipe)
     return after
 
 
@@ -64,15 +65,15 @@ def adjust(ws: WorkingSet, command: Adjust) -> Balance:
 
 def idem_of(command: TopUp | Adjust) -> str:
     """Return the name under which a movement of credits is known."""
-    return f"{wallet_id(command.tenant, command.user)}/{command.key or command.id}"
+    return f"{command.tenant}/{len(command.user)}/{command.user}/{command.key or command.id}"
 
 
 def _posted(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
     name_checked("tenant", command.tenant, ws.limits)
     if not command.user or len(command.user) > ws.limits.key_chars_max or not command.user.isprintable():
         raise BadInput("invalid_user", f"A user id has 1 to {ws.limits.key_chars_max} printable characters.")
-    if len(command.key) > ws.limits.key_chars_max:
-        raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} characters.")
+    if len(command.key) > ws.limits.key_chars_max or not command.key.isprintable():
+        raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} printable characters.")
     idem = idem_of(command)
     wallet = wallet_of(ws, command.tenant, command.user)
     before: int | None = ws.fact("entry", idem)

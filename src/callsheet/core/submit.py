@@ -3,22 +3,23 @@
 import hashlib
 from collections.abc import Iterable
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from callsheet.core.cascade import open_stage
+from callsheet.core.cascade import offers
 from callsheet.core.clock import seconds
 from callsheet.core.commands import Submit, Submitted
 from callsheet.core.errors import BadInput, Conflict, Denied, Unknown
 from callsheet.core.ids import stage_id, task_id
 from callsheet.core.limits import Limits
-from callsheet.core.machine import JOB, NEW, STAGE
+from callsheet.core.machine import JOB, NEW, STAGE, TASK
 from callsheet.core.money import reserve, wallet_id, wallet_of
 from callsheet.core.moves import due
-from callsheet.core.recipe import Recipe, StageSpec, check_stages, in_range, name_checked
+from callsheet.core.order import next_rank
+from callsheet.core.recipe import Recipe, StageSpec, check_stages, in_range
 from callsheet.core.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
-from callsheet.core.working import WorkingSet, encode
+from callsheet.core.working import WorkingSet, encode, encoded
 
 
 def submit(ws: WorkingSet, command: Submit) -> Submitted:
@@ -45,63 +46,63 @@ def submit(ws: WorkingSet, command: Submit) -> Submitted:
 def plant(
     ws: WorkingSet, job: Job, recipe: Recipe, stages: Iterable[StageSpec], body: str | None, command_id: str
 ) -> None:
-    """Put an accepted job with its first run, stages and tasks into the working set."""
+    """Put an accepted job with its first run, stages and tasks into the working set; its first stage is open."""
     ws.put(job)
     ws.put(Run(job.id, 1, job.tenant, command_id, job.price, ws.now))
     if body is not None:
         ws.append(Document(job.id, "input", job.id, body))
-    event = "schedule" if job.status == "pending" else "submit"
-    JOB.step(NEW, event, "system")
+    JOB.step(NEW, "schedule" if job.status == "pending" else "submit", "system")
     ws.emit(job, "job.created", "user", target=job.status, workflow=job.workflow, price=job.price)
     names = []
     for no, spec in enumerate(stages, 1):
-        stage = add_stage(ws, job, recipe, spec, no, stage_id(job.id, no))
-        names.append(stage.id)
+        event = None if no > 1 else "hold" if spec.gate else "open"
+        names.append(add_stage(ws, job, recipe, spec, Slot(no, stage_id(job.id, no), event)).id)
     ws.facts["stages", job.id] = names
-    if names:
-        open_first(ws, job, ws.get(Stage, names[0]))
 
 
-def open_first(ws: WorkingSet, job: Job, stage: Stage) -> None:
-    """Let the first stage begin its life open, or waiting for its approval; `job.created` tells it."""
-    opened = replace(stage, status=STAGE.step(stage.status, "hold" if stage.gate else "open", "system"))
-    ws.put(opened)
-    if not stage.gate:
-        open_stage(ws, job, opened)
+class Slot(NamedTuple):
+    """Where a new stage goes: its number and id, and the event with which it begins its life, if it begins now."""
+
+    no: int
+    key: str
+    event: str | None = None
 
 
-def add_stage(ws: WorkingSet, job: Job, recipe: Recipe, spec: StageSpec, no: int, key: str) -> Stage:
-    """Add a stage that has not begun, with its tasks."""
-    stage = Stage(
-        key, job.id, job.tenant, no, spec.name, spec.kind, spec.provider, int(spec.gate), ws.now, "created", 0,
-        labels=text_or_none(spec.labels), metadata=text_or_none(spec.metadata), trace=text_or_none(spec.trace),
-    )  # fmt: skip
-    ws.put(stage)
-    ws.facts["open_tasks", key] = []
+def add_stage(ws: WorkingSet, job: Job, recipe: Recipe, spec: StageSpec, slot: Slot) -> Stage:
+    """Add a stage with its tasks."""
+    status = STAGE.step("created", slot.event, "system") if slot.event else "created"
     inputs = spec.inputs if spec.inputs is not None else [None] * spec.tasks
-    add_tasks(ws, job, recipe, stage, inputs, [task_id(job.id, no, n) for n in range(1, len(inputs) + 1)])
-    return ws.get(Stage, key)
+    stage = Stage(
+        slot.key, job.id, job.tenant, slot.no, spec.name, spec.kind, spec.provider, int(spec.gate), ws.now, status,
+        0, labels=text_or_none(spec.labels), metadata=text_or_none(spec.metadata), trace=text_or_none(spec.trace),
+    )  # fmt: skip
+    keys = [task_id(job.id, slot.no, n) for n in range(1, len(inputs) + 1)]
+    ws.facts["open_tasks", slot.key] = []
+    return add_tasks(ws, job, recipe, stage, inputs, keys)
 
 
-def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: list[Any], keys: list[str]) -> list[Task]:
-    """Add tasks to a stage, numbered on from those it has."""
+def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: list[Any], keys: list[str]) -> Stage:
+    """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
     queue = f"{stage.kind}/{job.workflow}"
     if ws.find(Queue, queue) is None:
         ws.put(Queue(queue, stage.kind, job.workflow, stage.provider, recipe.running_max))
-    tasks = []
+    status = "created" if stage.status == "created" else TASK.step("created", "open", "system")
+    offered = offers(job, stage)
     retry = recipe.retry
     for no, (key, body) in enumerate(zip(keys, inputs, strict=True), stage.tasks_total + 1):
         task = Task(
             key, job.id, stage.id, job.tenant, no, queue, stage.kind, retry.tries_max, retry.requeues_max,
-            recipe.lease_seconds, ws.now, "created", job.priority,
+            recipe.lease_seconds, ws.now, status, job.priority,
         )  # fmt: skip
-        ws.put(task)
+        ws.put(replace(task, ready=1, rank=next_rank(ws, task)) if offered else task)
         if body is not None:
             ws.append(Document(key, "input", job.id, bounded_json("input", body, ws.limits.input_bytes_max)))
-        tasks.append(task)
-    ws.put(replace(stage, tasks_total=stage.tasks_total + len(tasks)))
+    if offered:
+        ws.woken.add(stage.kind)
     ws.set_fact("open_tasks", stage.id, [*ws.fact("open_tasks", stage.id), *keys])
-    return tasks
+    grown = replace(stage, tasks_total=stage.tasks_total + len(keys))
+    ws.put(grown)
+    return grown
 
 
 def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int) -> Job:
@@ -120,7 +121,6 @@ def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int) -> Job:
 
 def _validated(ws: WorkingSet, command: Submit) -> Recipe:
     limits = ws.limits
-    name_checked("tenant", command.tenant, limits)
     _checked_text("user", command.user, limits.key_chars_max)
     if command.idempotency_key is not None:
         _checked_text("idempotency key", command.idempotency_key, limits.key_chars_max)
@@ -131,7 +131,7 @@ def _validated(ws: WorkingSet, command: Submit) -> Recipe:
         raise Conflict("workflow_disabled", f"Workflow {recipe.name!r} is switched off.")
     if command.stages is not None and not recipe.inline:
         raise BadInput("inline_stages", f"Workflow {recipe.name!r} brings its own stages; it takes none inline.")
-    check_stages(command.stages or [], limits)
+    _check_inline(command.stages or [], limits)
     if command.priority is not None:
         in_range("priority", command.priority, 0, limits.priority_max)
     if command.deadline_seconds is not None:
@@ -140,6 +140,12 @@ def _validated(ws: WorkingSet, command: Submit) -> Recipe:
         raise BadInput("out_of_range", f"start_in_seconds must be from 0 to {limits.schedule_seconds_max}.")
     check_notes(command.labels, command.metadata, command.trace, limits)
     return recipe
+
+
+def _check_inline(stages: list[StageSpec], limits: Limits) -> None:
+    check_stages(stages, limits)
+    for stage in stages:
+        check_notes(stage.labels, stage.metadata, stage.trace, limits)
 
 
 def _input(recipe: Recipe, ws: WorkingSet, command: Submit) -> str | None:
@@ -154,6 +160,9 @@ def _input(recipe: Recipe, ws: WorkingSet, command: Submit) -> str | None:
 
 
 def _fingerprint(command: Submit, body: str | None) -> str:
+    """Return what makes two requests the same; nobody asks where there is no key."""
+    if command.idempotency_key is None:
+        return ""
     parts = (
         command.workflow, body, command.priority, command.start_in_seconds, command.deadline_seconds,
         command.labels, command.metadata, command.stages,
@@ -165,7 +174,8 @@ def idem_of(command: Submit) -> str | None:
     """Return the name under which a submit is known, if it has a key."""
     if command.idempotency_key is None:
         return None
-    return f"{wallet_id(command.tenant, command.user)}/{command.idempotency_key}"
+    # The length keeps (user "a", key "b/c") apart from (user "a/b", key "c").
+    return f"{command.tenant}/{len(command.user)}/{command.user}/{command.idempotency_key}"
 
 
 def _known(ws: WorkingSet, command: Submit, fingerprint: str) -> Submitted | None:
@@ -190,7 +200,7 @@ def _known(ws: WorkingSet, command: Submit, fingerprint: str) -> Submitted | Non
 def _tenant(ws: WorkingSet, command: Submit) -> Tenant:
     tenant = ws.find(Tenant, command.tenant)
     if tenant is None:
-        raise Unknown("tenant", command.tenant)
+        raise Unknown("tenant", command.tenant[:80])
     if tenant.status != "active":
         raise Denied("tenant_suspended", f"Tenant {tenant.id!r} is suspended.")
     return tenant
@@ -254,6 +264,7 @@ def check_notes(
             raise BadInput("invalid_label", f"A label and its value have at most {limits.label_chars_max} characters.")
     if len(labels or {}) > limits.labels_max:
         raise BadInput("too_many_labels", f"At most {limits.labels_max} labels.")
+    bounded_json("labels", labels, 16 * limits.labels_max * limits.label_chars_max)
     for what, notes in (("metadata", metadata), ("trace", trace)):
         if notes is not None:
             bounded_json(what, notes, limits.metadata_bytes_max)
@@ -263,12 +274,12 @@ def bounded_json(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> 
     """Encode a value, or refuse it: not JSON, too deep, too large."""
     _walk(what, value, depth_max)
     try:
-        body = encode(value)
+        body = encoded(value)
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise BadInput(f"invalid_{what}", f"The {what} is not JSON: {error}.") from None
-    if len(body.encode()) > bytes_max:
+    if len(body) > bytes_max:
         raise BadInput(f"{what}_too_large", f"The {what} is larger than {bytes_max} bytes.")
-    return body
+    return body.decode()
 
 
 def text_or_none(value: dict[str, Any] | None) -> str | None:

@@ -5,8 +5,7 @@ did. A row nobody has loaded raises `Missing`; the engine loads it and asks agai
 from the journal, and its neighbours never notice.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,12 +13,14 @@ from msgspec.structs import replace
 
 from callsheet.core.limits import Limits
 from callsheet.core.machine import Actor
-from callsheet.core.rows import Event, Job, Row
+from callsheet.core.rows import ROWS, Event, Job, Row
 
 R = TypeVar("R", bound=Row)
 Key = Hashable
-_KEYS: dict[type[Row], Callable[[Row], Key]] = {}
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_ABSENT = object()
+_POP = object()
+encoded = msgspec.json.Encoder(order="deterministic").encode
+"""Encodes JSON the same way every time, as bytes."""
 
 
 class Missing(Exception):  # noqa: N818 - a request to the engine, not an error
@@ -31,18 +32,9 @@ class Missing(Exception):  # noqa: N818 - a request to the engine, not an error
         self.key = key
 
 
-def key_of(row: Row) -> Key:
-    """Return a row's primary key: one value, or a tuple."""
-    cls = type(row)
-    getter = _KEYS.get(cls)
-    if getter is None:
-        getter = _KEYS[cls] = attrgetter(*cls.KEY)
-    return getter(row)
-
-
 def encode(value: Any) -> str:
-    """Encode JSON the same way every time."""
-    return _encode(value).decode()
+    """Encode JSON the same way every time, as text."""
+    return encoded(value).decode()
 
 
 class WorkingSet:
@@ -58,55 +50,45 @@ class WorkingSet:
         """Kinds that have new work."""
         self.purged: list[str] = []
         """Jobs whose documents go."""
-        self._loaded: dict[type[Row], dict[Key, Row | None]] = {}
-        self._rows: dict[type[Row], dict[Key, Row | None]] = {}
-        self._appended: list[Row] = []
+        self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
+        self._originals: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
+        """What rows were before this batch; None for a new one."""
+        self._appended: dict[type[Row], list[Row]] = {}
         self._events: list[Event] = []
         self._seqs: dict[str, int] = {}
-        self._undo: list[Callable[[], Any]] = []
+        self._undo: list[tuple[Any, Key, Any]] = []
 
     # -- reading
 
     def load(self, cls: type[R], rows: Iterable[R], wanted: Iterable[Key] = ()) -> None:
         """Take rows in from the database; a wanted key without a row is known to be absent."""
-        loaded = self._loaded.setdefault(cls, {})
+        known = self._rows[cls]
+        key_of = cls.key_of
         for row in rows:
-            loaded.setdefault(key_of(row), row)
+            known.setdefault(key_of(row), row)
         for key in wanted:
-            loaded.setdefault(key, None)
+            known.setdefault(key, None)
 
     def find(self, cls: type[R], key: Key) -> R | None:
         """Return a row, or None if it is known to be absent."""
-        rows = self._rows.get(cls)
-        if rows is not None and key in rows:
-            return rows[key]  # type: ignore[return-value]
         try:
-            return self._loaded[cls][key]  # type: ignore[return-value]
+            return self._rows[cls][key]  # type: ignore[return-value]
         except KeyError:
             raise Missing(cls.TABLE, key) from None
 
     def get(self, cls: type[R], key: Key) -> R:
         """Return a row that must exist, because another row points to it."""
-        row = self.find(cls, key)
+        try:
+            row = self._rows[cls][key]
+        except KeyError:
+            raise Missing(cls.TABLE, key) from None
         if row is None:
-            message = f"{cls.TABLE} {key!r} is referred to and does not exist"
-            raise LookupError(message)
-        return row
-
-    def all(self, cls: type[R]) -> Iterator[R]:
-        """Yield every row of a table that is in hand, in its newest form."""
-        changed = self._rows.get(cls, {})
-        for key, row in self._loaded.get(cls, {}).items():
-            current = changed.get(key, row)
-            if current is not None:
-                yield current  # type: ignore[misc]
-        for key, row in changed.items():
-            if row is not None and key not in self._loaded.get(cls, {}):
-                yield row  # type: ignore[misc]
+            raise LookupError(f"{cls.TABLE} {key!r} is referred to and does not exist")
+        return row  # type: ignore[return-value]
 
     def knows(self, cls: type[Row], key: Key) -> bool:
         """Say whether a key has been looked up."""
-        return key in self._loaded.get(cls, ()) or key in self._rows.get(cls, ())
+        return key in self._rows[cls]
 
     def fact(self, name: str, key: Key) -> Any:
         """Return something counted from live rows (active jobs of a wallet, tail of a queue, …)."""
@@ -119,51 +101,46 @@ class WorkingSet:
 
     def put(self, row: Row) -> None:
         """Replace or add a row."""
-        rows = self._rows.setdefault(type(row), {})
-        key = key_of(row)
-        if key in rows:
-            before = rows[key]
-            self._undo.append(lambda: rows.__setitem__(key, before))
-        else:
-            self._undo.append(lambda: rows.pop(key))
+        cls = row.__class__
+        key = cls.key_of(row)
+        rows = self._rows[cls]
+        before = rows.get(key, _ABSENT)
+        self._undo.append((rows, key, before))
         rows[key] = row
+        originals = self._originals[cls]
+        if key not in originals:
+            originals[key] = None if before is _ABSENT else before  # type: ignore[assignment]
 
     def append(self, row: Row) -> None:
         """Add a row that will never change: ledger entries and documents."""
-        self._appended.append(row)
-        self._undo.append(self._appended.pop)
+        rows = self._appended.setdefault(row.__class__, [])
+        rows.append(row)
+        self._undo.append((rows, None, _POP))
 
     def set_fact(self, name: str, key: Key, value: Any) -> None:
         """Keep a counted fact true while the batch goes on."""
-        before = self.facts.get((name, key))
-        self._undo.append(lambda: self.facts.__setitem__((name, key), before))
+        self._undo.append((self.facts, (name, key), self.facts.get((name, key), _ABSENT)))
         self.facts[name, key] = value
 
     def purge(self, job_id: str) -> None:
         """Drop a deleted job's documents."""
         self.purged.append(job_id)
-        self._undo.append(self.purged.pop)
+        self._undo.append((self.purged, None, _POP))
 
     def emit(
         self, job: Job, type_: str, actor: Actor, *,
         entity_id: str | None = None, source: str | None = None, target: str | None = None, **data: Any,
     ) -> None:  # fmt: skip
         """Write down a fact about a job, with the next number of its own."""
-        before = self._seqs.get(job.id)
-        seq = (job.seq if before is None else before) + 1
-        self._seqs[job.id] = seq
-        at = max(self.now, job.updated_at)
-        body = encode(data) if data else None
-        self._events.append(Event(job.id, seq, job.tenant, job.run, at, type_, entity_id, source, target, actor, body))
-
-        def undo() -> None:
-            self._events.pop()
-            if before is None:
-                del self._seqs[job.id]
-            else:
-                self._seqs[job.id] = before
-
-        self._undo.append(undo)
+        seqs, events = self._seqs, self._events
+        before = seqs.get(job.id, _ABSENT)
+        seq = (job.seq if before is _ABSENT else before) + 1  # type: ignore[operator]
+        at = max(job.updated_at, self.now)
+        body = encoded(data).decode() if data else None
+        events.append(Event(job.id, seq, job.tenant, job.run, at, type_, entity_id, source, target, actor, body))
+        seqs[job.id] = seq
+        self._undo.append((events, None, _POP))
+        self._undo.append((seqs, job.id, before))
 
     # -- the end of a command, and of the batch
 
@@ -174,25 +151,33 @@ class WorkingSet:
     def undo(self) -> None:
         """Take back everything since `begin`."""
         while self._undo:
-            self._undo.pop()()
+            target, key, before = self._undo.pop()
+            if before is _POP:
+                target.pop()
+            elif before is _ABSENT:
+                del target[key]
+            else:
+                target[key] = before
 
     def writes(self) -> Iterator[tuple[type[Row], list[Row], list[Row]]]:
         """Yield each table's new and changed rows."""
+        jobs = self._rows[Job]
         for job_id, seq in self._seqs.items():
             job = self.get(Job, job_id)
-            self._rows.setdefault(Job, {})[job_id] = replace(job, seq=seq, updated_at=max(self.now, job.updated_at))
-        for cls, rows in self._rows.items():
-            loaded = self._loaded.get(cls, {})
+            self._originals[Job].setdefault(job_id, job)
+            jobs[job_id] = replace(job, seq=seq, updated_at=max(self.now, job.updated_at))
+        for cls, originals in self._originals.items():
+            rows = self._rows[cls]
             new: list[Row] = []
             changed: list[Row] = []
-            for key, row in rows.items():
-                before = loaded.get(key)
-                if row is not None and row != before:
+            for key, before in originals.items():
+                row = rows.get(key)
+                if row is not None and row is not before:
                     (new if before is None else changed).append(row)
             if new or changed:
                 yield cls, new, changed
-        appended: dict[type[Row], list[Row]] = {}
-        for row in (*self._appended, *self._events):
-            appended.setdefault(type(row), []).append(row)
-        for cls, rows_ in appended.items():
-            yield cls, rows_, []
+        for cls, appended in self._appended.items():
+            if appended:
+                yield cls, appended, []
+        if self._events:
+            yield Event, list[Row](self._events), []

@@ -81,20 +81,21 @@ class Batch:
     def _prefetch(self, prefetch: Prefetch, ws: WorkingSet, commands: Sequence[Command]) -> None:
         wants: dict[str, set[Key]] = defaultdict(set)
         self._offers.demand.clear()
+        self._offers.given.clear()
         for command in commands:
-            for name, key in DECISIONS[type(command)].wants(command):
-                wants[name].add(key)
+            DECISIONS[type(command)].wants(command, wants)
             if isinstance(command, Claim):
                 demand = self._offers.demand
                 demand[command.kinds] = demand.get(command.kinds, 0) + max(command.count, 1)
-        last = {name: wants.pop(name, set()) for name in _LAST}
-        prefetch.load(wants)
         follows: dict[str, set[Key]] = defaultdict(set)
+        for name in _LAST:
+            follows[name] = wants.pop(name, set())
+        prefetch.load(wants)
         for command in commands:
-            for name, key in DECISIONS[type(command)].follows(ws, command):
-                (last[name] if name in last else follows[name]).add(key)
+            follow = DECISIONS[type(command)].follows
+            if follow is not None:
+                follow(ws, command, follows)
         prefetch.load(follows)
-        prefetch.load(last)
 
     def _store(self, ws: WorkingSet) -> bool:
         wrote = False

@@ -19,6 +19,8 @@ class Offers:
 
     def __init__(self) -> None:
         self.demand: dict[tuple[str, ...], int] = {}
+        self.given: dict[Scope, int] = {}
+        """Places that this batch has offered already; they are not running yet, so no count shows them."""
         self._served: dict[str, int] = {}
         self._turns = 0
 
@@ -55,6 +57,7 @@ class Offers:
                 continue
             for scope in mine:
                 free[scope] -= 1
+                self.given[scope] = self.given.get(scope, 0) + 1
             tasks.append(task)
             jobs[job] = None
             self._turns += 1
@@ -79,7 +82,7 @@ class Offers:
             members = [queue for queue in sharing if getattr(queue, what) == name]
             most = _most(what, name, members, limits)
             taken = connection.fetch("running_in", ids=[queue.id for queue in members], most=most)[0][0]
-            free[what, name] = most - taken
+            free[what, name] = most - taken - self.given.get((what, name), 0)
         return free
 
 
