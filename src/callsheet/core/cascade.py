@@ -179,7 +179,7 @@ def finish(
         cancel_due_at=None, error_code=code, error_message=message,
     )  # fmt: skip
     record = replace(
-        run, status=ending, consumed=paid.consumed, returned=paid.returned, started_at=run.started_at or started,
+        run, status=ending, consumed=paid.consumed, returned=paid.returned, started_at=started,
         finished_at=at, error_code=code, error_message=message,
     )  # fmt: skip
     ws.put(record)

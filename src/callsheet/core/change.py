@@ -37,7 +37,8 @@ def change(ws: WorkingSet, command: Change) -> JobState:
         in_range("priority", command.priority, 0, ws.limits.priority_max)
         _reprioritise(ws, ws.get(Job, job.id), command.priority)
     entity = None if target is job else target.id
-    ws.emit(job, "job.changed", command.actor, entity_id=entity, fields=sorted([*notes, *_named(command)]))
+    fields = sorted([*notes, *_named(command)])
+    ws.emit(job, "job.changed", command.actor, {"fields": fields}, entity_id=entity)
     return state(ws, job)
 
 
@@ -81,7 +82,7 @@ def add_stage(ws: WorkingSet, command: AddStage) -> Added:
     ws.put(job)
     ws.set_fact("stages", job.id, [*known, command.id])
     stage = plan_stage(ws, job, recipe_of(ws, job), command.stage, Slot(no, command.id))
-    ws.emit(job, "stage.added", command.actor, entity_id=stage.id, target="created", stage_no=no)
+    ws.emit(job, "stage.added", command.actor, {"stage_no": no}, entity_id=stage.id, target="created")
     cascade(ws, job.id)
     return _added(ws, stage, ws.fact("open_tasks", stage.id))
 
@@ -100,7 +101,7 @@ def add_tasks(ws: WorkingSet, command: AddTasks) -> Added:
         raise BadInput("too_many_tasks", f"The stage has room for {room} more tasks; send at least one.")
     first = stage.tasks_total + 1
     plan_tasks(ws, job, recipe_of(ws, job), stage, command.inputs, keys)
-    ws.emit(job, "stage.extended", command.actor, entity_id=stage.id, first_task_no=first, tasks=len(keys))
+    ws.emit(job, "stage.extended", command.actor, {"first_task_no": first, "tasks": len(keys)}, entity_id=stage.id)
     return Added(stage.id, stage.no, keys, first)
 
 

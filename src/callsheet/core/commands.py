@@ -13,13 +13,13 @@ from callsheet.core.recipe import Recipe, StageSpec
 Json = Any
 
 
-class Command(Struct, frozen=True, kw_only=True):
+class Command(Struct, frozen=True, kw_only=True, gc=False):
     """Something to decide."""
 
     id: str = ""
 
 
-class Lease(Struct, frozen=True):
+class Lease(Struct, frozen=True, gc=False):
     """The right to work on a task: which one, under which epoch, and the secret that proves it."""
 
     job_id: str
@@ -31,7 +31,7 @@ class Lease(Struct, frozen=True):
 # -- set-up and money
 
 
-class PutTenant(Command, frozen=True, kw_only=True):
+class PutTenant(Command, frozen=True, kw_only=True, gc=False):
     """Make a tenant or change its share."""
 
     tenant: str
@@ -40,13 +40,13 @@ class PutTenant(Command, frozen=True, kw_only=True):
     active_jobs_max: int = 0
 
 
-class PutWorkflow(Command, frozen=True, kw_only=True):
+class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):
     """Store a recipe as the newest version of its workflow."""
 
     recipe: Recipe
 
 
-class TopUp(Command, frozen=True, kw_only=True):
+class TopUp(Command, frozen=True, kw_only=True, gc=False):
     """Add bought credits; the same key adds them once."""
 
     tenant: str
@@ -57,7 +57,7 @@ class TopUp(Command, frozen=True, kw_only=True):
     actor: Actor = "system"
 
 
-class Adjust(Command, frozen=True, kw_only=True):
+class Adjust(Command, frozen=True, kw_only=True, gc=False):
     """Correct a balance, with a reason."""
 
     tenant: str
@@ -68,7 +68,7 @@ class Adjust(Command, frozen=True, kw_only=True):
     actor: Actor = "admin"
 
 
-class Balance(Struct, frozen=True):
+class Balance(Struct, frozen=True, gc=False):
     """A wallet as it is now."""
 
     balance: int
@@ -79,7 +79,7 @@ class Balance(Struct, frozen=True):
 # -- jobs
 
 
-class Verdict(Struct, frozen=True):
+class Verdict(Struct, frozen=True, gc=False):
     """What a gate said: refuse the request, or record it as a blocked job."""
 
     code: str
@@ -87,7 +87,7 @@ class Verdict(Struct, frozen=True):
     block: bool = False
 
 
-class Submit(Command, frozen=True, kw_only=True):
+class Submit(Command, frozen=True, kw_only=True, gc=False):
     """Ask for a job."""
 
     tenant: str
@@ -106,7 +106,7 @@ class Submit(Command, frozen=True, kw_only=True):
     verdict: Verdict | None = None
 
 
-class Submitted(Struct, frozen=True):
+class Submitted(Struct, frozen=True, gc=False):
     """An accepted job, or the one that the same key had made before."""
 
     job_id: str
@@ -116,7 +116,7 @@ class Submitted(Struct, frozen=True):
     replay: bool = False
 
 
-class JobCommand(Command, frozen=True, kw_only=True):
+class JobCommand(Command, frozen=True, kw_only=True, gc=False):
     """Something about one job of one tenant."""
 
     tenant: str
@@ -124,32 +124,32 @@ class JobCommand(Command, frozen=True, kw_only=True):
     actor: Actor = "user"
 
 
-class Cancel(JobCommand, frozen=True, kw_only=True):
+class Cancel(JobCommand, frozen=True, kw_only=True, gc=False):
     """Stop a job: at once if nothing runs, else when the worker has heard or the grace is over."""
 
     reason: str = "Canceled by request."
     grace_seconds: int | None = None
 
 
-class Pause(JobCommand, frozen=True, kw_only=True):
+class Pause(JobCommand, frozen=True, kw_only=True, gc=False):
     """Hand out no further task of a job."""
 
 
-class Resume(JobCommand, frozen=True, kw_only=True):
+class Resume(JobCommand, frozen=True, kw_only=True, gc=False):
     """Go on with a paused job."""
 
 
-class Retry(JobCommand, frozen=True, kw_only=True):
+class Retry(JobCommand, frozen=True, kw_only=True, gc=False):
     """Open another run of a failed or expired job, or a new job like it."""
 
     retry_as: Literal["new_run", "new_job"] = "new_run"
 
 
-class Delete(JobCommand, frozen=True, kw_only=True):
+class Delete(JobCommand, frozen=True, kw_only=True, gc=False):
     """Remove a job from sight; its evidence and its money stay."""
 
 
-class Change(JobCommand, frozen=True, kw_only=True):
+class Change(JobCommand, frozen=True, kw_only=True, gc=False):
     """Change what may change while a job lives; `stage_id` or `task_id` turns it to that part."""
 
     stage_id: str | None = None
@@ -160,34 +160,34 @@ class Change(JobCommand, frozen=True, kw_only=True):
     trace: dict[str, str] | None = None
 
 
-class Approve(JobCommand, frozen=True, kw_only=True):
+class Approve(JobCommand, frozen=True, kw_only=True, gc=False):
     """Let a waiting stage go on."""
 
     stage_id: str
     approver: str = ""
 
 
-class Hold(JobCommand, frozen=True, kw_only=True):
+class Hold(JobCommand, frozen=True, kw_only=True, gc=False):
     """Make a stage wait for approval."""
 
     stage_id: str
     actor: Actor = "admin"
 
 
-class AddStage(JobCommand, frozen=True, kw_only=True):
+class AddStage(JobCommand, frozen=True, kw_only=True, gc=False):
     """Append a stage to an unfinished job."""
 
     stage: StageSpec
 
 
-class AddTasks(JobCommand, frozen=True, kw_only=True):
+class AddTasks(JobCommand, frozen=True, kw_only=True, gc=False):
     """Append tasks to a stage that has not ended."""
 
     stage_id: str
     inputs: list[Json]
 
 
-class JobState(Struct, frozen=True):
+class JobState(Struct, frozen=True, gc=False):
     """Where a job is after a command; `changed` is false if it was there already."""
 
     job_id: str
@@ -197,7 +197,7 @@ class JobState(Struct, frozen=True):
     changed: bool = True
 
 
-class Added(Struct, frozen=True):
+class Added(Struct, frozen=True, gc=False):
     """What was appended: the stage and its number, the tasks and theirs."""
 
     stage_id: str
@@ -209,7 +209,7 @@ class Added(Struct, frozen=True):
 # -- workers
 
 
-class Claim(Command, frozen=True, kw_only=True):
+class Claim(Command, frozen=True, kw_only=True, gc=False):
     """Take up to `count` tasks of these kinds; the tokens are made by the engine beforehand."""
 
     worker_id: str
@@ -219,7 +219,7 @@ class Claim(Command, frozen=True, kw_only=True):
     tokens: tuple[str, ...] = ()
 
 
-class Leased(Struct, frozen=True):
+class Leased(Struct, frozen=True, gc=False):
     """A task in hand."""
 
     lease: Lease
@@ -235,7 +235,7 @@ class Leased(Struct, frozen=True):
     trace: str | None = None
 
 
-class Heartbeat(Command, frozen=True, kw_only=True):
+class Heartbeat(Command, frozen=True, kw_only=True, gc=False):
     """Prolong a lease, and say how far the work is."""
 
     lease: Lease
@@ -244,14 +244,14 @@ class Heartbeat(Command, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class Beat(Struct, frozen=True):
+class Beat(Struct, frozen=True, gc=False):
     """How long the lease lasts from now, and whether to stop."""
 
     lease_seconds: float
     cancel: bool
 
 
-class Complete(Command, frozen=True, kw_only=True):
+class Complete(Command, frozen=True, kw_only=True, gc=False):
     """Hand in a result; `delivered` percent of it is what the user asked for."""
 
     lease: Lease
@@ -259,7 +259,7 @@ class Complete(Command, frozen=True, kw_only=True):
     delivered: int = 100
 
 
-class Fail(Command, frozen=True, kw_only=True):
+class Fail(Command, frozen=True, kw_only=True, gc=False):
     """Report that a try went wrong."""
 
     lease: Lease
@@ -268,14 +268,14 @@ class Fail(Command, frozen=True, kw_only=True):
     retryable: bool | None = None
 
 
-class Requeue(Command, frozen=True, kw_only=True):
+class Requeue(Command, frozen=True, kw_only=True, gc=False):
     """Give a task back without using up a try: the machine goes away, the work is sound."""
 
     lease: Lease
     reason: str
 
 
-class TaskState(Struct, frozen=True):
+class TaskState(Struct, frozen=True, gc=False):
     """Where a task and its job are; `skipped` says why the report had no effect."""
 
     job_id: str
@@ -289,28 +289,28 @@ class TaskState(Struct, frozen=True):
 # -- providers
 
 
-class Intend(Command, frozen=True, kw_only=True):
+class Intend(Command, frozen=True, kw_only=True, gc=False):
     """Write down that a provider is about to be called, before it is."""
 
     lease: Lease
     provider: str
 
 
-class Intended(Struct, frozen=True):
+class Intended(Struct, frozen=True, gc=False):
     """The call's id, to put into the callback address; `status` other than intended means: do not call again."""
 
     call_id: str
     status: str
 
 
-class Hand(Command, frozen=True, kw_only=True):
+class Hand(Command, frozen=True, kw_only=True, gc=False):
     """Hand a task over to the provider that accepted it: the lease ends, collecting begins."""
 
     lease: Lease
     ref: str
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(Struct, frozen=True, gc=False):
     """What a provider says about a call."""
 
     status: Literal["pending", "completed", "failed", "absent"]
@@ -323,7 +323,7 @@ class Outcome(Struct, frozen=True):
     ref: str | None = None
 
 
-class Collect(Command, frozen=True, kw_only=True):
+class Collect(Command, frozen=True, kw_only=True, gc=False):
     """Take a due call for collecting, so that no other collector does."""
 
     call_id: str
@@ -331,7 +331,7 @@ class Collect(Command, frozen=True, kw_only=True):
     hold_seconds: int = 60
 
 
-class Collecting(Struct, frozen=True):
+class Collecting(Struct, frozen=True, gc=False):
     """A call to ask about; `ref` is None if its answer was lost. Not `due` means somebody else has it."""
 
     call_id: str
@@ -341,7 +341,7 @@ class Collecting(Struct, frozen=True):
     due: bool
 
 
-class Collected(Command, frozen=True, kw_only=True):
+class Collected(Command, frozen=True, kw_only=True, gc=False):
     """Report what collecting gave."""
 
     call_id: str
@@ -349,7 +349,7 @@ class Collected(Command, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-class Callback(Command, frozen=True, kw_only=True):
+class Callback(Command, frozen=True, kw_only=True, gc=False):
     """A provider's webhook, already authenticated."""
 
     provider: str
@@ -362,20 +362,20 @@ class Callback(Command, frozen=True, kw_only=True):
 # -- the clock, and readers of the event order
 
 
-class TickJob(Command, frozen=True, kw_only=True):
+class TickJob(Command, frozen=True, kw_only=True, gc=False):
     """Look at a job whose moment has come: its schedule, its deadline, the end of its grace."""
 
     job_id: str
 
 
-class TickTask(Command, frozen=True, kw_only=True):
+class TickTask(Command, frozen=True, kw_only=True, gc=False):
     """Look at a task whose moment has come: its lease, its backoff."""
 
     job_id: str
     task_id: str
 
 
-class TakeCursor(Command, frozen=True, kw_only=True):
+class TakeCursor(Command, frozen=True, kw_only=True, gc=False):
     """Become the one reader of a named place in the event order, for a while."""
 
     name: str
@@ -383,7 +383,7 @@ class TakeCursor(Command, frozen=True, kw_only=True):
     hold_seconds: int = 60
 
 
-class MoveCursor(Command, frozen=True, kw_only=True):
+class MoveCursor(Command, frozen=True, kw_only=True, gc=False):
     """Say how far the reader has come, and let go."""
 
     name: str
@@ -392,7 +392,7 @@ class MoveCursor(Command, frozen=True, kw_only=True):
     position: int
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """A place in the global event order."""
 
     tx: int

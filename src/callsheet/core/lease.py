@@ -29,7 +29,7 @@ from callsheet.core.moves import move_job, move_stage, move_task, shift
 from callsheet.core.order import front_rank
 from callsheet.core.recipe import in_range
 from callsheet.core.redact import clean
-from callsheet.core.rows import Attempt, Call, Document, Job, Run, Stage, Task
+from callsheet.core.rows import Attempt, Call, Document, Job, Stage, Task
 from callsheet.core.submit import bounded_json
 from callsheet.core.working import WorkingSet
 
@@ -86,7 +86,6 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
         move_stage(ws, job, ws.get(Stage, stage.id), "start", "worker", started_at=stage.started_at or now)
     if job.status == "queued":
         move_job(ws, job, "start", "worker", {}, started_at=now)
-        ws.put(replace(ws.get(Run, (job.id, job.run)), started_at=now))
     return _leased(ws, job, stage, task, token, lasting)
 
 
@@ -146,7 +145,7 @@ def _progressed(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Tas
     whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
     overall = (_FULL * job.stages_completed + whole) // job.stages_total
     ws.put(replace(job, progress=max(job.progress, overall)))
-    ws.emit(job, "task.progressed", "worker", entity_id=task.id, progress=percent, message=message)
+    ws.emit(job, "task.progressed", "worker", {"progress": percent, "message": message}, entity_id=task.id)
     return replace(task, progress=percent, message=message if message is not None else task.message)
 
 

@@ -77,7 +77,7 @@ def cancel(ws: WorkingSet, command: Cancel) -> JobState:
     if not asked:
         withdraw(ws, job)
         _tell_calls(ws, job)
-        ws.emit(job, "job.cancel_requested", command.actor, reason=reason)
+        ws.emit(job, "job.cancel_requested", command.actor, {"reason": reason})
     return state(ws, job, changed=not asked)
 
 
@@ -150,7 +150,7 @@ def hold(ws: WorkingSet, command: Hold) -> JobState:
     STAGE.step(stage.status, "hold", command.actor)
     if stage.status == "created":
         ws.put(replace(stage, gate=1))
-        ws.emit(job, "stage.gated", command.actor, entity_id=stage.id, stage_no=stage.no)
+        ws.emit(job, "stage.gated", command.actor, {"stage_no": stage.no}, entity_id=stage.id)
         return state(ws, job)
     withdraw(ws, job)
     move_stage(ws, job, stage, "hold", command.actor, approved_by=None, approved_at=None)
@@ -165,14 +165,14 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     JOB.step(job.status, "retry", command.actor)
     recipe = recipe_of(ws, job)
     wallet = wallet_of(ws, job.tenant, job.user_id)
+    opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
+    lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     if command.retry_as == "new_job":
-        fresh = copy_of(ws, job, command.id, recipe.price)
+        fresh = copy_of(ws, job, command.id, recipe.price, lasting)
         reserve(ws, wallet, fresh, command.actor)
         body = ws.find(Document, (job.id, "input"))
         plant(ws, fresh, recipe, recipe.stages, body.body if body else None, command.id)
         return state(ws, fresh)
-    opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
-    lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     again = replace(job, run=job.run + 1)
     reserve(ws, wallet, again, command.actor)
     ws.put(Run(job.id, again.run, job.tenant, command.id, job.price, ws.now))

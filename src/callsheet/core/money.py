@@ -64,7 +64,7 @@ def settle(ws: WorkingSet, job: Job, run: Run, ending: str, refunds: Refunds, de
         raise AssertionError(message)
     if run.price == 0:
         return Settlement(0, 0)
-    kept = -(-run.price * delivered // _FULL) if ending == "completed" else _kept(run, ending, refunds)
+    kept = -(-run.price * delivered // _FULL) if ending == "completed" else _kept(job, run, ending, refunds)
     back = run.price - kept
     wallet = ws.get(Wallet, job.wallet_id)
     kind = "consume" if ending == "completed" or kept else "refund"
@@ -72,9 +72,9 @@ def settle(ws: WorkingSet, job: Job, run: Run, ending: str, refunds: Refunds, de
     return Settlement(kept, back)
 
 
-def _kept(run: Run, ending: str, refunds: Refunds) -> int:
+def _kept(job: Job, run: Run, ending: str, refunds: Refunds) -> int:
     if ending == "canceled":
-        percent = refunds.canceled if run.started_at is None else refunds.canceled_running
+        percent = refunds.canceled if job.started_at is None else refunds.canceled_running
     else:
         percent = refunds.failed if ending == "failed" else refunds.expired
     return run.price - run.price * percent // _FULL

@@ -43,7 +43,7 @@ def move_job(ws: WorkingSet, job: Job, event: str, actor: Actor, data: dict[str,
     if source not in _TIMELESS or target not in _TIMELESS:
         after = replace(after, due_at=None if after.finished_at is not None else due(after))
     ws.put(after)
-    ws.emit(after, JOB_FACTS[event], actor, source=source, target=target, **data)
+    ws.emit(after, JOB_FACTS[event], actor, data, source=source, target=target)
     return after
 
 
@@ -54,8 +54,8 @@ def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor,
     ws.put(after)
     if event != "reset":
         ws.emit(
-            job, f"stage.{PAST[event]}", actor,
-            entity_id=stage.id, source=stage.status, target=target, stage_no=stage.no,
+            job, f"stage.{PAST[event]}", actor, {"stage_no": stage.no},
+            entity_id=stage.id, source=stage.status, target=target,
         )  # fmt: skip
     return after
 
@@ -83,7 +83,7 @@ def move_task(
     """Take a task one move on and say so."""
     after = shift(ws, task, event, actor, **changes)
     ws.emit(
-        job, f"task.{PAST[event]}", actor, entity_id=task.id, source=task.status, target=after.status,
-        task_no=task.no, attempt=after.attempts, **data,
+        job, f"task.{PAST[event]}", actor, {"task_no": task.no, "attempt": after.attempts, **data},
+        entity_id=task.id, source=task.status, target=after.status,
     )  # fmt: skip
     return after

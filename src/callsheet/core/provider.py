@@ -42,7 +42,7 @@ def intend(ws: WorkingSet, command: Intend) -> Intended:
         deadline = ws.now + seconds(recipe_of(ws, job).provider_deadline_seconds)
         call = Call(key, task.id, task.attempts, job.id, job.tenant, command.provider, ws.now, deadline)
         ws.put(call)
-        ws.emit(job, "task.intended", "worker", entity_id=task.id, attempt=task.attempts)
+        ws.emit(job, "task.intended", "worker", {"attempt": task.attempts}, entity_id=task.id)
     elif call.provider != command.provider:
         raise Conflict("call_exists", "This attempt has already called another provider.")
     return Intended(call.id, call.status)
@@ -63,10 +63,7 @@ def hand(ws: WorkingSet, command: Hand) -> TaskState:
     if call is None:
         raise Conflict("no_intent", "Write the call down before making it: there is no intent for this attempt.")
     _bind(ws, job, task, call, command.ref)
-    for held_id in ws.fact("held_callbacks", command.ref):
-        letter = ws.get(Inbox, held_id)
-        if letter.provider == call.provider and letter.status == "held":
-            _open_letter(ws, letter, call.id)
+    _open_held(ws, call, command.ref)
     return _state(ws, call)
 
 
@@ -86,7 +83,7 @@ def _bind(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
     ws.put(after)
     ws.set_fact("call_by_ref", (call.provider, ref), call.id)
     ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
-    ws.emit(job, "task.submitted", "worker", entity_id=task.id, attempt=task.attempts)
+    ws.emit(job, "task.submitted", "worker", {"attempt": task.attempts}, entity_id=task.id)
     return after
 
 
@@ -97,7 +94,7 @@ def answer_lost(ws: WorkingSet, task: Task) -> bool:
         return False
     ws.put(replace(call, status="unknown", collect_at=ws.now))
     ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
-    ws.emit(ws.get(Job, task.job_id), "task.unanswered", "system", entity_id=task.id, attempt=task.attempts)
+    ws.emit(ws.get(Job, task.job_id), "task.unanswered", "system", {"attempt": task.attempts}, entity_id=task.id)
     return True
 
 
@@ -122,7 +119,14 @@ def collected(ws: WorkingSet, command: Collected) -> TaskState:
     call = ws.find(Call, command.call_id)
     if call is None:
         raise Unknown("call", command.call_id[:80])
-    return _apply(ws, call, command.outcome)
+    return _heard(ws, call, command.outcome)
+
+
+def _heard(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
+    result = _apply(ws, call, outcome)
+    if outcome.ref and call.ref is None and not result.skipped:
+        _open_held(ws, call, outcome.ref)
+    return result
 
 
 def _apply(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
@@ -167,7 +171,7 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
             ws.set_fact("held_callbacks", command.ref, [*ws.fact("held_callbacks", command.ref), key])
         return TaskState("", "", "", "", skipped="unknown")
     outcome = command.outcome if command.outcome.ref or not command.ref else replace(command.outcome, ref=command.ref)
-    result = _apply(ws, ws.get(Call, call_id), outcome)
+    result = _heard(ws, ws.get(Call, call_id), outcome)
     ws.put(replace(letter, status="skipped" if result.skipped else "applied"))
     return result
 
@@ -183,9 +187,14 @@ def _called(ws: WorkingSet, command: Callback) -> str | None:
     return found
 
 
-def _open_letter(ws: WorkingSet, letter: Inbox, call_id: str) -> None:
-    result = _apply(ws, ws.get(Call, call_id), msgspec.json.decode(letter.body or "null", type=Outcome))
-    ws.put(replace(letter, status="skipped" if result.skipped else "applied", body=None))
+def _open_held(ws: WorkingSet, call: Call, ref: str) -> None:
+    """Apply the callbacks that came before their reference was known."""
+    for key in ws.fact("held_callbacks", ref):
+        letter = ws.get(Inbox, key)
+        if letter.provider == call.provider and letter.status == "held":
+            outcome = msgspec.json.decode(letter.body or "null", type=Outcome)
+            result = _apply(ws, ws.get(Call, call.id), outcome)
+            ws.put(replace(letter, status="skipped" if result.skipped else "applied", body=None))
 
 
 def _state(ws: WorkingSet, call: Call, *, skipped: str | None = None, replay: bool = False) -> TaskState:

@@ -7,7 +7,7 @@ from callsheet.core.commands import Adjust, Balance, MoveCursor, Place, PutTenan
 from callsheet.core.errors import BadInput, Conflict
 from callsheet.core.money import adjust as post_adjustment
 from callsheet.core.money import top_up as post_top_up
-from callsheet.core.money import wallet_id, wallet_of
+from callsheet.core.money import wallet_of
 from callsheet.core.recipe import Recipe, check_recipe, in_range, name_checked, validator
 from callsheet.core.rows import Cursor, Queue, Tenant, Wallet, Workflow
 from callsheet.core.working import WorkingSet, encode

@@ -52,7 +52,7 @@ def plant(
     if body is not None:
         ws.append(Document(job.id, "input", job.id, body))
     JOB.step(NEW, "schedule" if job.status == "pending" else "submit", "system")
-    ws.emit(job, "job.created", "user", target=job.status, workflow=job.workflow, price=job.price)
+    ws.emit(job, "job.created", "user", {"workflow": job.workflow, "price": job.price}, target=job.status)
     names = []
     for no, spec in enumerate(stages, 1):
         event = None if no > 1 else "hold" if spec.gate else "open"
@@ -105,12 +105,11 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
     return grown
 
 
-def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int) -> Job:
+def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int, deadline_at: int | None) -> Job:
     """Return a new job like an old one, linked to it: what `retry_as=new_job` makes."""
-    lasting = None if old.deadline_at is None else ws.now + old.deadline_at - old.created_at
     fresh = Job(
         job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, None, old.fingerprint,
-        old.id, ws.now, "queued", 1, old.priority, price, old.stages_total, 0, 0, 0, ws.now, deadline_at=lasting,
+        old.id, ws.now, "queued", 1, old.priority, price, old.stages_total, 0, 0, 0, ws.now, deadline_at=deadline_at,
         labels=old.labels, metadata=old.metadata, trace=old.trace,
     )  # fmt: skip
     return replace(fresh, due_at=due(fresh))
@@ -220,7 +219,7 @@ def _stopped(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str) 
     if ws.find(Wallet, wallet.id) is None:
         ws.put(wallet)
     ws.put(job)
-    ws.emit(job, "job.blocked", "system", target=job.status, workflow=job.workflow, code=verdict.code)
+    ws.emit(job, "job.blocked", "system", {"workflow": job.workflow, "code": verdict.code}, target=job.status)
     return Submitted(job.id, job.status, 0, 0)
 
 
@@ -264,7 +263,8 @@ def check_notes(
             raise BadInput("invalid_label", f"A label and its value have at most {limits.label_chars_max} characters.")
     if len(labels or {}) > limits.labels_max:
         raise BadInput("too_many_labels", f"At most {limits.labels_max} labels.")
-    bounded_json("labels", labels, 16 * limits.labels_max * limits.label_chars_max)
+    if labels:
+        bounded_json("labels", labels, 16 * limits.labels_max * limits.label_chars_max)
     for what, notes in (("metadata", metadata), ("trace", trace)):
         if notes is not None:
             bounded_json(what, notes, limits.metadata_bytes_max)
@@ -272,11 +272,14 @@ def check_notes(
 
 def bounded_json(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> str:
     """Encode a value, or refuse it: not JSON, too deep, too large."""
-    _walk(what, value, depth_max)
     try:
         body = encoded(value)
-    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+    except RecursionError:
+        raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {depth_max} levels.") from None
+    except (TypeError, ValueError) as error:
         raise BadInput(f"invalid_{what}", f"The {what} is not JSON: {error}.") from None
+    if body.count(b"[") + body.count(b"{") > depth_max or b"null" in body:
+        _walk(what, value, depth_max)
     if len(body) > bytes_max:
         raise BadInput(f"{what}_too_large", f"The {what} is larger than {bytes_max} bytes.")
     return body.decode()

@@ -5,7 +5,7 @@ did. A row nobody has loaded raises `Missing`; the engine loads it and asks agai
 from the journal, and its neighbours never notice.
 """
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +21,7 @@ _ABSENT = object()
 _POP = object()
 encoded = msgspec.json.Encoder(order="deterministic").encode
 """Encodes JSON the same way every time, as bytes."""
+_plain = msgspec.json.Encoder().encode
 
 
 class Missing(Exception):  # noqa: N818 - a request to the engine, not an error
@@ -90,6 +91,11 @@ class WorkingSet:
         """Say whether a key has been looked up."""
         return key in self._rows[cls]
 
+    def unknown(self, cls: type[Row], keys: Iterable[Key]) -> list[Key]:
+        """Return the keys that have not been looked up."""
+        known = self._rows[cls]
+        return [key for key in keys if key not in known]
+
     def fact(self, name: str, key: Key) -> Any:
         """Return something counted from live rows (active jobs of a wallet, tail of a queue, …)."""
         try:
@@ -128,15 +134,15 @@ class WorkingSet:
         self._undo.append((self.purged, None, _POP))
 
     def emit(
-        self, job: Job, type_: str, actor: Actor, *,
-        entity_id: str | None = None, source: str | None = None, target: str | None = None, **data: Any,
+        self, job: Job, type_: str, actor: Actor, data: Mapping[str, Any] | None = None, *,
+        entity_id: str | None = None, source: str | None = None, target: str | None = None,
     ) -> None:  # fmt: skip
         """Write down a fact about a job, with the next number of its own."""
         seqs, events = self._seqs, self._events
         before = seqs.get(job.id, _ABSENT)
         seq = (job.seq if before is _ABSENT else before) + 1  # type: ignore[operator]
         at = max(job.updated_at, self.now)
-        body = encoded(data).decode() if data else None
+        body = _plain(data).decode() if data else None
         events.append(Event(job.id, seq, job.tenant, job.run, at, type_, entity_id, source, target, actor, body))
         seqs[job.id] = seq
         self._undo.append((events, None, _POP))

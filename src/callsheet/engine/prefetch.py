@@ -65,14 +65,16 @@ class Prefetch:
         """Load everything wanted, in the one order."""
         for name in _ORDER:
             keys = wants.get(name)
-            if keys and (new := [key for key in keys if not self._has(name, key)]):
+            if not keys:
+                continue
+            if row := _ROWS.get(name):
+                new = self._ws.unknown(row, keys)
+            else:
+                new = [key for key in keys if (name, key) not in self._ws.facts]
+            if new:
                 _LOADERS[name](self, new)
         if unknown := set(wants) - _LOADERS.keys():
             raise LookupError(f"nobody knows how to load {unknown}")
-
-    def _has(self, name: str, key: Key) -> bool:
-        row = _ROWS.get(name)
-        return self._ws.knows(row, key) if row else (name, key) in self._ws.facts
 
     def _rows(self, row: type[Row], query: str, keys: Iterable[Key], wanted: Iterable[Key] | None = None) -> list[Any]:
         ids = list(keys)
@@ -92,7 +94,7 @@ class Prefetch:
         for found in self._rows(row, query, keys, ()):
             groups[getattr(found, field)].append(found.id)
         for key in keys:
-            self._ws.facts.setdefault((name, key), groups.get(key, []))
+            self._ws.facts.setdefault((name, key), tuple(groups.get(key, ())))
 
     def _idem(self, keys: list[Key]) -> None:
         found = self._rows(Job, "jobs_by_idem", keys, ())
@@ -151,12 +153,9 @@ class Prefetch:
         """Load all that leasing needs of tasks whose jobs are already locked."""
         if not tasks:
             return
-        queued = [
-            (job.id, job.run)
-            for job in self._rows(Job, "jobs_unlocked", [key for key in jobs if not self._ws.knows(Job, key)])
-            if job.status == "queued"
-        ]
-        self.load({"task": set(tasks), "stages": set(jobs), "run": set(queued)})
+        if unknown := [key for key in jobs if not self._ws.knows(Job, key)]:
+            self._rows(Job, "jobs_unlocked", unknown)
+        self.load({"task": set(tasks), "stages": set(jobs)})
         self._document([(key, "input") for key in (*tasks, *jobs)])
 
     def _held_by(self, keys: list[Key]) -> None:

@@ -74,11 +74,22 @@ class SqliteConnection:
             raise StoreError(f"SQLite cannot open {database.path.name}: is its folder there and writable?") from None
         self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
         if not reading:
-            mode = self._connection.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+            mode = self._write_ahead()
             if mode != "wal":
                 raise StoreError(f"SQLite answered journal mode {mode!r}; Callsheet needs a disk that can do WAL.")
             self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("PRAGMA cache_size = -65536")
+
+    def _write_ahead(self) -> Any:
+        """Switch to WAL; SQLite does not wait by itself for another process that opens a new file just now."""
+        end = time.monotonic() + _BUSY_MILLISECONDS / 1_000
+        while True:
+            try:
+                return self._connection.execute("PRAGMA journal_mode = WAL").fetchall()[0][0]
+            except apsw.BusyError as error:
+                if time.monotonic() > end:
+                    raise _named(error) from error
+                time.sleep(0.01)
 
     def begin(self) -> None:
         self._do("BEGIN IMMEDIATE")
