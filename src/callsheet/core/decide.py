@@ -80,8 +80,7 @@ def _ends_follows(ws: WorkingSet, command: commands.Complete | commands.Fail | c
     wants["stages"].add(job.id)
     wants["recipe"].add((job.workflow, job.workflow_version))
     wants["wallet"].add(job.wallet_id)
-    if not isinstance(command, commands.Complete):
-        wants["call"].add(child(command.lease.task_id, command.lease.attempt))
+    wants["call"].add(child(command.lease.task_id, command.lease.attempt))
 
 
 def _job_wants(command: commands.JobCommand | commands.TickJob, wants: Wants) -> None:

@@ -161,6 +161,7 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "completed", digest)
     job, task = live
+    close_call(ws, task, "completed")
     return accept(ws, job, task, body, digest, command.delivered, "worker")
 
 

@@ -101,10 +101,10 @@ class Batch:
         wrote = False
         for row, new, changed in ws.writes():
             wrote = True
+            if changed:  # before the new ones: an ended lease or an old version makes room for the next
+                self.connection.update(row, changed)
             if new:
                 self.connection.insert(row, new)
-            if changed:
-                self.connection.update(row, changed)
         if ws.purged:
             self.connection.fetch("purge_documents", ids=ws.purged)
         return wrote

@@ -43,6 +43,11 @@ class Reading:
             with self._connection() as connection:
                 return connection.fetch(query, **given)
 
+    def now(self) -> int:
+        """Tell the database's time."""
+        with self._connection() as connection:
+            return connection.now()
+
     def job(self, tenant: str, job_id: str) -> Job:
         """Return a tenant's job; another's, and a deleted one, looks absent."""
         rows = self.fetch("job_of_tenant", id=job_id, tenant=tenant)

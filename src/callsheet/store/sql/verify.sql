@@ -127,8 +127,9 @@ WHERE e.kind = 'reserve' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.
 -- A tenant's user has one job per idempotency key, and a key is its user's own.
 -- shows: first_job, last_job, jobs
 SELECT min(id), max(id), count(*) FROM job WHERE idem IS NOT NULL GROUP BY idem HAVING count(*) > 1
-UNION ALL SELECT id, id, 1 FROM job
-WHERE idem IS NOT NULL AND substr(idem, 1, length(wallet_id) + 1) <> wallet_id || '/'
+UNION ALL SELECT id, id, 1 FROM (
+    SELECT id, idem, tenant || '/' || length(user_id) || '/' || user_id || '/' AS own FROM job WHERE idem IS NOT NULL
+) j WHERE substr(idem, 1, length(own)) <> own
 
 -- name: S2
 -- One idempotency key stands for one request.
@@ -231,8 +232,8 @@ OR CAST(e.data AS {json}) ->> 'code' IS DISTINCT FROM r.error_code
 UNION ALL SELECT 'job', j.id, r.no, j.status, r.status FROM job j JOIN run r ON r.job_id = j.id
 WHERE CASE WHEN r.no < j.run THEN r.status = 'open'
     ELSE r.status <> CASE WHEN j.finished_at IS NULL THEN 'open' ELSE j.status END
-    OR r.finished_at IS DISTINCT FROM j.finished_at OR r.started_at IS DISTINCT FROM j.started_at
-    OR r.error_code IS DISTINCT FROM j.error_code END
+    OR r.finished_at IS DISTINCT FROM j.finished_at OR r.error_code IS DISTINCT FROM j.error_code
+    OR (j.finished_at IS NOT NULL AND r.started_at IS DISTINCT FROM j.started_at) END
 
 -- name: J10
 -- A job's runs are numbered from 1 without a gap up to the job's own; a blocked job has none.
