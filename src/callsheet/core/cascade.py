@@ -212,6 +212,6 @@ def _end_below(ws: WorkingSet, job: Job, at: int) -> None:
 def _revoke(ws: WorkingSet, task: Task, at: int) -> None:
     attempt = ws.get(Attempt, (task.id, task.attempts))
     ws.put(replace(attempt, ended_at=max(at, attempt.leased_at), outcome="canceled", forgiven=1))
-    call = ws.find(Call, child(task.id, task.attempts))
+    call = ws.find(Call, child(task.id, task.attempts)) if task.called else None
     if call is not None and call.ended_at is None:
         ws.put(replace(call, status="ended", ended_at=at, outcome="canceled", collect_at=None))

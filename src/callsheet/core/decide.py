@@ -80,7 +80,9 @@ def _ends_follows(ws: WorkingSet, command: commands.Complete | commands.Fail | c
     wants["stages"].add(job.id)
     wants["recipe"].add((job.workflow, job.workflow_version))
     wants["wallet"].add(job.wallet_id)
-    wants["call"].add(child(command.lease.task_id, command.lease.attempt))
+    task = ws.find(Task, command.lease.task_id)
+    if task is not None and task.called:
+        wants["call"].add(child(task.id, task.attempts))
 
 
 def _job_wants(command: commands.JobCommand | commands.TickJob, wants: Wants) -> None:
@@ -108,7 +110,8 @@ def _tick_task_follows(ws: WorkingSet, command: commands.TickTask, wants: Wants)
     if task is None or job is None:
         return
     wants["attempt"].add((task.id, task.attempts))
-    wants["call"].add(child(task.id, task.attempts))
+    if task.called:
+        wants["call"].add(child(task.id, task.attempts))
     _tree_follows(ws, commands.TickJob(job_id=job.id), wants)
 
 

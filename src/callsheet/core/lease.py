@@ -79,8 +79,8 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
     ws.put(attempt)
     task = move_task(
         ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=expires, lease_expires_at=expires,
-        token_hash=attempt.token_hash, worker_id=command.worker_id, attempts=attempt.no, progress=0, message=None,
-        attempts_charged=task.attempts_charged + 1, started_at=task.started_at or now,
+        token_hash=attempt.token_hash, worker_id=command.worker_id, attempts=attempt.no, called=0, progress=0,
+        message=None, attempts_charged=task.attempts_charged + 1, started_at=task.started_at or now,
     )  # fmt: skip
     if stage.status == "pending":
         move_stage(ws, job, ws.get(Stage, stage.id), "start", "worker", started_at=stage.started_at or now)
@@ -276,7 +276,7 @@ def _wait_again(ws: WorkingSet, job: Job, after: Task, *, forgiven: bool) -> Non
 
 def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:
     """End the provider call of a try, if it made one."""
-    call = ws.find(Call, child(task.id, task.attempts))
+    call = ws.find(Call, child(task.id, task.attempts)) if task.called else None
     if call is not None and call.ended_at is None:
         ws.put(replace(call, status="ended", ended_at=max(ws.now, call.intended_at), outcome=outcome, collect_at=None))
 

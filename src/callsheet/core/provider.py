@@ -42,6 +42,7 @@ def intend(ws: WorkingSet, command: Intend) -> Intended:
         deadline = ws.now + seconds(recipe_of(ws, job).provider_deadline_seconds)
         call = Call(key, task.id, task.attempts, job.id, job.tenant, command.provider, ws.now, deadline)
         ws.put(call)
+        ws.put(replace(task, called=1))
         ws.emit(job, "task.intended", "worker", {"attempt": task.attempts}, entity_id=task.id)
     elif call.provider != command.provider:
         raise Conflict("call_exists", "This attempt has already called another provider.")
@@ -89,7 +90,7 @@ def _bind(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
 
 def answer_lost(ws: WorkingSet, task: Task) -> bool:
     """Keep a call whose worker died between calling and telling: it may have been accepted, so it is looked up."""
-    call = ws.find(Call, child(task.id, task.attempts))
+    call = ws.find(Call, child(task.id, task.attempts)) if task.called else None
     if call is None or call.ended_at is not None:
         return False
     ws.put(replace(call, status="unknown", collect_at=ws.now))

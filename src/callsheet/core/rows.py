@@ -217,6 +217,8 @@ class Task(Row, frozen=True, gc=False):
     attempts: int = 0
     attempts_charged: int = 0
     requeues: int = 0
+    called: int = 0
+    """Whether this attempt wrote down a call to a provider."""
     progress: int = 0
     due_at: int | None = None
     ready_at: int | None = None

@@ -13,15 +13,21 @@ from msgspec.structs import replace
 
 from callsheet.core.limits import Limits
 from callsheet.core.machine import Actor
-from callsheet.core.rows import ROWS, Event, Job, Row
+from callsheet.core.rows import ROWS, Document, Entry, Event, Job, Row
 
 R = TypeVar("R", bound=Row)
 Key = Hashable
 _ABSENT = object()
 _POP = object()
+_UNSAY = object()
 encoded = msgspec.json.Encoder(order="deterministic").encode
 """Encodes JSON the same way every time, as bytes."""
 _plain = msgspec.json.Encoder().encode
+
+
+LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document})
+"""Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
+LASTING_FACTS = frozenset({"stages", "recipe", "current_recipe", "current_version", "validator"})
 
 
 class Missing(Exception):  # noqa: N818 - a request to the engine, not an error
@@ -41,7 +47,7 @@ def encode(value: Any) -> str:
 class WorkingSet:
     """Rows by table and key, with what was new, what changed, and facts counted from live rows."""
 
-    def __init__(self, now: int, limits: Limits, *, again: bool = False) -> None:
+    def __init__(self, now: int, limits: Limits, *, again: bool = False, kept: "WorkingSet | None" = None) -> None:
         self.now = now
         self.limits = limits
         self.again = again
@@ -52,6 +58,9 @@ class WorkingSet:
         self.purged: list[str] = []
         """Jobs whose documents go."""
         self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
+        if kept is not None:
+            self._rows |= {row: kept._rows[row] for row in LASTING}  # noqa: SLF001 - the same class
+            self.facts = {key: fact for key, fact in kept.facts.items() if key[0] in LASTING_FACTS}
         self._originals: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         """What rows were before this batch; None for a new one."""
         self._appended: dict[type[Row], list[Row]] = {}
@@ -139,14 +148,16 @@ class WorkingSet:
     ) -> None:  # fmt: skip
         """Write down a fact about a job, with the next number of its own."""
         seqs, events = self._seqs, self._events
-        before = seqs.get(job.id, _ABSENT)
-        seq = (job.seq if before is _ABSENT else before) + 1  # type: ignore[operator]
+        seq = seqs.get(job.id, job.seq) + 1
         at = max(job.updated_at, self.now)
         body = _plain(data).decode() if data else None
         events.append(Event(job.id, seq, job.tenant, job.run, at, type_, entity_id, source, target, actor, body))
         seqs[job.id] = seq
-        self._undo.append((events, None, _POP))
-        self._undo.append((seqs, job.id, before))
+        self._undo.append((events, job.id, _UNSAY))
+
+    def __len__(self) -> int:
+        """Count the rows that a next batch would keep."""
+        return sum(len(self._rows[row]) for row in LASTING)
 
     # -- the end of a command, and of the batch
 
@@ -160,6 +171,8 @@ class WorkingSet:
             target, key, before = self._undo.pop()
             if before is _POP:
                 target.pop()
+            elif before is _UNSAY:
+                self._seqs[target.pop().subject] -= 1
             elif before is _ABSENT:
                 del target[key]
             else:
@@ -170,6 +183,8 @@ class WorkingSet:
         jobs = self._rows[Job]
         for job_id, seq in self._seqs.items():
             job = self.get(Job, job_id)
+            if job.seq == seq:
+                continue
             self._originals[Job].setdefault(job_id, job)
             jobs[job_id] = replace(job, seq=seq, updated_at=max(self.now, job.updated_at))
         for cls, originals in self._originals.items():

@@ -13,6 +13,7 @@ from callsheet.engine.prefetch import Prefetch, Recipes
 from callsheet.store.connection import Connection
 
 _ROUNDS_MAX = 32
+_KEPT_MAX = 50_000
 _LAST = ("wallet", "active", "tail")
 """Wanted by many, loaded once, after everything that is locked before them."""
 
@@ -33,13 +34,17 @@ class Batch:
         self._limits = limits
         self._recipes = recipes
         self._offers = offers
+        self._kept: tuple[int, WorkingSet] | None = None
 
     def run(self, commands: Sequence[Command], *, again: bool = False) -> Done:
         """Decide commands in order, in one transaction. Raises what the store raises, with nothing written."""
         connection = self.connection
         connection.begin()
+        kept, self._kept = self._kept, None
         try:
-            ws = WorkingSet(connection.now(), self._limits, again=again)
+            version = connection.version()
+            still = kept[1] if kept is not None and kept[0] == version else None
+            ws = WorkingSet(connection.now(), self._limits, again=again, kept=still)
             results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
@@ -49,6 +54,8 @@ class Batch:
         except BaseException:
             connection.rollback()
             raise
+        if version is not None and len(ws) <= _KEPT_MAX:
+            self._kept = version, ws
         return Done(results, ws.woken, wrote)
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:

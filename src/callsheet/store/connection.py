@@ -37,6 +37,10 @@ class Connection(Protocol):
         """Tell the database's time, in microseconds."""
         ...
 
+    def version(self) -> int | None:
+        """Return a number that stays the same for as long as nobody but this connection writes; None if none can."""
+        ...
+
     def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
         """Read the rows of a named query."""
         ...

@@ -92,6 +92,10 @@ class PostgresConnection:
     def now(self) -> int:
         return int(self._wait(self._connection.fetchval(_NOW)))
 
+    def version(self) -> int | None:
+        """Return None: other servers write too, so every batch reads what it locks."""
+        return None
+
     def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
         statement = _statement(query)
         return self._wait(self._connection.fetch(statement.text, *statement.layout(given)))

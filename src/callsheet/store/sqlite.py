@@ -104,6 +104,9 @@ class SqliteConnection:
     def now(self) -> int:
         return self._clock.now()
 
+    def version(self) -> int | None:
+        return int(self._do("PRAGMA data_version")[0][0])
+
     def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
         statement = _statement(query)
         return self._do(statement.text, statement.layout(given))

@@ -165,6 +165,7 @@ CREATE TABLE task (
     attempts {int} NOT NULL,
     attempts_charged {int} NOT NULL,
     requeues {int} NOT NULL,
+    called {int} NOT NULL,
     progress {int} NOT NULL CHECK (progress BETWEEN 0 AND 100),
     due_at {int},
     ready_at {int},
