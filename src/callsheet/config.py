@@ -19,5 +19,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Keep a job row for a request that a gate blocked."""
     pooled: bool = False
     """PostgreSQL is behind a pooler in transaction mode: keep no prepared statements, listen to no hints."""
-    sweep_seconds: float = 1.0
+    statement_seconds: float = 60.0
+    """A PostgreSQL statement that takes longer counts as a lost connection."""
     readers: int = 4
+    """Reading connections per process."""

@@ -105,7 +105,7 @@ def _job_completed(ws: WorkingSet, job: Job, _stage: Stage | None) -> bool:
         return False
     if job.status == "queued":  # retried, and nothing was left to do
         job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=max(ws.now, job.updated_at))
-    finish(ws, job, "complete", "system", None, None, outputs=stages(ws, job)[-1].tasks_completed)
+    finish(ws, job, "complete", "system", None, None, outputs=_last(ws, job).tasks_completed)
     return True
 
 
@@ -189,10 +189,14 @@ def finish(
     return after
 
 
+def _last(ws: WorkingSet, job: Job) -> Stage:
+    return ws.get(Stage, ws.fact("stages", job.id)[-1])
+
+
 def _delivered(ws: WorkingSet, job: Job) -> int:
     if not job.stages_total or job.stages_completed < job.stages_total:
         return _FULL
-    last = stages(ws, job)[-1]
+    last = _last(ws, job)
     return -(-last.delivered // last.tasks_total)
 
 

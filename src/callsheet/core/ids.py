@@ -30,9 +30,10 @@ def uuid7(milliseconds: int, random_74: int) -> str:
 
 def child(parent: str, number: int) -> str:
     """Return the id of a parent's numbered child: same moment, other random bits, the same every time."""
-    value = int(parent.replace("-", ""), 16)
-    shifted = (value + number) * _SPREAD & _RANDOM_MASK  # a grandchild is never another child's: not a plain sum
-    return _print(value & ~_RANDOM_MASK | shifted)
+    low = int(parent[19:23] + parent[24:], 16)
+    shifted = (low + number) * _SPREAD & _RANDOM_MASK  # a grandchild is never another child's: not a plain sum
+    text = f"{low & ~_RANDOM_MASK | shifted:016x}"
+    return f"{parent[:19]}{text[:4]}-{text[4:]}"
 
 
 def stage_id(job_id: str, stage_no: int) -> str:

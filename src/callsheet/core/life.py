@@ -1,5 +1,8 @@
 """What people do to a job while it lives and after: cancel, pause, resume, approve, hold, retry, delete."""
 
+from typing import Any
+
+import msgspec
 from msgspec.structs import replace
 
 from callsheet.core.cascade import cascade, current, finish, open_stage, open_tasks, recipe_of, stages, withdraw
@@ -24,11 +27,13 @@ from callsheet.core.machine import JOB, STAGE, TASK
 from callsheet.core.money import reserve, wallet_of
 from callsheet.core.moves import move_job, move_stage, shift
 from callsheet.core.provider import answer_lost
-from callsheet.core.recipe import in_range
+from callsheet.core.recipe import StageSpec, in_range
 from callsheet.core.redact import clean
 from callsheet.core.rows import Call, Document, Job, Run, Stage, Task
 from callsheet.core.submit import copy_of, plant
 from callsheet.core.working import WorkingSet
+
+_NO_NOTES: dict[str, Any] = {"labels": None, "metadata": None, "trace": None}
 
 
 def job_of(ws: WorkingSet, command: JobCommand) -> Job:
@@ -171,7 +176,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         fresh = copy_of(ws, job, command.id, recipe.price, lasting)
         reserve(ws, wallet, fresh, command.actor)
         body = ws.find(Document, (job.id, "input"))
-        plant(ws, fresh, recipe, recipe.stages, body.body if body else None, command.id)
+        plant(ws, fresh, recipe, _specs(ws, job), body.body if body else None, command.id)
         return state(ws, fresh)
     again = replace(job, run=job.run + 1)
     reserve(ws, wallet, again, command.actor)
@@ -185,6 +190,18 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     _reset(ws, again)
     cascade(ws, again.id)
     return state(ws, again)
+
+
+def _specs(ws: WorkingSet, job: Job) -> list[StageSpec]:
+    """Describe a job's stages as they are, with those that it brought or got later."""
+    specs = []
+    for stage in stages(ws, job):
+        bodies = [ws.find(Document, (key, "input")) for key in ws.fact("tasks", stage.id)]
+        inputs = [msgspec.json.decode(body.body) if body else None for body in bodies]
+        specs.append(
+            StageSpec(name=stage.name, kind=stage.kind, inputs=inputs, gate=bool(stage.gate), provider=stage.provider)
+        )
+    return specs
 
 
 def _opened_before(ws: WorkingSet, job: Job, command: Retry) -> JobState | None:
@@ -220,7 +237,11 @@ def delete(ws: WorkingSet, command: Delete) -> JobState:
     if job.finished_at is None:
         job = replace(job, cancel_requested_at=job.cancel_requested_at or ws.now, cancel_reason="Deleted.")
         job = finish(ws, job, "cancel", command.actor, "canceled", job.cancel_reason)
-    ws.put(replace(job, deleted_at=ws.now, labels=None, metadata=None, trace=None))
+    ws.put(replace(job, deleted_at=ws.now, **_NO_NOTES))
+    for stage in stages(ws, job):
+        ws.put(replace(stage, **_NO_NOTES))
+        for key in ws.fact("tasks", stage.id):
+            ws.put(replace(ws.get(Task, key), message=None, **_NO_NOTES))
     ws.purge(job.id)
     ws.emit(job, "job.deleted", command.actor)
     return state(ws, job)

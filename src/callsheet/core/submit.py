@@ -137,7 +137,8 @@ def _validated(ws: WorkingSet, command: Submit) -> Recipe:
         in_range("deadline_seconds", command.deadline_seconds, 1, limits.deadline_seconds_max)
     if not 0 <= command.start_in_seconds <= limits.schedule_seconds_max:
         raise BadInput("out_of_range", f"start_in_seconds must be from 0 to {limits.schedule_seconds_max}.")
-    check_notes(command.labels, command.metadata, command.trace, limits)
+    if command.labels or command.metadata or command.trace:
+        check_notes(command.labels, command.metadata, command.trace, limits)
     return recipe
 
 

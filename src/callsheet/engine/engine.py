@@ -214,7 +214,9 @@ def database_of(place: str | Path, settings: Settings) -> Database:
     """Return the database that a path or URL names."""
     text = str(place)
     if text.startswith(("postgresql://", "postgres://")):
-        return PostgresDatabase(text, lanes=settings.lanes, pooled=settings.pooled)
+        return PostgresDatabase(
+            text, lanes=settings.lanes, pooled=settings.pooled, statement_seconds=settings.statement_seconds
+        )
     if "://" in text:
         raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
     return SqliteDatabase(place)

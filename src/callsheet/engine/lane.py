@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from callsheet.config import Settings
@@ -79,7 +80,8 @@ class Lane:
             start = 0
             for order in orders:
                 end = start + len(order.commands)
-                order.answer(results[start:end])
+                with suppress(RuntimeError):  # the caller's event loop is gone, and so is the caller
+                    order.answer(results[start:end])
                 start = end
         if self._batch is not None:
             self._batch.connection.close()

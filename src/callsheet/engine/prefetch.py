@@ -130,6 +130,8 @@ class Prefetch:
         self._ws.load(Document, [Document(*got) for got in found], keys)
 
     def _call_by_ref(self, keys: list[Any]) -> None:
+        """Look references up, one at a time: a callback and the hand-over of its task must not miss each other."""
+        self._connection.fetch("lock_refs", keys=sorted(keys))
         found = [Call(*got) for got in self._connection.fetch("calls_by_ref", keys=keys)]
         self._facts("call_by_ref", keys, {(call.provider, call.ref): call.id for call in found}, None)
         for call in found:

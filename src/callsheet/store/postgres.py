@@ -49,8 +49,9 @@ class PostgresDatabase:
 
     name = "postgresql"
 
-    def __init__(self, url: str, *, lanes: int = 2, pooled: bool = False) -> None:
+    def __init__(self, url: str, *, lanes: int = 2, pooled: bool = False, statement_seconds: float = 60.0) -> None:
         self.url = url
+        self.statement_seconds = statement_seconds
         self.lanes = lanes
         self.cache = 0 if pooled else 200
         """Behind a pooler in transaction mode, prepared statements cannot be kept."""
@@ -69,7 +70,12 @@ class PostgresConnection:
             settings["default_transaction_read_only"] = "on"
         try:
             self._connection: asyncpg.Connection[Any] = self._wait(
-                asyncpg.connect(database.url, statement_cache_size=database.cache, server_settings=settings)
+                asyncpg.connect(
+                    database.url,
+                    statement_cache_size=database.cache,
+                    server_settings=settings,
+                    command_timeout=database.statement_seconds,
+                )
             )
         except BaseException:
             self._loop.close()
