@@ -17,6 +17,9 @@ Wants = dict[str, set[Key]]
 """Keys by what they name: a table or a fact. Missing names begin empty."""
 
 
+LeaseEnd = commands.Complete | commands.Fail | commands.Requeue | commands.Hand
+
+
 class Decision(NamedTuple):
     """How a command is decided."""
 
@@ -39,8 +42,8 @@ def _submit_wants(command: commands.Submit, wants: Wants) -> None:
 
 
 def _submit_follows(ws: WorkingSet, command: commands.Submit, wants: Wants) -> None:
-    recipe = ws.facts.get(("current_recipe", command.workflow))
-    if recipe is None:
+    recipe = ws.known("current_recipe", command.workflow)
+    if not recipe:
         return
     stages = command.stages if command.stages is not None else recipe.stages
     priority = recipe.priority if command.priority is None else command.priority
@@ -65,14 +68,14 @@ def _lease_wants(command: commands.Heartbeat | commands.Intend, wants: Wants) ->
     wants["task"].add(command.lease.task_id)
 
 
-def _ends_wants(command: commands.Complete | commands.Fail | commands.Requeue, wants: Wants) -> None:
+def _ends_wants(command: LeaseEnd, wants: Wants) -> None:
     key = command.lease
     wants["job"].add(key.job_id)
     wants["task"].add(key.task_id)
     wants["attempt"].add((key.task_id, key.attempt))
 
 
-def _ends_follows(ws: WorkingSet, command: commands.Complete | commands.Fail | commands.Requeue, wants: Wants) -> None:
+def _ends_follows(ws: WorkingSet, command: LeaseEnd, wants: Wants) -> None:
     job = ws.find(Job, command.lease.job_id)
     if job is None or job.finished_at is not None:
         return
@@ -120,18 +123,24 @@ def _call_wants(command: commands.Collect | commands.Collected, wants: Wants) ->
     wants["call"].add(command.call_id)
 
 
+def _hand_wants(command: commands.Hand, wants: Wants) -> None:
+    wants["ref"].add(command.ref)
+    _ends_wants(command, wants)
+
+
 def _callback_wants(command: commands.Callback, wants: Wants) -> None:
     wants["inbox"].add(f"{command.provider}/{command.webhook_id}")
     if command.call_id:
         wants["call_link"].add(command.call_id)
     if command.ref:
+        wants["ref"].add(command.ref)
         wants["call_by_ref"].add((command.provider, command.ref))
 
 
 def _callback_follows(ws: WorkingSet, command: commands.Callback, wants: Wants) -> None:
-    by_ref = ws.facts.get(("call_by_ref", (command.provider, command.ref)))
+    by_ref = ws.known("call_by_ref", (command.provider, command.ref))
     for call_id in (command.call_id, by_ref):
-        if job_id := ws.facts.get(("call_link", call_id)):
+        if job_id := ws.known("call_link", call_id):
             wants["job"].add(job_id)
             wants["call"].add(call_id)
 
@@ -160,7 +169,7 @@ DECISIONS: dict[type[commands.Command], Decision] = {
     commands.Fail: Decision(lease.fail, _ends_wants, _ends_follows),
     commands.Requeue: Decision(lease.requeue, _ends_wants, _ends_follows),
     commands.Intend: Decision(provider.intend, _lease_wants),
-    commands.Hand: Decision(provider.hand, _ends_wants, _ends_follows),
+    commands.Hand: Decision(provider.hand, _hand_wants, _ends_follows),
     commands.Collect: Decision(provider.collect, _call_wants),
     commands.Collected: Decision(provider.collected, _call_wants),
     commands.Callback: Decision(provider.callback, _callback_wants, _callback_follows),

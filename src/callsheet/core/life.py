@@ -29,8 +29,8 @@ from callsheet.core.moves import move_job, move_stage, shift
 from callsheet.core.provider import answer_lost
 from callsheet.core.recipe import StageSpec, in_range
 from callsheet.core.redact import clean
-from callsheet.core.rows import Call, Document, Job, Run, Stage, Task
-from callsheet.core.submit import copy_of, plant
+from callsheet.core.rows import Call, Document, Job, Run, Stage, Task, Tenant
+from callsheet.core.submit import check_cap, copy_of, plant
 from callsheet.core.working import WorkingSet
 
 _NO_NOTES: dict[str, Any] = {"labels": None, "metadata": None, "trace": None}
@@ -170,6 +170,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     JOB.step(job.status, "retry", command.actor)
     recipe = recipe_of(ws, job)
     wallet = wallet_of(ws, job.tenant, job.user_id)
+    check_cap(ws, ws.get(Tenant, job.tenant), wallet)
     opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
     lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     if command.retry_as == "new_job":

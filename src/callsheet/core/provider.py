@@ -144,8 +144,7 @@ def _apply(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
             ws.put(replace(call, collect_at=min(at, call.deadline_at)))
         return _state(ws, call)
     if outcome.status == "completed":
-        in_range("delivered", outcome.delivered, 1, 100)
-        body = bounded_json("output", outcome.output, ws.limits.output_bytes_max)
+        body = _output(ws, outcome)
         close_call(ws, task, "completed")
         digest = hashlib.sha256(body.encode()).hexdigest()
         return accept(ws, job, task, body, digest, outcome.delivered, "system")
@@ -156,6 +155,11 @@ def _apply(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
     return failed(ws, job, task, outcome.code, outcome.message, retryable=outcome.retryable, actor="system")
 
 
+def _output(ws: WorkingSet, outcome: Outcome) -> str:
+    in_range("delivered", outcome.delivered, 1, 100)
+    return bounded_json("output", outcome.output, ws.limits.output_bytes_max)
+
+
 def callback(ws: WorkingSet, command: Callback) -> TaskState:
     """Take a webhook once: applied, held until its reference is known, or skipped."""
     if not command.webhook_id or len(command.webhook_id) > ws.limits.key_chars_max:
@@ -164,6 +168,8 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
     if ws.find(Inbox, key) is not None:
         return TaskState("", "", "", "", skipped="duplicate", replay=True)
     call_id = _called(ws, command)
+    if call_id is None:
+        _output(ws, command.outcome)  # what could not be applied later is not kept
     body = None if call_id else encode(command.outcome)
     letter = Inbox(key, command.provider, command.ref, command.call_id, "held", ws.now, body)
     if call_id is None:

@@ -34,7 +34,7 @@ def submit(ws: WorkingSet, command: Submit) -> Submitted:
     if command.verdict is not None:
         return _stopped(ws, command, recipe, fingerprint)
     wallet = wallet_of(ws, command.tenant, command.user)
-    _check_cap(ws, tenant, wallet)
+    check_cap(ws, tenant, wallet)
     job = _job(ws, command, recipe, fingerprint, len(stages))
     reserve(ws, wallet, job, command.actor)
     plant(ws, job, recipe, stages, body, command.id)
@@ -224,7 +224,8 @@ def _stopped(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str) 
     return Submitted(job.id, job.status, 0, 0)
 
 
-def _check_cap(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
+def check_cap(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
+    """Refuse one more active job than the user may have, and count it if he may."""
     cap = tenant.active_jobs_max or ws.limits.active_jobs_max
     if not cap:
         return

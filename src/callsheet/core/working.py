@@ -17,7 +17,16 @@ from callsheet.core.rows import ROWS, Document, Entry, Event, Job, Row
 
 R = TypeVar("R", bound=Row)
 Key = Hashable
-_ABSENT = object()
+
+
+class _Absent:
+    """Stands where nothing is known."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+_ABSENT = _Absent()
 _POP = object()
 _UNSAY = object()
 encoded = msgspec.json.Encoder(order="deterministic").encode
@@ -53,6 +62,7 @@ class WorkingSet:
         self.again = again
         """The commands may have been committed before: look for their own work."""
         self.facts: dict[tuple[str, Key], Any] = {}
+        self._lasting: dict[tuple[str, Key], Any] = {}
         self.woken: set[str] = set()
         """Kinds that have new work."""
         self.purged: list[str] = []
@@ -60,7 +70,8 @@ class WorkingSet:
         self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         if kept is not None:
             self._rows |= {row: kept._rows[row] for row in LASTING}  # noqa: SLF001 - the same class
-            self.facts = {key: fact for key, fact in kept.facts.items() if key[0] in LASTING_FACTS}
+            self._lasting = kept._lasting  # noqa: SLF001
+            self._lasting.update((key, fact) for key, fact in kept.facts.items() if key[0] in LASTING_FACTS)
         self._originals: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         """What rows were before this batch; None for a new one."""
         self._appended: dict[type[Row], list[Row]] = {}
@@ -107,10 +118,19 @@ class WorkingSet:
 
     def fact(self, name: str, key: Key) -> Any:
         """Return something counted from live rows (active jobs of a wallet, tail of a queue, …)."""
-        try:
-            return self.facts[name, key]
-        except KeyError:
-            raise Missing(name, key) from None
+        found = self.known(name, key)
+        if found is _ABSENT:
+            raise Missing(name, key)
+        return found
+
+    def has(self, name: str, key: Key) -> bool:
+        """Say whether a fact is in hand."""
+        return (name, key) in self.facts or (name, key) in self._lasting
+
+    def known(self, name: str, key: Key) -> Any:
+        """Return a fact if it is in hand; else something that is no fact, and false."""
+        found = self.facts.get((name, key), _ABSENT)
+        return self._lasting.get((name, key), _ABSENT) if found is _ABSENT else found
 
     # -- writing
 
@@ -182,9 +202,9 @@ class WorkingSet:
         """Yield each table's new and changed rows."""
         jobs = self._rows[Job]
         for job_id, seq in self._seqs.items():
-            job = self.get(Job, job_id)
-            if job.seq == seq:
-                continue
+            job = jobs.get(job_id)
+            if not isinstance(job, Job) or job.seq == seq:
+                continue  # everything said about it was taken back
             self._originals[Job].setdefault(job_id, job)
             jobs[job_id] = replace(job, seq=seq, updated_at=max(self.now, job.updated_at))
         for cls, originals in self._originals.items():

@@ -135,7 +135,7 @@ class Engine:
         waiting = []
         for lane, places in self._shards(prepared):
             future: asyncio.Future[list[Any]] = loop.create_future()
-            lane.send(Order([prepared[place] for place in places], _threadsafe(loop, future)))
+            lane.send(Order([prepared[place] for place in places], _resolve(future), loop))
             waiting.append((places, future))
         results: list[Any] = [None] * len(prepared)
         for places, future in waiting:
@@ -237,12 +237,9 @@ def _answer(result: Any) -> Any:
     return result
 
 
-def _threadsafe(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[list[Any]]") -> Callable[[list[Any]], None]:
+def _resolve(future: "asyncio.Future[list[Any]]") -> Callable[[list[Any]], None]:
     def resolve(results: list[Any]) -> None:
         if not future.done():
             future.set_result(results)
 
-    def answer(results: list[Any]) -> None:
-        loop.call_soon_threadsafe(resolve, results)
-
-    return answer
+    return resolve

@@ -5,6 +5,7 @@ at once. If the database refuses a batch or the connection breaks, its commands 
 made before, so one that had been committed finds its own work.
 """
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -25,13 +26,16 @@ class Unavailable(Exception):  # noqa: N818 - says what happened
 
 
 class Order:
-    """Commands of one caller, and how to answer all of them."""
+    """Commands of one caller, and how to answer all of them: at once, or on the caller's event loop."""
 
-    __slots__ = ("answer", "commands")
+    __slots__ = ("answer", "commands", "loop")
 
-    def __init__(self, commands: Sequence[Command], answer: Answer) -> None:
+    def __init__(
+        self, commands: Sequence[Command], answer: Answer, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self.commands = commands
         self.answer = answer
+        self.loop = loop
 
 
 class Lane:
@@ -77,12 +81,7 @@ class Lane:
         while orders := self._gather():
             commands = [command for order in orders for command in order.commands]
             results = self._results(commands)
-            start = 0
-            for order in orders:
-                end = start + len(order.commands)
-                with suppress(RuntimeError):  # the caller's event loop is gone, and so is the caller
-                    order.answer(results[start:end])
-                start = end
+            _deliver(orders, results)
         if self._batch is not None:
             self._batch.connection.close()
 
@@ -140,6 +139,28 @@ class Lane:
         batch, self._batch = self._batch, None
         if batch is not None:
             batch.connection.close()
+
+
+def _deliver(orders: Sequence[Order], results: list[Any]) -> None:
+    """Answer everybody; an event loop is woken once for all its callers."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Answer, list[Any]]]] = {}
+    start = 0
+    for order in orders:
+        end = start + len(order.commands)
+        mine = results[start:end]
+        start = end
+        if order.loop is None:
+            order.answer(mine)
+        else:
+            by_loop.setdefault(order.loop, []).append((order.answer, mine))
+    for loop, answers in by_loop.items():
+        with suppress(RuntimeError):  # the loop is closed, and its callers are gone
+            loop.call_soon_threadsafe(_answer_all, answers)
+
+
+def _answer_all(answers: list[tuple[Answer, list[Any]]]) -> None:
+    for answer, results in answers:
+        answer(results)
 
 
 class Box:

@@ -70,7 +70,7 @@ class Prefetch:
             if row := _ROWS.get(name):
                 new = self._ws.unknown(row, keys)
             else:
-                new = [key for key in keys if (name, key) not in self._ws.facts]
+                new = [key for key in keys if not self._ws.has(name, key)]
             if new:
                 _LOADERS[name](self, new)
         if unknown := set(wants) - _LOADERS.keys():
@@ -129,9 +129,12 @@ class Prefetch:
         found = self._connection.fetch("documents", ids=[owner for owner, _ in keys])
         self._ws.load(Document, [Document(*got) for got in found], keys)
 
+    def _ref(self, keys: list[Any]) -> None:
+        """Let one at a time speak of a reference: a callback and the hand-over of its task must not miss each other."""
+        self._connection.fetch("lock_refs", keys=[(key,) for key in sorted(keys)])
+        self._facts("ref", keys, {}, default=True)
+
     def _call_by_ref(self, keys: list[Any]) -> None:
-        """Look references up, one at a time: a callback and the hand-over of its task must not miss each other."""
-        self._connection.fetch("lock_refs", keys=sorted(keys))
         found = [Call(*got) for got in self._connection.fetch("calls_by_ref", keys=keys)]
         self._facts("call_by_ref", keys, {(call.provider, call.ref): call.id for call in found}, None)
         for call in found:
@@ -184,7 +187,8 @@ _ROWS: dict[str, type[Row]] = {
     "inbox": Inbox, "cursor": Cursor, "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
 }  # fmt: skip
 _LOADERS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
-    "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001 - the table of this class's loaders
+    "ref": Prefetch._ref,  # noqa: SLF001 - the table of this class's loaders
+    "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001
     "call_link": Prefetch._call_link,  # noqa: SLF001
     "job": _by_id(Job, "jobs"),
     "offer": Prefetch._offer,  # noqa: SLF001

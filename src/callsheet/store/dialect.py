@@ -66,7 +66,7 @@ POSTGRESQL = Dialect(
         "only_postgresql": "",
         "lock": "FOR UPDATE",
         "lock_jobs": "FOR UPDATE OF j SKIP LOCKED",
-        "lock_ref": "pg_advisory_xact_lock(hashtextextended(k.provider || '/' || k.ref, 0))",
+        "lock_ref": "pg_advisory_xact_lock(hashtextextended(k.ref, 0))",
         "place": "e.tx, e.id",
         "after_place": (
             "(e.tx, e.id) > (:tx, :position) AND e.tx < (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"

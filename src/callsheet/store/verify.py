@@ -55,19 +55,18 @@ def check(
     connection: Connection, now: int | None = None, swept_within_seconds: int = SWEPT_WITHIN_SECONDS
 ) -> list[Violation]:
     """Return what is broken, seen in one moment; without `now`, the timely rules are left out."""
-    connection.run(_SNAPSHOT[_database(connection)])
+    database = _database(connection)
+    before = None if now is None else now - swept_within_seconds * SECOND
+    connection.run(_SNAPSHOT[database])
     try:
-        return broken(connection, now, swept_within_seconds)
+        return broken(connection, rules(database), before)
     finally:
         connection.rollback()
 
 
-def broken(
-    connection: Connection, now: int | None = None, swept_within_seconds: int = SWEPT_WITHIN_SECONDS
-) -> list[Violation]:
-    """Return what is broken as a transaction sees it that the caller has opened."""
-    before = None if now is None else now - swept_within_seconds * SECOND
-    return [found for rule in rules(_database(connection)) for found in _broken(connection, rule, before)]
+def broken(connection: Connection, some: Iterable[Rule], before: int | None = None) -> list[Violation]:
+    """Return which of some rules are broken, as a transaction sees it that the caller has opened."""
+    return [found for rule in some for found in _broken(connection, rule, before)]
 
 
 def report(violations: Iterable[Violation]) -> str:

@@ -93,7 +93,7 @@ SELECT idem, amount FROM entry WHERE idem IN :ids[]
 SELECT {call c} FROM call c WHERE c.id IN :ids[]
 
 -- name: lock_refs
-SELECT {lock_ref} FROM :keys[provider text, ref text] k
+SELECT {lock_ref} FROM :keys[ref text] k
 
 -- name: calls_by_ref
 SELECT {call c} FROM :keys[provider text, ref text] k CROSS JOIN call c WHERE c.provider = k.provider AND c.ref = k.ref

@@ -148,7 +148,7 @@ GROUP BY j.wallet_id, t.active_jobs_max HAVING count(*) > t.active_jobs_max
 -- A retry made as a new job points to a job of the same user that had failed or expired by then.
 -- shows: job, retry_of
 SELECT j.id, j.retry_of FROM job j LEFT JOIN job o ON o.id = j.retry_of
-WHERE j.retry_of IS NOT NULL AND (j.retry_of = j.id OR o.wallet_id IS DISTINCT FROM j.wallet_id OR NOT EXISTS (
+WHERE j.retry_of IS NOT NULL AND (o.wallet_id IS DISTINCT FROM j.wallet_id OR NOT EXISTS (
     SELECT 1 FROM run r WHERE r.job_id = j.retry_of AND r.status IN ('failed', 'expired')
     AND r.finished_at <= j.created_at))
 
@@ -313,8 +313,8 @@ WHERE j.status = 'failed' AND NOT EXISTS (SELECT 1 FROM stage s WHERE s.job_id =
 -- shows: job, what, id
 SELECT j.id, 'stage', s.id FROM stage s JOIN job j ON j.id = s.job_id
 WHERE j.finished_at IS NOT NULL AND s.status NOT IN {stage_ended}
-UNION ALL SELECT t.job_id, 'task', t.id FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
-WHERE (j.finished_at IS NOT NULL OR s.status IN {stage_ended}) AND t.status NOT IN {task_ended}
+UNION ALL SELECT t.job_id, 'task', t.id FROM task t JOIN stage s ON s.id = t.stage_id
+WHERE s.status IN {stage_ended} AND t.status NOT IN {task_ended}
 UNION ALL SELECT a.job_id, 'attempt', a.task_id FROM attempt a JOIN job j ON j.id = a.job_id
 WHERE a.ended_at IS NULL AND j.finished_at IS NOT NULL
 UNION ALL SELECT c.job_id, 'call', c.id FROM call c JOIN job j ON j.id = c.job_id
@@ -324,7 +324,7 @@ WHERE c.ended_at IS NULL AND j.finished_at IS NOT NULL
 -- A gated stage goes on only in the name of somebody; one that waits has nobody's approval.
 -- shows: stage, status, approved_at
 SELECT id, status, approved_at FROM stage
-WHERE (gate = 1 AND status IN ('pending', 'running', 'completed') AND (coalesce(approved_by, '') = '' OR approved_at IS NULL))
+WHERE (gate = 1 AND status IN ('pending', 'running', 'completed') AND coalesce(approved_by, '') = '')
 OR (status = 'waiting' AND approved_at IS NOT NULL) OR (approved_by IS NULL) <> (approved_at IS NULL)
 
 -- name: G7
