@@ -67,7 +67,7 @@ def recipe_of(ws: WorkingSet, job: Job) -> Recipe:
 def _stage_failed(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
     if stage is None or not stage.tasks_failed or stage.status in STAGE.terminal:
         return False
-    move_stage(ws, job, stage, "fail", "system", finished_at=ws.now)
+    move_stage(ws, job, stage, "fail", "system", finished_at=ws.at(job))
     finish(ws, job, "fail", "system", job.error_code, job.error_message)
     return True
 
@@ -77,7 +77,7 @@ def _stage_completed(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
         return False
     if not stage.tasks_total or stage.tasks_completed < stage.tasks_total:
         return False
-    move_stage(ws, job, stage, "complete", "system", finished_at=ws.now)
+    move_stage(ws, job, stage, "complete", "system", finished_at=ws.at(job))
     done = job.stages_completed + 1
     ws.put(replace(job, stages_completed=done, progress=max(job.progress, _FULL * done // job.stages_total)))
     return True
@@ -104,7 +104,7 @@ def _job_completed(ws: WorkingSet, job: Job, _stage: Stage | None) -> bool:
     if not job.stages_total or job.stages_completed < job.stages_total or job.status == "pending":
         return False
     if job.status == "queued":  # retried, and nothing was left to do
-        job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=max(ws.now, job.updated_at))
+        job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=ws.at(job))
     finish(ws, job, "complete", "system", None, None, outputs=_last(ws, job).tasks_completed)
     return True
 
@@ -163,7 +163,7 @@ def finish(
     """End a job's run: the move, everything below it, its money and its record, in one decision."""
     ending = JOB.target(event)
     run = ws.get(Run, (job.id, job.run))
-    at = max(ws.now, job.updated_at)
+    at = ws.at(job)
     if event != "complete":
         _end_below(ws, job, at)
     paid = settle(ws, job, run, ending, recipe_of(ws, job).refunds, _delivered(ws, job))

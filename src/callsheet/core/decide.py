@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from callsheet.core import change, commands, lease, life, provider, setup, submit
 from callsheet.core.ids import child
 from callsheet.core.money import wallet_id
+from callsheet.core.order import queue_of
 from callsheet.core.rows import Job, Task
 from callsheet.core.working import Key, WorkingSet
 
@@ -48,7 +49,7 @@ def _submit_follows(ws: WorkingSet, command: commands.Submit, wants: Wants) -> N
     stages = command.stages if command.stages is not None else recipe.stages
     priority = recipe.priority if command.priority is None else command.priority
     for no, stage in enumerate(stages):
-        queue = f"{stage.kind}/{recipe.name}"
+        queue = queue_of(stage.kind, recipe.name, stage.provider)
         wants["queue"].add(queue)
         if no == 0 and not stage.gate:
             wants["tail"].add((queue, priority, command.tenant))

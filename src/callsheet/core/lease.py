@@ -72,9 +72,9 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
     stage = ws.get(Stage, task.stage_id)
     if not task.ready or not offers(job, stage):
         return None
-    now = ws.now
+    now = ws.at(job)
     lasting = command.lease_seconds or task.lease_seconds
-    expires = now + lasting * SECOND
+    expires = ws.now + lasting * SECOND
     attempt = Attempt(task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now)
     ws.put(attempt)
     task = move_task(
@@ -99,19 +99,12 @@ def _leased(ws: WorkingSet, job: Job, stage: Stage, task: Task, token: str, last
 
 def _claimed_before(ws: WorkingSet, command: Claim) -> list[Leased]:
     """Find what this very claim had leased before its answer was lost."""
-    tokens = {hashed(token): token for token in command.tokens}
-    mine = [ws.get(Task, key) for key in ws.fact("held_by", command.worker_id)]
+    mine = {task.token_hash: task for task in (ws.get(Task, key) for key in ws.fact("held_by", command.worker_id))}
+    found = ((mine.get(hashed(token)), token) for token in command.tokens)
     return [
-        _leased(
-            ws,
-            ws.get(Job, t.job_id),
-            ws.get(Stage, t.stage_id),
-            t,
-            tokens[t.token_hash],
-            command.lease_seconds or t.lease_seconds,
-        )
-        for t in mine
-        if t.token_hash in tokens
+        _leased(ws, ws.get(Job, t.job_id), ws.get(Stage, t.stage_id), t, token, command.lease_seconds or t.lease_seconds)
+        for t, token in found
+        if t is not None
     ]
 
 
@@ -167,7 +160,7 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
 
 def accept(ws: WorkingSet, job: Job, task: Task, body: str, digest: str, delivered: int, actor: Actor) -> TaskState:
     """Take a result in: task, stage, job and money in one decision."""
-    now = ws.now
+    now = ws.at(job)
     attempt = ws.get(Attempt, (task.id, task.attempts))
     ws.put(replace(attempt, ended_at=max(now, attempt.leased_at), outcome="completed", digest=digest))
     ws.append(Document(task.id, f"output:{task.attempts}", job.id, body))
@@ -236,7 +229,7 @@ def lapse(ws: WorkingSet, job: Job, task: Task) -> None:
 
 def end_try(ws: WorkingSet, job: Job, task: Task, ending: Ending, actor: Actor) -> TaskState:
     """Close an attempt and decide what becomes of its task."""
-    now = ws.now
+    now = ws.at(job)
     attempt = ws.get(Attempt, (task.id, task.attempts))
     ended = replace(
         attempt, ended_at=max(now, attempt.leased_at), outcome=ending.outcome, forgiven=int(ending.forgiven),

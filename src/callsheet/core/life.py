@@ -72,7 +72,7 @@ def cancel(ws: WorkingSet, command: Cancel) -> JobState:
         job = replace(job, cancel_due_at=due_at, due_at=min(job.due_at or due_at, due_at))
     else:
         due_at = ws.now + seconds(grace)
-        job = replace(job, cancel_requested_at=ws.now, cancel_reason=reason, cancel_due_at=due_at)
+        job = replace(job, cancel_requested_at=ws.at(job), cancel_reason=reason, cancel_due_at=due_at)
         job = replace(job, due_at=min(job.due_at or due_at, due_at))
     stage = current(ws, job)
     if grace == 0 or stage is None or not stage.tasks_running:
@@ -138,7 +138,9 @@ def approve(ws: WorkingSet, command: Approve) -> JobState:
     before = job.stages_completed + 1
     if stage.status == "waiting" and stage.no != before:
         raise Conflict("previous_stage_open", f"Stage {before} is not completed: stage {stage.no} cannot go on.")
-    stage = move_stage(ws, job, stage, "approve", command.actor, approved_by=command.approver[:255], approved_at=ws.now)
+    stage = move_stage(
+        ws, job, stage, "approve", command.actor, approved_by=command.approver[:255], approved_at=ws.at(job)
+    )
     open_stage(ws, job, stage)
     cascade(ws, job.id)
     return state(ws, job)
@@ -181,7 +183,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         return state(ws, fresh)
     again = replace(job, run=job.run + 1)
     reserve(ws, wallet, again, command.actor)
-    ws.put(Run(job.id, again.run, job.tenant, command.id, job.price, ws.now))
+    ws.put(Run(job.id, again.run, job.tenant, command.id, job.price, ws.at(job)))
     again = move_job(
         ws, again, "retry", command.actor, {"price": job.price}, start_at=None, deadline_at=lasting, started_at=None,
         finished_at=None, cancel_requested_at=None, cancel_reason=None, cancel_due_at=None, error_code=None,
@@ -236,9 +238,9 @@ def delete(ws: WorkingSet, command: Delete) -> JobState:
         return state(ws, job, changed=False)
     job = job_of(ws, command)
     if job.finished_at is None:
-        job = replace(job, cancel_requested_at=job.cancel_requested_at or ws.now, cancel_reason="Deleted.")
+        job = replace(job, cancel_requested_at=job.cancel_requested_at or ws.at(job), cancel_reason="Deleted.")
         job = finish(ws, job, "cancel", command.actor, "canceled", job.cancel_reason)
-    ws.put(replace(job, deleted_at=ws.now, **_NO_NOTES))
+    ws.put(replace(job, deleted_at=ws.at(job), **_NO_NOTES))
     for stage in stages(ws, job):
         ws.put(replace(stage, **_NO_NOTES))
         for key in ws.fact("tasks", stage.id):
@@ -267,7 +269,7 @@ def tick_job(ws: WorkingSet, command: TickJob) -> None:
 def expire(ws: WorkingSet, job: Job, code: str, text: str) -> None:
     """End a job that ran out of time; one that never started passes through running in the same instant."""
     if job.started_at is None:
-        job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=max(ws.now, job.updated_at))
+        job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=ws.at(job))
     finish(ws, job, "expire", "system", code, text)
 
 

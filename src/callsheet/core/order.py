@@ -14,6 +14,11 @@ from callsheet.core.working import WorkingSet
 STRIDE = 1_000_000
 
 
+def queue_of(kind: str, workflow: str, provider: str) -> str:
+    """Name the queue of a kind of work for a workflow, and of the provider that does it, if one does."""
+    return f"{kind}/{workflow}/{provider}" if provider else f"{kind}/{workflow}"
+
+
 class Tail(NamedTuple):
     """What waits in one queue at one priority: the lowest rank of all, the highest of one tenant."""
 

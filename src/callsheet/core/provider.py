@@ -40,7 +40,7 @@ def intend(ws: WorkingSet, command: Intend) -> Intended:
         if not command.provider:
             raise BadInput("invalid_provider", "A call names its provider.")
         deadline = ws.now + seconds(recipe_of(ws, job).provider_deadline_seconds)
-        call = Call(key, task.id, task.attempts, job.id, job.tenant, command.provider, ws.now, deadline)
+        call = Call(key, task.id, task.attempts, job.id, job.tenant, command.provider, ws.at(job), deadline)
         ws.put(call)
         ws.put(replace(task, called=1))
         ws.emit(job, "task.intended", "worker", {"attempt": task.attempts}, entity_id=task.id)
@@ -78,7 +78,7 @@ def _bind(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
     if other is not None and other != call.id:
         raise Conflict("ref_taken", "That provider reference belongs to another task.")
     after = replace(
-        call, status="submitted", ref=ref, submitted_at=ws.now,
+        call, status="submitted", ref=ref, submitted_at=ws.at(job),
         collect_at=ws.now + seconds(recipe_of(ws, job).collect_seconds),
     )  # fmt: skip
     ws.put(after)

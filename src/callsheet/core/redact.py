@@ -6,9 +6,12 @@ import re
 _FIELDS = ("exception_message", "error_message", "message", "error")
 _IN_TEXT = re.compile(r"[\"'](?:exception_message|error_message)[\"']\s*:\s*[\"']((?:[^\"'\\]|\\.)+)[\"']")
 _STRIP = (
-    (re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE), "[address]"),
+    (re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE), "[address]"),
     (re.compile(r"\b(?:Bearer|Basic|Key|Token)\s+\S{8,}", re.IGNORECASE), "[secret]"),
-    (re.compile(r"\b(?:whsec_|sk-|sk_|r8_|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|ASIA|AIza|eyJ)[\w.+/=-]{6,}"), "[secret]"),
+    (
+        re.compile(r"\b(?:whsec_|sk-|sk_|r8_|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|ASIA|AIza|eyJ)[\w.+/=-]{6,}"),
+        "[secret]",
+    ),
     (
         re.compile(
             r"\b(?:password|passwd|secret|token|signature|api[_-]?key|credential)s?\b[\"']?\s*[=:]\s*\S+", re.IGNORECASE

@@ -33,6 +33,7 @@ class Tenant(Row, frozen=True, gc=False):
     status: str
     active_jobs_max: int
     created_at: int
+    updated_at: int = 0
 
 
 class Workflow(Row, frozen=True, gc=False):

@@ -22,7 +22,7 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
         raise BadInput("invalid_status", f"A tenant is active or suspended, not {command.status!r}.")
     known = ws.find(Tenant, command.tenant)
     made = known.created_at if known else ws.now
-    tenant = Tenant(command.tenant, command.weight, command.status, command.active_jobs_max, made)
+    tenant = Tenant(command.tenant, command.weight, command.status, command.active_jobs_max, made, ws.now)
     ws.put(tenant)
     return tenant
 

@@ -16,7 +16,7 @@ from callsheet.core.limits import Limits
 from callsheet.core.machine import JOB, NEW, STAGE, TASK
 from callsheet.core.money import reserve, wallet_id, wallet_of
 from callsheet.core.moves import due
-from callsheet.core.order import next_rank
+from callsheet.core.order import next_rank, queue_of
 from callsheet.core.recipe import Recipe, StageSpec, check_stages, in_range
 from callsheet.core.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
 from callsheet.core.working import WorkingSet, encode, encoded
@@ -83,7 +83,7 @@ def add_stage(ws: WorkingSet, job: Job, recipe: Recipe, spec: StageSpec, slot: S
 
 def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: list[Any], keys: list[str]) -> Stage:
     """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
-    queue = f"{stage.kind}/{job.workflow}"
+    queue = queue_of(stage.kind, job.workflow, stage.provider)
     if ws.find(Queue, queue) is None:
         ws.put(Queue(queue, stage.kind, job.workflow, stage.provider, recipe.running_max))
     status = "created" if stage.status == "created" else TASK.step("created", "open", "system")

@@ -82,11 +82,16 @@ class WorkingSet:
     # -- reading
 
     def load(self, cls: type[R], rows: Iterable[R], wanted: Iterable[Key] = ()) -> None:
-        """Take rows in from the database; a wanted key without a row is known to be absent."""
+        """Take rows in from the database; a wanted key without a row is known to be absent.
+
+        A clock that was set back does not take a job back: the batch's time is never before a job's last change.
+        """
         known = self._rows[cls]
         key_of = cls.key_of
         for row in rows:
             known.setdefault(key_of(row), row)
+            if cls is Job and row.updated_at > self.now:  # type: ignore[attr-defined]
+                self.now = row.updated_at  # type: ignore[attr-defined]
         for key in wanted:
             known.setdefault(key, None)
 
@@ -132,6 +137,10 @@ class WorkingSet:
         found = self.facts.get((name, key), _ABSENT)
         return self._lasting.get((name, key), _ABSENT) if found is _ABSENT else found
 
+    def at(self, job: Job) -> int:
+        """Return when a change to a job happens: now, or with its last change if the database's clock went back."""
+        return max(job.updated_at, self.now)
+
     # -- writing
 
     def put(self, row: Row) -> None:
@@ -169,7 +178,7 @@ class WorkingSet:
         """Write down a fact about a job, with the next number of its own."""
         seqs, events = self._seqs, self._events
         seq = seqs.get(job.id, job.seq) + 1
-        at = max(job.updated_at, self.now)
+        at = self.at(job)
         body = _plain(data).decode() if data else None
         events.append(Event(job.id, seq, job.tenant, job.run, at, type_, entity_id, source, target, actor, body))
         seqs[job.id] = seq

@@ -102,13 +102,13 @@ class Lane:
         try:
             return self._run(commands, again=False)
         except StoreError:
-            return [self._alone(command) for command in commands]
+            end = time.monotonic() + self._patience  # of the batch: its last caller waits no longer than its first
+            return [self._alone(command, end) for command in commands]
         except Exception as error:  # noqa: BLE001 - the callers hear of it; the lane lives on
             return [error] * len(commands)
 
-    def _alone(self, command: Command) -> Any:
+    def _alone(self, command: Command, end: float) -> Any:
         """Run one command until the database lets it, or patience ends."""
-        end = time.monotonic() + self._patience
         pause = 0.005
         while True:
             try:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from callsheet.core.clock import SECOND
-from callsheet.core.machine import JOB, MACHINES, STAGE, TASK
+from callsheet.core.machine import MACHINES
 from callsheet.core.moves import PAST
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import POSTGRESQL, SQLITE, Dialect, queries
@@ -88,7 +88,7 @@ def rules(database: str) -> tuple[Rule, ...]:
     own = _WORDS[database] | {
         "before": _TIMELY,
         "moves": ", ".join(f"('{kind}', '{move}', '{to}', '{actor}')" for kind, move, to, actor in _moves()),
-        **{f"{machine.entity}_ended": _listed(machine.terminal) for machine in (JOB, STAGE, TASK)},
+        **{f"{machine.entity}_ended": _listed(machine.terminal) for machine in MACHINES},
     }
     words = Dialect(dialect.name, {**dialect.words, **own})
     return tuple(_rule(name, words.fill(body)) for name, body in queries("verify.sql").items())

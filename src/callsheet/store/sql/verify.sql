@@ -138,11 +138,13 @@ SELECT min(id), max(id), count(DISTINCT fingerprint) FROM job
 WHERE idem IS NOT NULL GROUP BY idem HAVING count(DISTINCT fingerprint) > 1
 
 -- name: S3
--- A user has no more active jobs than the tenant allows.
+-- A user has no more active jobs than the tenant allowed when the last of them began.
 -- shows: wallet, active, active_jobs_max
-SELECT j.wallet_id, count(*), t.active_jobs_max FROM job j JOIN tenant t ON t.id = j.tenant
+SELECT j.wallet_id, count(*), t.active_jobs_max
+FROM job j JOIN tenant t ON t.id = j.tenant JOIN run r ON r.job_id = j.id AND r.no = j.run
 WHERE j.finished_at IS NULL AND t.active_jobs_max > 0
-GROUP BY j.wallet_id, t.active_jobs_max HAVING count(*) > t.active_jobs_max
+GROUP BY j.wallet_id, t.active_jobs_max, t.updated_at
+HAVING count(*) > t.active_jobs_max AND max(r.opened_at) > t.updated_at
 
 -- name: S5
 -- A retry made as a new job points to a job of the same user that had failed or expired by then.
@@ -423,7 +425,8 @@ HAVING count(a.no) <> CASE WHEN t.status = 'completed' THEN 1 ELSE 0 END OR max(
 SELECT t.id, t.queue, t.kind, j.workflow
 FROM task t JOIN job j ON j.id = t.job_id JOIN stage s ON s.id = t.stage_id LEFT JOIN queue q ON q.id = t.queue
 WHERE t.kind <> s.kind OR q.kind IS DISTINCT FROM t.kind OR q.workflow IS DISTINCT FROM j.workflow
-OR t.queue <> t.kind || '/' || j.workflow
+OR q.provider IS DISTINCT FROM s.provider
+OR t.queue <> t.kind || '/' || j.workflow || CASE s.provider WHEN '' THEN '' ELSE '/' || s.provider END
 
 -- name: L9
 -- No task is leased while its job is paused, waits for its hour, has ended or is being canceled.

@@ -6,7 +6,8 @@ CREATE TABLE tenant (
     weight {int} NOT NULL CHECK (weight > 0),
     status text NOT NULL,
     active_jobs_max {int} NOT NULL,
-    created_at {int} NOT NULL
+    created_at {int} NOT NULL,
+    updated_at {int} NOT NULL
 ) {small};
 
 CREATE TABLE workflow (

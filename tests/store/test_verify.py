@@ -1,0 +1,139 @@
+"""`verify` finds nothing in a sound database, and every planted fault by its own name, on both databases."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from callsheet.core.clock import SECOND
+from callsheet.store import verify
+from callsheet.store.connection import Connection, StoreError
+from callsheet.store.dialect import queries
+from tests.store.conftest import Lived
+from tests.store.plants_life import JOBS, STAGES
+from tests.store.plants_money import MONEY, SUBMITTED
+from tests.store.plants_work import CALLS, LEASES, TEXTS_AND_EVENTS
+from tests.support.clocked import ClockedConnection, VirtualClock
+from tests.support.studio import Studio
+
+PLANTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS
+OTHER_HASH = "(SELECT token_hash FROM attempt WHERE job_id = '{done}')"
+TIMELY = {"J13", "L11"}
+
+
+def planted(connection: Connection, lived: Lived, fault: str, *names: str) -> list[verify.Violation]:
+    """Return which of these rules, or of all, are broken by a fault that nobody ever commits."""
+    some = [rule for rule in verify.rules(lived.database) if not names or rule.name in names]
+    connection.begin()
+    try:
+        for statement in fault.replace("{other_hash}", OTHER_HASH).format(**lived.names).split(";"):
+            connection.run(statement)
+        return verify.broken(connection, some, lived.now - 60 * SECOND)
+    finally:
+        connection.rollback()
+
+
+def test_a_busy_life_breaks_no_rule_at_any_step(lived):
+    assert lived.steps > 150
+    assert lived.found == []
+
+
+def test_a_database_without_its_constraints_is_still_sound(lived, unguarded):
+    """So whatever a planted fault brings up, the fault alone brought it up."""
+    assert verify.check(unguarded, lived.now) == []
+
+
+@pytest.mark.parametrize(("name", "fault"), PLANTS, ids=[f"{name}-{n}" for n, (name, _) in enumerate(PLANTS)])
+def test_a_planted_fault_is_found_by_its_name(lived, unguarded, name, fault):
+    found = planted(unguarded, lived, fault, name)
+    assert [violation.name for violation in found] == [name]
+    told = verify.as_json(found) + verify.report(found)
+    assert not [row for row in unguarded.run("SELECT token_hash FROM attempt") if row[0] in told]
+
+
+def test_every_rule_has_a_planted_fault_and_words():
+    assert {name for name, _ in PLANTS} == set(queries("verify.sql"))
+    for rule in verify.rules("sqlite"):
+        assert rule.words.endswith(".")
+        assert len(rule.shows) > 1
+
+
+def test_rules_about_time_are_left_out_unless_somebody_tells_the_time(lived, unguarded):
+    assert {rule.name for rule in verify.rules("sqlite") if rule.timely} == TIMELY
+    a_week_on = lived.now + 8 * 86_400 * SECOND
+    assert {violation.name for violation in verify.check(unguarded, a_week_on)} == TIMELY
+    assert verify.check(unguarded) == []
+
+
+def test_what_is_due_may_wait_for_the_sweep_but_not_longer(lived, unguarded):
+    (row,) = unguarded.run(f"SELECT due_at FROM task WHERE job_id = '{lived.names['backoff']}'")
+    last = row[0] + 60 * SECOND
+    assert verify.check(unguarded, last) == []
+    assert [violation.name for violation in verify.check(unguarded, last + 1)] == ["L11"]
+    assert [violation.name for violation in verify.check(unguarded, row[0] + 1, swept_within_seconds=0)] == ["L11"]
+
+
+def test_a_report_names_the_rule_and_shows_the_first_rows(lived, unguarded):
+    found = planted(unguarded, lived, "UPDATE wallet SET held = held + 1")
+    assert verify.report(found).splitlines()[0] == (
+        "M3 is broken by 3 rows: What a wallet holds is the sum of its open reservations."
+    )
+    assert "wallet=other/eve held=1 open_reservations=0" in verify.report(found)
+    told = json.loads(verify.as_json(found))
+    assert told["sound"] is False
+    assert [violation["name"] for violation in told["violations"]] == ["M3"]
+    assert told["violations"][0]["rows"][-1] == {"wallet": "other/eve", "held": 1, "open_reservations": 0}
+
+
+def test_a_report_counts_the_rows_that_it_does_not_show(lived, unguarded):
+    found = planted(unguarded, lived, "UPDATE entry SET balance = -1")
+    (entries,) = unguarded.run("SELECT count(*) FROM entry")
+    negative = next(violation for violation in found if violation.name == "M2")
+    assert (negative.count, len(negative.rows)) == (entries[0], verify.SHOWN_MAX)
+    assert f"    and {entries[0] - verify.SHOWN_MAX} more" in verify.report(found).splitlines()
+
+
+def test_a_sound_database_is_reported_as_such():
+    assert verify.report([]) == "Every rule holds."
+    assert json.loads(verify.as_json([])) == {"sound": True, "violations": []}
+
+
+class Meddled(ClockedConnection):
+    """A connection beside which somebody else commits, as soon as the first rule has been looked at."""
+
+    def __init__(self, inner: Connection, meddling: Callable[[], object]) -> None:
+        super().__init__(inner, VirtualClock())
+        self.meddling = [meddling]
+
+    def run(self, text):
+        rows = super().run(text)
+        if self.meddling and "FROM wallet" in text:
+            self.meddling.pop()()
+        return rows
+
+
+def test_all_rules_look_at_one_moment(place):
+    with Studio(place) as studio:
+        studio.top_up(10)
+        writer = studio.database.connect()
+        reader = Meddled(studio.database.connect(reading=True), lambda: writer.run("UPDATE wallet SET held = 5"))
+        try:
+            assert verify.check(reader) == []
+            assert reader.meddling == []
+            assert [violation.name for violation in verify.check(reader)] == ["M3"]
+        finally:
+            reader.close()
+            writer.close()
+
+
+def test_a_check_that_breaks_off_leaves_no_transaction_behind(place):
+    with Studio(place) as studio:
+        connection = studio.database.connect()
+        try:
+            connection.run("DROP TABLE inbox")
+            with pytest.raises(StoreError):
+                verify.check(connection)
+            connection.begin()
+            connection.rollback()
+        finally:
+            connection.close()
