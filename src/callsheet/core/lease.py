@@ -102,7 +102,9 @@ def _claimed_before(ws: WorkingSet, command: Claim) -> list[Leased]:
     mine = {task.token_hash: task for task in (ws.get(Task, key) for key in ws.fact("held_by", command.worker_id))}
     found = ((mine.get(hashed(token)), token) for token in command.tokens)
     return [
-        _leased(ws, ws.get(Job, t.job_id), ws.get(Stage, t.stage_id), t, token, command.lease_seconds or t.lease_seconds)
+        _leased(
+            ws, ws.get(Job, t.job_id), ws.get(Stage, t.stage_id), t, token, command.lease_seconds or t.lease_seconds
+        )
         for t, token in found
         if t is not None
     ]
@@ -134,6 +136,8 @@ def _progressed(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Tas
     message = command.message
     if message is not None and len(message) > ws.limits.message_chars_max:
         raise BadInput("message_too_long", f"A progress message has at most {ws.limits.message_chars_max} characters.")
+    if message:
+        message = clean(message, ws.limits.message_chars_max)
     stage = ws.get(Stage, task.stage_id)
     whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
     overall = (_FULL * job.stages_completed + whole) // job.stages_total

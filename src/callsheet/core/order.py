@@ -32,7 +32,7 @@ def next_rank(ws: WorkingSet, task: Task) -> int:
     key = (task.queue, task.priority, task.tenant)
     tail: Tail = ws.fact("tail", key)
     stride = STRIDE // tenant.weight
-    floor = tail.head or 0
+    floor = 0 if tail.head is None else max(tail.head - stride, 0)
     rank = (floor if tail.last is None else max(tail.last, floor)) + stride
     ws.set_fact("tail", key, Tail(rank if tail.head is None else tail.head, rank))
     return rank

@@ -164,7 +164,7 @@ def _fingerprint(command: Submit, body: str | None) -> str:
     if command.idempotency_key is None:
         return ""
     parts = (
-        command.workflow, body, command.priority, command.start_in_seconds, command.deadline_seconds,
+        command.workflow, body, command.priority, float(command.start_in_seconds), command.deadline_seconds,
         command.labels, command.metadata, command.stages,
     )  # fmt: skip
     return hashlib.sha256(encode(parts).encode()).hexdigest()

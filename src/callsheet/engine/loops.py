@@ -55,11 +55,13 @@ class Sweeper:
 
     def _sweep(self, now: int, query: str, command: Callable[[Sequence[Any]], Command]) -> int:
         swept = 0
+        faults: list[Exception] = []
         for rows in due(self._engine.read, query, now, self._page):
-            for result in self._engine.execute_many([command(row) for row in rows]):
-                if isinstance(result, Exception):
-                    raise result
+            results = self._engine.execute_many([command(row) for row in rows])
+            faults += [result for result in results if isinstance(result, Exception)]
             swept += len(rows)
+        if faults:
+            raise faults[0]
         return swept
 
 

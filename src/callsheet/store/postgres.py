@@ -145,7 +145,7 @@ class PostgresConnection:
             return self._loop.run_until_complete(under_way)
         except asyncpg.PostgresError as error:
             raise _named(error) from error
-        except (OSError, asyncpg.InterfaceError) as error:
+        except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             raise ConnectionLost(str(error)) from error
 
 

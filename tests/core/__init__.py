@@ -1,0 +1,1 @@
+"""The rules without a database: a dictionary is the store."""

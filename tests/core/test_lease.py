@@ -1,0 +1,356 @@
+"""Leases: only the newest token counts, a repeated report gets the same answer, and tries are counted once."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from callsheet.core import commands as c
+from callsheet.core.clock import SECOND
+from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
+from callsheet.core.rows import Attempt, Document, Task
+from tests.core.world import DRAW, World
+
+STEADY = replace(DRAW, retry=Retry(on="any", tries_max=3, requeues_max=2, backoff=Backoff(jitter=0)))
+
+
+def _reports(lease: c.Lease) -> list[c.Command]:
+    return [
+        c.Heartbeat(lease=lease),
+        c.Complete(lease=lease, output=1),
+        c.Fail(lease=lease, message="x"),
+        c.Requeue(lease=lease, reason="x"),
+        c.Intend(lease=lease, provider="p"),
+    ]
+
+
+# -- claim
+
+
+def test_a_claim_takes_the_task_and_starts_stage_job_and_try() -> None:
+    """R14, R106, R191, R193, R384, R400, R412."""
+    world = World(DRAW)
+    job_id = world.submit(input={"n": 1}, trace={"traceparent": "00-1"})
+    world.pass_(5)
+    [leased] = world.claim(worker="w7")
+    task = world.get(Task, leased.lease.task_id)
+    assert (task.status, task.worker_id, task.attempts, task.attempts_charged) == ("running", "w7", 1, 1)
+    assert task.lease_expires_at == task.due_at == world.now + 900 * SECOND
+    assert (leased.input, leased.lease_seconds, leased.stage, leased.task_no) == ('{"n":1}', 900, "draw", 1)
+    assert leased.trace == '{"traceparent":"00-1"}'
+    assert world.job(job_id).started_at == world.now
+    assert world.claim() == [], "R184: nobody else gets it"
+
+
+def test_the_token_is_stored_only_as_its_hash() -> None:
+    """A1, R205, L10."""
+    world = World(DRAW)
+    job_id, lease = world.started()
+    kept = [world.get(Task, lease.task_id), world.get(Attempt, (lease.task_id, 1)), *world.events(job_id)]
+    assert not [row for row in kept if lease.token in str(row)]
+
+
+def test_two_claims_of_one_batch_share_what_there_is() -> None:
+    """R150, R184."""
+    world = World(DRAW)
+    for _ in range(3):
+        world.submit()
+    claim = c.Claim(worker_id="w", kinds=("draw",), count=2)
+    one, two = world.batch(claim, claim)
+    assert len({leased.lease.task_id for leased in [*one, *two]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"count": 0}, "out_of_range"),
+        ({"count": 1_001}, "out_of_range"),
+        ({"kinds": ()}, "invalid_claim"),
+        ({"worker_id": ""}, "invalid_claim"),
+        ({"lease_seconds": 0}, "out_of_range"),
+        ({"lease_seconds": 86_401}, "out_of_range"),
+    ],
+)
+def test_a_claim_that_makes_no_sense_is_refused(wrong: dict[str, Any], code: str) -> None:
+    world = World(DRAW)
+    world.submit()
+    assert world.refused(c.Claim(**{"worker_id": "w", "kinds": ("draw",), **wrong})).code == code
+
+
+def test_a_claim_whose_answer_was_lost_gets_its_own_tasks_again() -> None:
+    """H6, F7: the same tokens, so no try is used up."""
+    world = World(DRAW)
+    for _ in range(3):
+        world.submit()
+    claim = c.Claim(worker_id="w", kinds=("draw",), count=2, tokens=("t1", "t2"), lease_seconds=60)
+    first = world.do(claim)
+    [again] = world.batch(claim, again=True)
+    assert sorted(again, key=str) == sorted(first, key=str)
+    assert [task.attempts for task in world.all(Task)].count(1) == 2
+
+
+# -- fencing
+
+
+def _stale(world: World, how: str) -> c.Lease:
+    """Return a lease that does not count any more."""
+    _, lease = world.started("steady")
+    if how == "expired and taken again":
+        world.pass_(901)
+        world.tick()
+        world.pass_(10)
+        world.tick()
+        assert world.lease().attempt == 2
+    elif how == "another token":
+        return replace(lease, token="guessed")
+    elif how == "handed over":
+        world.do(c.Intend(lease=lease, provider="p"))
+        world.do(c.Hand(lease=lease, ref="r"))
+    elif how == "an attempt that never was":
+        return replace(lease, attempt=7, token="guessed")
+    return lease
+
+
+@pytest.mark.parametrize(
+    "how", ["expired and taken again", "another token", "handed over", "an attempt that never was"]
+)
+@pytest.mark.parametrize("report", range(5), ids=["heartbeat", "complete", "fail", "requeue", "intend"])
+def test_a_stale_lease_changes_nothing(how: str, report: int) -> None:
+    """R194, R228, R240, R250, R257, H7, L5: compared row by row."""
+    world = World(replace(STEADY, name="steady"))
+    lease = _stale(world, how)
+    assert world.refused(_reports(lease)[report]).code == "lease_lost"
+
+
+@pytest.mark.parametrize("report", range(5), ids=["heartbeat", "complete", "fail", "requeue", "intend"])
+def test_a_foreign_task_looks_absent(report: int) -> None:
+    """R159: a right token under a wrong job or task tells nothing."""
+    world = World(DRAW)
+    _, one = world.started()
+    other_job, two = world.started()
+    for lease in (replace(one, job_id=other_job), replace(one, task_id="no-task")):
+        assert world.refused(_reports(lease)[report]).code == "task_not_found"
+    assert world.refused(_reports(replace(one, token=two.token))[report]).code == "lease_lost"
+
+
+def test_a_repeated_completion_gets_the_same_answer_and_another_result_does_not() -> None:
+    """R241, R316, H8."""
+    world = World(DRAW)
+    _, lease = world.started()
+    first = world.do(c.Complete(lease=lease, output={"a": 1}))
+    before = world.snapshot()
+    again = world.do(c.Complete(lease=lease, output={"a": 1}))
+    assert again == replace(first, replay=True)
+    assert world.snapshot() == before
+    assert world.refused(c.Complete(lease=lease, output={"a": 2})).code == "lease_lost"
+    assert world.refused(c.Fail(lease=lease)).code == "lease_lost"
+    assert world.refused(c.Requeue(lease=lease, reason="x")).code == "lease_lost"
+
+
+@pytest.mark.parametrize("report", ["fail", "requeue"])
+def test_a_repeated_failure_or_requeue_counts_once_even_after_the_next_lease(report: str) -> None:
+    """R252, R317, H25."""
+    world = World(STEADY)
+    _, lease = world.started()
+    command: c.Command = c.Fail(lease=lease) if report == "fail" else c.Requeue(lease=lease, reason="spot")
+    assert world.do(command).status == "retried"
+    world.pass_(10)
+    world.tick()
+    world.lease()
+    before = world.snapshot()
+    assert world.do(command).replay
+    assert world.snapshot() == before
+    assert world.refused(c.Complete(lease=lease)).code == "lease_lost"
+
+
+# -- while it runs
+
+
+def test_a_heartbeat_prolongs_from_now_and_never_back() -> None:
+    """R227: and it answers with a duration, not an instant."""
+    world = World(DRAW)
+    _, lease = world.started()
+    world.pass_(100)
+    assert world.do(c.Heartbeat(lease=lease)) == c.Beat(900.0, cancel=False)
+    assert world.do(c.Heartbeat(lease=lease, lease_seconds=5)) == c.Beat(900.0, cancel=False)
+    world.now -= 50 * SECOND
+    assert world.do(c.Heartbeat(lease=lease)).lease_seconds == 950.0
+    assert world.do(c.Heartbeat(lease=lease, lease_seconds=2_000)).lease_seconds == 2_000.0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"progress": -1}, "out_of_range"),
+        ({"progress": 101}, "out_of_range"),
+        ({"progress": True}, "out_of_range"),
+        ({"message": "x" * 2_001}, "message_too_long"),
+        ({"lease_seconds": 0}, "out_of_range"),
+        ({"lease_seconds": 86_401}, "out_of_range"),
+    ],
+)
+def test_a_heartbeat_that_makes_no_sense_is_refused(wrong: dict[str, Any], code: str) -> None:
+    world = World(DRAW)
+    _, lease = world.started()
+    assert world.refused(c.Heartbeat(lease=lease, **wrong)).code == code
+
+
+def test_progress_is_told_and_the_jobs_own_never_goes_back() -> None:
+    """R107."""
+    stages = [StageSpec(name="a", kind="draw", tasks=2), StageSpec(name="b", kind="draw")]
+    world = World(Recipe(name="two", stages=stages))
+    job_id = world.submit("two")
+    one, two = world.claim(2)
+    world.do(c.Heartbeat(lease=one.lease, progress=60, message="half way"))
+    assert (world.tasks(job_id)[0].progress, world.job(job_id).progress) == (60, 15)
+    world.do(c.Heartbeat(lease=one.lease, progress=10))
+    assert (world.tasks(job_id)[0].progress, world.job(job_id).progress) == (10, 15)
+    world.do(c.Complete(lease=one.lease))
+    world.do(c.Complete(lease=two.lease))
+    assert world.job(job_id).progress == 50
+    assert world.told(job_id).count("task.progressed") == 2
+    told = [event.data for event in world.events(job_id) if event.type == "task.progressed"]
+    assert '"message":"half way"' in (told[0] or "")
+
+
+def test_no_progress_is_told_after_the_end() -> None:
+    """R112, J12."""
+    world = World(DRAW)
+    job_id, lease = world.started()
+    world.do(c.Cancel(tenant="acme", job_id=job_id, grace_seconds=0))
+    before = world.snapshot()
+    assert world.do(c.Heartbeat(lease=lease, progress=50, message="late")).cancel
+    assert world.snapshot() == before
+
+
+# -- the end of a try
+
+
+@pytest.mark.parametrize("how", ["fail", "lapse"])
+def test_tries_are_used_up_one_by_one_and_then_the_job_fails(how: str) -> None:
+    """R74, R151, R192, R402, R410, R413, R417, G4, G7: three tries are three starts."""
+    world = World(STEADY)
+    job_id = world.submit()
+    for attempt in (1, 2, 3):
+        world.pass_(60)
+        world.tick()
+        lease = world.lease()
+        assert lease.attempt == attempt
+        if how == "fail":
+            world.do(c.Fail(lease=lease, code="oom"))
+        else:
+            world.pass_(901)
+            world.tick()
+    assert world.job(job_id).status == "failed"
+    assert world.job(job_id).error_code == {"fail": "oom", "lapse": "lease_expired"}[how]
+    assert world.ledger(job_id)[-1] == ("refund", 10, 0)
+    outcomes = [attempt.outcome for attempt in world.all(Attempt)]
+    assert outcomes == [{"fail": "failed", "lapse": "lost"}[how]] * 3
+
+
+def test_a_failed_try_waits_out_its_backoff_and_the_job_stays_running() -> None:
+    """R115, R414, C5, L12."""
+    world = World(STEADY)
+    job_id, lease = world.started()
+    started = world.job(job_id).started_at
+    world.do(c.Fail(lease=lease))
+    assert (world.job(job_id).status, world.tasks(job_id)[0].status) == ("running", "retried")
+    world.pass_(1.9)
+    world.tick()
+    assert world.claim() == []
+    world.pass_(0.1)
+    world.tick()
+    assert world.lease().attempt == 2
+    assert world.job(job_id).started_at == started, "R116"
+
+
+def test_a_requeue_uses_up_no_try_and_is_offered_at_once() -> None:
+    """R231, R257, R258, R259, R260, H25."""
+    world = World(STEADY)
+    job_id, lease = world.started()
+    world.do(c.Requeue(lease=lease, reason="spot notice"))
+    task = world.tasks(job_id)[0]
+    assert (task.status, task.attempts, task.attempts_charged, task.requeues) == ("retried", 1, 0, 1)
+    assert (task.token_hash, task.lease_expires_at, task.error_message) == (None, None, "Requeued: spot notice")
+    assert world.get(Attempt, (task.id, 1)).forgiven == 1
+    assert world.lease().attempt == 2
+
+
+def test_requeues_have_their_own_limit() -> None:
+    """R262: a worker that gives back for ever fails the task in the end."""
+    world = World(STEADY)
+    job_id = world.submit()
+    for _ in range(3):
+        world.do(c.Requeue(lease=world.lease(), reason="spot"))
+    assert (world.job(job_id).status, world.job(job_id).error_code) == ("failed", "requeue_exhausted")
+    assert world.tasks(job_id)[0].attempts_charged == 0
+
+
+def test_a_requeue_says_why() -> None:
+    world = World(DRAW)
+    _, lease = world.started()
+    assert world.refused(c.Requeue(lease=lease, reason="  ")).code == "reason_required"
+
+
+def test_a_lease_that_ran_out_is_given_to_the_next_worker() -> None:
+    """R151, R194, R307, H6, V2: and the clock may look twice."""
+    world = World(STEADY)
+    job_id, lease = world.started()
+    world.pass_(900)
+    world.tick()
+    before = world.snapshot()
+    world.tick()
+    assert world.snapshot() == before
+    world.pass_(2)
+    world.tick()
+    again = world.lease(worker="w2")
+    assert (again.attempt, again.task_id) == (2, lease.task_id)
+    assert world.do(c.Complete(lease=again)).job_status == "completed"
+    assert world.told(job_id).count("task.completed") == 1
+
+
+def test_the_clock_leaves_a_prolonged_lease_alone() -> None:
+    """R227."""
+    world = World(DRAW)
+    _, lease = world.started()
+    world.pass_(899)
+    world.do(c.Heartbeat(lease=lease))
+    world.pass_(2)
+    world.do(c.TickTask(job_id=lease.job_id, task_id=lease.task_id))
+    assert world.get(Task, lease.task_id).status == "running"
+
+
+def test_the_result_is_kept_under_its_attempt() -> None:
+    """R6, R48, O2: the accepted one is told with its digest."""
+    world = World(STEADY)
+    _, lease = world.started()
+    world.do(c.Requeue(lease=lease, reason="spot"))
+    world.do(c.Complete(lease=world.lease(), output={"url": "x"}))
+    assert [(d.name, d.body) for d in world.all(Document)] == [("output:2", '{"url":"x"}')]
+    assert world.get(Attempt, (lease.task_id, 2)).digest
+
+
+@pytest.mark.parametrize(
+    ("output", "code"),
+    [
+        ("x" * 2**20, "output_too_large"),
+        (float("nan"), "invalid_output"),
+        ({"a": object()}, "invalid_output"),
+    ],
+)
+def test_a_result_that_is_no_result_is_refused_and_the_lease_is_kept(output: Any, code: str) -> None:
+    """H9."""
+    world = World(DRAW)
+    _, lease = world.started()
+    assert world.refused(c.Complete(lease=lease, output=output)).code == code
+    assert world.do(c.Complete(lease=lease, output=1)).status == "completed"
+
+
+def test_an_error_is_told_without_its_secrets_and_its_code_is_a_word() -> None:
+    """R60, R63, R99, R253, R263."""
+    world = World(DRAW)
+    job_id, lease = world.started()
+    world.do(c.Fail(lease=lease, code="bad code\n!", message="see https://x.example/a?token=abc\nline two"))
+    job = world.job(job_id)
+    assert (job.error_code, job.error_message) == ("badcode", "see [address]")
+    assert "x.example" not in str(world.events(job_id))

@@ -1,0 +1,257 @@
+"""Credits: reserved, then consumed or refunded, once; never negative; and the books add up whatever happens."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from callsheet.core import commands as c
+from callsheet.core.errors import Refusal
+from callsheet.core.limits import Limits
+from callsheet.core.money import settle
+from callsheet.core.recipe import Recipe, Refunds, StageSpec
+from callsheet.core.rows import Entry, Run, Wallet
+from callsheet.core.working import WorkingSet
+from tests.core.world import DRAW, World
+
+
+def _top_up(amount: int, key: str = "", user: str = "ann") -> c.TopUp:
+    return c.TopUp(tenant="acme", user=user, amount=amount, key=key)
+
+
+def _adjust(amount: int, reason: str = "goodwill", key: str = "") -> c.Adjust:
+    return c.Adjust(tenant="acme", user="ann", amount=amount, reason=reason, key=key)
+
+
+# -- how a run ends, and who gets what: refunds in percent -> (kind, returned, consumed) of a price of 10
+MATRIX = [
+    ("completed", Refunds(), ("consume", 0, 10)),  # R246
+    ("failed", Refunds(), ("refund", 10, 0)),  # R7, R62, R255
+    ("failed", Refunds(failed=30), ("consume", 3, 7)),
+    ("failed", Refunds(failed=0), ("consume", 0, 10)),
+    ("expired", Refunds(), ("refund", 10, 0)),  # R65
+    ("expired", Refunds(expired=50), ("consume", 5, 5)),
+    ("canceled", Refunds(), ("refund", 10, 0)),  # R66, C8
+    ("canceled", Refunds(canceled=0, canceled_running=50), ("consume", 0, 10)),
+    ("canceled_running", Refunds(), ("refund", 10, 0)),
+    ("canceled_running", Refunds(canceled=0, canceled_running=50), ("consume", 5, 5)),
+    ("canceled_running", Refunds(canceled_running=99), ("consume", 9, 1)),
+]
+
+
+def _end(world: World, job_id: str, ending: str) -> None:
+    if ending == "canceled":
+        world.do(c.Cancel(tenant="acme", job_id=job_id))
+        return
+    lease = world.lease()
+    if ending == "completed":
+        world.do(c.Complete(lease=lease))
+    elif ending == "failed":
+        world.do(c.Fail(lease=lease, retryable=False))
+    elif ending == "canceled_running":
+        world.do(c.Cancel(tenant="acme", job_id=job_id, grace_seconds=0))
+    else:
+        world.pass_(DRAW.deadline_seconds)
+        world.tick()
+
+
+@pytest.mark.parametrize(("ending", "refunds", "line"), MATRIX)
+def test_every_end_settles_once_by_the_matrix(ending: str, refunds: Refunds, line: tuple[str, int, int]) -> None:
+    """R269, R270, R274, R275, M5 to M9: one reserve, then one of consume and refund."""
+    world = World(replace(DRAW, refunds=refunds))
+    job_id = world.submit()
+    assert (world.wallet().balance, world.wallet().held) == (990, 10)
+    _end(world, job_id, ending)
+    assert world.ledger(job_id) == [("reserve", -10, 0), line]
+    run = world.get(Run, (job_id, 1))
+    assert (run.consumed, run.returned) == (line[2], line[1])
+    assert (world.wallet().balance, world.wallet().held) == (990 + line[1], 0)
+
+
+@pytest.mark.parametrize(
+    ("price", "delivered", "consumed"),
+    [(10, [100, 100], 10), (10, [50, 50], 5), (10, [100, 1], 6), (7, [33, 33], 3), (1, [1, 1], 1), (0, [50, 50], 0)],
+)
+def test_a_partial_delivery_pays_partly_and_never_less_than_its_share(
+    price: int, delivered: list[int], consumed: int
+) -> None:
+    """What the last stage delivered, rounded up; the rest comes back in the same line."""
+    stages = [StageSpec(name="one", kind="draw", tasks=2)]
+    world = World(Recipe(name="duo", price=price, stages=stages))
+    job_id = world.submit("duo")
+    for leased, percent in zip(world.claim(2), delivered, strict=True):
+        world.do(c.Complete(lease=leased.lease, delivered=percent))
+    assert world.ledger(job_id)[1:] == ([("consume", price - consumed, consumed)] if price else [])
+    assert world.wallet().balance == 1_000 - consumed
+
+
+@pytest.mark.parametrize("delivered", [0, -1, 101, True, 50.5])
+def test_a_delivery_is_between_one_and_a_hundred_percent(delivered: int) -> None:
+    world = World(DRAW)
+    _, lease = world.started()
+    assert world.refused(c.Complete(lease=lease, delivered=delivered)).code == "out_of_range"
+    world.do(c.Intend(lease=lease, provider="p"))
+    world.do(c.Hand(lease=lease, ref="r"))
+    said = c.Callback(provider="p", webhook_id="1", ref="r", outcome=c.Outcome("completed", delivered=delivered))
+    assert world.refused(said).code == "out_of_range"
+
+
+def test_a_free_job_moves_no_money() -> None:
+    """R3, R43."""
+    world = World(replace(DRAW, price=0), credits_=0)
+    job_id, lease = world.started()
+    world.do(c.Complete(lease=lease))
+    assert (world.ledger(job_id), world.wallet().entries) == ([], 0)
+
+
+def test_a_price_changed_meanwhile_changes_nothing_for_a_job_already_paid() -> None:
+    """R43, R178."""
+    world = World(DRAW)
+    job_id = world.submit()
+    world.do(c.PutWorkflow(recipe=replace(DRAW, price=700, refunds=Refunds(canceled=0))))
+    world.do(c.Cancel(tenant="acme", job_id=job_id))
+    assert world.ledger(job_id) == [("reserve", -10, 0), ("refund", 10, 0)]
+
+
+def test_a_wallet_pays_for_as_many_jobs_as_it_can_and_not_one_more() -> None:
+    """R32, R34, R35, R272, H5."""
+    world = World(DRAW, credits_=35)
+    submit = c.Submit(tenant="acme", user="ann", workflow="draw")
+    results = world.batch(*[submit] * 6)
+    assert [isinstance(r, c.Submitted) for r in results] == [True] * 3 + [False] * 3
+    refusal = results[-1]
+    assert (refusal.code, refusal.details) == ("insufficient_credits", {"required": 10, "balance": 5})
+    assert (world.wallet().balance, world.wallet().held) == (5, 30)
+
+
+def test_a_requeued_or_retried_try_is_charged_once() -> None:
+    """R77, R261."""
+    world = World(DRAW)
+    job_id, lease = world.started()
+    world.do(c.Requeue(lease=lease, reason="spot"))
+    world.do(c.Fail(lease=world.lease(), retryable=True))
+    assert world.ledger(job_id) == [("reserve", -10, 0)]
+
+
+def test_a_run_is_never_settled_twice() -> None:
+    """R64, R79, M5."""
+    world = World(DRAW)
+    job_id, lease = world.started()
+    world.do(c.Complete(lease=lease))
+    ws = WorkingSet(world.now, world.limits)
+    with pytest.raises(AssertionError, match="already settled"):
+        settle(ws, world.job(job_id), world.get(Run, (job_id, 1)), "failed", Refunds(), 100)
+
+
+# -- top-up and adjust
+
+
+@pytest.mark.parametrize("amount", [0, -1, 10**12 + 1, 1.5, True])
+def test_a_top_up_is_a_whole_positive_number(amount: int) -> None:
+    assert World().refused(_top_up(amount)).code == "out_of_range"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (_adjust(0), "out_of_range"),
+        (_adjust(10**12 + 1), "out_of_range"),
+        (_adjust(-(10**12) - 1), "out_of_range"),
+        (_adjust(5, reason=" "), "reason_required"),
+        (_adjust(-1_001), "insufficient_credits"),
+        (_top_up(1, user=""), "invalid_user"),
+        (_top_up(1, user="x" * 256), "invalid_user"),
+        (_top_up(1, user="a\nb"), "invalid_user"),
+        (_top_up(1, key="x" * 256), "invalid_idempotency_key"),
+        (_top_up(1, key="a\0b"), "invalid_idempotency_key"),
+        (c.TopUp(tenant="a/b", user="ann", amount=1), "invalid_tenant"),
+    ],
+)
+def test_a_movement_that_makes_no_sense_is_refused(command: c.Command, code: str) -> None:
+    assert World().refused(command).code == code
+
+
+def test_an_adjustment_goes_up_and_down_to_zero_and_says_why() -> None:
+    """R41."""
+    world = World()
+    world.do(_adjust(-1_000, reason="charge-back"))
+    world.do(_adjust(3, reason="goodwill"))
+    lines = [(e.kind, e.amount, e.balance, e.reason, e.actor) for e in world.all(Entry)][1:]
+    assert lines == [("adjust", -1_000, 0, "charge-back", "admin"), ("adjust", 3, 3, "goodwill", "admin")]
+
+
+def test_the_same_key_moves_credits_once_and_another_amount_under_it_is_refused() -> None:
+    """R375."""
+    world = World()
+    first, second = world.batch(_top_up(5, key="k"), _top_up(5, key="k"))
+    assert (first.balance, first.replay) == (1_005, False)
+    assert (second.balance, second.replay) == (1_005, True)
+    assert world.refused(_top_up(6, key="k")).code == "idempotency_key_reused"
+    assert world.do(_top_up(5, key="k", user="bob")).balance == 5, "R85: keys belong to one user"
+
+
+def test_keys_of_two_users_never_mean_the_same_movement() -> None:
+    """R85: a slash in a name is part of the name."""
+    world = World()
+    assert not world.do(_top_up(5, key="b/k", user="a")).replay
+    assert not world.do(_top_up(5, key="k", user="a/b")).replay
+
+
+def test_a_wallet_never_takes_more_than_could_come_back_into_it() -> None:
+    """A refund must always fit, so what is held counts."""
+    world = World(DRAW, credits_=1_000, limits=Limits(balance_max=1_000))
+    job_id = world.submit()
+    assert world.refused(_top_up(1)).code == "balance_too_large"
+    assert world.refused(_adjust(1)).code == "balance_too_large"
+    world.do(c.Cancel(tenant="acme", job_id=job_id))
+    assert world.wallet().balance == 1_000
+
+
+# -- any sequence of operations
+
+_OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["topup", "adjust", "submit", "complete", "fail", "cancel", "retry", "expire"]),
+        st.integers(0, 60),
+    ),
+    max_size=25,
+)
+
+
+def _operate(world: World, what: str, number: int, jobs: list[str], leases: dict[str, c.Lease]) -> None:
+    job_id = jobs[number % len(jobs)] if jobs else "none"
+    lease = leases.get(job_id, c.Lease(job_id, "none", 1, "none"))
+    command: c.Command = {
+        "topup": _top_up(number),
+        "adjust": _adjust(number - 30),
+        "submit": c.Submit(tenant="acme", user="ann", workflow="draw"),
+        "complete": c.Complete(lease=lease, delivered=number),
+        "fail": c.Fail(lease=lease, retryable=False),
+        "cancel": c.Cancel(tenant="acme", job_id=job_id, grace_seconds=0),
+        "retry": c.Retry(tenant="acme", job_id=job_id),
+        "expire": c.TickJob(job_id=job_id),
+    }[what]
+    if what == "expire":
+        world.pass_(DRAW.deadline_seconds)
+    result = world.batch(command)[0]
+    if isinstance(result, c.Submitted):
+        jobs.append(result.job_id)
+    for leased in world.claim(number % 3 + 1):
+        leases[leased.lease.job_id] = leased.lease
+    assert result is None or isinstance(result, Refusal | c.Balance | c.Submitted | c.JobState | c.TaskState)
+
+
+@given(_OPERATIONS, st.integers(0, 100))
+@settings(max_examples=60, deadline=None)
+def test_the_books_add_up_after_any_sequence_of_operations(operations: list[tuple[str, int]], percent: int) -> None:
+    """R273, R274, M1 to M14: the world checks its books after every single step."""
+    refunds = Refunds(failed=percent, expired=percent, canceled=percent, canceled_running=100 - percent)
+    world = World(replace(DRAW, refunds=refunds), credits_=25)
+    jobs: list[str] = []
+    leases: dict[str, c.Lease] = {}
+    for what, number in operations:
+        _operate(world, what, number, jobs, leases)
+    spent = sum(entry.consumed for entry in world.all(Entry))
+    put_in = sum(entry.amount for entry in world.all(Entry) if entry.kind in {"topup", "adjust"})
+    [wallet] = world.all(Wallet)
+    assert wallet.balance + wallet.held + spent == put_in

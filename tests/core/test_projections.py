@@ -1,0 +1,159 @@
+"""No source system is ever shown a move that its own text forbids, whatever a job goes through."""
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from callsheet.core import commands as c
+from callsheet.core.errors import Refusal
+from callsheet.core.machine import JOB, NEW, Move
+from callsheet.core.recipe import Recipe, Retry, StageSpec
+from tests.core.projections import CUTX, VIEWS, Seen, View
+from tests.core.world import World
+
+EACH = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+TWO = Recipe(
+    name="draw", price=3, deadline_seconds=300, cancel_grace_seconds=20, retry=Retry(on="any", tries_max=2),
+    stages=[StageSpec(name="one", kind="draw", tasks=2), StageSpec(name="two", kind="draw", gate=True)],
+)  # fmt: skip
+
+
+def after(seen: Seen, event: str, target: str) -> Seen:
+    """Return what a view sees after a move."""
+    if event == "retry":
+        return Seen(target)
+    return Seen(target, seen.started or target == "running", seen.released or target in {"queued", "running"})
+
+
+def possible(seen: Seen) -> Iterator[Move]:
+    """The moves that the rules make in a status: resuming has three, and each has its moment."""
+    for move in JOB.moves:
+        needs = {
+            "continue": seen.started, "resume": not seen.started, "postpone": not seen.started and not seen.released,
+            "preflight": not seen.started, "expire": seen.started, "stop": seen.started,
+            "complete": seen.started,
+        }.get(move.event, True)  # fmt: skip
+        if move.source == seen.status and needs:
+            yield move
+
+
+def assert_shown(view: View, before: Seen, now: Seen, event: str) -> None:
+    if before.status == NEW or (event == "retry" and not view.reopens):
+        return  # documented: only an operator's retry opens what these systems call ended (C3)
+    path = view.path(before, now)
+    for one, two in pairwise(path):
+        assert (one, two) in view.moves, f"{before} to {now} by {event} shows {one} to {two}"
+
+
+@EACH
+def test_every_status_has_a_word_in_every_system(view: View) -> None:
+    """R428: projections are total and speak only words of their source."""
+    words = {view.word(Seen(s, a, b)) for s in JOB.statuses for a in (False, True) for b in (False, True)}
+    known = {word for move in view.moves for word in move}
+    assert words - known <= {"blocked"}
+    assert {view.words[status] for status in JOB.terminal}.isdisjoint({view.words["running"], view.words["queued"]})
+
+
+@EACH
+def test_every_move_of_the_machine_is_legal_in_every_view(view: View) -> None:
+    """R429, exhaustively: every move from every reachable situation."""
+    waiting, known = deque([Seen()]), {Seen()}
+    checked = 0
+    while waiting:
+        seen = waiting.popleft()
+        for move in possible(seen):
+            now = after(seen, move.event, move.target)
+            assert_shown(view, seen, now, move.event)
+            checked += 1
+            if now not in known:
+                known.add(now)
+                waiting.append(now)
+    assert {seen.status for seen in known} == {NEW, *JOB.statuses}
+    assert checked >= len(JOB.moves)
+
+
+@EACH
+def test_a_bridge_is_made_of_moves_that_the_source_allows(view: View) -> None:
+    for (one, two), between in view.through.items():
+        path = [one, *between, two]
+        assert (one, two) not in view.moves, "a direct way needs no bridge"
+        assert set(pairwise(path)) <= view.moves
+
+
+def test_the_cutx_matrix_has_thirteen_moves() -> None:
+    """R23: 13 allowed of 49, nothing leaves completed or canceled."""
+    assert len(CUTX.moves) == 13
+    assert not [move for move in CUTX.moves if move[0] in {"completed", "canceled"}]
+    for pair in ("queued expired", "pending expired", "queued completed", "processing queued", "canceled pending"):
+        assert tuple(pair.split()) not in CUTX.moves
+
+
+def test_a_view_that_showed_pause_before_the_hour_as_queued_would_be_found_out() -> None:
+    """The planted fault: CutX has no way back from queued to pending."""
+    careless = CUTX._replace(paused=("queued", "queued", "processing"))
+    with pytest.raises(AssertionError, match="queued to pending"):
+        assert_shown(careless, Seen("paused"), Seen("pending"), "postpone")
+
+
+# -- walks through the rules themselves
+
+
+def _choices(world: World, job_id: str, leases: list[c.Lease]) -> list[c.Command]:
+    key: dict[str, Any] = {"tenant": "acme", "job_id": job_id}
+    waiting = [s for s in world.stages(job_id) if s.status == "waiting"]
+    held: list[c.Command] = [
+        command
+        for lease in leases[-2:]
+        for command in (
+            c.Complete(lease=lease), c.Fail(lease=lease, retryable=True), c.Requeue(lease=lease, reason="spot"),
+            c.Fail(lease=lease, retryable=False),
+        )
+    ]  # fmt: skip
+    return [
+        c.Pause(**key), c.Resume(**key), c.Cancel(**key), c.Cancel(**key, grace_seconds=0), c.Retry(**key),
+        *(c.Approve(**key, stage_id=s.id, approver="bo") for s in waiting), *held, *held,
+    ]  # fmt: skip
+
+
+def _walk(seed: int) -> tuple[World, str]:
+    rng = random.Random(seed)
+    world = World(replace(TWO, price=rng.choice([0, 3])))
+    job_id = world.submit(start_in_seconds=rng.choice([0, 30]))
+    leases: list[c.Lease] = []
+    for _ in range(40):
+        what = rng.random()
+        if what < 0.25:
+            world.pass_(rng.choice([1, 5, 40, 400]))
+            world.tick()
+        elif what < 0.5:
+            leases += [leased.lease for leased in world.claim()]
+        else:
+            result = world.batch(rng.choice(_choices(world, job_id, leases)))[0]
+            assert isinstance(result, Refusal | c.JobState | c.TaskState)
+    return world, job_id
+
+
+def _trace(world: World, job_id: str) -> Iterator[tuple[Seen, Seen, str]]:
+    seen = Seen()
+    for event in world.events(job_id):
+        if event.type.startswith("job.") and event.target is not None:
+            now = after(seen, "retry" if event.type == "job.retried" else "", event.target)
+            yield seen, now, "retry" if event.type == "job.retried" else event.type
+            seen = now
+
+
+def test_random_lives_show_every_system_only_moves_it_knows() -> None:
+    """R429, R2, R100, R293, R377: the events of seeded lives, as each system would tell them."""
+    ends = set()
+    for seed in range(60):
+        world, job_id = _walk(seed)
+        for before, now, event in _trace(world, job_id):
+            for view in VIEWS.values():
+                assert_shown(view, before, now, event)
+        ends.add(world.job(job_id).status)
+    assert len(ends) >= 4, f"the walks were too tame: {ends}"

@@ -1,0 +1,99 @@
+"""What a user may see of an error: one line, and none of the house's secrets."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callsheet.core.redact import NOTHING_SAID, clean
+
+TRACE = """Traceback (most recent call last):
+  File "/srv/worker/run.py", line 3, in <module>
+    boom()
+ValueError: bad size"""
+
+SAID = [
+    ("", NOTHING_SAID),
+    ("   \n\t ", NOTHING_SAID),
+    ("out of memory", "out of memory"),
+    ("out of memory\nat line 3\nat line 4", "out of memory"),
+    ("\n\n  first words  \nmore", "first words"),
+    (TRACE, "ValueError: bad size"),
+    (json.dumps({"exception_message": "bad node"}), "bad node"),
+    (json.dumps({"error_message": "bad edge\nwith a trace"}), "bad edge"),
+    (json.dumps({"message": "m", "exception_message": "e"}), "e"),
+    (json.dumps({"error": "plain"}), "plain"),
+    (json.dumps({"exception_message": "", "error": "next"}), "next"),
+    (json.dumps({"exception_message": TRACE}), "ValueError: bad size"),
+    ("RuntimeError: {'exception_message': 'CUDA error', 'node': 7}", "CUDA error"),
+    ('{"exception_message": "cut off", "trace": [', "cut off"),
+    ("{" * 100_000, "{" * 2_000),
+    ("bell\x07 and \x1b[31mred\x1b[0m", "bell  and  [31mred [0m"),
+]
+
+HIDDEN = [
+    "GET https://bucket.s3.amazonaws.com/k?X-Amz-Signature=SECRETWORD failed",
+    "see s3://bucket/SECRETWORD/key",
+    "postgresql://user:SECRETWORD@db/prod refused",
+    "401 for Authorization: Bearer SECRETWORD1234",
+    "authorization: basic SECRETWORD1234",
+    "Token SECRETWORD1234 rejected",
+    "key sk-SECRETWORD1234 is invalid",
+    "r8_SECRETWORD1234 is over its limit",
+    "hf_SECRETWORD1234 may not read this model",
+    "ghp_SECRETWORD1234",
+    "whsec_SECRETWORD1234 does not match",
+    "AKIASECRETWORD1234",
+    "eyJSECRETWORD.eyJwYXlsb2Fk.c2lnbmF0dXJl is no longer valid",
+    "password=SECRETWORD",
+    "password: SECRETWORD",
+    '"api_key": "SECRETWORD"',
+    "api-key=SECRETWORD",
+    "secret = SECRETWORD",
+    "signature=SECRETWORD",
+    "/files/out.png?signature=SECRETWORD",
+    "No such file: /srv/app/SECRETWORD/model.ckpt",
+    "cannot open ~/models/SECRETWORD/x",
+    r"cannot open C:\Users\SECRETWORD\model.ckpt",
+    "cannot open 'D:\\SECRETWORD\\x'",
+]
+
+
+@pytest.mark.parametrize(("text", "line"), SAID)
+def test_one_line_of_an_error_is_said(text: str, line: str) -> None:
+    """R251: a JSON report's message, else one found in the text, else the first line, else a stock phrase."""
+    assert clean(text, 2_000) == line
+
+
+@pytest.mark.parametrize("text", HIDDEN)
+def test_what_looks_like_a_secret_is_taken_out(text: str) -> None:
+    """R99, R251, R310, R320: addresses, tokens, keys, paths."""
+    said = clean(text, 2_000)
+    assert "SECRETWORD" not in said
+    assert "[" in said, "something stands in its place"
+
+
+@pytest.mark.parametrize("text", ["a" * 64, "deadbeef" * 5])
+def test_a_long_hexadecimal_word_is_a_secret(text: str) -> None:
+    assert clean(f"digest {text} differs", 2_000) == "digest [secret] differs"
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA out of memory: 3/4 blocks", "ratio 16/9 is not allowed", "node 12: size must be at most 4096 x 4096"]
+)
+def test_harmless_words_stay(text: str) -> None:
+    assert clean(text, 2_000) == text
+
+
+@given(st.text(), st.integers(1, 300))
+def test_what_is_said_is_short_printable_and_never_empty(text: str, chars_max: int) -> None:
+    said = clean(text, max(chars_max, len(NOTHING_SAID)))
+    assert 0 < len(said) <= max(chars_max, len(NOTHING_SAID))
+    assert said.isprintable()
+
+
+@pytest.mark.parametrize("text", ["a." * 200_000, "/a" * 200_000, "a " * 200_000, "'error_message':" * 20_000])
+def test_a_huge_error_is_cut_before_it_is_searched(text: str) -> None:
+    """F28: a worker's long text must not hold up everybody else; the square of its length would take minutes."""
+    assert 0 < len(clean(text, 2_000)) <= 2_000

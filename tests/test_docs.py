@@ -1,0 +1,122 @@
+"""What the pages say is what the source does: generated pages are fresh, tables are complete, links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from callsheet.core.commands import Fail, Lease, Outcome
+from callsheet.core.diagram import page
+from tests.support import catalogue
+from tests.support.catalogue import Source, listed
+from tests.support.tidy import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+DECISIONS = sorted((DOCS / "adr").glob("[0-9]*.md"))
+
+PLANTED = """
+class Burnt(Refusal):
+    def __init__(self):
+        super().__init__("burnt", "Too hot.")
+
+def checked(what, name):
+    raise BadInput(f"invalid_{what}", name)
+
+def passed_on(what, name):
+    checked(what, name)
+
+def submit(ws, job):
+    passed_on("spoon", "x")
+    for what, value in (("fork", 1), ("knife", 2)):
+        checked(what, value)
+    raise Conflict("cold" if job else "raw", "Not like this.")
+    raise Unknown("dish", "x")
+    ws.emit(job, "job.salted", "user")
+    move_task(ws, job, task, "lease", "worker", {})
+    end_try(ws, Ending("lost", "dropped", "text"))
+"""
+
+
+@pytest.fixture(scope="module")
+def code() -> Source:
+    return catalogue.source()
+
+
+def test_the_page_of_states_is_what_the_tables_give() -> None:
+    assert (DOCS / "states.md").read_text() == page(), "run: python -m callsheet.core.diagram > docs/states.md"
+
+
+def test_every_error_code_is_documented_with_its_class(code: Source) -> None:
+    raised = catalogue.error_codes(code)
+    written = {name: cells[0] for name, cells in listed(DOCS / "errors.md", "Refusals").items()}
+    assert len(raised) > 40
+    assert written == raised
+
+
+def test_every_way_to_end_is_documented(code: Source) -> None:
+    lease = Lease("job", "task", 1, "token")
+    known = catalogue.ending_codes(code) | {Fail(lease=lease).code, Outcome("failed").code}
+    assert len(known) > 8
+    assert set(listed(DOCS / "errors.md", "How tries and jobs end")) == known
+
+
+def test_every_event_type_is_documented(code: Source) -> None:
+    emitted = catalogue.event_types(code)
+    assert len(emitted) > 25
+    assert set(listed(DOCS / "events.md")) == emitted
+
+
+def test_every_row_of_a_reference_has_its_sentence() -> None:
+    for name in ("errors.md", "events.md"):
+        for row, cells in listed(DOCS / name).items():
+            assert re.fullmatch(r"[A-Z].*\.", cells[-1]), f"{name}: {row} has no sentence"
+
+
+def test_planted_codes_and_events_are_found() -> None:
+    """The reader of the source follows parameters, loops and conditions; what it missed, nobody would document."""
+    planted = Source([PLANTED])
+    assert catalogue.error_codes(planted) == {
+        "burnt": "Burnt", "invalid_spoon": "BadInput", "invalid_fork": "BadInput", "invalid_knife": "BadInput",
+        "cold": "Conflict", "raw": "Conflict", "dish_not_found": "Unknown",
+    }  # fmt: skip
+    assert catalogue.ending_codes(planted) == {"dropped"}
+    assert {"job.salted", "task.leased"} <= catalogue.event_types(planted)
+
+
+# -- pages
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Return the links of a page that lead to no file."""
+    targets = [link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
+    return [target for target in targets if target and not (path.parent / target).exists()]
+
+
+def test_every_link_to_a_file_leads_to_one() -> None:
+    assert PAGES
+    broken = {str(path.relative_to(ROOT)): found for path in PAGES if (found := broken_links(path, path.read_text()))}
+    assert broken == {}
+
+
+def test_a_planted_dead_link_is_found() -> None:
+    text = "[a](docs/errors.md) [b](docs/nowhere.md#part) [c](https://example.org/x) [d](#here)"
+    assert broken_links(ROOT / "README.md", text) == ["docs/nowhere.md"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_every_decision_is_in_the_index_and_numbered_without_gaps() -> None:
+    index = (DOCS / "adr" / "index.md").read_text()
+    assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+    assert LINK.findall(index) == [path.name for path in DECISIONS]
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_says_why_and_what_else_there_was(path: Path) -> None:
+    text = path.read_text().lower()
+    assert re.match(r"# \d*", text)
+    assert [word for word in ("context", "decision", "consequences", "alternatives") if word not in text] == []
