@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from callsheet.core import commands as c
 from callsheet.core.clock import SECOND
-from callsheet.core.recipe import Recipe, Retry, StageSpec
+from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
 from callsheet.core.rows import Attempt, Call
 from tests.core.world import DRAW, World
 
@@ -53,13 +53,25 @@ def test_an_attempt_has_one_call() -> None:
 
 def test_every_try_of_every_task_has_a_call_of_its_own() -> None:
     """P1, P3: the second try of one task and the first of its neighbour are two calls."""
-    world = World(Recipe(name="duo", stages=[StageSpec(name="a", kind="draw", tasks=3)]))
+    at_once = Retry(tries_max=4, backoff=Backoff(base_seconds=0))
+    world = World(Recipe(name="duo", retry=at_once, stages=[StageSpec(name="a", kind="draw", tasks=3)]))
     world.submit("duo")
     for _ in range(3):
         for leased in world.claim(3):
             world.do(c.Intend(lease=leased.lease, provider="p"))
-            world.do(c.Requeue(lease=leased.lease, reason="spot"))
+            world.do(c.Fail(lease=leased.lease, retryable=True))
     assert len(list(world.all(Call))) == 9
+
+
+def test_a_task_given_back_between_the_call_and_its_answer_is_looked_up_and_not_called_again() -> None:
+    """R309: nobody knows whether the provider accepted, so there is no second call until somebody does."""
+    world = World(KEEN)
+    _, lease = world.started()
+    call = world.do(c.Intend(lease=lease, provider="p"))
+    given_back = world.do(c.Requeue(lease=lease, reason="spot"))
+    assert (given_back.status, given_back.job_status) == ("running", "running")
+    assert [(found.id, found.status) for found in world.all(Call)] == [(call.call_id, "unknown")]
+    assert world.claim(1) == []
 
 
 def test_a_call_names_its_provider_and_a_reference_has_a_length() -> None:

@@ -36,6 +36,8 @@ def change(ws: WorkingSet, command: Change) -> JobState:
             raise BadInput("priority_of_part", "Priority belongs to the job as a whole.")
         in_range("priority", command.priority, 0, ws.limits.priority_max)
         _reprioritise(ws, ws.get(Job, job.id), command.priority)
+    if not notes and command.priority is None:
+        return state(ws, job, changed=False)
     entity = None if target is job else target.id
     fields = sorted([*notes, *_named(command)])
     ws.emit(job, "job.changed", command.actor, {"fields": fields}, entity_id=entity)

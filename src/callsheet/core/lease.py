@@ -212,6 +212,8 @@ def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "requeued", None)
     job, task = live
+    if answer_lost(ws, task):  # the provider may have accepted: the call is looked up, not made again
+        return _state(ws, job, task.id)
     return give_back(ws, job, task, "requeued", f"Requeued: {command.reason}", "worker")
 
 
@@ -269,6 +271,17 @@ def _wait_again(ws: WorkingSet, job: Job, after: Task, *, forgiven: bool) -> Non
     elif offers(job, stage):
         ws.put(replace(after, ready=1, rank=front_rank(ws, after)))
         ws.woken.add(after.kind)
+
+
+def answer_lost(ws: WorkingSet, task: Task) -> bool:
+    """Keep a call whose worker died between calling and telling: it may have been accepted, so it is looked up."""
+    call = ws.find(Call, child(task.id, task.attempts)) if task.called else None
+    if call is None or call.ended_at is not None:
+        return False
+    ws.put(replace(call, status="unknown", collect_at=ws.now))
+    ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
+    ws.emit(ws.get(Job, task.job_id), "task.unanswered", "system", {"attempt": task.attempts}, entity_id=task.id)
+    return True
 
 
 def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:

@@ -22,11 +22,10 @@ from callsheet.core.commands import (
 )
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.ids import child
-from callsheet.core.lease import backoff_over, lapse
+from callsheet.core.lease import answer_lost, backoff_over, lapse
 from callsheet.core.machine import JOB, STAGE, TASK
 from callsheet.core.money import reserve, wallet_of
 from callsheet.core.moves import move_job, move_stage, shift
-from callsheet.core.provider import answer_lost
 from callsheet.core.recipe import StageSpec, in_range
 from callsheet.core.redact import clean
 from callsheet.core.rows import Call, Document, Job, Run, Stage, Task, Tenant
@@ -179,7 +178,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         fresh = copy_of(ws, job, command.id, recipe.price, lasting)
         reserve(ws, wallet, fresh, command.actor)
         body = ws.find(Document, (job.id, "input"))
-        plant(ws, fresh, recipe, _specs(ws, job), body.body if body else None, command.id)
+        plant(ws, fresh, recipe, _specs(ws, job), body.body if body else None, command)
         return state(ws, fresh)
     again = replace(job, run=job.run + 1)
     reserve(ws, wallet, again, command.actor)

@@ -88,17 +88,6 @@ def _bind(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
     return after
 
 
-def answer_lost(ws: WorkingSet, task: Task) -> bool:
-    """Keep a call whose worker died between calling and telling: it may have been accepted, so it is looked up."""
-    call = ws.find(Call, child(task.id, task.attempts)) if task.called else None
-    if call is None or call.ended_at is not None:
-        return False
-    ws.put(replace(call, status="unknown", collect_at=ws.now))
-    ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
-    ws.emit(ws.get(Job, task.job_id), "task.unanswered", "system", {"attempt": task.attempts}, entity_id=task.id)
-    return True
-
-
 def collect(ws: WorkingSet, command: Collect) -> Collecting:
     """Take a due call, or end it when its time is over."""
     call = ws.find(Call, command.call_id)

@@ -9,6 +9,7 @@ from callsheet.core.money import adjust as post_adjustment
 from callsheet.core.money import top_up as post_top_up
 from callsheet.core.money import wallet_of
 from callsheet.core.recipe import Recipe, check_recipe, in_range, name_checked, validator
+from callsheet.core.redact import clean
 from callsheet.core.rows import Cursor, Queue, Tenant, Wallet, Workflow
 from callsheet.core.working import WorkingSet, encode
 
@@ -65,7 +66,8 @@ def adjust(ws: WorkingSet, command: Adjust) -> Balance:
 
 def idem_of(command: TopUp | Adjust) -> str:
     """Return the name under which a movement of credits is known."""
-    return f"{command.tenant}/{len(command.user)}/{command.user}/{command.key or command.id}"
+    verb = "topup" if isinstance(command, TopUp) else "adjust"
+    return f"{command.tenant}/{len(command.user)}/{command.user}/{verb}/{command.key or command.id}"
 
 
 def _posted(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
@@ -82,7 +84,8 @@ def _posted(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
             raise Conflict("idempotency_key_reused", "This key moved another amount before.")
         return Balance(wallet.balance, wallet.held, replay=True)
     post = post_top_up if isinstance(command, TopUp) else post_adjustment
-    after: Wallet = post(ws, wallet, command.amount, idem, command.reason[: ws.limits.message_chars_max], command.actor)
+    reason = clean(command.reason, ws.limits.message_chars_max) if command.reason.strip() else ""
+    after: Wallet = post(ws, wallet, command.amount, idem, reason, command.actor)
     ws.set_fact("entry", idem, command.amount)
     return Balance(after.balance, after.held)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from callsheet.core.cascade import offers
 from callsheet.core.clock import seconds
-from callsheet.core.commands import Submit, Submitted
+from callsheet.core.commands import Retry, Submit, Submitted
 from callsheet.core.errors import BadInput, Conflict, Denied, Unknown
 from callsheet.core.ids import stage_id, task_id
 from callsheet.core.limits import Limits
@@ -37,22 +37,22 @@ def submit(ws: WorkingSet, command: Submit) -> Submitted:
     check_cap(ws, tenant, wallet)
     job = _job(ws, command, recipe, fingerprint, len(stages))
     reserve(ws, wallet, job, command.actor)
-    plant(ws, job, recipe, stages, body, command.id)
+    plant(ws, job, recipe, stages, body, command)
     if job.idem:
         ws.set_fact("idem", job.idem, job.id)
     return Submitted(job.id, job.status, job.price, job.run)
 
 
 def plant(
-    ws: WorkingSet, job: Job, recipe: Recipe, stages: Iterable[StageSpec], body: str | None, command_id: str
+    ws: WorkingSet, job: Job, recipe: Recipe, stages: Iterable[StageSpec], body: str | None, command: Submit | Retry
 ) -> None:
     """Put an accepted job with its first run, stages and tasks into the working set; its first stage is open."""
     ws.put(job)
-    ws.put(Run(job.id, 1, job.tenant, command_id, job.price, ws.now))
+    ws.put(Run(job.id, 1, job.tenant, command.id, job.price, ws.now))
     if body is not None:
         ws.append(Document(job.id, "input", job.id, body))
-    JOB.step(NEW, "schedule" if job.status == "pending" else "submit", "system")
-    ws.emit(job, "job.created", "user", {"workflow": job.workflow, "price": job.price}, target=job.status)
+    JOB.step(NEW, "schedule" if job.status == "pending" else "submit", command.actor)
+    ws.emit(job, "job.created", command.actor, {"workflow": job.workflow, "price": job.price}, target=job.status)
     names = []
     for no, spec in enumerate(stages, 1):
         event = None if no > 1 else "hold" if spec.gate else "open"

@@ -17,6 +17,7 @@ from callsheet.core.errors import BadInput, Refusal
 from callsheet.core.ids import Ids, uuid7
 from callsheet.core.money import wallet_id
 from callsheet.core.submit import idem_of
+from callsheet.core.texts import check_texts
 from callsheet.engine.batch import Batch
 from callsheet.engine.gates import Gate, judged
 from callsheet.engine.hints import Hints
@@ -108,17 +109,14 @@ class Engine:
 
     def execute_many(self, many: Sequence[Command]) -> list[Any]:
         """Run commands together; each has its own outcome: an answer, or the exception it would have raised."""
-        prepared = self._prepared(many)
+        results = self._prepared(many)
         boxes = []
-        for lane, places in self._shards(prepared):
+        for lane, places in self._shards(results):
             box = Box()
-            lane.send(Order([prepared[place] for place in places], box.put))
+            lane.send(Order([results[place] for place in places], box.put))
             boxes.append((places, box))
-        results: list[Any] = [None] * len(prepared)
         for places, box in boxes:
-            for place, result in zip(places, box.take(), strict=True):
-                results[place] = result
-        self._tell_denials(prepared, results)
+            self._fill(results, places, box.take())
         return results
 
     async def aexecute(self, command: Command) -> Any:
@@ -129,20 +127,25 @@ class Engine:
         """Run commands together from asyncio."""
         loop = asyncio.get_running_loop()
         if self._gates and any(isinstance(command, commands.Submit) for command in many):
-            prepared = await asyncio.to_thread(self._prepared, many)
+            results = await asyncio.to_thread(self._prepared, many)
         else:
-            prepared = self._prepared(many)
+            results = self._prepared(many)
         waiting = []
-        for lane, places in self._shards(prepared):
+        for lane, places in self._shards(results):
             future: asyncio.Future[list[Any]] = loop.create_future()
-            lane.send(Order([prepared[place] for place in places], _resolve(future), loop))
+            lane.send(Order([results[place] for place in places], _resolve(future), loop))
             waiting.append((places, future))
-        results: list[Any] = [None] * len(prepared)
         for places, future in waiting:
-            for place, result in zip(places, await future, strict=True):
-                results[place] = result
-        self._tell_denials(prepared, results)
+            self._fill(results, places, await future)
         return results
+
+    def _fill(self, results: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
+        """Put answers in the places of their commands, and tell of those that were refused."""
+        for place, answer in zip(places, answers, strict=True):
+            if self.denials and isinstance(answer, Refusal):
+                for tell in self.denials:
+                    tell(results[place], answer)
+            results[place] = answer
 
     def claim(self, command: commands.Claim, wait_seconds: float = 0) -> list[commands.Leased]:
         """Claim, and if there is nothing wait for a hint; a poll every few seconds is the truth."""
@@ -157,10 +160,18 @@ class Engine:
 
     # -- inside
 
-    def _prepared(self, many: Sequence[Command]) -> list[Command]:
+    def _prepared(self, many: Sequence[Command]) -> list[Any]:
+        """Make commands ready to run; one that cannot be is replaced by its refusal."""
         if len(many) > self.settings.limits.bulk_max:
             raise BadInput("too_many_commands", f"At most {self.settings.limits.bulk_max} commands in one call.")
-        return [self._prepare(command) for command in many]
+        prepared: list[Any] = []
+        for command in many:
+            try:
+                check_texts(command)
+                prepared.append(self._prepare(command))
+            except Refusal as refusal:
+                prepared.append(refusal)
+        return prepared
 
     def _prepare(self, command: Command) -> Command:
         """Give a command its id, its tokens and its verdict before it can run for the first time."""
@@ -181,12 +192,12 @@ class Engine:
         idem = idem_of(command)
         return idem is not None and bool(self.read.fetch("jobs_by_idem", ids=[idem]))
 
-    def _shards(self, prepared: Sequence[Command]) -> Iterable[tuple[Lane, Sequence[int]]]:
-        if len(self._lanes) == 1:
-            return [(self._lanes[0], range(len(prepared)))] if prepared else []
+    def _shards(self, prepared: Sequence[Any]) -> Iterable[tuple[Lane, Sequence[int]]]:
         shards: dict[int, list[int]] = {}
         for place, command in enumerate(prepared):
-            shards.setdefault(zlib.crc32(_shard(command).encode()) % len(self._lanes), []).append(place)
+            if isinstance(command, Command):
+                lane = zlib.crc32(_shard(command).encode()) % len(self._lanes) if len(self._lanes) > 1 else 0
+                shards.setdefault(lane, []).append(place)
         return [(self._lanes[n], places) for n, places in shards.items()]
 
     def _batch(self) -> Batch:
@@ -197,13 +208,6 @@ class Engine:
             self.hints.announce(woken)
             if self._listener:
                 connection.notify(woken)
-
-    def _tell_denials(self, prepared: Sequence[Command], results: Sequence[Any]) -> None:
-        if self.denials:
-            for command, result in zip(prepared, results, strict=True):
-                if isinstance(result, Refusal):
-                    for tell in self.denials:
-                        tell(command, result)
 
 
 _NAMED = (commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust)

@@ -24,24 +24,50 @@ def _statement(query: str) -> Statement:
 
 
 @lru_cache
-def insert_text(row: type[Row]) -> str:
-    """Return the statement that writes new rows from one array per column."""
+def insert_text(row: type[Row], first: int = 1) -> str:
+    """Return the statement that writes new rows from one array per column, numbered from `first`."""
     names = ", ".join(columns(row))
-    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(column_types(row), 1))
+    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(column_types(row), first))
     return f"INSERT INTO {row.TABLE} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - names from our classes
 
 
 @lru_cache
-def update_text(row: type[Row]) -> str:
+def update_text(row: type[Row], first: int = 1) -> str:
     """Return the statement that writes changed rows: key columns and changing columns, one array each."""
     fixed, key = row.FIXED, len(row.KEY)
     names = [*columns(row)[:key], *columns(row)[fixed:]]
     kinds = [*column_types(row)[:key], *column_types(row)[fixed:]]
     changing = ", ".join(f"{name} = u.{name}" for name in names[key:])
-    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(kinds, 1))
+    arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(kinds, first))
     where = " AND ".join(f"t.{name} = u.{name}" for name in names[:key])
     aliased = ", ".join(names)
     return f"UPDATE {row.TABLE} t SET {changing} FROM unnest({arrays}) AS u({aliased}) WHERE {where}"  # noqa: S608 - names from our classes
+
+
+def new_arrays(rows: Iterable[Row]) -> list[Any]:
+    """Return the parameters of `insert_text`."""
+    return list(zip(*map(astuple, rows), strict=True))
+
+
+def changed_arrays(row: type[Row], rows: Iterable[Row]) -> list[Any]:
+    """Return the parameters of `update_text`."""
+    arrays = new_arrays(rows)
+    return [*arrays[: len(row.KEY)], *arrays[row.FIXED :]]
+
+
+Text = Callable[[type[Row], int], str]
+
+
+@lru_cache
+def together(text: Text, rows: tuple[type[Row], ...]) -> str:
+    """Return one statement that writes several tables in one round trip; each part goes to its own table."""
+    if len(rows) == 1:
+        return text(rows[0], 1)
+    parts, first = [], 1
+    for n, row in enumerate(rows):
+        parts.append(f"w{n} AS ({text(row, first)})")
+        first += len(columns(row)) if text is insert_text else len(row.KEY) + len(columns(row)) - row.FIXED
+    return f"WITH {', '.join(parts)} SELECT 1"
 
 
 class PostgresDatabase:
@@ -61,10 +87,16 @@ class PostgresDatabase:
 
 
 class PostgresConnection:
-    """One connection with its own event loop, used from one thread."""
+    """One connection with its own event loop, used from one thread.
+
+    Rows to write gather until the next read or the commit, and then go out in two statements: what changed, then
+    what is new (an ended lease makes room for the next one).
+    """
 
     def __init__(self, database: PostgresDatabase, *, reading: bool) -> None:
         self._loop = asyncio.new_event_loop()
+        self._changed: dict[type[Row], list[Any]] = {}
+        self._new: dict[type[Row], list[Any]] = {}
         settings = {"application_name": "callsheet", "default_transaction_isolation": "read committed"}
         if reading:
             settings["default_transaction_read_only"] = "on"
@@ -89,9 +121,12 @@ class PostgresConnection:
         self._wait(self._connection.execute("BEGIN"))
 
     def commit(self) -> None:
+        self._flush()
         self._wait(self._connection.execute("COMMIT"))
 
     def rollback(self) -> None:
+        self._changed.clear()
+        self._new.clear()
         if not self._connection.is_closed() and self._connection.is_in_transaction():
             self._wait(self._connection.execute("ROLLBACK"))
 
@@ -103,6 +138,7 @@ class PostgresConnection:
         return None
 
     def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+        self._flush()
         statement = _statement(query)
         return self._wait(self._connection.fetch(statement.text, *statement.layout(given)))
 
@@ -110,11 +146,10 @@ class PostgresConnection:
         return self._wait(self._connection.fetch(text))
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
-        self._arrays(insert_text(row), zip(*map(astuple, rows), strict=True))
+        self._new[row] = new_arrays(rows)
 
     def update(self, row: type[Row], rows: Iterable[Row]) -> None:
-        arrays = list(zip(*map(astuple, rows), strict=True))
-        self._arrays(update_text(row), (*arrays[: len(row.KEY)], *arrays[row.FIXED :]))
+        self._changed[row] = changed_arrays(row, rows)
 
     def notify(self, kinds: Iterable[str]) -> None:
         self._wait(self._connection.execute("SELECT pg_notify($1, $2)", CHANNEL, " ".join(sorted(kinds))))
@@ -137,8 +172,13 @@ class PostgresConnection:
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
-    def _arrays(self, text: str, arrays: Iterable[Any]) -> None:
-        self._wait(self._connection.execute(text, *arrays))
+    def _flush(self) -> None:
+        for text, waiting in ((update_text, self._changed), (insert_text, self._new)):
+            if waiting:
+                arrays = [array for arrays in waiting.values() for array in arrays]
+                statement = together(text, tuple(waiting))
+                waiting.clear()
+                self._wait(self._connection.execute(statement, *arrays))
 
     def _wait(self, under_way: Awaitable[T]) -> T:
         try:

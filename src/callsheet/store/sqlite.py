@@ -16,6 +16,8 @@ from callsheet.store.dialect import Statement, columns, queries, sqlite_statemen
 
 _encode = msgspec.json.Encoder().encode
 _BUSY_MILLISECONDS = 30_000
+_RACES = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
+"""Somebody else wrote the same key first; any other broken constraint is a fault of ours."""
 
 
 @lru_cache
@@ -141,7 +143,7 @@ class SqliteConnection:
 
 
 def _named(error: apsw.Error) -> StoreError:
-    if isinstance(error, apsw.ConstraintError | apsw.BusyError | apsw.LockedError):
+    if isinstance(error, apsw.BusyError | apsw.LockedError) or getattr(error, "extendedresult", 0) in _RACES:
         return Contended(str(error))
     if isinstance(error, apsw.IOError | apsw.FullError | apsw.CantOpenError | apsw.InterruptError):
         return ConnectionLost(str(error))

@@ -1,0 +1,1 @@
+"""Measurements of Callsheet beside their limits, in one run: `python -m bench`."""

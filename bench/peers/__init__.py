@@ -1,0 +1,1 @@
+"""Other systems under the same load, on the same PostgreSQL with the same durability."""

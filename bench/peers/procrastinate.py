@@ -1,0 +1,112 @@
+"""Procrastinate: defer, fetch and finish no-op jobs in one process, with the settings that suit it best here.
+
+Nothing is taken from it: connections are pooled, jobs are deferred by as many callers or in batches as Callsheet
+gets, finished rows stay, and workers run on the same loop. Several settings are tried; the best one is compared.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from procrastinate import App, PsycopgConnector
+
+Inputs = Sequence[dict[str, Any]]
+
+
+class Setting(NamedTuple):
+    """How it is run: so many workers with so many jobs at once each, beside the callers or after them."""
+
+    workers: int
+    concurrency: int
+    connections: int
+    beside: bool
+
+    def __str__(self) -> str:
+        when = "beside" if self.beside else "after"
+        return f"{self.workers} x {self.concurrency} jobs, {self.connections} connections, {when} the callers"
+
+
+SETTINGS = (
+    Setting(1, 8, 8, beside=False),
+    Setting(1, 64, 16, beside=False),
+    Setting(4, 16, 16, beside=False),
+    Setting(8, 8, 32, beside=False),
+    Setting(16, 4, 64, beside=False),
+    Setting(4, 16, 32, beside=True),
+    Setting(8, 8, 64, beside=True),
+)
+
+
+def seconds(url: str, inputs: Inputs, setting: Setting, *, callers: int = 0, batch: int = 0) -> float:
+    """Return how long jobs took from the first defer to the last finish, deferred by callers or in batches."""
+    return asyncio.run(_run(url, inputs, setting, callers, batch))
+
+
+async def _run(url: str, inputs: Inputs, setting: Setting, callers: int, batch: int) -> float:
+    connector = PsycopgConnector(conninfo=url, min_size=setting.connections, max_size=setting.connections)
+    app = App(connector=connector)
+    done = 0
+    all_done = asyncio.Event()
+
+    async def noop(**_: Any) -> None:
+        nonlocal done
+        done += 1
+        if done == len(inputs):
+            all_done.set()
+
+    task = app.task(name="noop")(noop)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        start = perf_counter()
+        workers = _workers(app, setting) if setting.beside else []
+        if batch:
+            for low in range(0, len(inputs), batch):
+                await task.batch_defer_async(*inputs[low : low + batch])
+        else:
+            await asyncio.gather(*(_defer(task, inputs[n::callers]) for n in range(callers)))
+        await _drained(workers or _workers(app, setting), all_done, beside=setting.beside)
+        took = perf_counter() - start
+        await _check(app, len(inputs))
+    return took
+
+
+async def _defer(task: Any, share: Inputs) -> None:
+    for one in share:
+        await task.defer_async(**one)
+
+
+def _workers(app: App, setting: Setting) -> "list[asyncio.Task[None]]":
+    return [
+        asyncio.create_task(
+            app.run_worker_async(
+                name=f"worker-{n}",
+                concurrency=setting.concurrency,
+                wait=setting.beside,
+                listen_notify=setting.beside,
+                fetch_job_polling_interval=1.0,
+                install_signal_handlers=False,
+            )
+        )
+        for n in range(setting.workers)
+    ]
+
+
+async def _drained(workers: "list[asyncio.Task[None]]", all_done: asyncio.Event, *, beside: bool) -> None:
+    """Wait until the workers have stopped, which they do once what they run has been finished and committed."""
+    if beside:
+        await all_done.wait()
+        for worker in workers:
+            worker.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.gather(*workers)
+    await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _check(app: App, count: int) -> None:
+    found = await app.connector.execute_query_one_async(
+        "SELECT count(*) AS count FROM procrastinate_jobs WHERE status = 'succeeded'"
+    )
+    if found["count"] != count:
+        raise AssertionError(f"{found['count']} of {count} jobs were finished")

@@ -1,0 +1,125 @@
+"""Databases that write down what the engine writes, so that bare SQL can write the very same again.
+
+Only references to the rows are kept while the clock runs: a few calls per transaction.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from callsheet.core.rows import Row
+from callsheet.store.connection import Connection, Database
+from callsheet.store.postgres import PostgresDatabase
+from callsheet.store.sqlite import SqliteDatabase
+
+
+class Write(NamedTuple):
+    """Rows of one table that one call wrote."""
+
+    new: bool
+    row: type[Row]
+    rows: list[Row]
+
+
+class Transaction(NamedTuple):
+    """What was committed together, and when it began to write and had been committed, in ticks."""
+
+    began: int
+    ended: int
+    writes: list[Write]
+
+
+class Log:
+    """The transactions of each connection."""
+
+    def __init__(self) -> None:
+        self.lanes: list[list[Transaction]] = []
+        self._mark = 0
+        self._ticks = itertools.count()
+
+    def tick(self) -> int:
+        return next(self._ticks)
+
+    def lane(self) -> list[Transaction]:
+        self.lanes.append([])
+        return self.lanes[-1]
+
+    def cut(self) -> tuple[list[list[Transaction]], list[list[Transaction]]]:
+        """Split what there is at the mark: set-up, and what was measured."""
+        before = [[t for t in lane if t.ended < self._mark] for lane in self.lanes]
+        after = [[t for t in lane if t.ended >= self._mark] for lane in self.lanes]
+        return before, after
+
+    @property
+    def commits(self) -> int:
+        """How often was committed since the mark."""
+        return sum(len(lane) for lane in self.cut()[1])
+
+    def mark(self) -> None:
+        """Say that what follows is measured."""
+        self._mark = self.tick()
+
+
+class RecordingConnection:
+    """A connection that notes what is written through it; everything else it passes on."""
+
+    def __init__(self, inner: Connection, log: Log) -> None:
+        self._inner = inner
+        self._log = log
+        self._lane = log.lane()
+        self._began = 0
+        self._writes: list[Write] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
+        self._inner.insert(row, self._noted(row, rows, new=True))
+
+    def update(self, row: type[Row], rows: Iterable[Row]) -> None:
+        self._inner.update(row, self._noted(row, rows, new=False))
+
+    def commit(self) -> None:
+        self._inner.commit()
+        self._lane.append(Transaction(self._began, self._log.tick(), self._writes))
+        self._writes = []
+
+    def rollback(self) -> None:
+        self._inner.rollback()
+        self._writes = []
+
+    def _noted(self, row: type[Row], rows: Iterable[Row], *, new: bool) -> list[Row]:
+        if not self._writes:
+            self._began = self._log.tick()
+        kept = list(rows)
+        self._writes.append(Write(new, row, kept))
+        return kept
+
+
+class RecordingSqlite(SqliteDatabase):
+    """A SQLite file whose writing connections record."""
+
+    log: Log
+
+    def connect(self, *, reading: bool = False) -> Any:
+        inner = super().connect(reading=reading)
+        return inner if reading else RecordingConnection(inner, self.log)
+
+
+class RecordingPostgres(PostgresDatabase):
+    """A PostgreSQL database whose writing connections record."""
+
+    log: Log
+
+    def connect(self, *, reading: bool = False) -> Any:
+        inner = super().connect(reading=reading)
+        return inner if reading else RecordingConnection(inner, self.log)
+
+
+def recording(place: str, lanes: int) -> tuple[Database, Log]:
+    """Return a database that records into a log."""
+    log = Log()
+    postgresql = place.startswith("postgresql://")
+    database = RecordingPostgres(place, lanes=lanes) if postgresql else RecordingSqlite(place)
+    database.log = log
+    return database, log

@@ -1,0 +1,74 @@
+"""One table of figures: printed for people, written as JSON for machines."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results.json"
+LEFT = (0, 2)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: what it is, what bare SQL (or a peer) reached in the same run, and what was aimed at.
+
+    With a limit, `ratio` is value / limit. A target is a lower bound of the ratio where more is better, and an upper
+    bound of the value where less is.
+    """
+
+    name: str
+    value: float
+    unit: str
+    limit: float | None = None
+    ratio: float | None = None
+    target: float | None = None
+    met: bool | None = None
+
+
+def plain(name: str, value: float, unit: str) -> Row:
+    return Row(name, value, unit)
+
+
+def beside(name: str, value: float, unit: str, limit: float, target: float | None = None) -> Row:
+    """Return a figure beside the limit it is held against; more is better."""
+    ratio = value / limit
+    return Row(name, value, unit, limit, ratio, target, None if target is None else ratio >= target)
+
+
+def below(name: str, value: float, unit: str, target: float, limit: float | None = None) -> Row:
+    """Return a figure that should stay below a target; less is better."""
+    return Row(name, value, unit, limit, None if limit is None else value / limit, target, value < target)
+
+
+def shown(rows: Iterable[Row]) -> str:
+    """Lay rows out under one heading."""
+    lines = [("what", "value", "unit", "limit", "ratio", "target", "met")]
+    for row in rows:
+        met = "" if row.met is None else ("yes" if row.met else "NO")
+        lines.append(
+            (row.name, _number(row.value), row.unit, _number(row.limit), _number(row.ratio), _number(row.target), met)
+        )
+    widths = [max(len(line[n]) for line in lines) for n in range(7)]
+    ruled = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
+    return "\n".join(_line(line, widths) for line in ruled)
+
+
+def save(rows: Iterable[Row], path: Path = RESULTS) -> None:
+    body: dict[str, Any] = {"rows": [asdict(row) for row in rows]}
+    path.write_text(json.dumps(body, indent=2) + "\n")
+
+
+def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+    padded = enumerate(zip(cells, widths, strict=True))
+    texts = [cell.ljust(width) if n in LEFT else cell.rjust(width) for n, (cell, width) in padded]
+    return "  ".join(texts).rstrip()
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
