@@ -1,4 +1,4 @@
-"""What the whole suite shares: the order of its layers, and a real PostgreSQL."""
+"""What the whole suite shares: the order of its layers, a real PostgreSQL, and a place for a database on each kind."""
 
 import sys
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.engine import Engine
+from tests.support.places import Places
 from tests.support.postgres import Cluster
 
 HERE = Path(__file__).parent
@@ -33,3 +35,28 @@ def postgres(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 
     with Cluster.from_environment(say) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def migrated_postgres(postgres: Cluster) -> Cluster:
+    """The same server; every database made from now on has the newest schema."""
+    postgres.template(lambda url: Engine.open(url).close())
+    return postgres
+
+
+@pytest.fixture(scope="session")
+def places(migrated_postgres: Cluster) -> Places:
+    """Databases on that server, lent and given back."""
+    return Places(migrated_postgres)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where an engine can open a fresh database: a file, then a PostgreSQL URL."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "callsheet.db")
+        return
+    places: Places = request.getfixturevalue("places")
+    url = places.lend()
+    yield url
+    places.give_back(url)

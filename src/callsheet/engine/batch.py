@@ -4,9 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from callsheet.core.commands import Claim, Command
+from callsheet.core.commands import Adjust, Claim, Command, Submit, TopUp
 from callsheet.core.decide import DECISIONS
 from callsheet.core.limits import Limits
+from callsheet.core.money import wallet_id
 from callsheet.core.working import Key, Missing, WorkingSet
 from callsheet.engine.offers import Offers
 from callsheet.engine.prefetch import Prefetch, Recipes
@@ -16,6 +17,18 @@ _ROUNDS_MAX = 32
 _KEPT_MAX = 50_000
 _LAST = ("wallet", "active", "tail")
 """Wanted by many, loaded once, after everything that is locked before them."""
+
+
+def subject(command: Command) -> str:
+    """Name what a command is about, so that commands about the same stay in order: a job, else a wallet, a kind."""
+    lease = getattr(command, "lease", None)
+    if lease is not None:
+        return str(lease.job_id)
+    if isinstance(command, Submit | TopUp | Adjust):
+        return wallet_id(command.tenant, command.user)
+    if isinstance(command, Claim):
+        return command.kinds[0] if command.kinds else ""
+    return str(getattr(command, "job_id", ""))
 
 
 class Done(NamedTuple):
@@ -68,8 +81,12 @@ class Batch:
         for _ in range(_ROUNDS_MAX):
             missing = defaultdict(set)
             rest: list[int] = []
+            stuck: set[str] = set()
             for place in waiting:
                 command = commands[place]
+                if stuck and subject(command) in stuck:
+                    rest.append(place)
+                    continue
                 ws.begin()
                 try:
                     results[place] = DECISIONS[type(command)].decide(ws, command)
@@ -77,6 +94,7 @@ class Batch:
                     ws.undo()
                     missing[want.want].add(want.key)
                     rest.append(place)
+                    stuck.add(subject(command))  # what comes after it on the same job waits with it
                 except Exception as error:  # noqa: BLE001 - a refusal, or a fault that is its caller's alone to hear of
                     ws.undo()
                     results[place] = error

@@ -15,10 +15,9 @@ from callsheet.core import commands
 from callsheet.core.commands import Command
 from callsheet.core.errors import BadInput, Refusal
 from callsheet.core.ids import Ids, uuid7
-from callsheet.core.money import wallet_id
 from callsheet.core.submit import idem_of
 from callsheet.core.texts import check_texts
-from callsheet.engine.batch import Batch
+from callsheet.engine.batch import Batch, subject
 from callsheet.engine.gates import Gate, judged
 from callsheet.engine.hints import Hints
 from callsheet.engine.lane import Box, Lane, Order, Unavailable
@@ -196,7 +195,7 @@ class Engine:
         shards: dict[int, list[int]] = {}
         for place, command in enumerate(prepared):
             if isinstance(command, Command):
-                lane = zlib.crc32(_shard(command).encode()) % len(self._lanes) if len(self._lanes) > 1 else 0
+                lane = zlib.crc32(subject(command).encode()) % len(self._lanes) if len(self._lanes) > 1 else 0
                 shards.setdefault(lane, []).append(place)
         return [(self._lanes[n], places) for n, places in shards.items()]
 
@@ -224,15 +223,6 @@ def database_of(place: str | Path, settings: Settings) -> Database:
     if "://" in text:
         raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
     return SqliteDatabase(place)
-
-
-def _shard(command: Command) -> str:
-    if isinstance(command, commands.Submit | commands.TopUp | commands.Adjust):
-        return wallet_id(command.tenant, command.user)
-    if isinstance(command, commands.Claim):
-        return command.kinds[0] if command.kinds else ""
-    lease = getattr(command, "lease", None)
-    return str(lease.job_id if lease else getattr(command, "job_id", ""))
 
 
 def _answer(result: Any) -> Any:

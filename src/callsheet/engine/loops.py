@@ -5,6 +5,7 @@ None of them needs a leader: a loop only finds what is due and sends commands, a
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from callsheet.core.commands import (
@@ -19,6 +20,7 @@ from callsheet.core.commands import (
     TickJob,
     TickTask,
 )
+from callsheet.core.errors import BadInput
 from callsheet.engine.reading import Placed, Reading
 
 PAGE = 200
@@ -97,14 +99,37 @@ class Collector:
 
     def run_once(self, now: int) -> int:
         collected = 0
+        faults: list[Exception] = []
         for rows in due(self._engine.read, "due_calls", now, self._page):
             for _, call_id, job_id in rows:
-                taken: Collecting = self._engine.execute(Collect(call_id=call_id, job_id=job_id))
-                if taken.due:
-                    outcome = self._ask(taken)
-                    self._engine.execute(Collected(call_id=call_id, job_id=job_id, outcome=outcome))
-                    collected += 1
+                try:
+                    collected += self._collect(call_id, job_id)
+                except Exception as error:  # noqa: BLE001 - the calls behind it are collected first
+                    faults.append(error)
+        if faults:
+            raise faults[0]
         return collected
+
+    def _collect(self, call_id: str, job_id: str) -> int:
+        call: Collecting = self._engine.execute(Collect(call_id=call_id, job_id=job_id))
+        if not call.due:
+            if call.cancel:
+                self._stop(call)
+            return 0
+        outcome = self._ask(call)
+        try:
+            self._engine.execute(Collected(call_id=call_id, job_id=job_id, outcome=outcome))
+        except BadInput as refusal:  # the answer itself cannot be taken, and will not get better
+            refused = Outcome("failed", code=refusal.code, message=refusal.message, retryable=False)
+            self._engine.execute(Collected(call_id=call_id, job_id=job_id, outcome=refused))
+        return 1
+
+    def _stop(self, call: Collecting) -> None:
+        """Tell a provider, best effort, that nobody waits for a call any more."""
+        provider = self._providers.get(call.provider)
+        with suppress(Exception):
+            if provider is not None:
+                provider.cancel(call.call_id, call.ref)
 
     def _ask(self, call: Collecting) -> Outcome:
         provider = self._providers.get(call.provider)
@@ -112,7 +137,7 @@ class Collector:
             return Outcome("pending")
         try:
             if call.cancel:
-                provider.cancel(call.call_id, call.ref)
+                self._stop(call)
             return provider.collect(call.call_id, call.ref)
         except Exception:  # noqa: BLE001 - a provider that breaks is asked again; the call's deadline bounds it
             return Outcome("pending")

@@ -1,0 +1,1 @@
+"""Scenarios as sentences, each on both databases."""

@@ -1,0 +1,191 @@
+"""Callbacks: any order, any number of times, before or after the reference is known; one effect."""
+
+from itertools import permutations
+
+import pytest
+
+from callsheet.core.commands import Callback, Outcome, TaskState
+from tests.support.providers import (
+    BROKEN,
+    DONE,
+    NAME,
+    PENDING,
+    FakeProvider,
+    Handed,
+    clip_workflow,
+    collect,
+    hand_in,
+    intend,
+    tell,
+)
+from tests.support.studio import Studio
+
+
+@pytest.fixture
+def clips(studio: Studio) -> Studio:
+    clip_workflow(studio)
+    return studio
+
+
+@pytest.fixture
+def handed(clips: Studio) -> Handed:
+    clips.ask("clip")
+    return hand_in(clips, FakeProvider())
+
+
+def call_back(studio: Studio, webhook: str, outcome: Outcome, ref: str | None = None, **fields: str) -> TaskState:
+    provider = fields.pop("provider", NAME)
+    state: TaskState = studio.do(
+        Callback(provider=provider, webhook_id=webhook, outcome=outcome, ref=ref, call_id=fields.get("call_id"))
+    )
+    return state
+
+
+def inbox(studio: Studio) -> list[str]:
+    connection = studio.database.connect(reading=True)
+    try:
+        return [row[0] for row in connection.run("SELECT status FROM inbox ORDER BY id")]
+    finally:
+        connection.close()
+
+
+def test_a_callback_completes_the_job(clips: Studio, handed: Handed) -> None:
+    # R51, P5
+    state = call_back(clips, "w-1", DONE, handed.ref)
+    assert (state.job_id, state.status, state.job_status, state.skipped) == (
+        handed.job_id, "completed", "completed", None,
+    )  # fmt: skip
+    assert clips.ledger(handed.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
+    assert collect(clips, FakeProvider(), 1_000) == 0
+
+
+def test_a_callback_of_a_failure_refunds(clips: Studio, handed: Handed) -> None:
+    # R55
+    assert call_back(clips, "w-1", BROKEN, handed.ref).job_status == "failed"
+    assert clips.balance() == 100
+
+
+def test_a_callback_on_the_way_never_ends_the_job(clips: Studio, handed: Handed) -> None:
+    # R56
+    for n in range(3):
+        assert call_back(clips, f"w-{n}", PENDING, handed.ref).job_status == "running"
+
+
+def test_the_same_callback_twice_is_skipped(clips: Studio, handed: Handed) -> None:
+    # R54, R318, P4
+    call_back(clips, "w-1", DONE, handed.ref)
+    before = clips.snapshot()
+    state = call_back(clips, "w-1", DONE, handed.ref)
+    assert (state.skipped, state.replay, state.job_id) == ("duplicate", True, "")
+    assert clips.snapshot() == before
+
+
+def test_the_first_of_two_contradicting_callbacks_counts(clips: Studio, handed: Handed) -> None:
+    # R57, H12
+    call_back(clips, "w-1", DONE, handed.ref)
+    assert call_back(clips, "w-2", BROKEN, handed.ref).skipped == "The call has ended."
+    assert (clips.status(handed.job_id), inbox(clips)) == ("completed", ["applied", "skipped"])
+    assert clips.ledger(handed.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
+
+
+@pytest.mark.parametrize("ending", ["canceled", "expired", "deleted"])
+def test_a_callback_for_an_ended_job_is_skipped(clips: Studio, handed: Handed, ending: str) -> None:
+    # R57, R367, H14
+    if ending == "expired":
+        collect(clips, FakeProvider(), 600)
+    elif ending == "deleted":
+        clips.delete(handed.job_id)
+    else:
+        clips.cancel(handed.job_id, grace_seconds=0)
+    before = clips.snapshot()
+    assert call_back(clips, "w-1", DONE, handed.ref).skipped == "The call has ended."
+    after = clips.snapshot()
+    assert inbox(clips) == ["skipped"]
+    assert {name: rows for name, rows in after.items() if name != "inbox"} == {
+        name: rows for name, rows in before.items() if name != "inbox"
+    }
+
+
+def test_an_unknown_callback_says_nothing_and_changes_nothing(clips: Studio, handed: Handed) -> None:
+    # R319, R320, H14
+    before = clips.snapshot()
+    for fields in ({"ref": "nobody's"}, {"ref": handed.ref, "provider": "other"}, {"call_id": "made-up"}):
+        state = call_back(clips, repr(fields), DONE, **fields)
+        assert (state.skipped, state.job_id, state.task_id, state.job_status) == ("unknown", "", "", "")
+    after = clips.snapshot()
+    assert {name for name in after if after[name] != before[name]} == {"inbox"}
+    assert clips.status(handed.job_id) == "running"
+
+
+def test_a_callback_before_its_reference_is_kept_and_applied(clips: Studio) -> None:
+    # H13
+    job = clips.ask("clip")
+    lease = clips.take("render")
+    intend(clips, lease)
+    assert call_back(clips, "w-1", DONE, "ref-x").skipped == "unknown"
+    assert inbox(clips) == ["held"]
+    assert tell(clips, lease, "ref-x").job_status == "completed"
+    assert (clips.status(job), inbox(clips)) == ("completed", ["applied"])
+    assert clips.ledger(job)[-1] == ("consume", 0, 7)
+
+
+def test_a_callback_that_names_the_call_needs_no_reference(clips: Studio) -> None:
+    # H13, R309
+    job = clips.ask("clip")
+    lease = clips.take("render")
+    call_id = intend(clips, lease)
+    assert call_back(clips, "w-1", DONE, "ref-x", call_id=call_id).job_status == "completed"
+    assert clips.status(job) == "completed"
+    assert tell(clips, lease, "ref-x").replay is True
+
+
+def test_a_callback_for_a_call_whose_answer_was_lost_counts(clips: Studio) -> None:
+    # R309, H13
+    job = clips.ask("clip")
+    lease = clips.take("render")
+    call_id = intend(clips, lease)
+    clips.advance(60)
+    assert call_back(clips, "w-1", DONE, "ref-x", call_id=call_id).job_status == "completed"
+    assert collect(clips, FakeProvider()) == 0
+    assert clips.status(job) == "completed"
+
+
+def test_another_providers_callback_cannot_open_what_is_held(clips: Studio) -> None:
+    # H14, P3
+    clips.ask("clip")
+    lease = clips.take("render")
+    intend(clips, lease)
+    call_back(clips, "w-1", DONE, "ref-x", provider="other")
+    assert tell(clips, lease, "ref-x").job_status == "running"
+    assert inbox(clips) == ["held"]
+
+
+def test_a_callback_has_an_id(clips: Studio) -> None:
+    before = clips.snapshot()
+    for webhook in ("", "w" * 256):
+        command = Callback(provider=NAME, webhook_id=webhook, outcome=DONE, ref="r")
+        assert clips.refused(command).code == "invalid_webhook_id"
+    assert clips.snapshot() == before
+
+
+STEPS = ("hand", "processing", "completed", "completed again", "collect")
+
+
+def test_any_order_of_what_happens_gives_the_same_end(clips: Studio) -> None:
+    # H11
+    clips.top_up(7 * 120)
+    for order in permutations(STEPS):
+        job = clips.ask("clip")
+        lease = clips.take("render")
+        call_id = intend(clips, lease)
+        ref = f"ref-{job}"
+        for step in order:
+            if step == "hand":
+                tell(clips, lease, ref)
+            elif step == "collect":
+                collect(clips, FakeProvider(PENDING), 0)
+            else:
+                call_back(clips, f"{job}-{step}", PENDING if step == "processing" else DONE, ref, call_id=call_id)
+        assert clips.status(job) == "completed", order
+        assert clips.ledger(job) == [("reserve", -7, 0), ("consume", 0, 7)], order
+        assert clips.read.attempts(lease.task_id)[0].outcome == "completed"

@@ -1,0 +1,285 @@
+"""Work at a provider: written down first, submitted once, collected until it ends, never paid for twice."""
+
+import pytest
+
+from callsheet.core.commands import Collected, Hand, Intend, Outcome
+from callsheet.core.recipe import Backoff, Retry
+from callsheet.engine.loops import Collector
+from tests.support.providers import (
+    ABSENT,
+    BROKEN,
+    DONE,
+    NAME,
+    PENDING,
+    FakeProvider,
+    clip_workflow,
+    collect,
+    hand_in,
+    intend,
+    tell,
+)
+from tests.support.studio import Studio
+
+
+@pytest.fixture
+def clips(studio: Studio) -> Studio:
+    clip_workflow(studio)
+    return studio
+
+
+def test_a_task_at_the_provider_has_no_lease_and_its_job_runs_on(clips: Studio) -> None:
+    # R5, R49, R50, R295, R300, P6
+    job = clips.ask("clip")
+    handed = hand_in(clips, FakeProvider())
+    (task,) = clips.tasks(job)
+    assert (clips.status(job), task.status) == ("running", "running")
+    assert (task.token_hash, task.lease_expires_at, task.due_at) == (None, None, None)
+    clips.advance(300)
+    assert clips.status(job) == "running", "no lease can run out"
+    assert clips.claim("render") == []
+    assert clips.refused(Intend(lease=handed.lease, provider=NAME)).code == "lease_lost"
+    assert clips.events(job)[-2:] == ["task.intended", "task.submitted"]
+
+
+def test_a_call_is_written_down_before_it_is_made(clips: Studio) -> None:
+    # R309, P1, P2
+    clips.ask("clip")
+    lease = clips.take("render")
+    assert clips.refused(Hand(lease=lease, ref="r")).code == "no_intent"
+    first, again = (clips.do(Intend(lease=lease, provider=NAME)) for _ in range(2))
+    assert first == again
+    assert first.status == "intended"
+    assert clips.refused(Intend(lease=lease, provider="other")).code == "call_exists"
+    assert clips.refused(Intend(lease=lease, provider="")).code in {"call_exists", "invalid_provider"}
+
+
+def test_handing_over_twice_is_once(clips: Studio) -> None:
+    # R308, P3
+    clips.ask("clip")
+    clips.ask("clip")
+    handed = hand_in(clips, FakeProvider())
+    before = clips.snapshot()
+    assert tell(clips, handed.lease, handed.ref).replay is True
+    assert clips.refused(Hand(lease=handed.lease, ref="another")).code == "lease_lost"
+    assert clips.snapshot() == before
+    other = clips.take("render")
+    intend(clips, other)
+    assert clips.refused(Hand(lease=other, ref=handed.ref)).code == "ref_taken"
+    assert clips.refused(Hand(lease=other, ref="")).code == "invalid_ref"
+
+
+def test_collecting_goes_on_until_the_result_is_there(clips: Studio) -> None:
+    # R6, R45, R51, R311, V9
+    job = clips.ask("clip")
+    provider = FakeProvider(PENDING, PENDING, DONE)
+    handed = hand_in(clips, provider)
+    assert collect(clips, provider, 9.9) == 0, "not before its time"
+    assert collect(clips, provider, 0.1) == 1
+    assert collect(clips, provider) == 1
+    assert clips.status(job) == "running"
+    assert collect(clips, provider) == 1
+    assert clips.status(job) == "completed"
+    assert provider.asked == [(handed.call_id, handed.ref)] * 3
+    assert clips.ledger(job) == [("reserve", -7, 0), ("consume", 0, 7)]
+    assert [d.body for d in clips.read.documents(job)] == ['{"url":"result"}']
+    assert collect(clips, provider, 1_000) == 0
+
+
+def test_a_hint_when_to_ask_again_is_bounded(clips: Studio) -> None:
+    # R312
+    clips.ask("clip", deadline_seconds=86_400)
+    provider = FakeProvider(Outcome("pending", again_in_seconds=0), Outcome("pending", again_in_seconds=10**9), PENDING)
+    hand_in(clips, provider)
+    assert collect(clips, provider) == 1
+    assert collect(clips, provider, 0.9) == 0, "never more often than once a second"
+    assert collect(clips, provider, 0.1) == 1
+    assert collect(clips, provider, 588) == 0
+    collect(clips, provider, 1)
+    assert len(provider.asked) == 2, "the deadline comes before any hint"
+    assert clips.ledger()[-1] == ("refund", 7, 0)
+
+
+def test_of_two_collectors_one_asks(clips: Studio) -> None:
+    # R317
+    clips.ask("clip")
+    provider = FakeProvider()
+    hand_in(clips, provider)
+    clips.advance(10)
+    assert Collector(clips.engine, {NAME: provider}).run_once(clips.clock.now()) == 1
+    assert Collector(clips.engine, {NAME: provider}).run_once(clips.clock.now()) == 0
+    assert len(provider.asked) == 1
+
+
+def test_a_provider_that_breaks_is_asked_again(clips: Studio) -> None:
+    # R52, R321
+    job = clips.ask("clip")
+    provider = FakeProvider(TimeoutError("no answer"), ValueError("not JSON"), DONE)
+    hand_in(clips, provider)
+    for _ in range(3):
+        collect(clips, provider)
+    assert (clips.status(job), len(provider.accepted)) == ("completed", 1)
+
+
+def test_a_definite_failure_ends_the_job_with_a_refund(clips: Studio) -> None:
+    # R55, R62
+    job = clips.ask("clip")
+    provider = FakeProvider(BROKEN)
+    hand_in(clips, provider)
+    collect(clips, provider)
+    row = clips.job(job)
+    assert (row.status, row.error_code, row.error_message) == ("failed", "nsfw", "Refused by the model.")
+    assert clips.ledger(job)[-1] == ("refund", 7, 0)
+
+
+def test_only_a_definite_failure_is_submitted_again(studio: Studio) -> None:
+    # R75, R308, C6, P1
+    clip_workflow(studio, retry=Retry(tries_max=2, backoff=Backoff(base_seconds=5, jitter=0)))
+    job = studio.ask("clip")
+    provider = FakeProvider(Outcome("failed", message="busy", retryable=True), DONE)
+    first = hand_in(studio, provider)
+    collect(studio, provider)
+    assert studio.claim("render") == []
+    studio.advance(5)
+    second = hand_in(studio, provider)
+    assert (second.call_id != first.call_id, second.ref != first.ref) == (True, True)
+    collect(studio, provider)
+    assert (studio.status(job), len(provider.accepted)) == ("completed", 2)
+
+
+def test_a_lost_answer_is_looked_up_and_never_submitted_again(clips: Studio) -> None:
+    # R308, R309, R307
+    job = clips.ask("clip")
+    lease = clips.take("render")
+    call_id = intend(clips, lease)
+    provider = FakeProvider(PENDING, Outcome("pending", ref="found"), DONE)
+    provider.accept(call_id)
+    clips.advance(60)
+    assert clips.events(job)[-1] == "task.unanswered"
+    assert clips.claim("render") == [], "it may have been accepted"
+    for _ in range(3):
+        collect(clips, provider)
+    assert provider.asked == [(call_id, None), (call_id, None), (call_id, "found")]
+    assert (clips.status(job), provider.accepted) == ("completed", [call_id])
+    assert len(clips.read.attempts(lease.task_id)) == 1
+
+
+def test_a_call_that_was_never_accepted_is_made_again_without_using_up_a_try(studio: Studio) -> None:
+    # R309
+    clip_workflow(studio, retry=Retry(tries_max=1))
+    job = studio.ask("clip")
+    lease = studio.take("render")
+    intend(studio, lease)
+    provider = FakeProvider(ABSENT, DONE)
+    studio.advance(60)
+    collect(studio, provider, 0)
+    (task,) = studio.tasks(job)
+    assert (task.status, task.attempts_charged, task.requeues) == ("retried", 0, 1)
+    hand_in(studio, provider)
+    collect(studio, provider)
+    assert (studio.status(job), len(provider.accepted)) == ("completed", 1)
+
+
+def test_a_worker_that_wakes_up_may_still_tell_the_reference(clips: Studio) -> None:
+    # R309
+    job = clips.ask("clip")
+    lease = clips.take("render")
+    call_id = intend(clips, lease)
+    clips.advance(60)
+    assert tell(clips, lease, "late-ref").job_status == "running"
+    provider = FakeProvider(DONE)
+    collect(clips, provider)
+    assert provider.asked == [(call_id, "late-ref")]
+    assert clips.status(job) == "completed"
+
+
+def test_work_that_never_answers_expires_with_a_refund(clips: Studio) -> None:
+    # R9, R20, R58, R65, C7, V9
+    job = clips.ask("clip")
+    provider = FakeProvider()
+    hand_in(clips, provider)
+    for _ in range(59):
+        collect(clips, provider)
+    assert clips.status(job) == "running"
+    collect(clips, provider)
+    row = clips.job(job)
+    assert (row.status, row.error_code) == ("expired", "provider_timeout")
+    assert clips.ledger(job) == [("reserve", -7, 0), ("refund", 7, 0)]
+    assert collect(clips, provider, 1_000) == 0
+
+
+def test_a_provider_that_nobody_knows_ends_at_the_deadline(clips: Studio) -> None:
+    # R321, V9
+    job = clips.ask("clip")
+    hand_in(clips, FakeProvider())
+    for _ in range(61):
+        clips.advance(10)
+        Collector(clips.engine, {}).run_once(clips.clock.now())
+    assert clips.status(job) == "expired"
+
+
+def test_a_cancel_is_passed_on_to_the_provider(clips: Studio) -> None:
+    # C4
+    job = clips.ask("clip")
+    provider = FakeProvider(PENDING, Outcome("failed", code="canceled", message="Stopped."))
+    handed = hand_in(clips, provider)
+    assert clips.cancel(job).status == "running"
+    assert collect(clips, provider, 0) == 1, "at once, not at its next turn"
+    assert (provider.canceled, clips.status(job)) == ([handed.call_id], "running")
+    collect(clips, provider)
+    assert (clips.status(job), clips.balance()) == ("canceled", 100)
+
+
+def test_a_provider_that_does_not_hear_the_cancel_is_let_go_after_the_grace(clips: Studio) -> None:
+    # C4, R57
+    job = clips.ask("clip")
+    provider = FakeProvider(DONE)
+    handed = hand_in(clips, provider)
+    clips.cancel(job, grace_seconds=30)
+    clips.advance(30)
+    assert clips.status(job) == "canceled"
+    assert collect(clips, provider) == 0
+    late = Collected(call_id=handed.call_id, job_id=job, outcome=DONE)
+    before = clips.snapshot()
+    assert clips.do(late).skipped == "The call has ended."
+    assert clips.snapshot() == before
+
+
+def test_a_result_before_the_grace_is_over_wins(clips: Studio) -> None:
+    # R128, C4
+    job = clips.ask("clip")
+    provider = FakeProvider(DONE)
+    hand_in(clips, provider)
+    clips.cancel(job, grace_seconds=30)
+    collect(clips, provider, 0)
+    assert (clips.status(job), clips.ledger(job)[-1]) == ("completed", ("consume", 0, 7))
+
+
+@pytest.mark.parametrize("bad", [Outcome("completed", output="x" * 2**20), Outcome("completed", delivered=250)])
+def test_an_impossible_answer_does_not_keep_others_waiting(clips: Studio, bad: Outcome) -> None:
+    # V1, V7, R52
+    first, second = clips.ask("clip"), clips.ask("clip")
+    provider = FakeProvider(bad, DONE)
+    hand_in(clips, provider)
+    hand_in(clips, provider)
+    assert collect(clips, provider) == 2
+    assert (clips.status(first), clips.status(second)) == ("failed", "completed")
+    assert clips.balance() == 93
+
+
+def test_a_reference_is_never_told_to_the_user(clips: Studio) -> None:
+    # R99, R310, R320
+    job = clips.ask("clip")
+    handed = hand_in(clips, FakeProvider())
+    told = repr(clips.read.events(job)) + repr(clips.job(job))
+    assert handed.ref not in told
+    assert "ref-1" not in told
+
+
+def test_a_job_that_is_paused_at_the_provider_still_takes_its_result(clips: Studio) -> None:
+    # R388, R391
+    job = clips.ask("clip")
+    provider = FakeProvider(DONE)
+    hand_in(clips, provider)
+    clips.pause(job)
+    collect(clips, provider)
+    assert clips.status(job) == "completed"

@@ -1,0 +1,298 @@
+"""A small second opinion: what jobs, tasks and wallets must look like, told with dictionaries and nothing else.
+
+It knows one tenant, flat users and workflows without gates or providers. It does not know who is served first: it is
+told which tasks a claim got, and says whether they were to be had.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from callsheet.core.clock import SECOND
+from callsheet.core.commands import Lease
+
+ENDED = frozenset({"completed", "failed", "canceled", "expired"})
+FULL = 100
+
+
+class No(Exception):  # noqa: N818 - an answer, not an accident
+    """The model refuses, by the code that is expected."""
+
+
+class Plan(NamedTuple):
+    """A workflow, as far as the model must know it."""
+
+    name: str
+    price: int
+    stages: tuple[tuple[str, int], ...]
+    tries_max: int = 2
+    requeues_max: int = 2
+    lease_seconds: int = 60
+    deadline_seconds: int = 1_000
+    grace_seconds: int = 30
+    wait_seconds: int = 2
+    """After the first failure; it doubles."""
+    returned_when_running: int = FULL
+    """Percent that goes back when a job is canceled that had begun."""
+
+
+@dataclass
+class TaskModel:
+    """A task, its live lease, and how its attempts ended."""
+
+    id: str
+    kind: str
+    status: str = "created"
+    charged: int = 0
+    requeues: int = 0
+    ready_at: int = 0
+    expires_at: int = 0
+    tokens: list[str] = field(default_factory=list)
+    """One per attempt."""
+    outcomes: list[str] = field(default_factory=list)
+    """One per attempt that has ended."""
+
+    @property
+    def seen(self) -> tuple[str, int, int, int]:
+        return self.status, len(self.tokens), self.charged, self.requeues
+
+
+@dataclass
+class JobModel:
+    """A job."""
+
+    user: str
+    plan: Plan
+    body: int
+    deadline_at: int
+    stages: list[list[TaskModel]]
+    status: str = "queued"
+    run: int = 1
+    done: int = 0
+    """How many stages are completed."""
+    begun: bool = False
+    cancel_at: int | None = None
+    deleted: bool = False
+
+    @property
+    def live(self) -> bool:
+        return self.status not in ENDED
+
+    @property
+    def tasks(self) -> list[TaskModel]:
+        return [task for stage in self.stages for task in stage]
+
+
+class Model:
+    """The whole world in memory."""
+
+    def __init__(self, now: int, users: tuple[str, ...], active_jobs_max: int) -> None:
+        self.now = now
+        self.cap = active_jobs_max
+        self.jobs: dict[str, JobModel] = {}
+        self.keys: dict[tuple[str, str], str] = {}
+        self.balance = dict.fromkeys(users, 0)
+        self.held = dict.fromkeys(users, 0)
+
+    # -- asking
+
+    def submit(self, user: str, plan: Plan, body: int, key: str | None) -> JobModel | str:
+        """Return a job that is to be entered, or the id of the one that the key made before."""
+        known = self.keys.get((user, key)) if key else None
+        if known is not None:
+            job = self.jobs[known]
+            if (job.plan, job.body) != (plan, body):
+                raise No("idempotency_key_reused")
+            if job.deleted:
+                raise No("job_deleted")
+            return known
+        self._reserve(user, plan.price)
+        return JobModel(user, plan, body, self.now + plan.deadline_seconds * SECOND, [])
+
+    def enter(self, job_id: str, job: JobModel, key: str | None, task_ids: list[str]) -> None:
+        """Enter an accepted job under the names that it got."""
+        names = iter(task_ids)
+        job.stages = [[TaskModel(next(names), kind) for _ in range(count)] for kind, count in job.plan.stages]
+        self.jobs[job_id] = job
+        if key:
+            self.keys[job.user, key] = job_id
+        self._open(job)
+
+    def _reserve(self, user: str, price: int) -> None:
+        if sum(job.live for job in self.jobs.values() if job.user == user) >= self.cap:
+            raise No("too_many_active_jobs")
+        if price > self.balance[user]:
+            raise No("insufficient_credits")
+        self.balance[user] -= price
+        self.held[user] += price
+
+    def _visible(self, job_id: str) -> JobModel:
+        job = self.jobs[job_id]
+        if job.deleted:
+            raise No("job_not_found")
+        return job
+
+    def cancel(self, job_id: str, grace_seconds: int) -> None:
+        job = self._visible(job_id)
+        if job.status == "canceled":
+            return
+        if not job.live:
+            raise No("illegal_transition")
+        at = self.now + grace_seconds * SECOND
+        job.cancel_at = at if job.cancel_at is None else min(job.cancel_at, at)
+        if grace_seconds == 0 or not any(task.status == "running" for task in job.stages[job.done]):
+            self._finish(job, "canceled")
+
+    def pause(self, job_id: str) -> None:
+        job = self._visible(job_id)
+        if job.status == "paused":
+            return
+        if not job.live:
+            raise No("illegal_transition")
+        if job.cancel_at is not None:
+            raise No("cancel_requested")
+        job.status = "paused"
+
+    def resume(self, job_id: str) -> None:
+        job = self._visible(job_id)
+        if not job.live:
+            raise No("illegal_transition")
+        if job.status == "paused":
+            job.status = "running" if job.begun else "queued"
+
+    def retry(self, job_id: str) -> None:
+        job = self._visible(job_id)
+        if job.status not in {"failed", "expired"}:
+            raise No("illegal_transition")
+        self._reserve(job.user, job.plan.price)
+        job.status, job.run, job.begun, job.cancel_at = "queued", job.run + 1, False, None
+        job.deadline_at = self.now + job.plan.deadline_seconds * SECOND
+        for task in job.tasks:
+            if task.status != "completed":
+                task.status, task.charged, task.requeues, task.ready_at = "created", 0, 0, 0
+        self._open(job)
+
+    def delete(self, job_id: str) -> None:
+        job = self.jobs[job_id]
+        if job.live:
+            self._finish(job, "canceled")
+        job.deleted = True
+
+    # -- working
+
+    def ready(self, kind: str) -> set[str]:
+        """Return the tasks that a claim may get."""
+        return {
+            task.id
+            for job in self.jobs.values()
+            if job.status in {"queued", "running"} and job.cancel_at is None
+            for task in job.stages[job.done]
+            if task.kind == kind and task.status in {"pending", "retried"} and task.ready_at <= self.now
+        }
+
+    def lease(self, lease: Lease) -> None:
+        """Enter what a claim got."""
+        job, task = self.of(lease)
+        job.status, job.begun = "running", True
+        task.status, task.charged = "running", task.charged + 1
+        task.expires_at = self.now + job.plan.lease_seconds * SECOND
+        task.tokens.append(lease.token)
+
+    def of(self, lease: Lease) -> tuple[JobModel, TaskModel]:
+        job = self.jobs[lease.job_id]
+        return job, next(task for task in job.tasks if task.id == lease.task_id)
+
+    def holds(self, lease: Lease) -> bool:
+        task = self.of(lease)[1]
+        return task.status == "running" and task.tokens[-1] == lease.token
+
+    def heartbeat(self, lease: Lease) -> bool:
+        """Return whether the worker is told to stop."""
+        job, task = self.of(lease)
+        if not self.holds(lease):
+            if task.outcomes[lease.attempt - 1] != "canceled":
+                raise No("lease_lost")
+            return True
+        task.expires_at = max(task.expires_at, self.now + job.plan.lease_seconds * SECOND)
+        return job.cancel_at is not None
+
+    def report(self, lease: Lease, outcome: str, *, retryable: bool = False) -> str:
+        """Return what a report does: it is taken, it is a repetition, or it is skipped."""
+        job, task = self.of(lease)
+        if not self.holds(lease):
+            ended = task.outcomes[lease.attempt - 1]
+            if ended not in {outcome, "canceled"}:
+                raise No("lease_lost")
+            return "replay" if ended == outcome else "skipped"
+        if outcome == "completed":
+            task.outcomes.append(outcome)
+            task.status = "completed"
+            self._follow(job)
+        elif outcome == "requeued":
+            self._end_try(job, task, outcome, again=task.requeues < job.plan.requeues_max, forgiven=True)
+        else:
+            self._end_try(job, task, outcome, again=retryable and task.charged < job.plan.tries_max)
+        return "taken"
+
+    def _end_try(self, job: JobModel, task: TaskModel, outcome: str, *, again: bool, forgiven: bool = False) -> None:
+        task.outcomes.append(outcome)
+        wait = 0 if forgiven else job.plan.wait_seconds * 2 ** (task.charged - 1)
+        if forgiven:
+            task.charged, task.requeues = task.charged - 1, task.requeues + 1
+        if job.cancel_at is not None:
+            task.status = "canceled"
+        elif again:
+            task.status, task.ready_at = "retried", self.now + wait * SECOND
+        else:
+            task.status = "failed"
+        self._follow(job)
+
+    # -- what follows
+
+    def advance(self, seconds: int) -> None:
+        """Let time go on, and the sweeper look at everything once."""
+        self.now += seconds * SECOND
+        for job in self.jobs.values():
+            if job.live and job.cancel_at is not None and job.cancel_at <= self.now:
+                self._finish(job, "canceled")
+            elif job.live and job.deadline_at <= self.now:
+                self._finish(job, "expired")
+        for job in self.jobs.values():
+            due = [task for task in job.tasks if task.status == "running" and task.expires_at <= self.now]
+            for task in sorted(due, key=lambda task: (task.expires_at, task.id)):
+                if task.status == "running":
+                    self._end_try(job, task, "lost", again=task.charged < job.plan.tries_max)
+
+    def _open(self, job: JobModel) -> None:
+        for task in job.stages[job.done]:
+            if task.status == "created":
+                task.status = "pending"
+
+    def _follow(self, job: JobModel) -> None:
+        stage = {task.status for task in job.stages[job.done]}
+        if "failed" in stage:
+            self._finish(job, "failed")
+            return
+        if stage == {"completed"}:
+            job.done += 1
+            if job.done == len(job.stages):
+                self._finish(job, "completed")
+                return
+            stage = {"created"}
+        if job.cancel_at is not None and "running" not in stage:
+            self._finish(job, "canceled")
+        else:
+            self._open(job)
+
+    def _finish(self, job: JobModel, ending: str) -> None:
+        for task in job.tasks:
+            if task.status == "running":
+                task.outcomes.append("canceled")
+            if task.status not in {"completed", "failed"}:
+                task.status = "canceled"
+        back = 0
+        if ending != "completed":
+            percent = job.plan.returned_when_running if ending == "canceled" and job.begun else FULL
+            back = job.plan.price * percent // FULL
+        self.held[job.user] -= job.plan.price
+        self.balance[job.user] += back
+        job.status = ending
