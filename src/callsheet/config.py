@@ -9,8 +9,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine behaves."""
 
     limits: Limits = Limits()
-    lanes: int = 2
-    """Writing connections per process on PostgreSQL; SQLite always has one."""
+    lanes: int = 1
+    """Writing connections per process on PostgreSQL; SQLite always has one. More lanes split the batches: add servers
+    first, lanes where the way to the database is long."""
     patience_seconds: float = 30.0
     """How long a command is tried again while the database is away."""
     poll_seconds: float = 2.0

@@ -72,6 +72,9 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
     stage = ws.get(Stage, task.stage_id)
     if not task.ready or not offers(job, stage):
         return None
+    if task.ready_at is not None and task.ready_at > ws.at(job):  # the clock was set back after the wait was over
+        job = replace(job, updated_at=task.ready_at)
+        ws.put(job)
     now = ws.at(job)
     lasting = command.lease_seconds or task.lease_seconds
     expires = ws.now + lasting * SECOND
@@ -208,6 +211,8 @@ def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
     """Take a task back without using up a try, within the second limit."""
     if not command.reason.strip():
         raise BadInput("reason_required", "A requeue says why the work is given back.")
+    if _let_go(ws, command.lease):
+        return replace(_state(ws, ws.get(Job, command.lease.job_id), command.lease.task_id), replay=True)
     live = held_or_past(ws, command.lease)
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "requeued", None)
@@ -313,6 +318,15 @@ def held_or_past(ws: WorkingSet, lease: Lease) -> tuple[Job, Task] | Attempt:
         if attempt is None or attempt.token_hash != hashed(lease.token) or attempt.ended_at is None:
             raise
         return attempt
+
+
+def _let_go(ws: WorkingSet, lease: Lease) -> bool:
+    """Say whether this very lease was given up for its call, which goes on: there is nothing left to give back."""
+    task = ws.find(Task, lease.task_id)
+    if task is None or task.token_hash is not None or task.attempts != lease.attempt:
+        return False
+    attempt = ws.find(Attempt, (lease.task_id, lease.attempt))
+    return attempt is not None and attempt.ended_at is None and attempt.token_hash == hashed(lease.token)
 
 
 def _repeated(ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, digest: str | None) -> TaskState:

@@ -1,8 +1,7 @@
 """Hearing other processes: PostgreSQL's notifications as hints. Losing them costs one poll, nothing else."""
 
-import threading
-
 from callsheet.config import Settings
+from callsheet.engine.background import Background
 from callsheet.engine.hints import Hints
 from callsheet.store.connection import Database, StoreError
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
@@ -11,14 +10,13 @@ _SLICE_SECONDS = 0.25
 _PAUSE_SECONDS = 1.0
 
 
-class Listener:
+class Listener(Background):
     """A thread that listens and passes hints on; it connects again for as long as it lives."""
 
     def __init__(self, database: PostgresDatabase, hints: Hints) -> None:
+        super().__init__("listener")
         self._database = database
         self._hints = hints
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="callsheet-listener", daemon=True)
 
     @classmethod
     def of(cls, database: Database, hints: Hints, settings: Settings) -> "Listener | None":
@@ -26,13 +24,6 @@ class Listener:
         if isinstance(database, PostgresDatabase) and not settings.pooled:
             return cls(database, hints)
         return None
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
 
     def _work(self) -> None:
         while not self._stopping.is_set():

@@ -3,7 +3,6 @@
 None of them needs a leader: a loop only finds what is due and sends commands, and the rules look again.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -21,6 +20,7 @@ from callsheet.core.commands import (
     TickTask,
 )
 from callsheet.core.errors import BadInput
+from callsheet.engine.background import Background
 from callsheet.engine.reading import Placed, Reading
 
 PAGE = 200
@@ -167,25 +167,17 @@ class Relay:
         return len(events)
 
 
-class Pulse:
+class Pulse(Background):
     """A thread that runs a loop for as long as it is wanted."""
 
     def __init__(
         self, loop: Loop, clock: Callable[[], int], seconds: float, fault: Callable[[Loop, Exception], None]
     ) -> None:
+        super().__init__(type(loop).__name__.lower())
         self._loop = loop
         self._clock = clock
         self._seconds = seconds
         self._fault = fault
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"callsheet-{type(loop).__name__.lower()}", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
 
     def _work(self) -> None:
         while not self._stopping.is_set():

@@ -75,7 +75,7 @@ class PostgresDatabase:
 
     name = "postgresql"
 
-    def __init__(self, url: str, *, lanes: int = 2, pooled: bool = False, statement_seconds: float = 60.0) -> None:
+    def __init__(self, url: str, *, lanes: int = 1, pooled: bool = False, statement_seconds: float = 60.0) -> None:
         self.url = url
         self.statement_seconds = statement_seconds
         self.lanes = lanes
