@@ -255,8 +255,8 @@ class _Loader:
         row = self.world.rows[Workflow].get(key)
         return parse(row.spec) if isinstance(row, Workflow) else None
 
-    def _idem(self, key: str) -> str | None:
-        return next(iter(self._group(Job, lambda j: j.idem == key)), None)
+    def _idem(self, key: str) -> Job | None:
+        return next((job for job in self.world.all(Job) if job.idem == key), None)
 
     def _entry(self, key: str) -> int | None:
         return next((e.amount for e in self.world.all(Entry) if e.idem == key), None)

@@ -24,7 +24,7 @@ class FaultyDatabase:
 
     def connect(self, *, reading: bool = False) -> Connection:
         inner = self.inner.connect(reading=reading)
-        return inner if reading else FaultyConnection(inner, self.plan)  # type: ignore[return-value]
+        return inner if reading else FaultyConnection(inner, self.plan)
 
 
 class FaultyConnection:

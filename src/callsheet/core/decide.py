@@ -122,6 +122,8 @@ def _tick_task_follows(ws: WorkingSet, command: commands.TickTask, wants: Wants)
 def _call_wants(command: commands.Collect | commands.Collected, wants: Wants) -> None:
     wants["job"].add(command.job_id)
     wants["call"].add(command.call_id)
+    if isinstance(command, commands.Collected) and command.outcome.ref:
+        wants["ref"].add(command.outcome.ref)
 
 
 def _hand_wants(command: commands.Hand, wants: Wants) -> None:

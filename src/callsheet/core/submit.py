@@ -39,7 +39,7 @@ def submit(ws: WorkingSet, command: Submit) -> Submitted:
     reserve(ws, wallet, job, command.actor)
     plant(ws, job, recipe, stages, body, command)
     if job.idem:
-        ws.set_fact("idem", job.idem, job.id)
+        ws.set_fact("idem", job.idem, job)
     return Submitted(job.id, job.status, job.price, job.run)
 
 
@@ -182,10 +182,9 @@ def _known(ws: WorkingSet, command: Submit, fingerprint: str) -> Submitted | Non
     if ws.again and (own := ws.find(Job, command.id)):
         return Submitted(own.id, own.status, own.price, own.run)
     idem = idem_of(command)
-    found = ws.fact("idem", idem) if idem else None
-    if found is None:
+    job: Job | None = ws.fact("idem", idem) if idem else None
+    if job is None:
         return None
-    job = ws.get(Job, found)
     if job.fingerprint != fingerprint:
         raise Conflict(
             "idempotency_key_reused",

@@ -108,6 +108,7 @@ class Batch:
         wants: dict[str, set[Key]] = defaultdict(set)
         self._offers.demand.clear()
         self._offers.given.clear()
+        self._offers.offered.clear()
         for command in commands:
             DECISIONS[type(command)].wants(command, wants)
             if isinstance(command, Claim):

@@ -21,6 +21,8 @@ class Offers:
         self.demand: dict[tuple[str, ...], int] = {}
         self.given: dict[Scope, int] = {}
         """Places that this batch has offered already; they are not running yet, so no count shows them."""
+        self.offered: dict[str, set[str]] = {}
+        """Tasks that this batch has offered already, by queue: another claim of the batch gets those behind them."""
         self._served: dict[str, int] = {}
         self._turns = 0
 
@@ -40,8 +42,9 @@ class Offers:
                 break
             places = min([wanted, *(free[scope] for scope in scopes(queue, limits))])
             if places > 0:
-                got = connection.fetch("candidates", queue=name, count=places)
-                found.extend((priority, name, task, job) for task, job, priority in got)
+                before = self.offered.get(name, set())
+                got = connection.fetch("candidates", queue=name, count=places + len(before))
+                found.extend((priority, name, task, job) for task, job, priority in got if task not in before)
                 found.sort(key=lambda candidate: -candidate[0])
         return self._taken(found[: wanted if len(free) == 0 else None], waiting, limits, free, wanted)
 
@@ -59,6 +62,7 @@ class Offers:
                 free[scope] -= 1
                 self.given[scope] = self.given.get(scope, 0) + 1
             tasks.append(task)
+            self.offered.setdefault(name, set()).add(task)
             jobs[job] = None
             self._turns += 1
             self._served[name] = self._turns

@@ -97,8 +97,9 @@ class Prefetch:
             self._ws.facts.setdefault((name, key), tuple(groups.get(key, ())))
 
     def _idem(self, keys: list[Key]) -> None:
-        found = self._rows(Job, "jobs_by_idem", keys, ())
-        self._facts("idem", keys, {job.idem: job.id for job in found}, None)
+        """Look keys up without taking the jobs into the working set: they are not locked."""
+        found = [Job(*row) for row in self._connection.fetch("jobs_by_idem", ids=keys)]
+        self._facts("idem", keys, {job.idem: job for job in found}, None)
 
     def _entry(self, keys: list[Key]) -> None:
         self._facts("entry", keys, dict(self._connection.fetch("entries_by_idem", ids=keys)), None)  # type: ignore[arg-type]

@@ -1,0 +1,246 @@
+"""PostgreSQL dies, cuts connections, forgets notifications: callers are answered, nothing is lost, nothing doubled."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from threading import Event
+from typing import Any
+
+import pytest
+
+from callsheet.config import Settings
+from callsheet.core.commands import Claim, Complete, PutTenant, PutWorkflow, Submit, TopUp
+from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.engine import Engine, Unavailable
+from callsheet.store import verify
+from callsheet.store.connection import StoreError
+from callsheet.store.postgres import PostgresConnection, PostgresDatabase
+from tests.support.postgres import Cluster
+from tests.support.processes import Child, all_at_once
+from tests.support.waiting import wait_until
+
+CALLERS = 6
+LONG_SECONDS = 120.0
+NEVER_SECONDS = 600.0
+TENANT, USER = "acme", "ada"
+SKETCH = Recipe(name="sketch", price=5, stages=[StageSpec(name="draw", kind="draw")])
+LISTENERS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL of our own, to be killed."""
+    with Cluster(say=lambda _: None) as own:
+        yield own
+
+
+@pytest.fixture
+def url(migrated_postgres: Cluster) -> Iterator[str]:
+    made = migrated_postgres.create_database()
+    yield made
+    migrated_postgres.drop(made)
+
+
+def furnished(engine: Engine) -> Engine:
+    engine.execute(PutTenant(tenant=TENANT))
+    engine.execute(PutWorkflow(recipe=SKETCH))
+    engine.execute(TopUp(tenant=TENANT, user=USER, amount=1_000_000))
+    return engine
+
+
+def submission() -> Submit:
+    return Submit(tenant=TENANT, user=USER, workflow="sketch", input={"prompt": "a cat"})
+
+
+class Load:
+    """Callers that submit without a key, claim and complete, until they are told to stop."""
+
+    def __init__(self, engines: list[Engine]) -> None:
+        self.made: list[str] = []
+        self.completed: list[str] = []
+        self.unavailable = 0
+        self._stopping = Event()
+        self._threads = ThreadPoolExecutor(CALLERS)
+        self._running: list[Future[None]] = [
+            self._threads.submit(self._call, engines[n % len(engines)], n) for n in range(CALLERS)
+        ]
+
+    def _call(self, engine: Engine, number: int) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.made.append(engine.execute(submission()).job_id)
+                for leased in engine.execute(Claim(worker_id=f"w{number}", kinds=("draw",), count=2)):
+                    self.completed.append(engine.execute(Complete(lease=leased.lease)).job_id)
+            except Unavailable:
+                self.unavailable += 1
+
+    def grows(self, by: int) -> None:
+        """Wait until so many more jobs were acknowledged; a caller that broke says so here."""
+        enough = len(self.made) + by
+        wait_until(lambda: len(self.made) >= enough or any(one.done() for one in self._running), LONG_SECONDS)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for one in self._running:
+            one.result(LONG_SECONDS)
+        self._threads.shutdown()
+
+
+@contextmanager
+def asking(url: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
+    """Look into a database with plain SQL."""
+    connection = PostgresDatabase(url).connect()
+    try:
+        yield lambda text: [tuple(row) for row in connection.run(text)]
+    finally:
+        connection.close()
+
+
+def broken_rules(url: str) -> str:
+    connection = PostgresDatabase(url).connect()
+    try:
+        return verify.report(verify.check(connection))
+    finally:
+        connection.close()
+
+
+def test_a_killed_postgresql_loses_nothing_acknowledged_and_its_callers_are_answered(cluster):
+    """F11, H1, H4: killed and started again twice, under load from two servers."""
+    url = cluster.create_database()
+    with ExitStack() as opened:
+        engines = [opened.enter_context(Engine.open(url)) for _ in range(2)]
+        furnished(engines[0])
+        load = Load(engines)
+        for _ in range(2):
+            load.grows(30)
+            cluster.kill()
+            cluster.start()
+            load.grows(30)
+        load.stop()
+        with asking(url) as ask:
+            jobs = {row[0] for row in ask("SELECT id FROM job")}
+            done = {row[0] for row in ask("SELECT id FROM job WHERE status = 'completed'")}
+        assert set(load.made) <= jobs
+        assert set(load.completed) <= done
+        assert len(jobs) - len(load.made) <= load.unavailable
+        assert len(set(load.made)) == len(load.made)
+        assert broken_rules(url) == "Every rule holds."
+
+
+def test_callers_of_a_postgresql_that_stays_away_are_told_so(cluster):
+    """Patience ends: whether the command took effect is not known, and that is what they hear."""
+    url = cluster.create_database()
+    with Engine.open(url, Settings(patience_seconds=0.3)) as engine:
+        furnished(engine)
+        cluster.kill()
+        answers = engine.execute_many([submission()] * 20)
+        assert {type(answer) for answer in answers} == {Unavailable}
+        with pytest.raises(StoreError):
+            engine.read.wallet(TENANT, USER)
+        cluster.start()
+        assert engine.execute(submission()).status == "queued"
+        assert engine.read.wallet(TENANT, USER).held == 5
+
+
+def test_connections_cut_in_the_middle_of_the_load_double_nothing(url):
+    """F5, F7: every backend is terminated, again and again; as many jobs as were acknowledged, no more."""
+    with ExitStack() as opened:
+        engines = [opened.enter_context(Engine.open(url)) for _ in range(2)]
+        furnished(engines[0])
+        load = Load(engines)
+        with asking(url) as ask:
+            for _ in range(12):
+                load.grows(8)
+                ask(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+            load.stop()
+            assert load.unavailable == 0
+            assert len(set(load.made)) == len(load.made)
+            assert {row[0] for row in ask("SELECT id FROM job")} == set(load.made)
+            assert len(set(load.completed)) == len(load.completed)
+            assert ask("SELECT count(*) FROM entry WHERE kind = 'consume'") == [(len(load.completed),)]
+    assert broken_rules(url) == "Every rule holds."
+
+
+# -- notifications
+
+
+def heard(engine: Engine, kind: str) -> Event:
+    """Return what is set when the engine hears that there is work."""
+    event = Event()
+    assert engine.hints.subscribe((kind,), engine.hints.mark((kind,)), event.set)
+    return event
+
+
+def listening(url: str) -> None:
+    with asking(url) as ask:
+        wait_until(lambda: ask(f"SELECT count(*) {LISTENERS}") == [(1,)], LONG_SECONDS)
+
+
+def submit_elsewhere(url: str) -> None:
+    with Child("submit_many", url, 1, "") as child:
+        assert len(all_at_once([child])[0]) == 1
+
+
+def test_work_submitted_in_another_process_wakes_whoever_waits_here(url):
+    """The next poll is ten minutes away, so what comes, comes by notification."""
+    with Engine.open(url, Settings(poll_seconds=NEVER_SECONDS)) as engine, ThreadPoolExecutor(1) as threads:
+        furnished(engine)
+        listening(url)
+        hint = heard(engine, "draw")
+        waiting = threads.submit(engine.claim, Claim(worker_id="w", kinds=("draw",)), NEVER_SECONDS)
+        submit_elsewhere(url)
+        assert hint.wait(LONG_SECONDS)
+        assert len(waiting.result(LONG_SECONDS)) == 1
+
+
+def test_a_lost_notification_costs_a_poll_and_the_listener_comes_back(url):
+    """F13, V5."""
+    with Engine.open(url, Settings(poll_seconds=0.1)) as engine, ThreadPoolExecutor(1) as threads:
+        furnished(engine)
+        listening(url)
+        waiting = threads.submit(engine.claim, Claim(worker_id="w", kinds=("draw",)), NEVER_SECONDS)
+        with asking(url) as ask:
+            assert len(ask(f"SELECT pg_terminate_backend(pid) {LISTENERS}")) == 1
+        submit_elsewhere(url)
+        assert len(waiting.result(LONG_SECONDS)) == 1
+        listening(url)
+        hint = heard(engine, "draw")
+        submit_elsewhere(url)
+        assert hint.wait(LONG_SECONDS)
+
+
+def test_behind_a_pooler_nobody_listens_and_the_poll_finds_the_work(url):
+    """V5: works in PgBouncer's transaction mode, where a notification could not arrive."""
+    settings = Settings(poll_seconds=0.1, pooled=True)
+    with Engine.open(url, settings) as engine, ThreadPoolExecutor(1) as threads:
+        furnished(engine)
+        waiting = threads.submit(engine.claim, Claim(worker_id="w", kinds=("draw",)), NEVER_SECONDS)
+        submit_elsewhere(url)
+        assert len(waiting.result(LONG_SECONDS)) == 1
+        with asking(url) as ask:
+            assert ask(f"SELECT count(*) {LISTENERS}") == [(0,)]
+
+
+def test_the_time_of_a_command_is_never_before_what_it_waited_for(url):
+    """J4: the clock is read once the rows are locked; a command that had to wait is as late as it was let in."""
+    with Engine.open(url) as engine, ThreadPoolExecutor(1) as threads:
+        furnished(engine)
+        job = engine.execute(submission()).job_id
+        (leased,) = engine.execute(Claim(worker_id="w", kinds=("draw",)))
+        holder: PostgresConnection = PostgresDatabase(url).connect()
+        holder.begin()
+        holder.fetch("jobs", ids=[job])
+        waiting = threads.submit(engine.execute, Complete(lease=leased.lease))
+        with asking(url) as ask:
+            wait_until(
+                lambda: ask("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [(1,)],
+                LONG_SECONDS,
+            )
+        released_at = holder.now()
+        holder.rollback()
+        holder.close()
+        assert waiting.result(LONG_SECONDS).job_status == "completed"
+        assert (engine.read.job(TENANT, job).finished_at or 0) >= released_at

@@ -1,0 +1,183 @@
+"""Two servers do two things to one job at the same moment: one order wins, and rows and money agree with it."""
+
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from callsheet.core.commands import Added, AddStage, AddTasks, JobState, Submitted, TaskState, TickTask
+from callsheet.core.recipe import StageSpec
+from tests.support.racing import accepted, at_once, refusals, servers
+from tests.support.studio import TENANT, Studio, stage
+
+ROUNDS = 20
+
+
+def furnish(studio: Studio, *stages: StageSpec, **recipe: Any) -> None:
+    studio.tenant()
+    studio.workflow(stages=list(stages) or [stage()], **recipe)
+    studio.top_up(1_000, key="welcome")
+
+
+def test_a_cancel_against_a_complete_has_one_winner_and_the_money_is_the_winners(place):
+    """R27, H10, M5, M9."""
+    with servers(place, 2) as (one, two):
+        furnish(one)
+        won = set()
+        for n in range(ROUNDS):
+            job = one.ask()
+            lease = one.take()
+            first, second = (one, two) if n % 2 else (two, one)
+            done, stopped = at_once(partial(first.complete, lease), partial(second.cancel, job, grace_seconds=0))
+            status = one.status(job)
+            won.add(status)
+            assert isinstance(done, TaskState)
+            if status == "completed":
+                assert refusals([stopped]) == ["illegal_transition"]
+                assert done.skipped is None
+                assert one.ledger(job) == [("reserve", -5, 0), ("consume", 0, 5)]
+            else:
+                assert status == "canceled"
+                assert isinstance(stopped, JobState)
+                assert done.skipped is not None
+                assert one.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0)]
+        assert won <= {"completed", "canceled"}
+
+
+def test_the_last_two_tasks_completed_at_once_complete_their_stage_once_and_open_the_next_once(place):
+    """R424, R406, G2."""
+    with servers(place, 2) as (one, two):
+        furnish(one, stage("draw", tasks=2), stage("cut"))
+        for _ in range(ROUNDS):
+            job = one.ask()
+            mine, other = (leased.lease for leased in one.claim(count=2))
+            at_once(partial(one.complete, mine), partial(two.complete, other))
+            assert [s.status for s in one.stages(job)] == ["completed", "pending"]
+            types = one.events(job)
+            assert (types.count("stage.completed"), types.count("stage.opened")) == (1, 1)
+            one.complete(two.take("cut"))
+            assert one.status(job) == "completed"
+
+
+def test_two_retries_at_once_open_one_new_run_and_reserve_once(place):
+    """R73, H18, J10."""
+    with servers(place, 2) as (one, two):
+        furnish(one)
+        for _ in range(ROUNDS):
+            job = one.ask()
+            one.fail(one.take())
+            answers = at_once(partial(one.retry, job), partial(two.retry, job))
+            assert len(accepted(answers)) == 1
+            assert refusals(answers) == ["illegal_transition"]
+            assert [run.no for run in one.runs(job)] == [1, 2]
+            assert [kind for kind, _, _ in one.ledger(job)] == ["reserve", "refund", "reserve"]
+            one.complete(two.take())
+
+
+def test_two_approvals_at_once_open_the_stage_once(place):
+    """F25, G6."""
+    with servers(place, 2) as (one, two):
+        furnish(one, stage("draw", gate=True))
+        for _ in range(ROUNDS):
+            job = one.ask()
+            answers = at_once(partial(one.approve, job, 1, "bea"), partial(two.approve, job, 1, "cyd"))
+            assert sorted(answer.changed for answer in answers) == [False, True]
+            assert one.events(job).count("stage.approved") == 1
+            assert len(one.claim(count=5)) == 1
+
+
+def test_a_delete_against_a_complete_settles_the_money_once_and_leaves_no_text(place):
+    """H20, M5, F25."""
+    with servers(place, 2) as (one, two):
+        furnish(one)
+        for _ in range(ROUNDS):
+            job = one.ask(input={"prompt": "a cat"})
+            lease = one.take()
+            done, deleted = at_once(partial(one.complete, lease, {"seen": 1}), partial(two.delete, job))
+            assert isinstance(done, TaskState)
+            assert isinstance(deleted, JobState)
+            settled = [kind for kind, _, _ in one.ledger(job)]
+            assert settled in (["reserve", "consume"], ["reserve", "refund"])
+            assert (settled[1] == "refund") == (done.skipped is not None)
+            assert one.read.documents(job) == []
+
+
+def test_no_lease_is_granted_after_a_pause_was_answered(place):
+    """R388, H16, L9: a claim that runs into the pause has the task before it, or not at all."""
+    with servers(place, 2) as (one, two):
+        furnish(one)
+        for _ in range(ROUNDS):
+            job = one.ask()
+            leased, _ = at_once(two.claim, partial(one.pause, job))
+            assert one.status(job) == "paused"
+            assert one.claim() == two.claim() == []
+            assert one.tasks(job)[0].status == ("running" if leased else "pending")
+            one.resume(job)
+            lease = leased[0].lease if leased else two.take()
+            assert two.complete(lease).job_status == "completed"
+
+
+def test_a_heartbeat_against_the_sweep_keeps_the_lease_or_loses_it_whole(place):
+    """L2, H7, F30: two sweepers and the late worker, at the moment at which the lease runs out."""
+    with servers(place, 3) as (one, two, three):
+        furnish(one, lease_seconds=10)
+        for _ in range(ROUNDS):
+            job = one.ask()
+            lease = one.take()
+            one.clock.advance(10)
+            task = one.tasks(job)[0]
+            tick = TickTask(job_id=job, task_id=task.id)
+            beat, *_ = at_once(partial(one.beat, lease), partial(two.do, tick), partial(three.do, tick))
+            (attempt,) = one.read.attempts(task.id)
+            if refusals([beat]):
+                assert refusals([beat]) == ["lease_lost"]
+                assert (attempt.outcome, one.tasks(job)[0].status) == ("lost", "retried")
+            else:
+                assert (attempt.outcome, one.tasks(job)[0].status) == (None, "running")
+            one.cancel(job, grace_seconds=0)
+
+
+def test_stages_added_by_two_servers_at_once_are_numbered_without_a_gap(place):
+    with servers(place, 2) as studios:
+        one = studios[0]
+        furnish(one, stage("draw"), inline=True)
+        job = one.ask()
+        command = AddStage(tenant=TENANT, job_id=job, stage=stage("cut", tasks=2))
+        added: list[Added] = at_once(*[partial(s.do, command) for s in studios * 8])
+        assert sorted(one_.stage_no for one_ in added) == list(range(2, 18))
+        stages = one.stages(job)
+        assert [s.no for s in stages] == list(range(1, 18))
+        assert {a.stage_id for a in added} == {s.id for s in stages[1:]}
+        assert one.job(job).stages_total == 17
+
+
+def test_tasks_added_by_two_servers_at_once_are_numbered_without_a_gap(place):
+    """R393: also while a worker takes and ends the stage's tasks."""
+    with servers(place, 2) as studios:
+        one, two = studios
+        furnish(one, stage("draw"))
+        job = one.ask()
+        key = one.stages(job)[0].id
+        command = AddTasks(tenant=TENANT, job_id=job, stage_id=key, inputs=[{"n": 1}, {"n": 2}, {"n": 3}])
+        before = [leased.lease for leased in one.claim()]
+        added = at_once(*[partial(s.do, command) for s in studios * 6], lambda: [two.claim() for _ in range(4)])
+        taken = before + [leased.lease for leased in chain.from_iterable(added.pop())]
+        assert sorted(a.first_task_no for a in added) == list(range(2, 38, 3))
+        assert [task.no for task in one.tasks(job)] == list(range(1, 38))
+        taken += [leased.lease for leased in one.claim(count=100)]
+        assert len({lease.task_id for lease in taken}) == len(taken) == 37
+        at_once(*[partial(studios[n % 2].complete, lease) for n, lease in enumerate(taken)])
+        assert one.status(job) == "completed"
+        assert one.events(job).count("stage.completed") == 1
+
+
+def test_a_submit_again_while_its_job_is_deleted_never_makes_a_second_job(place):
+    """H2, H20: the key stays taken."""
+    with servers(place, 2) as (one, two):
+        furnish(one)
+        for n in range(ROUNDS):
+            job = one.ask(idempotency_key=f"k{n}")
+            again, _ = at_once(partial(two.submit, idempotency_key=f"k{n}"), partial(one.delete, job))
+            if isinstance(again, Submitted):
+                assert (again.job_id, again.replay) == (job, True)
+            else:
+                assert refusals([again]) == ["job_deleted"]

@@ -1,0 +1,157 @@
+"""Everything at once: three servers, many tenants, batches that touch many jobs and wallets in any order."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from callsheet.config import Settings
+from callsheet.core.commands import (
+    Approve,
+    Cancel,
+    Change,
+    Claim,
+    Command,
+    Complete,
+    Delete,
+    Fail,
+    Heartbeat,
+    Lease,
+    Pause,
+    PutWorkflow,
+    Requeue,
+    Resume,
+    Retry,
+    Submit,
+    TopUp,
+)
+from callsheet.core.errors import Refusal
+from callsheet.core.machine import JOB
+from callsheet.core.recipe import Recipe
+from tests.support.racing import at_once, servers
+from tests.support.studio import Studio, stage
+
+TENANTS = ("acme", "bolt", "crab")
+USERS = ("ada", "bob", "cyd")
+WORKFLOWS = ("sketch", "film", "trial")
+KINDS = ("draw", "cut")
+ROUNDS = 18
+BATCH_MAX = 6
+
+
+class World:
+    """What all callers know: the jobs and leases that anybody got. Lists only grow, so threads may share them."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[str, str]] = []
+        self.leases: list[Lease] = []
+
+    def learn(self, command: Command, answer: Any) -> None:
+        if isinstance(command, Submit):
+            self.jobs.append((command.tenant, answer.job_id))
+        elif isinstance(command, Claim):
+            self.leases.extend(leased.lease for leased in answer)
+
+
+def some(chance: random.Random, world: World, name: str) -> Command:
+    """Draw a command; about something that exists, if there is anything yet."""
+    fresh: list[Callable[[], Command]] = [
+        lambda: Submit(
+            tenant=chance.choice(TENANTS), user=chance.choice(USERS), workflow=chance.choice(WORKFLOWS),
+            idempotency_key=chance.choice([None, None, f"key-{chance.randrange(30)}"]),
+        ),
+        lambda: TopUp(tenant=chance.choice(TENANTS), user=chance.choice(USERS), amount=chance.randint(1, 20)),
+        lambda: Claim(worker_id=name, kinds=tuple(chance.sample(KINDS, chance.randint(1, 2))), count=3),
+    ]  # fmt: skip
+    if not world.jobs or not world.leases or chance.random() < 0.45:
+        return chance.choice(fresh)()
+    tenant, job_id = chance.choice(world.jobs[-25:])
+    lease = chance.choice(world.leases[-25:])
+    asked: list[Callable[[], Command]] = [
+        lambda: Complete(lease=lease),
+        lambda: Complete(lease=lease, delivered=40),
+        lambda: Fail(lease=lease, retryable=chance.choice([True, False])),
+        lambda: Requeue(lease=lease, reason="spot notice"),
+        lambda: Heartbeat(lease=lease, progress=chance.randint(0, 100)),
+        lambda: Cancel(tenant=tenant, job_id=job_id, grace_seconds=chance.choice([0, 30])),
+        lambda: Pause(tenant=tenant, job_id=job_id),
+        lambda: Resume(tenant=tenant, job_id=job_id),
+        lambda: Retry(tenant=tenant, job_id=job_id, actor="admin"),
+        lambda: Delete(tenant=tenant, job_id=job_id),
+        lambda: Change(tenant=tenant, job_id=job_id, priority=chance.randint(0, 100)),
+    ]
+    return chance.choice(asked)()
+
+
+def roam(studio: Studio, world: World, seed: str) -> list[BaseException]:
+    """Send random batches; return every answer that is neither an answer nor a refusal."""
+    chance = random.Random(seed)
+    faults: list[BaseException] = []
+    for _ in range(ROUNDS):
+        batch = [some(chance, world, seed) for _ in range(chance.randint(1, BATCH_MAX))]
+        for command, answer in zip(batch, studio.engine.execute_many(batch), strict=True):
+            if isinstance(answer, Refusal):
+                continue
+            if isinstance(answer, BaseException):
+                faults.append(answer)
+            else:
+                world.learn(command, answer)
+        if chance.random() < 0.2:
+            studio.advance(chance.choice([1, 5, 40]))
+    return faults
+
+
+def end_all(studio: Studio, world: World) -> None:
+    """Bring every job to its end: nothing may hang."""
+    for tenant, job_id in set(world.jobs):
+        studio.engine.execute_many([Resume(tenant=tenant, job_id=job_id)])
+    for _ in range(200):
+        leased = studio.claim(*KINDS, count=200)
+        studio.engine.execute_many([Complete(lease=one.lease) for one in leased])
+        for tenant, job_id in set(world.jobs):
+            studio.engine.execute_many(
+                [
+                    Approve(tenant=tenant, job_id=job_id, stage_id=each.id, approver="bea")
+                    for each in studio.stages(job_id)
+                    if each.status == "waiting"
+                ]
+            )
+        if not studio.advance(60) and not leased:
+            return
+    raise AssertionError("work without end")
+
+
+def test_random_batches_from_three_servers_deadlock_nobody_and_leave_everything_sound(place):
+    """F8, F25, M1-M14, G1-G9, L1-L12: what surfaces is an answer or a refusal, and every job ends."""
+    with servers(place, 3, Settings(lanes=2)) as studios:
+        one = studios[0]
+        for tenant in TENANTS:
+            one.tenant(tenant, active_jobs_max=12)
+            for user in USERS:
+                one.top_up(60, user, tenant)
+        one.workflow("sketch", price=5, lease_seconds=20)
+        one.workflow("film", price=9, stages=[stage("draw", tasks=2), stage("cut", gate=True)], lease_seconds=20)
+        one.workflow("trial", price=0, stages=[stage("cut")], running_max=2, lease_seconds=20)
+        world = World()
+        faults = at_once(*[partial(roam, studios[n % 3], world, f"roamer-{n}") for n in range(9)])
+        assert [fault for several in faults for fault in several] == []
+        assert len(world.jobs) > 50
+        end_all(one, world)
+        for _, job_id in set(world.jobs):
+            assert one.read.fetch("jobs_unlocked", ids=[job_id])[0][10] in JOB.terminal
+        for tenant in TENANTS:
+            assert [one.wallet(user, tenant).held for user in USERS] == [0, 0, 0]
+
+
+def test_a_workflow_that_is_made_changed_and_used_in_one_batch_has_its_newest_version(place):
+    """One transaction: the second version takes the place of the first, and the job is submitted to it."""
+    with servers(place, 1, Settings(lanes=1)) as (one,):
+        one.tenant()
+        recipes = [Recipe(name="sketch", stages=[stage()], price=0, priority=n) for n in (1, 2)]
+        puts: list[Command] = [PutWorkflow(recipe=recipe) for recipe in recipes]
+        answers = one.engine.execute_many([*puts, one.submission(input={"prompt": "a cat"})])
+        assert [answer.version for answer in answers[:2]] == [1, 2]
+        job = one.job(answers[2].job_id)
+        assert (job.workflow_version, job.priority) == (2, 2)
+        one.workflow(price=0, priority=3)
+        assert one.job(one.ask()).workflow_version == 3
