@@ -321,12 +321,13 @@ def held_or_past(ws: WorkingSet, lease: Lease) -> tuple[Job, Task] | Attempt:
 
 
 def _let_go(ws: WorkingSet, lease: Lease) -> bool:
-    """Say whether this very lease was given up for its call, which goes on: there is nothing left to give back."""
+    """Say whether this very lease was given back while its call was under way: then there is nothing left to give."""
     task = ws.find(Task, lease.task_id)
-    if task is None or task.token_hash is not None or task.attempts != lease.attempt:
+    if task is None or not task.called or task.attempts != lease.attempt:
         return False
-    attempt = ws.find(Attempt, (lease.task_id, lease.attempt))
-    return attempt is not None and attempt.ended_at is None and attempt.token_hash == hashed(lease.token)
+    attempt, call = ws.find(Attempt, (lease.task_id, lease.attempt)), ws.find(Call, child(task.id, task.attempts))
+    unknown = call is not None and call.status == "unknown"
+    return unknown and attempt is not None and attempt.token_hash == hashed(lease.token)
 
 
 def _repeated(ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, digest: str | None) -> TaskState:
