@@ -184,3 +184,16 @@ def test_a_cascade_is_one_step_for_whoever_looks(studio: Studio) -> None:
     studio.complete(studio.take())
     told = [(event.seq, event.type) for event in studio.read.events(job)][-3:]
     assert told == [(5, "task.completed"), (6, "stage.completed"), (7, "stage.waiting")]
+
+
+def test_an_approval_that_ended_its_stage_may_be_repeated(studio: Studio) -> None:
+    # R399, and the crash matrix: the answer to an approval was lost after its commit
+    studio.workflow("film", stages=[stage("draw"), stage("cut")])
+    job = studio.ask("film")
+    lease = studio.take()
+    studio.do(hold(studio, job, 1))
+    studio.complete(lease)
+    assert statuses(studio, job) == ["waiting", "created"]
+    assert studio.approve(job, 1, "bea").changed is True
+    assert statuses(studio, job) == ["completed", "pending"]
+    assert studio.approve(job, 1, "bea").changed is False

@@ -96,7 +96,7 @@ def error_codes(code: Source) -> dict[str, str]:
     for call, inside in code.named(*REFUSALS):
         kind = ast.unparse(call.func).rpartition(".")[2]
         found |= dict.fromkeys(_first(code, call, inside), kind)
-    for error in code.classes:
+    for error in (cls for cls in code.classes if "Refusal" in map(ast.unparse, cls.bases)):
         for call in (node for node in ast.walk(error) if isinstance(node, ast.Call)):
             if ast.unparse(call.func) == "super().__init__" and call.args and isinstance(call.args[0], ast.Constant):
                 found[str(call.args[0].value)] = error.name

@@ -132,7 +132,7 @@ def approve(ws: WorkingSet, command: Approve) -> JobState:
     stage = stage_of(ws, job, command.stage_id)
     if not command.approver.strip():
         raise BadInput("approver_required", "An approval names who gives it.")
-    if stage.status in {"pending", "running"} and stage.approved_at is not None:
+    if stage.status in {"pending", "running", "completed"} and stage.approved_at is not None:
         return state(ws, job, changed=False)
     before = job.stages_completed + 1
     if stage.status == "waiting" and stage.no != before:

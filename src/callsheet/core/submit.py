@@ -107,9 +107,10 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
 
 def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int, deadline_at: int | None) -> Job:
     """Return a new job like an old one, linked to it: what `retry_as=new_job` makes."""
+    at = ws.at(old)
     fresh = Job(
         job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, None, old.fingerprint,
-        old.id, ws.now, "queued", 1, old.priority, price, old.stages_total, 0, 0, 0, ws.now, deadline_at=deadline_at,
+        old.id, at, "queued", 1, old.priority, price, old.stages_total, 0, 0, 0, at, deadline_at=deadline_at,
         labels=old.labels, metadata=old.metadata, trace=old.trace,
     )  # fmt: skip
     return replace(fresh, due_at=due(fresh))

@@ -82,16 +82,11 @@ class WorkingSet:
     # -- reading
 
     def load(self, cls: type[R], rows: Iterable[R], wanted: Iterable[Key] = ()) -> None:
-        """Take rows in from the database; a wanted key without a row is known to be absent.
-
-        A clock that was set back does not take a job back: the batch's time is never before a job's last change.
-        """
+        """Take rows in from the database; a wanted key without a row is known to be absent."""
         known = self._rows[cls]
         key_of = cls.key_of
         for row in rows:
             known.setdefault(key_of(row), row)
-            if cls is Job and row.updated_at > self.now:  # type: ignore[attr-defined]
-                self.now = row.updated_at  # type: ignore[attr-defined]
         for key in wanted:
             known.setdefault(key, None)
 

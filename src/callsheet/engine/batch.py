@@ -57,7 +57,7 @@ class Batch:
         try:
             version = connection.version()
             still = kept[1] if kept is not None and kept[0] == version else None
-            ws = WorkingSet(still.now if still else 0, self._limits, again=again, kept=still)
+            ws = WorkingSet(0, self._limits, again=again, kept=still)
             results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
@@ -74,7 +74,7 @@ class Batch:
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = Prefetch(self.connection, ws, self._recipes, self._offers)
         self._prefetch(prefetch, ws, commands)
-        ws.now = max(ws.now, self.connection.now())  # once everything is locked: never earlier than what is seen
+        ws.now = self.connection.now()  # once everything is locked: never earlier than what is seen
         results: list[Any] = [None] * len(commands)
         waiting: Sequence[int] = range(len(commands))
         missing: dict[str, set[Key]] = {}

@@ -149,7 +149,7 @@ class Prefetch:
         self._grouped("held_callbacks", Inbox, "held_callbacks", "ref", keys)
 
     def _offer(self, keys: list[Any]) -> None:
-        for kinds in keys:
+        for kinds in sorted(keys):
             tasks, jobs = self._offers.pick(self._connection, self._ws.limits, kinds)
             self._ws.facts["offer", kinds] = tuple(tasks)
             self._ws.facts["place", kinds] = 0

@@ -1,0 +1,150 @@
+"""What must be true after every commit: the state invariants, and that written evidence stays as it was written."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from callsheet.core.limits import Limits
+from callsheet.store import verify
+from tests.sim.peek import Peek
+
+STATE: dict[str, str] = {
+    "M1 balance is the sum of the ledger": """
+        SELECT w.id FROM wallet w
+        WHERE w.balance <> (SELECT coalesce(sum(e.amount), 0) FROM entry e WHERE e.wallet_id = w.id)""",
+    "M2 nothing is negative": "SELECT id FROM wallet WHERE balance < 0 OR held < 0",
+    "M3 held is what open runs reserved": """
+        SELECT w.id FROM wallet w WHERE w.held <> (
+            SELECT coalesce(sum(r.price), 0) FROM job j JOIN run r ON r.job_id = j.id
+            WHERE j.wallet_id = w.id AND r.status = 'open')""",
+    "M6 an open, priced run has its reservation": """
+        SELECT r.job_id, r.no FROM run r WHERE r.price > 0
+        AND NOT EXISTS (SELECT 1 FROM entry e WHERE e.job_id = r.job_id AND e.run = r.no AND e.kind = 'reserve'
+                        AND e.amount = -r.price)""",
+    "M8 an ended, priced run is settled in full": """
+        SELECT r.job_id, r.no FROM run r WHERE r.price > 0 AND r.status <> 'open'
+        AND r.price <> (SELECT coalesce(sum(e.amount + e.consumed), 0) FROM entry e
+                        WHERE e.job_id = r.job_id AND e.run = r.no AND e.kind IN ('consume', 'refund'))""",
+    "M9 completed means consumed": """
+        SELECT r.job_id, r.no FROM run r WHERE r.price > 0 AND r.status = 'completed'
+        AND NOT EXISTS (SELECT 1 FROM entry e WHERE e.job_id = r.job_id AND e.run = r.no AND e.kind = 'consume'
+                        AND e.consumed > 0)""",
+    "S3 active jobs stay under the cap": """
+        SELECT t.id FROM tenant t JOIN job j ON j.tenant = t.id AND j.finished_at IS NULL
+        WHERE t.active_jobs_max > 0 GROUP BY t.id, j.wallet_id, t.active_jobs_max
+        HAVING count(*) > t.active_jobs_max""",
+    "J7 a job is open exactly while its run is": """
+        SELECT j.id FROM job j JOIN run r ON r.job_id = j.id AND r.no = j.run
+        WHERE (r.status = 'open') <> (j.finished_at IS NULL) OR (r.status <> 'open' AND r.status <> j.status)""",
+    "J10 runs are dense": "SELECT job_id FROM run GROUP BY job_id HAVING max(no) <> count(*)",
+    "G5 an ended job has no live task, stage or call": """
+        SELECT j.id FROM job j WHERE j.finished_at IS NOT NULL AND (
+            EXISTS (SELECT 1 FROM task t WHERE t.job_id = j.id AND t.finished_at IS NULL)
+            OR EXISTS (SELECT 1 FROM stage s WHERE s.job_id = j.id
+                       AND s.status NOT IN ('completed', 'failed', 'canceled'))
+            OR EXISTS (SELECT 1 FROM call c WHERE c.job_id = j.id AND c.ended_at IS NULL))""",
+    "G1 no task runs before the stages before it are completed": """
+        SELECT t.id FROM task t JOIN stage s ON s.id = t.stage_id JOIN stage b ON b.job_id = s.job_id AND b.no < s.no
+        WHERE (t.status = 'running' OR t.ready = 1) AND b.status <> 'completed'""",
+    "G2 a stage's counts are its tasks": """
+        SELECT s.id FROM stage s LEFT JOIN task t ON t.stage_id = s.id GROUP BY s.id
+        HAVING s.tasks_total <> count(t.id) OR s.tasks_running <> coalesce(sum(t.status = 'running'), 0)
+        OR s.tasks_completed <> coalesce(sum(t.status = 'completed'), 0)
+        OR (s.status = 'completed' AND s.tasks_completed <> s.tasks_total)""",
+    "G7 tries and requeues are bounded": """
+        SELECT id FROM task WHERE attempts_charged > tries_max OR requeues > requeues_max + 1""",
+    "G8 tries and requeues are the attempts of this run": """
+        SELECT t.id FROM task t JOIN job j ON j.id = t.job_id LEFT JOIN attempt a ON a.task_id = t.id
+        WHERE t.finished_at IS NULL GROUP BY t.id
+        HAVING t.attempts_charged <> count(*) FILTER (WHERE a.run = j.run AND a.forgiven = 0)
+        OR t.requeues <> count(*) FILTER (WHERE a.run = j.run AND a.forgiven = 1)
+        OR t.attempts <> count(a.no)""",
+    "H25 a lost lease counts as a try, a requeue does not": """
+        SELECT task_id, no FROM attempt
+        WHERE (outcome IN ('lost', 'completed', 'failed') AND forgiven = 1)
+        OR (outcome = 'requeued' AND forgiven = 0)""",
+    "L2 a task runs exactly while its newest attempt does": """
+        SELECT t.id FROM task t LEFT JOIN attempt a ON a.task_id = t.id AND a.no = t.attempts
+        WHERE (t.status = 'running') <> (a.no IS NOT NULL AND a.ended_at IS NULL)
+        OR (t.token_hash IS NOT NULL AND (t.status <> 'running' OR t.token_hash <> a.token_hash))""",
+    "L9 nothing of a paused or stopping job is on offer": """
+        SELECT t.id FROM task t JOIN job j ON j.id = t.job_id JOIN stage s ON s.id = t.stage_id
+        WHERE t.ready = 1 AND (j.status NOT IN ('queued', 'running') OR j.cancel_requested_at IS NOT NULL
+        OR s.status NOT IN ('pending', 'running') OR t.status NOT IN ('pending', 'retried'))""",
+    "L10 a token names one attempt": "SELECT token_hash FROM attempt GROUP BY token_hash HAVING count(*) > 1",
+    "V1 whatever can go on is on offer or has its moment": """
+        SELECT t.id FROM task t JOIN job j ON j.id = t.job_id JOIN stage s ON s.id = t.stage_id
+        WHERE j.status IN ('queued', 'running') AND j.cancel_requested_at IS NULL AND s.status IN ('pending', 'running')
+        AND t.status IN ('pending', 'retried', 'created') AND t.ready = 0 AND t.due_at IS NULL""",
+    "V2 whatever runs has its moment": """
+        SELECT t.id FROM task t LEFT JOIN call c ON c.task_id = t.id AND c.attempt = t.attempts
+        WHERE t.status = 'running' AND t.due_at IS NULL AND c.collect_at IS NULL""",
+    "V9 an open call belongs to a running task": """
+        SELECT c.id FROM call c JOIN task t ON t.id = c.task_id
+        WHERE c.ended_at IS NULL AND (t.status <> 'running' OR t.attempts <> c.attempt)""",
+    "P1 one call per attempt, one reference per call": """
+        SELECT provider, ref FROM call WHERE ref IS NOT NULL GROUP BY provider, ref HAVING count(*) > 1""",
+}
+
+_WRITTEN = {
+    "run": ("job_id, no", "SELECT * FROM run WHERE status <> 'open' ORDER BY job_id, no", 2),
+    "attempt": ("task_id, no", "SELECT * FROM attempt WHERE ended_at IS NOT NULL ORDER BY task_id, no", 2),
+    "entry": ("wallet_id, seq", "SELECT * FROM entry ORDER BY wallet_id, seq", 2),
+}
+
+
+class Checks:
+    """All of it, for one life."""
+
+    def __init__(self, peek: Peek, limits: Limits, verify_every: int) -> None:
+        self._peek = peek
+        self._limits = limits
+        self._verify_every = verify_every
+        self._commits = 0
+        self._written: dict[str, dict[tuple[Any, ...], tuple[Any, ...]]] = {name: {} for name in _WRITTEN}
+        self._events: list[tuple[Any, ...]] = []
+
+    def after_commit(self) -> Iterator[str]:
+        """Yield every broken promise."""
+        for name, query in STATE.items():
+            if bad := self._peek.rows(query):
+                yield f"{name}: {bad[:3]}"
+        yield from self._running()
+        yield from self._evidence()
+        self._commits += 1
+        if self._commits % self._verify_every == 0:
+            yield from self.verified()
+
+    def verified(self) -> Iterator[str]:
+        """Yield what `callsheet verify` finds; it costs more than all the rest and is not asked at every commit."""
+        for found in verify.check(self._peek.connection):
+            yield f"{found.name} {found.rule} {found.rows[:2]}"
+
+    def _running(self) -> Iterator[str]:
+        """Yield limits on running tasks that are overstepped (L8)."""
+        query = "SELECT count(*) FROM task t JOIN queue q ON q.id = t.queue WHERE t.status = 'running' AND q.{} = ?"
+        for kind, most in self._limits.kind_running_max.items():
+            if self._peek.one(query.format("kind"), kind) > most:
+                yield f"L8 more than {most} tasks of kind {kind} run"
+        for provider, most in self._limits.provider_running_max.items():
+            if self._peek.one(query.format("provider"), provider) > most:
+                yield f"L8 more than {most} tasks run at {provider}"
+        for workflow, most in self._peek.rows(
+            "SELECT workflow, max(running_max) FROM queue GROUP BY workflow HAVING max(running_max) > 0"
+        ):
+            if self._peek.one(query.format("workflow"), workflow) > most:
+                yield f"L8 more than {most} tasks of {workflow} run"
+
+    def _evidence(self) -> Iterator[str]:
+        """Yield what was written for good and has changed since (H19, J9, M11)."""
+        for name, (_, query, key) in _WRITTEN.items():
+            now = {row[:key]: row for row in self._peek.rows(query)}
+            for place, before in self._written[name].items():
+                if now.get(place) != before:
+                    yield f"H19 the {name} {place} was {before} and is {now.get(place)}"
+            self._written[name] = now
+        last = self._events[-1][0] if self._events else 0
+        self._events.extend(self._peek.rows("SELECT * FROM event WHERE id > ? ORDER BY id", last))
+
+    def events_unchanged(self) -> bool:
+        """Say whether the events, read again, are those that were seen when they were written (H21, A4)."""
+        return self._peek.rows("SELECT * FROM event ORDER BY id") == self._events

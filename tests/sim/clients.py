@@ -1,0 +1,174 @@
+"""Clients: people and programs that submit, change their minds, repeat themselves, and ask for what is not theirs."""
+
+from collections.abc import Callable
+from typing import Any
+
+from callsheet.core import commands as c
+from callsheet.core.recipe import StageSpec
+from tests.sim.catalog import House
+from tests.sim.network import Request, nobody
+from tests.sim.peek import Peek
+from tests.sim.world import World
+
+_OPEN = ("pending", "queued", "running", "paused")
+
+
+class Client:
+    """One user of one tenant."""
+
+    def __init__(self, world: World, peek: Peek, house: House, tenant: str, user: str) -> None:
+        self._world = world
+        self._random = world.random
+        self._peek = peek
+        self._house = house
+        self._tenant = tenant
+        self._user = user
+        self._actions: tuple[tuple[int, Callable[[], list[c.Command]]], ...] = (
+            (14, self._submit), (2, self._bulk), (5, self._cancel), (4, self._pause), (5, self._resume),
+            (6, self._retry), (6, self._approve), (2, self._hold), (1, self._delete), (2, self._change),
+            (3, self._add_tasks), (3, self._add_stage), (3, self._top_up), (1, self._adjust), (1, self._foreign),
+        )  # fmt: skip
+
+    def act(self) -> Request | None:
+        weights, actions = zip(*self._actions, strict=True)
+        commands = self._random.choices(actions, weights)[0]()
+        if not commands:
+            return None
+        if self._random.random() < 0.08:
+            commands = [*commands, *commands]
+        return Request(commands, nobody)
+
+    # -- what it asks for
+
+    def _submit(self) -> list[c.Command]:
+        random = self._random
+        workflow = random.choice(self._house.workflows)
+        stages = self._stages() if workflow == "tree" and random.random() < 0.8 else None
+        key = f"key-{random.randrange(4)}" if random.random() < 0.5 else None
+        if key is not None:
+            workflow, stages = random.choice(("sketch", "clip")), None
+        return [
+            c.Submit(
+                tenant=self._tenant, user=self._user, workflow=workflow, idempotency_key=key, stages=stages,
+                input={"n": 0 if key is None or random.random() < 0.75 else 1},
+                priority=random.choice((None, None, 10, 90)) if key is None else None,
+                start_in_seconds=random.choice((0, 0, 0, 20)) if key is None else 0,
+                deadline_seconds=random.choice((None, None, None, 90)) if key is None else None,
+                verdict=c.Verdict("not_allowed", "Not in this house.", random.random() < 0.5)
+                if random.random() < 0.05
+                else None,
+            )
+        ]  # fmt: skip
+
+    def _stages(self) -> list[StageSpec]:
+        random = self._random
+        return [
+            StageSpec(name=f"s{n}", kind=random.choice(("draw", "cut")), tasks=random.choice((0, 1, 1, 2)),
+                      gate=random.random() < 0.15)
+            for n in range(random.choice((1, 1, 2, 3)))
+        ]  # fmt: skip
+
+    def _bulk(self) -> list[c.Command]:
+        return [command for _ in range(self._random.choice((2, 3, 5))) for command in self._submit()]
+
+    def _top_up(self) -> list[c.Command]:
+        amount = self._random.choice((4, 20))
+        key = f"pay-{amount}-{self._random.randrange(3)}" if self._random.random() < 0.6 else ""
+        amount = amount + 1 if key and self._random.random() < 0.2 else amount
+        return [c.TopUp(tenant=self._tenant, user=self._user, amount=amount, key=key)]
+
+    def _adjust(self) -> list[c.Command]:
+        amount = self._random.choice((-30, -3, 2))
+        return [c.Adjust(tenant=self._tenant, user=self._user, amount=amount, reason="goodwill")]
+
+    # -- what it does to its jobs
+
+    def _job(self, *statuses: str) -> str | None:
+        marks = ", ".join("?" * len(statuses))
+        rows = self._peek.rows(
+            f"SELECT id FROM job WHERE tenant = ? AND user_id = ? AND status IN ({marks}) ORDER BY id",
+            self._tenant, self._user, *statuses,
+        )  # fmt: skip
+        return self._random.choice(rows)[0] if rows else None
+
+    def _to(self, make: Callable[..., c.Command], *statuses: str, **given: Any) -> list[c.Command]:
+        """Aim a command at a job where it makes sense; now and then at any."""
+        if self._random.random() < 0.15:
+            statuses = (*_OPEN, "completed", "failed", "canceled", "expired")
+        job = self._job(*statuses)
+        return [] if job is None else [make(tenant=self._tenant, job_id=job, **given)]
+
+    def _cancel(self) -> list[c.Command]:
+        grace = self._random.choice((None, 0, 5, 60))
+        statuses = ("running",) if self._random.random() < 0.7 else _OPEN
+        return self._to(c.Cancel, *statuses, grace_seconds=grace)
+
+    def _pause(self) -> list[c.Command]:
+        return self._to(c.Pause, "queued", "running", "pending")
+
+    def _resume(self) -> list[c.Command]:
+        return self._to(c.Resume, "paused")
+
+    def _retry(self) -> list[c.Command]:
+        retry_as = self._random.choice(("new_run", "new_run", "new_job"))
+        return self._to(c.Retry, "failed", "expired", retry_as=retry_as, actor=self._random.choice(("user", "admin")))
+
+    def _delete(self) -> list[c.Command]:
+        return self._to(c.Delete, *_OPEN, "completed", "failed")
+
+    def _change(self) -> list[c.Command]:
+        return self._to(c.Change, *_OPEN, priority=self._random.choice((5, 50, 95)))
+
+    def _stage_of(self, *statuses: str) -> tuple[str, str] | None:
+        marks = ", ".join("?" * len(statuses))
+        rows = self._peek.rows(
+            "SELECT s.job_id, s.id FROM stage s JOIN job j ON j.id = s.job_id"
+            f" WHERE j.tenant = ? AND j.user_id = ? AND s.status IN ({marks}) ORDER BY s.job_id, s.no",
+            self._tenant, self._user, *statuses,
+        )  # fmt: skip
+        return self._random.choice(rows) if rows else None
+
+    def _approve(self) -> list[c.Command]:
+        found = self._stage_of("waiting") or self._stage_of("created", "pending", "running")
+        if found is None:
+            return []
+        return [c.Approve(tenant=self._tenant, job_id=found[0], stage_id=found[1], approver=self._user)]
+
+    def _hold(self) -> list[c.Command]:
+        found = self._stage_of("created", "pending", "running")
+        return [c.Hold(tenant=self._tenant, job_id=found[0], stage_id=found[1])] if found else []
+
+    def _add_tasks(self) -> list[c.Command]:
+        found = self._stage_of("created", "pending", "running", "waiting")
+        if found is None:
+            return []
+        inputs = [{"more": n} for n in range(self._random.choice((1, 2)))]
+        return [c.AddTasks(tenant=self._tenant, job_id=found[0], stage_id=found[1], inputs=inputs)]
+
+    def _add_stage(self) -> list[c.Command]:
+        stage = StageSpec(name="late", kind=self._random.choice(("draw", "cut")), tasks=self._random.choice((0, 1, 2)))
+        return self._to(c.AddStage, *_OPEN, stage=stage)
+
+    def _foreign(self) -> list[c.Command]:
+        rows = self._peek.rows("SELECT id FROM job WHERE tenant <> ? ORDER BY id", self._tenant)
+        if not rows:
+            return []
+        make = self._random.choice((c.Cancel, c.Delete, c.Pause))
+        return [make(tenant=self._tenant, job_id=self._random.choice(rows)[0])]
+
+    # -- when the storm is over
+
+    def settle_down(self) -> list[c.Command]:
+        """Return what lets every open job of this user go on: resumed, approved."""
+        mine = (self._tenant, self._user)
+        paused = self._peek.rows(
+            "SELECT id FROM job WHERE tenant = ? AND user_id = ? AND status = 'paused' ORDER BY id", *mine
+        )
+        waiting = self._peek.rows(
+            "SELECT s.job_id, s.id FROM stage s JOIN job j ON j.id = s.job_id WHERE j.tenant = ? AND j.user_id = ?"
+            " AND j.deleted_at IS NULL AND s.status = 'waiting' AND s.no = j.stages_completed + 1 ORDER BY s.id", *mine,
+        )  # fmt: skip
+        resumes: list[c.Command] = [c.Resume(tenant=self._tenant, job_id=job) for (job,) in paused]
+        return resumes + [
+            c.Approve(tenant=self._tenant, job_id=job, stage_id=stage, approver=self._user) for job, stage in waiting
+        ]
