@@ -81,7 +81,7 @@ class Bare:
 
     @classmethod
     async def open(cls, place: str, texts: set[str]) -> Self:
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(place)
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(place, server_settings=postgres.WRITING)
         return cls(connection, {text: await connection.prepare(text) for text in sorted(texts)})
 
     async def write(self, statements: Statements) -> None:

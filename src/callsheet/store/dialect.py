@@ -61,7 +61,7 @@ POSTGRESQL = Dialect(
         "hot": "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05)",
         "grown": "",
         "log": "",
-        "serial": "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        "serial": "bigint GENERATED ALWAYS AS IDENTITY",
         "transaction": "(pg_current_xact_id()::text)::bigint",
         "only_postgresql": "",
         "lock": "FOR UPDATE",

@@ -14,6 +14,9 @@ from callsheet.store.dialect import Statement, column_types, columns, postgresql
 
 T = TypeVar("T")
 CHANNEL = "callsheet_work"
+_READING = {"application_name": "callsheet", "default_transaction_read_only": "on"}
+WRITING = {"application_name": "callsheet", "jit": "off", "enable_seqscan": "off"}
+"""Every statement of a lane looks rows up by their keys; a plan made while a table was small must not outlive it."""
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _OLDEST = 140_000
 
@@ -79,8 +82,9 @@ class PostgresDatabase:
         self.url = url
         self.statement_seconds = statement_seconds
         self.lanes = lanes
+        self.pooled = pooled
         self.cache = 0 if pooled else 200
-        """Behind a pooler in transaction mode, prepared statements cannot be kept."""
+        """Behind a pooler in transaction mode, neither settings nor prepared statements can be kept."""
 
     def connect(self, *, reading: bool = False) -> "PostgresConnection":
         return PostgresConnection(self, reading=reading)
@@ -97,15 +101,13 @@ class PostgresConnection:
         self._loop = asyncio.new_event_loop()
         self._changed: dict[type[Row], list[Any]] = {}
         self._new: dict[type[Row], list[Any]] = {}
-        settings = {"application_name": "callsheet", "default_transaction_isolation": "read committed"}
-        if reading:
-            settings["default_transaction_read_only"] = "on"
+        settings = _READING if reading else WRITING
         try:
             self._connection: asyncpg.Connection[Any] = self._wait(
                 asyncpg.connect(
                     database.url,
                     statement_cache_size=database.cache,
-                    server_settings=settings,
+                    server_settings={} if database.pooled else settings,
                     command_timeout=database.statement_seconds,
                 )
             )

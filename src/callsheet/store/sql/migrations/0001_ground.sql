@@ -38,8 +38,7 @@ CREATE TABLE wallet (
     held {int} NOT NULL CHECK (held >= 0),
     entries {int} NOT NULL,
     created_at {int} NOT NULL,
-    updated_at {int} NOT NULL,
-    UNIQUE (tenant, user_id)
+    updated_at {int} NOT NULL
 ) {hot};
 
 CREATE TABLE entry (
@@ -224,7 +223,7 @@ CREATE TABLE event (
     data text
 ) {log};
 CREATE UNIQUE INDEX event_subject ON event (subject, seq);
-{only_postgresql} CREATE INDEX event_place ON event (tx, id);
+{only_postgresql} CREATE UNIQUE INDEX event_place ON event (tx, id);
 
 CREATE TABLE document (
     owner_id text NOT NULL,

@@ -1,0 +1,1 @@
+"""Real processes, as a person starts them."""

@@ -1,0 +1,110 @@
+"""The command line in processes of its own: the demonstration, the proof, the schema, and the README's example."""
+
+import json
+import re
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import apsw
+import pytest
+
+from callsheet.engine import Engine
+from tests.support.postgres import Cluster
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+README = Path(__file__).parents[2] / "README.md"
+
+
+def run(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [str(CALLSHEET), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def pixels(png: bytes) -> tuple[int, int, int]:
+    """Decode a picture far enough to know that it is whole: width, height, bytes of pixels."""
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    place, body, size = 8, b"", (0, 0)
+    while place < len(png):
+        length, kind = struct.unpack(">I4s", png[place : place + 8])
+        data = png[place + 8 : place + 8 + length]
+        assert zlib.crc32(kind + data) == struct.unpack(">I", png[place + 8 + length : place + 12 + length])[0]
+        if kind == b"IHDR":
+            size = struct.unpack(">II", data[:8])
+        body += data if kind == b"IDAT" else b""
+        place += 12 + length
+    return *size, len(zlib.decompress(body))
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The demonstration, run once: its folder and what it printed."""
+    data = tmp_path_factory.mktemp("demo")
+    done = run("demo", "--data", data)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return data, done.stdout
+
+
+def test_the_demonstration_draws_pictures_loses_a_worker_and_settles_every_credit(shown: tuple[Path, str]) -> None:
+    data, said = shown
+    assert [pixels(file.read_bytes()) for file in (data / "files").iterdir()] == [(480, 300, 300 * (480 * 3 + 1))] * 4
+    assert "doomed: lost" in said.replace("\n", " ")
+    assert "Wallet: 8 credits, 0 held." in said
+    assert "Every job, attempt and credit is in its place." in said
+
+
+def test_verify_finds_nothing_on_a_sound_database(shown: tuple[Path, str]) -> None:
+    done = run("verify", "--data", shown[0], "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"sound": True, "violations": []})
+
+
+def test_verify_names_a_broken_rule_and_exits_with_1(shown: tuple[Path, str], tmp_path: Path) -> None:
+    source = apsw.Connection(str(shown[0] / "callsheet.db"))
+    copy = apsw.Connection(str(tmp_path / "callsheet.db"))
+    with copy.backup("main", source, "main") as backup:
+        backup.step()
+    copy.execute("UPDATE wallet SET balance = balance + 1")
+    copy.close()
+    done = run("verify", "--data", tmp_path)
+    assert done.returncode == 1
+    assert "M1" in done.stdout
+    names = [broken["name"] for broken in json.loads(run("verify", "--data", tmp_path, "--json").stdout)["violations"]]
+    assert "M1" in names
+
+
+def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
+    url = postgres.create_database()
+    assert "up to date" in run("migrate", "--database", url).stdout
+    Engine.open(url).close()
+    assert run("verify", "--database", url).returncode == 0
+    postgres.drop(url)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["verify"], "--data FOLDER or --database URL"),
+        (["verify", "--data", ".", "--database", "postgresql://x/y"], "--data FOLDER or --database URL"),
+        (["verify", "--data", "nowhere"], "no callsheet.db"),
+    ],
+)
+def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in re.sub(r"[\s│]+", " ", done.stderr)
+
+
+def test_a_database_that_is_not_there_is_said_in_one_line() -> None:
+    done = run("verify", "--database", "postgresql://nobody@127.0.0.1:1/none")
+    assert done.returncode == 1
+    assert done.stderr.startswith("callsheet: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_example_in_the_readme_runs(tmp_path: Path) -> None:
+    example = re.search(r"```python\n(.+?)```", README.read_text(), re.DOTALL)
+    assert example is not None
+    done = subprocess.run([sys.executable, "-c", example[1]], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("completed 15\n", "")
