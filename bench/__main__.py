@@ -7,7 +7,7 @@ from typing import Any
 
 from bench import backlog, cpu, latency, profile, throughput, versus
 from bench.places import Places
-from bench.table import Row, save, shown
+from bench.table import PAGE, Row, on_page, save, shown
 
 PARTS: dict[str, Callable[..., list[Row]]] = {
     "throughput": throughput.measure,
@@ -34,6 +34,7 @@ def main() -> None:
     print(f"\n{time.perf_counter() - start:.0f} seconds")
     if not asked.only and not asked.quick:
         save(rows)
+        PAGE.write_text(on_page(rows, PAGE.read_text()))
 
 
 def _arguments() -> Any:

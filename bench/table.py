@@ -1,12 +1,15 @@
 """One table of figures: printed for people, written as JSON for machines."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results.json"
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+FIGURES = re.compile(r"<!-- figures -->\n```\n.*?```\n", re.DOTALL)
 LEFT = (0, 2)
 
 
@@ -58,6 +61,11 @@ def shown(rows: Iterable[Row]) -> str:
 def save(rows: Iterable[Row], path: Path = RESULTS) -> None:
     body: dict[str, Any] = {"rows": [asdict(row) for row in rows]}
     path.write_text(json.dumps(body, indent=2) + "\n")
+
+
+def on_page(rows: Iterable[Row], page: str) -> str:
+    """Return the page of figures with its table replaced."""
+    return FIGURES.sub(lambda _: f"<!-- figures -->\n```\n{shown(rows)}\n```\n", page)
 
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:

@@ -1,10 +1,12 @@
 """What the pages say is what the source does: generated pages are fresh, tables are complete, links lead somewhere."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from bench.table import PAGE, RESULTS, Row, on_page
 from callsheet.core.commands import Fail, Lease, Outcome
 from callsheet.core.diagram import page
 from tests.support import catalogue
@@ -46,6 +48,14 @@ def code() -> Source:
 
 def test_the_page_of_states_is_what_the_tables_give() -> None:
     assert (DOCS / "states.md").read_text() == page(), "run: python -m callsheet.core.diagram > docs/states.md"
+
+
+def test_the_page_of_speed_shows_what_was_last_measured() -> None:
+    rows = [Row(**row) for row in json.loads(RESULTS.read_text())["rows"]]
+    written = PAGE.read_text()
+    assert len(rows) > 20
+    assert on_page(rows, written) == written, "run: make bench"
+    assert on_page(rows[1:], written) != written
 
 
 def test_every_error_code_is_documented_with_its_class(code: Source) -> None:
