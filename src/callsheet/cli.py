@@ -16,7 +16,12 @@ from callsheet.store.migrate import dialect_of
 from callsheet.store.migrate import migrate as bring_up
 from callsheet.store.verify import as_json, check, report
 
-app = typer.Typer(name="callsheet", no_args_is_help=True, help="The durable job backend for AI-made media.")
+app = typer.Typer(
+    name="callsheet",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="The durable job backend for AI-made media.",
+)
 Data = Annotated[Path | None, typer.Option("--data", help="Folder with callsheet.db, for SQLite.")]
 Url = Annotated[str | None, typer.Option("--database", help="postgresql:// URL.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -26,8 +31,12 @@ _FILE = "callsheet.db"
 @app.command()
 def demo(data: Data = None) -> None:
     """Make real pictures in front of you: submit, pay, lease, lose a worker, finish, settle."""
-    console = Console()
-    if not show(data or Path("callsheet-data"), console):
+    folder = data or Path("callsheet-data")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"The folder {folder} cannot be made: {error.strerror}.") from None
+    if not show(folder, Console()):
         raise typer.Exit(1)
 
 
@@ -36,6 +45,7 @@ def verify(data: Data = None, database: Url = None, *, json: AsJson = False) -> 
     """Prove that every job, lease and credit is in its place; exit code 1 if not."""
     connection = _connect(data, database, reading=True)
     try:
+        _known(connection)
         broken = check(connection, connection.now())
     finally:
         connection.close()
@@ -57,9 +67,21 @@ def migrate(data: Data = None, database: Url = None) -> None:
     sys.stdout.write("The schema is up to date.\n")
 
 
+def _known(connection: Connection) -> None:
+    """Refuse a database that is not ours, before its missing tables speak for themselves."""
+    try:
+        connection.run("SELECT version FROM migration")
+    except StoreError:
+        raise StoreError("This is not a Callsheet database: `callsheet migrate` makes one.") from None
+
+
 def _connect(data: Path | None, url: str | None, *, reading: bool) -> Connection:
     if (data is None) == (url is None):
         raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
+    if url is not None and not url.startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data.")
+    if data is not None and not data.is_dir():
+        raise typer.BadParameter(f"There is no folder {data}.")
     if data is not None and reading and not (data / _FILE).exists():
         raise typer.BadParameter(f"There is no {_FILE} in {data}.")
     place = data / _FILE if data is not None else str(url)

@@ -87,13 +87,27 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
     [
         (["verify"], "--data FOLDER or --database URL"),
         (["verify", "--data", ".", "--database", "postgresql://x/y"], "--data FOLDER or --database URL"),
-        (["verify", "--data", "nowhere"], "no callsheet.db"),
+        (["verify", "--data", "nowhere"], "no folder nowhere"),
+        (["verify", "--data", "."], "no callsheet.db"),
+        (["verify", "--database", "studio.db"], "a SQLite folder goes to --data"),
+        (["migrate", "--database", "studio.db"], "a SQLite folder goes to --data"),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:
     done = run(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in re.sub(r"[\s│]+", " ", done.stderr)
+
+
+def test_a_folder_that_cannot_be_made_and_a_foreign_database_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("demo", "--data", tmp_path / "file" / "below")
+    assert done.returncode == 2
+    assert "cannot be made" in re.sub(r"[\s│]+", " ", done.stderr)
+    (tmp_path / "callsheet.db").touch()
+    done = run("verify", "--data", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "not a Callsheet database" in done.stderr
 
 
 def test_a_database_that_is_not_there_is_said_in_one_line() -> None:
