@@ -1,18 +1,17 @@
 """The limit: the same rows in the same transactions, by bare SQL from ready-made tuples; no reads, no decisions."""
 
-import asyncio
 import gc
+import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import apsw
-import asyncpg
-from asyncpg.prepared_stmt import PreparedStatement
 from msgspec.structs import astuple
 
 from bench.recording import Log, Transaction, Write
 from callsheet.store import postgres, sqlite
+from callsheet.store.wire import Say, Wire
 
 Statements = list[tuple[str, Any]]
 
@@ -23,7 +22,7 @@ def replayed_seconds(place: str, log: Log) -> float:
     gc.disable()  # the tuples lie ready by the hundred thousand; looking through them is not the database's cost
     try:
         if place.startswith("postgresql://"):
-            return asyncio.run(_postgresql(place, setup, measured))
+            return _postgresql(place, setup, measured)
         return _sqlite(place, setup, measured)
     finally:
         gc.enable()
@@ -73,63 +72,58 @@ def _in_order(lanes: list[list[Transaction]]) -> list[Transaction]:
 
 
 class Bare:
-    """A connection with its statements prepared, as the engine's own connections have after their first calls."""
+    """A connection as the engine's own: pipelined, its statements prepared after their first use."""
 
-    def __init__(self, connection: "asyncpg.Connection[Any]", prepared: "dict[str, PreparedStatement[Any]]") -> None:
-        self._connection = connection
-        self._prepared = prepared
+    def __init__(self, place: str) -> None:
+        self._wire = Wire(place, name="bare", prepares=True, answer_seconds=60)
+        self._wire.talk(postgres.WRITING)
 
-    @classmethod
-    async def open(cls, place: str, texts: set[str]) -> Self:
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(place, server_settings=postgres.WRITING)
-        return cls(connection, {text: await connection.prepare(text) for text in sorted(texts)})
+    def write(self, says: Sequence[Say]) -> None:
+        self._wire.talk([("BEGIN", ()), *says, ("COMMIT", ())])
 
-    async def write(self, statements: Statements) -> None:
-        await self._connection.execute("BEGIN")
-        for text, arrays in statements:
-            await self._prepared[text].fetch(*arrays)
-        await self._connection.execute("COMMIT")
-
-    async def close(self) -> None:
-        await self._connection.close()
+    def close(self) -> None:
+        self._wire.close()
 
 
-async def _postgresql(place: str, setup: list[list[Transaction]], measured: list[list[Transaction]]) -> float:
-    before = [_arrays(t.writes) for t in _in_order(setup)]
-    ready = [[_arrays(t.writes) for t in lane] for lane in measured]
-    texts = {text for lane in (before, *ready) for statements in lane for text, _ in statements}
-    connections = [await Bare.open(place, texts) for _ in measured]
-    for statements in before:
-        await connections[0].write(statements)
-    ended = [[asyncio.Event() for _ in lane] for lane in measured]
+def _postgresql(place: str, setup: list[list[Transaction]], measured: list[list[Transaction]]) -> float:
+    before = [_says(t.writes) for t in _in_order(setup)]
+    ready = [[_says(t.writes) for t in lane] for lane in measured]
+    connections = [Bare(place) for _ in measured]
+    for says in before:
+        connections[0].write(says)
+    ended = [[threading.Event() for _ in lane] for lane in measured]
     lanes = zip(connections, ready, _waits(measured, ended), ended, strict=True)
+    threads = [threading.Thread(target=_lane, args=lane) for lane in lanes]
     start = time.perf_counter()
-    await asyncio.gather(*(_lane(*lane) for lane in lanes))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     took = time.perf_counter() - start
     for connection in connections:
-        await connection.close()
+        connection.close()
     return took
 
 
-async def _lane(
+def _lane(
     bare: Bare,
-    transactions: Sequence[Statements],
-    waits: Sequence[Sequence[asyncio.Event]],
-    ended: Sequence[asyncio.Event],
+    transactions: Sequence[Sequence[Say]],
+    waits: Sequence[Sequence[threading.Event]],
+    ended: Sequence[threading.Event],
 ) -> None:
-    for statements, earlier, end in zip(transactions, waits, ended, strict=True):
+    for says, earlier, end in zip(transactions, waits, ended, strict=True):
         for event in earlier:
-            await event.wait()
-        await bare.write(statements)
+            event.wait()
+        bare.write(says)
         end.set()
 
 
-def _waits(lanes: list[list[Transaction]], ended: list[list[asyncio.Event]]) -> list[list[list[asyncio.Event]]]:
+def _waits(lanes: list[list[Transaction]], ended: list[list[threading.Event]]) -> list[list[list[threading.Event]]]:
     """Return, per transaction, the last one of each other lane that had written one of its rows before.
 
     Rows are locked before they are read, so whoever wrote a row later also began to write later.
     """
-    waits: list[list[list[asyncio.Event]]] = [[[] for _ in lane] for lane in lanes]
+    waits: list[list[list[threading.Event]]] = [[[] for _ in lane] for lane in lanes]
     writers: dict[Any, tuple[int, int]] = {}
     order = sorted((t.began, n, place) for n, lane in enumerate(lanes) for place, t in enumerate(lane))
     for _, mine, place in order:
@@ -148,16 +142,6 @@ def _keys(transaction: Transaction) -> set[Any]:
     return {(row, astuple(r)[: len(row.KEY)]) for _, row, rows in transaction.writes if row.FIXED for r in rows}
 
 
-def _arrays(writes: Sequence[Write]) -> Statements:
-    """Lay a transaction out as the engine sends it: one statement for what changed, one for what is new."""
-    statements: Statements = []
-    for text, new in ((postgres.update_text, False), (postgres.insert_text, True)):
-        mine = [(row, rows) for is_new, row, rows in writes if is_new == new]
-        if mine:
-            arrays = [
-                list(array)
-                for row, rows in mine
-                for array in (postgres.new_arrays(rows) if new else postgres.changed_arrays(row, rows))
-            ]
-            statements.append((postgres.together(text, tuple(row for row, _ in mine)), arrays))
-    return statements
+def _says(writes: Sequence[Write]) -> list[Say]:
+    """Lay a transaction out as the engine sends it, its parameters ready for the wire."""
+    return [(postgres.inserting if new else postgres.updating)(row, rows) for new, row, rows in writes]

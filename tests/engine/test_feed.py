@@ -1,10 +1,9 @@
 """The global order of events: nothing is missed, nothing comes twice, and a named reader is one at a time."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import asyncpg
+import psycopg
 import pytest
 
 from callsheet.core.commands import MoveCursor, TakeCursor
@@ -153,18 +152,16 @@ class SlowServer:
     """Another server that has written an event and takes its time to commit."""
 
     def __init__(self, place: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._connection: asyncpg.Connection[Any] = self._loop.run_until_complete(asyncpg.connect(place))
-        self._say("BEGIN")
-        self._say(LATE)
+        self._connection = psycopg.connect(place)
+        self._connection.execute(LATE)
 
-    def end(self, how: str) -> None:
-        self._say(how)
-        self._loop.run_until_complete(self._connection.close())
-        self._loop.close()
+    def commit(self) -> None:
+        self._connection.commit()
+        self._connection.close()
 
-    def _say(self, statement: str) -> None:
-        self._loop.run_until_complete(self._connection.execute(statement))
+    def roll_back(self) -> None:
+        self._connection.rollback()
+        self._connection.close()
 
 
 def test_an_event_that_commits_late_is_shown_and_never_skipped(on_postgres: Studio) -> None:
@@ -177,7 +174,7 @@ def test_an_event_that_commits_late_is_shown_and_never_skipped(on_postgres: Stud
     for _ in range(3):
         relay.run_once(studio.clock.now())
     assert sink.told == [], "what came after an open transaction waits for it"
-    slow.end("COMMIT")
+    slow.commit()
     settled(studio, 2)
     relay.run_once(studio.clock.now())
     assert sink.told == [("late", 1), (early, 1)]
@@ -189,6 +186,6 @@ def test_an_event_that_is_rolled_back_holds_nobody_up(on_postgres: Studio) -> No
     slow = SlowServer(studio.place)
     job = studio.ask()
     assert studio.read.feed() == []
-    slow.end("ROLLBACK")
+    slow.roll_back()
     settled(studio, 1)
     assert [placed.event.subject for placed in studio.read.feed()] == [job]

@@ -1,11 +1,11 @@
 """Virtual time: a database whose connections tell the time of a clock that only the test moves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from callsheet.core.clock import seconds
 from callsheet.core.rows import Row
-from callsheet.store.connection import Connection, Database
+from callsheet.store.connection import Ask, Connection, Database, Rows
 
 NEW_YEAR = 1_767_225_600_000_000
 """2026-01-01T00:00:00Z, where every test's time begins."""
@@ -60,10 +60,13 @@ class ClockedConnection:
     def rollback(self) -> None:
         self.inner.rollback()
 
-    def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+    def fetch(self, query: str, /, **given: Any) -> Rows:
         return self.inner.fetch(query, **given)
 
-    def run(self, text: str) -> Sequence[Sequence[Any]]:
+    def fetch_all(self, asks: Iterable[Ask]) -> list[Rows]:
+        return self.inner.fetch_all(asks)
+
+    def run(self, text: str) -> Rows:
         return self.inner.run(text)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:

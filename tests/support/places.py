@@ -1,15 +1,13 @@
 """PostgreSQL databases lent to one test after the other: emptying one costs a fraction of making one."""
 
-import asyncio
-
-import asyncpg
+import psycopg
 
 from callsheet.core.rows import ROWS
 from tests.support.postgres import Cluster
 
 _OTHERS = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 _EMPTY = "; ".join(f"DELETE FROM {row.TABLE}" for row in ROWS)
-_SECONDS = 5.0
+_SECONDS = 5
 
 
 class Places:
@@ -24,25 +22,20 @@ class Places:
 
     def give_back(self, url: str) -> None:
         """Empty a database for the next test; one that cannot be emptied is dropped."""
-        if asyncio.run(_emptied(url)):
+        if _emptied(url):
             self._spare.append(url)
         else:
             self._cluster.drop(url)
 
 
-async def _emptied(url: str) -> bool:
+def _emptied(url: str) -> bool:
     try:
-        connection = await asyncpg.connect(url, command_timeout=_SECONDS)
-    except (OSError, asyncpg.PostgresError):
+        with psycopg.connect(url, autocommit=True, options=f"-c statement_timeout={_SECONDS}s") as connection:
+            # Whoever is still connected is a process that a test killed: it must not write into the next test.
+            connection.execute(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+            if connection.execute(f"SELECT 1 {_OTHERS}").fetchall():
+                return False
+            connection.execute(_EMPTY.encode())
+    except psycopg.Error:
         return False
-    try:
-        # Whoever is still connected is a process that a test killed: it must not write into the next test.
-        await connection.execute(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
-        if await connection.fetchval(f"SELECT count(*) {_OTHERS}"):
-            return False
-        await connection.execute(_EMPTY)
-    except (OSError, TimeoutError, asyncpg.PostgresError):
-        return False
-    finally:
-        await connection.close()
     return True

@@ -4,16 +4,14 @@ The server is a throwaway of our own, unless CALLSHEET_TEST_POSTGRES_URL names o
 user may create databases). Only a server of our own can be killed, stopped and started.
 """
 
-import asyncio
 import atexit
 import os
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 from urllib.parse import urlsplit
 
-import asyncpg
+import psycopg
 
 from tests.support.postgres_server import SUPERUSER, Server
 
@@ -101,16 +99,8 @@ class Cluster:
 
     def _administer(self, statement: str) -> None:
         url = self._maintenance_url or self._own_url()
-        with ThreadPoolExecutor(1) as outside_any_running_loop:
-            outside_any_running_loop.submit(asyncio.run, _execute(url, statement)).result()
-
-
-async def _execute(url: str, statement: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(statement.encode())
 
 
 def _database_of(url: str) -> str:

@@ -61,6 +61,8 @@ class Batch:
             results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
+                if ws.woken:
+                    connection.notify(ws.woken)
                 connection.commit()
             else:
                 connection.rollback()

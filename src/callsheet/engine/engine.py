@@ -25,7 +25,7 @@ from callsheet.engine.listen import Listener
 from callsheet.engine.offers import Offers
 from callsheet.engine.prefetch import Recipes
 from callsheet.engine.reading import Reading
-from callsheet.store.connection import Connection, Database
+from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.postgres import PostgresDatabase
 from callsheet.store.sqlite import SqliteDatabase
@@ -62,7 +62,7 @@ class Engine:
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
         self._lanes = [
-            Lane(f"callsheet-lane-{n}", self._batch, self._after, self.settings) for n in range(database.lanes)
+            Lane(f"callsheet-lane-{n}", self._batch, self.hints.announce, self.settings) for n in range(database.lanes)
         ]
         self._listener = Listener.of(database, self.hints, self.settings)
 
@@ -201,12 +201,6 @@ class Engine:
 
     def _batch(self) -> Batch:
         return Batch(self.database.connect(), self.settings.limits, self._recipes, Offers())
-
-    def _after(self, connection: Connection, woken: set[str]) -> None:
-        if woken:
-            self.hints.announce(woken)
-            if self._listener:
-                connection.notify(woken)
 
 
 _NAMED = (commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust)

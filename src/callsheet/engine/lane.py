@@ -16,7 +16,7 @@ from typing import Any
 from callsheet.config import Settings
 from callsheet.core.commands import Command
 from callsheet.engine.batch import Batch
-from callsheet.store.connection import Connection, ConnectionLost, Contended, StoreError
+from callsheet.store.connection import ConnectionLost, Contended, StoreError
 
 Answer = Callable[[list[Any]], None]
 
@@ -45,7 +45,7 @@ class Lane:
         self,
         name: str,
         make_batch: Callable[[], Batch],
-        after: Callable[[Connection, set[str]], None],
+        after: Callable[[set[str]], None],
         settings: Settings,
     ) -> None:
         self._make_batch = make_batch
@@ -129,10 +129,8 @@ class Lane:
         except ConnectionLost:
             self._drop()
             raise
-        try:
-            self._after(batch.connection, done.woken)
-        except StoreError:
-            self._drop()
+        if done.woken:
+            self._after(done.woken)
         return done.results
 
     def _drop(self) -> None:

@@ -40,6 +40,6 @@ class Listener(Background):
                 connection.close()
 
     def _listen(self, connection: PostgresConnection) -> None:
-        connection.listen(lambda kinds: self._hints.announce(kinds.split()))
+        connection.listen()
         while not self._stopping.is_set():
-            connection.wait(_SLICE_SECONDS)
+            connection.hear(_SLICE_SECONDS, lambda kinds: self._hints.announce(kinds.split()))

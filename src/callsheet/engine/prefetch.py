@@ -1,7 +1,10 @@
-"""Loading what decisions want, with set queries, in the one lock order: jobs, what is below them, then wallets."""
+"""Loading what decisions want, with set queries, in the one lock order: jobs, what is below them, then wallets.
+
+A loader is a generator that asks once and takes the rows; loaders that follow each other ask in one trip.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 from callsheet.core.order import Tail
@@ -24,9 +27,10 @@ from callsheet.core.rows import (
 )
 from callsheet.core.working import Key, WorkingSet
 from callsheet.engine.offers import Offers
-from callsheet.store.connection import Connection
+from callsheet.store.connection import Ask, Connection, Rows
 
 Wants = Mapping[str, set[Key]]
+Loading = Generator[Ask, Rows, None]
 
 
 class Recipes:
@@ -63,6 +67,7 @@ class Prefetch:
 
     def load(self, wants: Wants) -> None:
         """Load everything wanted, in the one order."""
+        together: list[Loading] = []
         for name in _ORDER:
             keys = wants.get(name)
             if not keys:
@@ -71,82 +76,104 @@ class Prefetch:
                 new = self._ws.unknown(row, keys)
             else:
                 new = [key for key in keys if not self._ws.has(name, key)]
-            if new:
-                _LOADERS[name](self, new)
-        if unknown := set(wants) - _LOADERS.keys():
+            if new and name in _STEPS:
+                self._ask(together)
+                together = []
+                _STEPS[name](self, new)
+            elif new:
+                together.append(_LOADERS[name](self, new))
+        self._ask(together)
+        if unknown := set(wants) - set(_ORDER):
             raise LookupError(f"nobody knows how to load {unknown}")
 
-    def _rows(self, row: type[Row], query: str, keys: Iterable[Key], wanted: Iterable[Key] | None = None) -> list[Any]:
-        ids = list(keys)
-        parameter = {"keys": ids} if query in _BY_TABLE else {"ids": ids}
-        found = [row(*got) for got in self._connection.fetch(query, **parameter)]
-        self._ws.load(row, found, ids if wanted is None else wanted)
-        return found
+    def _ask(self, loaders: Iterable[Loading]) -> None:
+        """Let loaders ask together and give each its rows; one that finds that it knows all does not ask."""
+        asking = [(loader, ask) for loader in loaders if (ask := next(loader, None))]
+        if not asking:
+            return
+        answers = self._connection.fetch_all([ask for _, ask in asking])
+        for (loader, _), rows in zip(asking, answers, strict=True):
+            try:
+                loader.send(rows)
+            except StopIteration:
+                continue
+            raise AssertionError("a loader asks once")
 
     def _facts(self, name: str, keys: Iterable[Key], values: Mapping[Key, Any], default: Any) -> None:
         for key in keys:
             self._ws.facts.setdefault((name, key), values.get(key, default))
 
-    # -- the loaders
+    # -- loaders: one question each
 
-    def _grouped(self, name: str, row: type[Row], query: str, field: str, keys: list[Key]) -> None:
+    def _rows(self, row: type[Row], query: str, keys: list[Key]) -> Loading:
+        found = yield query, {"keys" if query in _BY_TABLE else "ids": keys}
+        self._ws.load(row, [row(*got) for got in found], keys)
+
+    def _grouped(self, name: str, row: type[Row], query: str, field: str, keys: list[Key]) -> Loading:
+        found = [row(*got) for got in (yield query, {"ids": keys})]
+        self._ws.load(row, found, ())
         groups: dict[Key, list[str]] = defaultdict(list)
-        for found in self._rows(row, query, keys, ()):
-            groups[getattr(found, field)].append(found.id)
+        for one in found:
+            groups[getattr(one, field)].append(row.key_of(one))  # type: ignore[arg-type]
         for key in keys:
             self._ws.facts.setdefault((name, key), tuple(groups.get(key, ())))
 
-    def _idem(self, keys: list[Key]) -> None:
+    def _idem(self, keys: list[Key]) -> Loading:
         """Look keys up without taking the jobs into the working set: they are not locked."""
-        found = [Job(*row) for row in self._connection.fetch("jobs_by_idem", ids=keys)]
+        found = [Job(*row) for row in (yield "jobs_by_idem", {"ids": keys})]
         self._facts("idem", keys, {job.idem: job for job in found}, None)
 
-    def _entry(self, keys: list[Key]) -> None:
-        self._facts("entry", keys, dict(self._connection.fetch("entries_by_idem", ids=keys)), None)  # type: ignore[arg-type]
+    def _entry(self, keys: list[Key]) -> Loading:
+        found = yield "entries_by_idem", {"ids": keys}
+        self._facts("entry", keys, dict(found), None)  # type: ignore[arg-type]
 
-    def _active(self, keys: list[Key]) -> None:
-        self._facts("active", keys, dict(self._connection.fetch("active", ids=keys)), 0)  # type: ignore[arg-type]
+    def _active(self, keys: list[Key]) -> Loading:
+        found = yield "active", {"ids": keys}
+        self._facts("active", keys, dict(found), 0)  # type: ignore[arg-type]
 
-    def _tail(self, keys: list[Key]) -> None:
-        rows = self._connection.fetch("tails", keys=keys)
+    def _tail(self, keys: list[Key]) -> Loading:
+        rows = yield "tails", {"keys": keys}
         self._facts("tail", keys, {(q, p, t): Tail(head, last) for q, p, t, head, last in rows}, Tail(None, None))
 
-    def _current_recipe(self, keys: list[Key]) -> None:
-        found = {row.name: row for row in self._rows(Workflow, "current_workflows", keys, ())}
+    def _current_recipe(self, keys: list[Key]) -> Loading:
+        rows = [Workflow(*got) for got in (yield "current_workflows", {"ids": keys})]
+        self._ws.load(Workflow, rows, ())
+        found = {row.name: row for row in rows}
         for key in keys:
             row = found.get(str(key))
             self._ws.facts["current_recipe", key] = self._recipes.read(row) if row else None
             self._ws.facts["current_version", key] = row.version if row else 0
             self._ws.facts["validator", key] = self._recipes.validator(row) if row else None
 
-    def _recipe(self, keys: list[Any]) -> None:
-        unknown = [key for key in keys if self._recipes.known(key) is None]
-        for row in self._rows(Workflow, "workflows", unknown, ()) if unknown else ():
-            self._recipes.read(row)
+    def _recipe(self, keys: list[Any]) -> Loading:
+        if unknown := [key for key in keys if self._recipes.known(key) is None]:
+            rows = [Workflow(*got) for got in (yield "workflows", {"keys": unknown})]
+            self._ws.load(Workflow, rows, ())
+            for row in rows:
+                self._recipes.read(row)
         for key in keys:
             self._ws.facts["recipe", key] = self._recipes.known(key)
 
-    def _document(self, keys: list[Any]) -> None:
-        found = self._connection.fetch("documents", ids=[owner for owner, _ in keys])
+    def _document(self, keys: list[Any]) -> Loading:
+        found = yield "documents", {"ids": [owner for owner, _ in keys]}
         self._ws.load(Document, [Document(*got) for got in found], keys)
 
-    def _ref(self, keys: list[Any]) -> None:
+    def _ref(self, keys: list[Any]) -> Loading:
         """Let one at a time speak of a reference: a callback and the hand-over of its task must not miss each other."""
-        self._connection.fetch("lock_refs", keys=[(key,) for key in sorted(keys)])
+        yield "lock_refs", {"keys": [(key,) for key in sorted(keys)]}
         self._facts("ref", keys, {}, default=True)
 
-    def _call_by_ref(self, keys: list[Any]) -> None:
-        found = [Call(*got) for got in self._connection.fetch("calls_by_ref", keys=keys)]
+    def _call_by_ref(self, keys: list[Any]) -> Loading:
+        found = [Call(*got) for got in (yield "calls_by_ref", {"keys": keys})]
         self._facts("call_by_ref", keys, {(call.provider, call.ref): call.id for call in found}, None)
         for call in found:
             self._ws.facts["call_link", call.id] = call.job_id
 
-    def _call_link(self, keys: list[Key]) -> None:
-        found = [Call(*got) for got in self._connection.fetch("calls", ids=keys)]
+    def _call_link(self, keys: list[Key]) -> Loading:
+        found = [Call(*got) for got in (yield "calls", {"ids": keys})]
         self._facts("call_link", keys, {call.id: call.job_id for call in found}, None)
 
-    def _held_callbacks(self, keys: list[Key]) -> None:
-        self._grouped("held_callbacks", Inbox, "held_callbacks", "ref", keys)
+    # -- steps: several questions, each after the answer to the one before
 
     def _offer(self, keys: list[Any]) -> None:
         for kinds in sorted(keys):
@@ -155,30 +182,34 @@ class Prefetch:
             self._ws.facts["place", kinds] = 0
             self._held(tasks, jobs)
 
-    def _held(self, tasks: list[str], jobs: list[str]) -> None:
-        """Load all that leasing needs of tasks whose jobs are already locked."""
-        if not tasks:
-            return
-        if unknown := [key for key in jobs if not self._ws.knows(Job, key)]:
-            self._rows(Job, "jobs_unlocked", unknown)
-        self.load({"task": set(tasks), "stages": set(jobs)})
-        self._document([(key, "input") for key in (*tasks, *jobs)])
-
     def _held_by(self, keys: list[Key]) -> None:
-        self._grouped("held_by", Task, "held_by", "worker_id", keys)
+        self._ask([self._grouped("held_by", Task, "held_by", "worker_id", keys)])
         tasks = [self._ws.get(Task, task) for key in keys for task in self._ws.facts["held_by", key]]
         self.load({"job": {task.job_id for task in tasks}})
         self._held([task.id for task in tasks], [task.job_id for task in tasks])
 
+    def _held(self, tasks: list[str], jobs: list[str]) -> None:
+        """Load all that leasing needs of tasks whose jobs are already locked."""
+        if not tasks:
+            return
+        loaders = [self._document([(key, "input") for key in (*tasks, *jobs)])]
+        if unknown := self._ws.unknown(Job, jobs):
+            loaders.append(self._rows(Job, "jobs_unlocked", unknown))
+        if unknown := self._ws.unknown(Task, tasks):
+            loaders.append(self._rows(Task, "tasks", unknown))
+        if new := [key for key in jobs if not self._ws.has("stages", key)]:
+            loaders.append(_LOADERS["stages"](self, new))
+        self._ask(loaders)
 
-def _by_id(row: type[Row], query: str) -> Callable[[Prefetch, list[Key]], None]:
-    def load(self: Prefetch, keys: list[Key]) -> None:
-        self._rows(row, query, keys)
 
-    return load
+Loader = Callable[[Prefetch, list[Any]], Loading]
 
 
-def _group(name: str, row: type[Row], query: str, field: str) -> Callable[[Prefetch, list[Key]], None]:
+def _by_id(row: type[Row], query: str) -> Loader:
+    return lambda self, keys: self._rows(row, query, keys)
+
+
+def _group(name: str, row: type[Row], query: str, field: str) -> Loader:
     return lambda self, keys: self._grouped(name, row, query, field, keys)
 
 
@@ -187,13 +218,17 @@ _ROWS: dict[str, type[Row]] = {
     "job": Job, "stage": Stage, "task": Task, "run": Run, "attempt": Attempt, "document": Document, "call": Call,
     "inbox": Inbox, "cursor": Cursor, "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
 }  # fmt: skip
-_LOADERS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
-    "ref": Prefetch._ref,  # noqa: SLF001 - the table of this class's loaders
+_FIRST: dict[str, Loader] = {
+    "ref": Prefetch._ref,  # noqa: SLF001 - as above
     "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001
     "call_link": Prefetch._call_link,  # noqa: SLF001
     "job": _by_id(Job, "jobs"),
-    "offer": Prefetch._offer,  # noqa: SLF001
+}
+_STEPS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
+    "offer": Prefetch._offer,  # noqa: SLF001 - as above
     "held_by": Prefetch._held_by,  # noqa: SLF001
+}
+_THEN: dict[str, Loader] = {
     "idem": Prefetch._idem,  # noqa: SLF001
     "tenant": _by_id(Tenant, "tenants"),
     "current_recipe": Prefetch._current_recipe,  # noqa: SLF001
@@ -211,11 +246,12 @@ _LOADERS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
     "document": Prefetch._document,  # noqa: SLF001
     "call": _by_id(Call, "calls"),
     "inbox": _by_id(Inbox, "inbox"),
-    "held_callbacks": Prefetch._held_callbacks,  # noqa: SLF001
+    "held_callbacks": _group("held_callbacks", Inbox, "held_callbacks", "ref"),
     "cursor": _by_id(Cursor, "cursors"),
     "entry": Prefetch._entry,  # noqa: SLF001
     "wallet": _by_id(Wallet, "wallets"),
     "active": Prefetch._active,  # noqa: SLF001
     "tail": Prefetch._tail,  # noqa: SLF001
 }
-_ORDER = tuple(_LOADERS)
+_LOADERS = _FIRST | _THEN
+_ORDER = (*_FIRST, *_STEPS, *_THEN)

@@ -1,9 +1,13 @@
 """The seam between the engine and a database: a connection that reads named queries and writes rows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from callsheet.core.rows import Row
+
+Ask = tuple[str, Mapping[str, Any]]
+"""A named query and what it is given."""
+Rows = Sequence[Sequence[Any]]
 
 
 class StoreError(Exception):
@@ -34,18 +38,22 @@ class Connection(Protocol):
         ...
 
     def now(self) -> int:
-        """Tell the database's time, in microseconds."""
+        """Tell the database's time, in microseconds: in a transaction, not before what was last read in it."""
         ...
 
     def version(self) -> int | None:
         """Return a number that stays the same for as long as nobody but this connection writes; None if none can."""
         ...
 
-    def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+    def fetch(self, query: str, /, **given: Any) -> Rows:
         """Read the rows of a named query."""
         ...
 
-    def run(self, text: str) -> Sequence[Sequence[Any]]:
+    def fetch_all(self, asks: Iterable[Ask]) -> list[Rows]:
+        """Read several named queries, one after the other, in as few trips as there can be."""
+        ...
+
+    def run(self, text: str) -> Rows:
         """Run SQL of our own making, such as a check or a migration."""
         ...
 
@@ -58,7 +66,7 @@ class Connection(Protocol):
         ...
 
     def notify(self, kinds: Iterable[str]) -> None:
-        """Tell other processes that there is work; only ever a hint."""
+        """Tell other processes, when this transaction has been committed, that there is work; only ever a hint."""
         ...
 
     def close(self) -> None:

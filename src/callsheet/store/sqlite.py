@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from callsheet.core.rows import Row
-from callsheet.store.connection import ConnectionLost, Contended, StoreError
+from callsheet.store.connection import Ask, ConnectionLost, Contended, Rows, StoreError
 from callsheet.store.dialect import Statement, columns, queries, sqlite_statement
 
 _encode = msgspec.json.Encoder().encode
@@ -109,11 +109,14 @@ class SqliteConnection:
     def version(self) -> int | None:
         return int(self._do("PRAGMA data_version")[0][0])
 
-    def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+    def fetch(self, query: str, /, **given: Any) -> Rows:
         statement = _statement(query)
         return self._do(statement.text, statement.layout(given))
 
-    def run(self, text: str) -> Sequence[Sequence[Any]]:
+    def fetch_all(self, asks: Iterable[Ask]) -> list[Rows]:
+        return [self.fetch(query, **given) for query, given in asks]
+
+    def run(self, text: str) -> Rows:
         return self._do(text)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
@@ -129,7 +132,7 @@ class SqliteConnection:
     def close(self) -> None:
         self._connection.close()
 
-    def _do(self, text: str, given: Sequence[Any] = ()) -> Sequence[Sequence[Any]]:
+    def _do(self, text: str, given: Sequence[Any] = ()) -> Rows:
         try:
             return self._connection.execute(text, given).fetchall()
         except apsw.Error as error:

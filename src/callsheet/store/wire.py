@@ -1,0 +1,208 @@
+"""One connection to PostgreSQL by libpq, in pipeline mode: statements go out together, answers come back in order.
+
+A trip to the server costs more than most statements, so callers hand over everything they can say at once. Parameters
+travel as text: a list becomes an array literal, which is JSON but for its brackets.
+"""
+
+import itertools
+import re
+import select
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+
+from callsheet.store.connection import ConnectionLost, Contended, StoreError
+
+Say = tuple[str, Sequence[Any]]
+"""A statement and its parameters."""
+Rows = Sequence[Sequence[Any]]
+
+_CONTROL = re.compile(rb"(?<!\\)(?:\\\\)*\\[bfnrtu]")
+"""Where JSON's escapes and those of an array literal differ: control characters."""
+_RACES = {"23505", "40001", "40P01", "55P03"}
+"""Somebody else wrote the same key first, or holds the lock."""
+_GONE = ("08", "57P", "53")
+_BINARY = pq.Format.BINARY
+_DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY}
+_encode = msgspec.json.Encoder().encode
+
+
+def array(values: Iterable[Any]) -> bytes:
+    """Return numbers, texts and None as the literal of a PostgreSQL array."""
+    values = tuple(values)
+    encoded = _encode(values)
+    if b"\\" in encoded and _CONTROL.search(encoded):
+        encoded = b" %s " % b",".join(_quoted(value) for value in values)
+    return b"{%s}" % encoded[1:-1]
+
+
+def _quoted(value: Any) -> bytes:
+    if not isinstance(value, str):
+        return _encode(value)
+    return b'"%s"' % value.encode().replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def _text(value: Any) -> bytes | None:
+    if isinstance(value, str):
+        return value.encode()
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, int):
+        return b"%d" % value
+    return array(value)
+
+
+class Wire:
+    """One connection, used from one thread."""
+
+    def __init__(self, url: str, *, name: str, prepares: bool, answer_seconds: float) -> None:
+        try:
+            self._connection = psycopg.connect(
+                url, autocommit=True, client_encoding="utf8", application_name=name, connect_timeout=10
+            )
+        except psycopg.Error as error:
+            raise _lost(error) from error
+        self._libpq = self._connection.pgconn
+        self._libpq.nonblocking = 1
+        self._libpq.enter_pipeline_mode()
+        self._socket = select.poll()
+        self._socket.register(self._libpq.socket, select.POLLIN)
+        self._loads = Transformer(self._connection)
+        self._prepares = prepares
+        self._answer_seconds = answer_seconds
+        self._prepared: dict[str, bytes] = {}
+        self._names = itertools.count()
+        self._owed = 0
+        """How many groups were said whose answers nobody waited for."""
+
+    @property
+    def server_version(self) -> int:
+        return self._libpq.server_version
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open, as far as the server has told."""
+        return self._libpq.transaction_status == pq.TransactionStatus.IDLE
+
+    @property
+    def lost(self) -> bool:
+        return self._libpq.status != pq.ConnStatus.OK
+
+    def talk(self, says: Sequence[Say], hints: Sequence[Say] = ()) -> list[Rows]:
+        """Say statements together and return their rows; after a failure the rest are not run.
+
+        Hints are said behind them, in a group of their own; whether they succeed is never known.
+        """
+        try:
+            asked = self._say(says)
+            if hints:
+                self._say(hints)
+            answers = self._answers(self._owed)
+            self._owed = 1 if hints else 0
+        except psycopg.Error as error:
+            raise _lost(error) from error
+        return self._rows(asked, answers)
+
+    def hear(self, seconds: float, heard: Callable[[str], None]) -> None:
+        """Wait for notifications, and pass on what they carry."""
+        try:
+            if self._socket.poll(seconds * 1_000):
+                self._libpq.consume_input()
+            while notification := self._libpq.notifies():
+                heard(notification.extra.decode())
+        except psycopg.Error as error:
+            raise _lost(error) from error
+        if self.lost:
+            raise ConnectionLost("the listening connection is closed")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _say(self, says: Sequence[Say]) -> list[str | None]:
+        """Send one group; returns what each answer will be to: a text that is being prepared, or a statement."""
+        libpq, asked = self._libpq, list[str | None]()
+        for text, given in says:
+            values = [_text(value) for value in given]
+            if not self._prepares or not given:
+                libpq.send_query_params(text.encode(), values, result_format=_BINARY)
+            else:
+                name = self._prepared.get(text)
+                if name is None:
+                    name = b"s%d" % next(self._names)
+                    libpq.send_prepare(name, text.encode())
+                    self._prepared[text] = name
+                    asked.append(text)
+                libpq.send_query_prepared(name, values, result_format=_BINARY)
+            asked.append(None)
+        libpq.pipeline_sync()
+        return asked
+
+    def _answers(self, owed: int) -> list[pq.abc.PGresult]:
+        """Read up to the end of the group after those that are owed."""
+        libpq, answers = self._libpq, list[pq.abc.PGresult]()
+        end = time.monotonic() + self._answer_seconds
+        while True:
+            sending = libpq.flush()
+            self._socket.modify(libpq.socket, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
+            if not self._socket.poll(max(0.0, end - time.monotonic()) * 1_000):
+                self.close()
+                raise ConnectionLost(f"PostgreSQL did not answer within {self._answer_seconds:g} seconds.")
+            libpq.consume_input()
+            if self.lost:
+                raise ConnectionLost("PostgreSQL closed the connection.")
+            silent = False
+            while not libpq.is_busy():
+                answer = libpq.get_result()
+                if answer is None:
+                    if silent or self.lost:  # between two answers there is one None; after the last there are many
+                        break
+                    silent = True
+                    continue
+                silent = False
+                if answer.status == pq.ExecStatus.PIPELINE_SYNC:
+                    if owed == 0:
+                        return answers
+                    owed -= 1
+                elif owed == 0:
+                    answers.append(answer)
+
+    def _rows(self, asked: Sequence[str | None], answers: Sequence[pq.abc.PGresult]) -> list[Rows]:
+        found: list[Rows] = []
+        for text, answer in zip(asked, answers, strict=True):
+            if answer.status not in _DONE:
+                self._forget(asked[len(found) :])
+                raise _named(answer)
+            if text is None:
+                found.append(self._loaded(answer))
+        return found
+
+    def _loaded(self, answer: pq.abc.PGresult) -> Rows:
+        if not answer.ntuples:
+            return ()
+        self._loads.set_pgresult(answer)
+        return self._loads.load_rows(0, answer.ntuples, tuple)
+
+    def _forget(self, asked: Sequence[str | None]) -> None:
+        """Prepare again what may not have been prepared."""
+        for text in asked:
+            if text is not None:
+                self._prepared.pop(text, None)
+
+
+def _lost(error: psycopg.Error) -> ConnectionLost:
+    return ConnectionLost(" ".join(str(error).split()))
+
+
+def _named(answer: pq.abc.PGresult) -> StoreError:
+    message = answer.get_error_message()
+    state = (answer.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    if state in _RACES:
+        return Contended(message)
+    if state.startswith(_GONE):
+        return ConnectionLost(message)
+    return StoreError(message)
