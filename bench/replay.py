@@ -10,6 +10,7 @@ import apsw
 from msgspec.structs import astuple
 
 from bench.recording import Log, Transaction, Write
+from callsheet.core.rows import Row
 from callsheet.store import postgres, sqlite
 from callsheet.store.wire import Say, Wire
 
@@ -143,5 +144,8 @@ def _keys(transaction: Transaction) -> set[Any]:
 
 
 def _says(writes: Sequence[Write]) -> list[Say]:
-    """Lay a transaction out as the engine sends it, its parameters ready for the wire."""
-    return [(postgres.inserting if new else postgres.updating)(row, rows) for new, row, rows in writes]
+    """Lay a transaction out with one statement for the changed and one for the new rows of a table."""
+    tables: dict[tuple[bool, type[Row]], list[Row]] = {}
+    for new, row, rows in writes:
+        tables.setdefault((new, row), []).extend(rows)
+    return [(postgres.inserting if new else postgres.updating)(row, rows) for (new, row), rows in tables.items()]

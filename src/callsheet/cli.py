@@ -9,7 +9,6 @@ from rich.console import Console
 
 from callsheet.config import Settings
 from callsheet.core.errors import Refusal
-from callsheet.demo.show import show
 from callsheet.engine.engine import database_of
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.migrate import dialect_of
@@ -36,6 +35,8 @@ def demo(data: Data = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise typer.BadParameter(f"The folder {folder} cannot be made: {error.strerror}.") from None
+    from callsheet.demo.show import show  # noqa: PLC0415 - what it draws with is an extra
+
     if not show(folder, Console()):
         raise typer.Exit(1)
 

@@ -49,7 +49,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_the_demonstration_draws_pictures_loses_a_worker_and_settles_every_credit(shown: tuple[Path, str]) -> None:
     data, said = shown
-    assert [pixels(file.read_bytes()) for file in (data / "files").iterdir()] == [(480, 300, 300 * (480 * 3 + 1))] * 4
+    assert [pixels(file.read_bytes()) for file in (data / "files").iterdir()] == [(640, 400, 400 * (640 * 3 + 1))] * 4
     assert "doomed: lost" in said.replace("\n", " ")
     assert "Wallet: 8 credits, 0 held." in said
     assert "Every job, attempt and credit is in its place." in said

@@ -28,6 +28,7 @@ def furnish(random: Random) -> House:
     users = [(tenant, user) for tenant in tenants for user in ("ann", "bob")[: random.choice((1, 2))]]
     recipes = _recipes(random)
     limits = Limits(
+        unsaid_max=2,
         stages_per_job_max=6,
         kind_running_max={"draw": random.choice((1, 2, 4))} if random.random() < 0.3 else {},
         provider_running_max={PROVIDER: random.choice((1, 2))} if random.random() < 0.3 else {},

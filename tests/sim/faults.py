@@ -1,11 +1,11 @@
 """A database that fails: before a statement, at commit, after the commit; and servers that die in between."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.core.rows import Row
-from callsheet.store.connection import Connection, ConnectionLost, Contended
+from callsheet.store.connection import Ask, Connection, ConnectionLost, Contended, Rows
 from callsheet.store.sqlite import SqliteDatabase
 from tests.sim.world import World
 
@@ -82,13 +82,16 @@ class StormyConnection:
     def version(self) -> int | None:
         return self._inner.version()
 
-    def fetch(self, query: str, /, **given: Any) -> Sequence[Sequence[Any]]:
+    def fetch(self, query: str, /, **given: Any) -> Rows:
         self._step()
         if self._reading and self._world.mishap(0.01):
             self._strike(Plan("lost", self._done))
         return self._inner.fetch(query, **given)
 
-    def run(self, text: str) -> Sequence[Sequence[Any]]:
+    def fetch_all(self, asks: Iterable[Ask]) -> list[Rows]:
+        return [self.fetch(query, **given) for query, given in asks]
+
+    def run(self, text: str) -> Rows:
         return self._inner.run(text)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
@@ -98,6 +101,10 @@ class StormyConnection:
     def update(self, row: type[Row], rows: Iterable[Row]) -> None:
         self._step()
         self._inner.update(row, rows)
+
+    def push(self) -> None:
+        self._step()
+        self._inner.push()
 
     def notify(self, kinds: Iterable[str]) -> None:
         self._inner.notify(kinds)

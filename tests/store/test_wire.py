@@ -12,8 +12,8 @@ from tests.support.postgres import Cluster
 from tests.support.waiting import wait_until
 
 TEXTS = [
-    "plain", "", "null", "NULL", None, "{}", 'say "so"', "back\\slash", "\\n is no line", "a\nline", "tab\t\r\f\b", "\x01\x7f",
-    "comma, brace}", "ünï 東京 🎬", '{"a": "b\\n\\"c\\""}', "' quote '", "\\", "\\\\n\n",
+    "plain", "", "null", "NULL", None, "{}", 'say "so"', "back\\slash", "\\n is no line", "a\nline", "tab\t\r\f\b",
+    "\x01\x7f", "comma, brace}", "ünï 東京 🎬", '{"a": "b\\n\\"c\\""}', "' quote '", "\\", "\\\\n\n",
 ]  # fmt: skip
 NUMBERS = [0, -1, None, 2**63 - 1, -(2**63)]
 

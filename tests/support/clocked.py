@@ -75,6 +75,9 @@ class ClockedConnection:
     def update(self, row: type[Row], rows: Iterable[Row]) -> None:
         self.inner.update(row, rows)
 
+    def push(self) -> None:
+        self.inner.push()
+
     def notify(self, kinds: Iterable[str]) -> None:
         self.inner.notify(kinds)
 

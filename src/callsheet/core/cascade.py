@@ -31,7 +31,10 @@ def cascade(ws: WorkingSet, job_id: str) -> Job:
         if job.finished_at is not None:
             return job
         stage = current(ws, job)
-        if not any(rule(ws, job, stage) for rule in RULES):
+        for rule in RULES:
+            if rule(ws, job, stage):
+                break
+        else:
             return job
     message = f"the cascade of job {job_id} found no rest"
     raise AssertionError(message)
@@ -140,7 +143,7 @@ def offer(ws: WorkingSet, job: Job, stage: Stage, task: Task) -> None:
     if task.ready_at is not None and task.ready_at > ws.now:
         ws.put(replace(task, ready=0, due_at=task.ready_at))
         return
-    ws.put(replace(task, ready=1, rank=next_rank(ws, task), due_at=None))
+    ws.put(replace(task, ready=1, rank=next_rank(ws, task.queue, task.priority, task.tenant), due_at=None))
     ws.woken.add(task.kind)
 
 

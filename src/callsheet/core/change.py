@@ -63,8 +63,8 @@ def _reprioritise(ws: WorkingSet, job: Job, priority: int) -> None:
     ws.put(replace(job, priority=priority))
     for stage in stages(ws, job):
         for task in open_tasks(ws, stage) if stage.status not in STAGE.terminal else []:
-            moved = replace(task, priority=priority)
-            ws.put(replace(moved, rank=next_rank(ws, moved)) if task.ready else moved)
+            rank = next_rank(ws, task.queue, priority, task.tenant) if task.ready else task.rank
+            ws.put(replace(task, priority=priority, rank=rank))
 
 
 def add_stage(ws: WorkingSet, command: AddStage) -> Added:

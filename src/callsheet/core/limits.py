@@ -7,6 +7,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine accepts at most. A value outside is refused by name; nothing is silently cut."""
 
     batch_max: int = 512
+    unsaid_max: int = 64
+    """After so many commands of a batch the database begins to write what they said, while the next are decided."""
     bulk_max: int = 1_000
     claim_max: int = 1_000
     input_bytes_max: int = 256 * 1024

@@ -26,12 +26,11 @@ class Tail(NamedTuple):
     last: int | None
 
 
-def next_rank(ws: WorkingSet, task: Task) -> int:
+def next_rank(ws: WorkingSet, queue: str, priority: int, tenant: str) -> int:
     """Give a newly ready task its place behind its tenant's others."""
-    tenant = ws.get(Tenant, task.tenant)
-    key = (task.queue, task.priority, task.tenant)
+    key = (queue, priority, tenant)
     tail: Tail = ws.fact("tail", key)
-    stride = STRIDE // tenant.weight
+    stride = STRIDE // ws.get(Tenant, tenant).weight
     floor = 0 if tail.head is None else max(tail.head - stride, 0)
     rank = (floor if tail.last is None else max(tail.last, floor)) + stride
     ws.set_fact("tail", key, Tail(rank if tail.head is None else tail.head, rank))

@@ -77,7 +77,6 @@ def add_stage(ws: WorkingSet, job: Job, recipe: Recipe, spec: StageSpec, slot: S
         0, labels=text_or_none(spec.labels), metadata=text_or_none(spec.metadata), trace=text_or_none(spec.trace),
     )  # fmt: skip
     keys = [task_id(job.id, slot.no, n) for n in range(1, len(inputs) + 1)]
-    ws.facts["open_tasks", slot.key] = []
     return add_tasks(ws, job, recipe, stage, inputs, keys)
 
 
@@ -90,16 +89,17 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
     offered = offers(job, stage)
     retry = recipe.retry
     for no, (key, body) in enumerate(zip(keys, inputs, strict=True), stage.tasks_total + 1):
+        rank = next_rank(ws, queue, job.priority, job.tenant) if offered else 0
         task = Task(
             key, job.id, stage.id, job.tenant, no, queue, stage.kind, retry.tries_max, retry.requeues_max,
-            recipe.lease_seconds, ws.now, status, job.priority,
+            recipe.lease_seconds, ws.now, status, job.priority, rank=rank, ready=int(offered),
         )  # fmt: skip
-        ws.put(replace(task, ready=1, rank=next_rank(ws, task)) if offered else task)
+        ws.put(task)
         if body is not None:
             ws.append(Document(key, "input", job.id, bounded_json("input", body, ws.limits.input_bytes_max)))
     if offered:
         ws.woken.add(stage.kind)
-    ws.set_fact("open_tasks", stage.id, [*ws.fact("open_tasks", stage.id), *keys])
+    ws.set_fact("open_tasks", stage.id, [*ws.fact("open_tasks", stage.id), *keys] if stage.tasks_total else keys)
     grown = replace(stage, tasks_total=stage.tasks_total + len(keys))
     ws.put(grown)
     return grown
@@ -241,16 +241,15 @@ def check_cap(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
 
 def _job(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str, stages: int) -> Job:
     start_at = ws.now + seconds(command.start_in_seconds) if command.start_in_seconds else None
-    lasting = command.deadline_seconds or recipe.deadline_seconds
+    deadline_at = (start_at or ws.now) + seconds(command.deadline_seconds or recipe.deadline_seconds)
     version: int = ws.fact("current_version", recipe.name)
-    job = Job(
+    return Job(
         command.id, command.tenant, command.user, wallet_id(command.tenant, command.user), recipe.name, version,
         idem_of(command), fingerprint, None, ws.now, JOB.target("schedule" if start_at else "submit"), 1,
         recipe.priority if command.priority is None else command.priority, recipe.price, stages, 0, 0, 0, ws.now,
-        start_at=start_at, deadline_at=(start_at or ws.now) + seconds(lasting), labels=text_or_none(command.labels),
+        start_at=start_at, deadline_at=deadline_at, due_at=start_at or deadline_at, labels=text_or_none(command.labels),
         metadata=text_or_none(command.metadata), trace=text_or_none(command.trace),
     )  # fmt: skip
-    return replace(job, due_at=due(job))
 
 
 # -- checks that others need too

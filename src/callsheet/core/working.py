@@ -118,7 +118,10 @@ class WorkingSet:
 
     def fact(self, name: str, key: Key) -> Any:
         """Return something counted from live rows (active jobs of a wallet, tail of a queue, …)."""
-        found = self.known(name, key)
+        try:
+            return self.facts[name, key]
+        except KeyError:
+            found = self._lasting.get((name, key), _ABSENT)
         if found is _ABSENT:
             raise Missing(name, key)
         return found
@@ -202,6 +205,17 @@ class WorkingSet:
             else:
                 target[key] = before
 
+    def said(self) -> Iterator[tuple[type[Row], list[Row]]]:
+        """Yield, once, the rows of ended commands that will never change: they may be written before the others."""
+        self.begin()
+        for cls, appended in self._appended.items():
+            if appended:
+                yield cls, appended[:]
+                appended.clear()
+        if self._events:
+            yield Event, list[Row](self._events)
+            self._events.clear()
+
     def writes(self) -> Iterator[tuple[type[Row], list[Row], list[Row]]]:
         """Yield each table's new and changed rows."""
         jobs = self._rows[Job]
@@ -221,8 +235,4 @@ class WorkingSet:
                     (new if before is None else changed).append(row)
             if new or changed:
                 yield cls, new, changed
-        for cls, appended in self._appended.items():
-            if appended:
-                yield cls, appended, []
-        if self._events:
-            yield Event, list[Row](self._events), []
+        yield from ((cls, rows, []) for cls, rows in self.said())

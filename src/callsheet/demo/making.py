@@ -16,7 +16,7 @@ class Seed:
     """Numbers drawn from a prompt. Each has a label, so that a new one changes none of the others."""
 
     def __init__(self, prompt: str) -> None:
-        self._root = hashlib.sha256(prompt.encode()).digest()
+        self._root = hashlib.sha256(prompt.encode(errors="surrogatepass")).digest()
 
     def noise(self, label: str, count: int) -> bytes:
         return hashlib.shake_256(self._root + label.encode()).digest(count)

@@ -84,7 +84,9 @@ class Batch:
             missing = defaultdict(set)
             rest: list[int] = []
             stuck: set[str] = set()
-            for place in waiting:
+            for count, place in enumerate(waiting, 1):
+                if count % self._limits.unsaid_max == 0:
+                    self._say(ws)
                 command = commands[place]
                 if stuck and subject(command) in stuck:
                     rest.append(place)
@@ -105,6 +107,11 @@ class Batch:
             prefetch.load(missing)
             waiting = rest
         raise AssertionError(f"a decision still misses {dict(missing)} after {_ROUNDS_MAX} rounds")
+
+    def _say(self, ws: WorkingSet) -> None:
+        for row, rows in ws.said():
+            self.connection.insert(row, rows)
+        self.connection.push()
 
     def _prefetch(self, prefetch: Prefetch, ws: WorkingSet, commands: Sequence[Command]) -> None:
         wants: dict[str, set[Key]] = defaultdict(set)

@@ -65,6 +65,10 @@ class Connection(Protocol):
         """Write changed rows."""
         ...
 
+    def push(self) -> None:
+        """Let what has been written go on its way, without waiting for it."""
+        ...
+
     def notify(self, kinds: Iterable[str]) -> None:
         """Tell other processes, when this transaction has been committed, that there is work; only ever a hint."""
         ...

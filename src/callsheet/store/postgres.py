@@ -142,6 +142,9 @@ class PostgresConnection:
     def update(self, row: type[Row], rows: Iterable[Row]) -> None:
         self._waiting.append(updating(row, rows))
 
+    def push(self) -> None:
+        self._wire.say(self._due())
+
     def notify(self, kinds: Iterable[str]) -> None:
         self._hints = [(_NOTIFY, (CHANNEL, " ".join(sorted(kinds))))]
 

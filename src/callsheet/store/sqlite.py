@@ -126,6 +126,9 @@ class SqliteConnection:
         fixed, key = row.FIXED, len(row.KEY)
         self._many(update_text(row), [(*t[fixed:], *t[:key]) for t in map(astuple, rows)])
 
+    def push(self) -> None:
+        """Do nothing: what was written is there."""
+
     def notify(self, kinds: Iterable[str]) -> None:
         """Do nothing: another process on the same file finds out at its next poll."""
 

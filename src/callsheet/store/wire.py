@@ -77,6 +77,8 @@ class Wire:
         self._answer_seconds = answer_seconds
         self._prepared: dict[str, bytes] = {}
         self._names = itertools.count()
+        self._asked: list[str | None] = []
+        """What the answers of the group to come will be to: a text that is being prepared, or a statement."""
         self._owed = 0
         """How many groups were said whose answers nobody waited for."""
 
@@ -99,14 +101,27 @@ class Wire:
         Hints are said behind them, in a group of their own; whether they succeed is never known.
         """
         try:
-            asked = self._say(says)
+            self._send(says)
+            self._libpq.pipeline_sync()
+            asked, self._asked = self._asked, []
             if hints:
-                self._say(hints)
+                self._send(hints)
+                self._libpq.pipeline_sync()
+                self._asked.clear()
             answers = self._answers(self._owed)
             self._owed = 1 if hints else 0
         except psycopg.Error as error:
             raise _lost(error) from error
-        return self._rows(asked, answers)
+        return self._rows(asked, answers)[-len(says) :]
+
+    def say(self, says: Sequence[Say]) -> None:
+        """Send statements ahead of the next group, of which they are part: the server begins, and nobody waits."""
+        try:
+            self._send(says)
+            self._libpq.send_flush_request()
+            self._libpq.flush()
+        except psycopg.Error as error:
+            raise _lost(error) from error
 
     def hear(self, seconds: float, heard: Callable[[str], None]) -> None:
         """Wait for notifications, and pass on what they carry."""
@@ -123,9 +138,8 @@ class Wire:
     def close(self) -> None:
         self._connection.close()
 
-    def _say(self, says: Sequence[Say]) -> list[str | None]:
-        """Send one group; returns what each answer will be to: a text that is being prepared, or a statement."""
-        libpq, asked = self._libpq, list[str | None]()
+    def _send(self, says: Sequence[Say]) -> None:
+        libpq, asked = self._libpq, self._asked
         for text, given in says:
             values = [_text(value) for value in given]
             if not self._prepares or not given:
@@ -139,8 +153,6 @@ class Wire:
                     asked.append(text)
                 libpq.send_query_prepared(name, values, result_format=_BINARY)
             asked.append(None)
-        libpq.pipeline_sync()
-        return asked
 
     def _answers(self, owed: int) -> list[pq.abc.PGresult]:
         """Read up to the end of the group after those that are owed."""

@@ -1,12 +1,14 @@
 """What layers paint on: pixels with coordinates in heights of the picture, and the few ways to put colour there."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float32]
-Colour = NDArray[np.float32]
+# Made as 32-bit floats, which are quick; what numpy makes of them in between is left to it.
+Array = NDArray[np.floating[Any]]
+Colour = NDArray[np.floating[Any]]
+Places = NDArray[np.integer[Any]]
 
 
 class Canvas:
@@ -16,11 +18,12 @@ class Canvas:
         self.width, self.height = width, height
         self.aspect = width / height
         self.pixels: Array = np.zeros((height, width, 3), np.float32)
-        self.x = ((np.arange(width) + 0.5) / height).astype(np.float32)
-        self.y = ((np.arange(height) + 0.5) / height).astype(np.float32)
+        self.columns: Array = np.arange(width, dtype=np.float32)
+        self.x: Array = (self.columns + 0.5) / height
+        self.y: Array = (np.arange(height, dtype=np.float32) + 0.5) / height
 
     def row(self, y: float) -> int:
-        """Return the first row that is wholly below y, within the picture."""
+        """Return the row in which y lies; what is outside of the picture lies at its edge."""
         return min(max(int(np.floor(y * self.height)), 0), self.height)
 
     def cover(self, colour: Colour, amount: Array, first: int = 0) -> None:
@@ -45,7 +48,7 @@ def colour(code: str) -> Colour:
 
 
 def mix(one: Colour, other: Colour, part: float) -> Colour:
-    return (one + (other - one) * np.float32(part)).astype(np.float32)
+    return one + (other - one) * part
 
 
 def smooth(value: Array) -> Array:
@@ -57,7 +60,7 @@ def smooth(value: Array) -> Array:
 def cloudy(noise: bytes, rows: int, columns: int, octaves: int = 5) -> Array:
     """Return soft noise from 0 to 1 that continues over its left and right edge: a sum of finer and finer grids."""
     cells = np.frombuffer(noise, np.uint8).reshape(64, 64).astype(np.float32) / 255
-    total = np.zeros((rows, columns), np.float32)
+    total: Array = np.zeros((rows, columns), np.float32)
     for octave in range(octaves):
         down, across = 3 << octave, 4 << octave
         total += _stretch(cells[: down + 1, :across], rows, columns) / (2 << octave)
@@ -69,5 +72,6 @@ def _stretch(cells: Array, rows: int, columns: int) -> Array:
     across = np.linspace(0, cells.shape[1], columns, endpoint=False, dtype=np.float32)
     top, left = down.astype(int), across.astype(int)
     lower, right = smooth(down - top)[:, None], smooth(across - left)[None, :]
-    wide = cells[:, left] * (1 - right) + cells[:, (left + 1) % cells.shape[1]] * right
-    return (wide[top] * (1 - lower) + wide[top + 1] * lower).astype(np.float32)
+    wide: Array = cells[:, left] * (1 - right) + cells[:, (left + 1) % cells.shape[1]] * right
+    both: Array = wide[top] * (1 - lower) + wide[top + 1] * lower
+    return both.astype(np.float32)

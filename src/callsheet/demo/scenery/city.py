@@ -1,12 +1,12 @@
 """A city: rows of houses from far to near, their windows lit when it is dark, and a quay before them."""
+# ruff: noqa: PLR2004 - a drawing is made of numbers
 
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callsheet.demo.making import Seed
-from callsheet.demo.scenery.canvas import Array, Canvas, Layer, colour, mix, smooth
+from callsheet.demo.scenery.canvas import Array, Canvas, Layer, Places, colour, mix, smooth
 from callsheet.demo.scenery.mood import Mood
 
 _ROWS = 4
@@ -45,13 +45,13 @@ class Houses:
         canvas.cover(tone, np.clip((rows - top) * canvas.height + 0.5, 0, 1), first)
         canvas.light(self._lamp, self._windows(rows - roof, inside, lot, time), first)
 
-    def _crown(self, lot: NDArray[np.int64], inside: Array) -> Array:
+    def _crown(self, lot: Places, inside: Array) -> Array:
         """Return what stands on the roofs: a smaller storey on some, a mast on few."""
         kind, aside = self._lots[1, lot], np.abs(inside - 0.5)
-        crown = 0.025 * ((kind > 0.55) & (aside < 0.28)) + 0.07 * ((kind > 0.8) & (aside < 0.03))
+        crown: Array = 0.025 * ((kind > 0.55) & (aside < 0.28)) + 0.07 * ((kind > 0.8) & (aside < 0.03))
         return crown.astype(np.float32)
 
-    def _windows(self, below: Array, inside: Array, lot: NDArray[np.int64], time: float) -> Array:
+    def _windows(self, below: Array, inside: Array, lot: Places, time: float) -> Array:
         """Return the light of each pixel: panes in a grid of floors and columns, some of them lit."""
         floor, pane = below / (0.020 + 0.006 * self._near), inside * (5 + 2 * self._near)
         row, column = np.floor(floor), np.floor(pane)
@@ -59,7 +59,8 @@ class Houses:
         luck = self._luck[row.astype(int) % _PANES, (column.astype(int) + 5 * lot) % _PANES]
         lit = glass & (floor > 0.7) & (luck < _LAMPS[self._mood.hour] * (0.35 + 0.65 * self._near))
         bright = (0.45 + 0.5 * self._near) * (0.75 + 0.25 * np.sin(900 * luck + 1.5 * time))
-        return (lit * bright).astype(np.float32)
+        light: Array = lit * bright
+        return light.astype(np.float32)
 
 
 class Quay:

@@ -1,5 +1,6 @@
 """Small things that give a landscape its scale: a lighthouse, sailing boats, birds."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +21,8 @@ class Span:
     tint: Colour
 
     def paint(self, canvas: Canvas, x: float, y: float, size: float) -> None:
-        first, last = max(canvas.row(y + size * self.top) - 1, 0), min(canvas.row(y + size * self.bottom) + 2, canvas.height)
         high, low = y + size * self.top, y + size * self.bottom
+        first, last = max(canvas.row(high) - 1, 0), canvas.row(low) + 2
         rows = canvas.y[first:last, None]
         down = np.clip((rows - high) / max(low - high, 1e-6), 0, 1)
         left = x + size * (self.left[0] + (self.left[1] - self.left[0]) * down)
@@ -31,7 +32,7 @@ class Span:
 
 
 class Lighthouse:
-    """A tower on a rock. After noon its light goes round."""
+    """A tower on a rock. Its light goes round, but for noon."""
 
     def __init__(self, mood: Mood, seed: Seed, level: float, aspect: float, sun_x: float) -> None:
         side = 0.24 if sun_x > aspect / 2 else 0.74
@@ -57,13 +58,13 @@ class Lighthouse:
             span.paint(canvas, self._x, self._level, size)
 
     def _shine(self, canvas: Canvas, time: float, y: float) -> None:
-        turn = np.cos(self._phase + 1.6 * time)
-        right, down = canvas.x - self._x, canvas.y[:, None] - y
-        along = right * np.sign(turn)
+        turn = math.cos(self._phase + 1.6 * time)
+        right, down = canvas.x - self._x, canvas.y[: canvas.row(self._level), None] - y
+        along = right * math.copysign(1, turn)
         wedge = np.clip(1 - np.abs(down) / (0.008 + 0.13 * np.abs(along)), 0, 1) * (along > 0)
         glow = 0.7 / (1 + (right**2 + down**2) / 0.0012)
-        beam = wedge * np.abs(turn) / (1 + 2.0 * np.abs(along))
-        canvas.light(self._lamp, (self._beam * np.clip(beam + glow, 0, 1)).astype(np.float32))
+        beam = wedge * abs(turn) / (1 + 2.0 * np.abs(along))
+        canvas.light(self._lamp, self._beam * np.clip(beam + glow, 0, 1))
 
 
 class Boats:
@@ -84,7 +85,7 @@ class Boats:
 
     def paint(self, canvas: Canvas, time: float) -> None:
         for number, (x, size) in enumerate(self._fleet):
-            sway = 0.02 * size * np.sin(2.2 * time + number)
+            sway = 0.02 * size * math.sin(2.2 * time + number)
             for span in self._spans:
                 span.paint(canvas, x + 0.012 * time * (size / 0.05), self._level + sway, size)
 
@@ -102,15 +103,15 @@ class Birds:
 
     def paint(self, canvas: Canvas, time: float) -> None:
         for x, y, phase in self._flock:
-            size = 0.013 + 0.004 * np.sin(phase * 5)
+            size = 0.013 + 0.004 * math.sin(phase * 5)
             right = (canvas.x - x - 0.035 * time) / size
-            beat = 0.55 + 0.45 * np.sin(9 * time + phase)
+            beat = 0.55 + 0.45 * math.sin(9 * time + phase)
             first, last = canvas.row(y - 0.03), canvas.row(y + 0.03)
             wing = y - size * beat * (np.abs(right) * 1.5 - right * right)
             thin = np.clip(1 - np.abs(right), 0, 1) * size * 0.16
             far = np.abs(canvas.y[first:last, None] - wing) - thin
             mark = np.clip(0.5 - far * canvas.height, 0, 1) * (np.abs(right) < 1)
-            canvas.cover(self._ink, mark.astype(np.float32), first)
+            canvas.cover(self._ink, mark, first)
 
 
 def _ring(number: int, tint: Colour) -> Span:

@@ -1,5 +1,6 @@
 """The land: ridges from far to near, each with its own line, light on its slopes and mist at its foot."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ class Shape:
     trees: float = 0.0
     snow: float = 0.0
 
+    def level(self, ridge: int) -> float:
+        return self.top + (self.foot - self.top) * math.pow(ridge / (self.ridges - 1), 1.25)
+
 
 SHAPES = {
     "hills": Shape(6, 0.50, 0.93, 0.080, 2.2, 0.40, 0.0, 0.12, 0.5, "2f5a3a", 0.35, trees=0.05),
@@ -48,8 +52,9 @@ class Ridge:
     def __init__(self, seed: Seed, mood: Mood, shape: Shape, number: int, sun_x: float) -> None:
         self._near = near = number / (shape.ridges - 1)
         self._shape, self._mood, self._sun_x = shape, mood, sun_x
-        self._level = shape.top + (shape.foot - shape.top) * near**1.25
-        self._speed = 0.006 + 0.035 * near**1.6
+        self._level = shape.level(number)
+        self._hidden = shape.level(number + 1) + shape.tall / (1 - shape.rough)
+        self._speed = 0.010 + 0.060 * near**1.6
         label = f"ridge.{number}"
         often = shape.often * (1 - 0.4 * near)
         self._waves = [
@@ -60,7 +65,7 @@ class Ridge:
         self._lots = np.frombuffer(seed.noise(f"{label}.trees", _LOTS), np.uint8) / 255
         self._crest = _crest(mood, shape, near)
         self._mist = mix(mood.horizon, mood.far, 0.25 + 0.45 * near)
-        self._relief_scale = shape.relief * (1.5 if mood.night else 1.0)
+        self._contrast = shape.relief * (1.5 if mood.night else 1.0)
 
     def paint(self, canvas: Canvas, time: float) -> None:
         x = canvas.x.astype(np.float64) + self._start + self._speed * time
@@ -68,14 +73,19 @@ class Ridge:
         ground = (self._level - rise).astype(np.float32)
         top = ground - self._trees(x).astype(np.float32)
         first = max(canvas.row(float(top.min())) - 1, 0)
-        solid = np.clip((canvas.y[first:, None] - top) * canvas.height + 0.5, 0, 1)
-        below = np.maximum(canvas.y[first:, None] - ground, 0)
+        rows = canvas.y[first : self._last(canvas), None]
+        solid = np.clip((rows - top) * canvas.height + 0.5, 0, 1)
+        below = np.maximum(rows - ground, 0)
         bright = self._relief(canvas, x, rise, below)
-        tone = self._crest * (1 + self._relief_scale * bright)[..., None]
-        if self._shape.snow and not self._mood.land == "hills":
+        tone = self._crest * (1 + self._contrast * bright)[..., None]
+        if self._shape.snow:
             self._snow(tone, bright, rise, below)
         tone += (self._haze(canvas) - tone) * self._fade(below)[..., None]
         canvas.cover(np.clip(tone, 0, 1), solid, first)
+
+    def _last(self, canvas: Canvas) -> int:
+        """Return the row from which on the next ridge hides this one."""
+        return canvas.height if self._near == 1 else canvas.row(self._hidden) + 2
 
     def _line(self, x: Line) -> Line:
         """Return how high the ridge stands over its level."""
@@ -100,10 +110,11 @@ class Ridge:
         """Return the light on the slopes, from -1 to 1; the edges of its shadows run aside on their way down."""
         side = 1.0 if self._sun_x > canvas.aspect / 2 else -1.0
         slope = (rise - self._line(x + 0.006)) / 0.006
-        bright = np.tanh(1.2 * side * slope).astype(np.float32)
-        aside = np.arange(canvas.width) + below * (side * self._shape.slant * canvas.height)
-        bright = bright[np.clip(aside, 0, canvas.width - 1).astype(np.int32)]
-        return bright * np.clip(1 - below / 0.32, 0, 1)
+        edge = np.tanh(1.2 * side * slope).astype(np.float32)
+        aside = canvas.columns + below * (side * self._shape.slant * canvas.height)
+        bright: Array = edge[np.clip(aside, 0, canvas.width - 1).astype(np.int32)]
+        bright *= np.clip(1 - below / 0.32, 0, 1)
+        return bright
 
     def _snow(self, tone: Array, bright: Array, rise: Line, below: Array) -> None:
         deep = self._shape.snow * (1 - self._near) ** 2 * np.clip(rise / self._shape.tall, 0, 2).astype(np.float32)
@@ -111,7 +122,8 @@ class Ridge:
         tone += (mix(self._mood.horizon, self._mood.sun, 0.7) - tone) * np.clip(snow, 0, 1)[..., None]
 
     def _haze(self, canvas: Canvas) -> Colour:
-        glow = 1 / (1 + ((canvas.x - self._sun_x) / 0.45) ** 2) * (0.45 - 0.3 * self._near)
+        strong = (0.15 if self._mood.night else 0.45) * (1 - 0.7 * self._near)
+        glow = strong / (1 + ((canvas.x - self._sun_x) / 0.45) ** 2)
         return self._mist + (self._mood.sun - self._mist) * glow[:, None]
 
     def _fade(self, below: Array) -> Array:
@@ -120,7 +132,7 @@ class Ridge:
 
 
 def _crest(mood: Mood, shape: Shape, near: float) -> Colour:
-    earth = shape.earth * (0.3 if mood.night else 1.0)
+    earth = shape.earth * (0.15 if mood.night else 1.0)
     ground = colour(shape.ground)
     return mix(mix(mood.far, ground, earth * 0.6), mix(mood.near, ground, earth), near**0.9)
 

@@ -10,36 +10,20 @@ from callsheet.demo.scenery.canvas import Canvas, Layer
 from callsheet.demo.scenery.city import city
 from callsheet.demo.scenery.figures import Birds, Boats, Lighthouse
 from callsheet.demo.scenery.land import ridges
-from callsheet.demo.scenery.mood import mood_of
+from callsheet.demo.scenery.mood import Mood, mood_of
 from callsheet.demo.scenery.sky import Clouds, Sky, Stars, Sun
 from callsheet.demo.scenery.water import Water
 
-_HORIZON = {"hills": 0.72, "mountains": 0.72, "dunes": 0.66, "sea": 0.62, "city": 0.72}
+_HORIZON = {"hills": 0.72, "mountains": 0.72, "dunes": 0.66, "sea": 0.62, "city": 0.74}
 
 
 class Landscape:
     """What a prompt shows, at any size and at any moment."""
 
     def __init__(self, prompt: str, width: int, height: int) -> None:
-        seed = Seed(prompt)
         self._canvas = Canvas(width, height)
-        mood = mood_of(prompt, seed)
-        horizon = _HORIZON[mood.land]
-        sun = Sun(mood, seed, horizon, self._canvas.aspect)
-        self._layers: list[Layer] = [Sky(mood, horizon)]
-        if mood.night:
-            self._layers.append(Stars(seed, horizon))
-        self._layers += [sun, Clouds(mood, seed, horizon, sun)]
-        if mood.land == "city":
-            self._layers += [*city(seed, mood, 0.74), Water(mood, seed, 0.74, sun, 0.55)]
-        elif mood.land == "sea":
-            self._layers += ridges(seed, mood, sun.x)
-            figure = Lighthouse(mood, seed, horizon, self._canvas.aspect, sun.x) if "lighthouse" in mood.words or seed.number("fig")<.3 else Boats(mood, seed, horizon, self._canvas.aspect)
-            self._layers += [figure, Water(mood, seed, horizon, sun, 1.0)]
-        else:
-            self._layers += ridges(seed, mood, sun.x)
-        if not mood.night:
-            self._layers.append(Birds(mood, seed, self._canvas.aspect))
+        seed = Seed(prompt)
+        self._layers = list(_layers(mood_of(prompt, seed), seed, self._canvas.aspect))
 
     def __len__(self) -> int:
         return len(self._layers)
@@ -53,3 +37,30 @@ class Landscape:
     def pixels(self) -> Pixels:
         """Return what is painted so far."""
         return (np.clip(self._canvas.pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _layers(mood: Mood, seed: Seed, aspect: float) -> Iterator[Layer]:
+    horizon = _HORIZON[mood.land]
+    sun = Sun(mood, seed, horizon, aspect)
+    yield Sky(mood, horizon)
+    if mood.night:
+        yield Stars(seed, horizon)
+    yield sun
+    yield Clouds(mood, seed, horizon, sun)
+    if mood.land == "city":
+        yield from city(seed, mood, horizon)
+        yield Water(mood, seed, horizon, sun, rough=0.55)
+    else:
+        yield from ridges(seed, mood, sun.x)
+    if mood.land == "sea":
+        yield _landmark(mood, seed, horizon, aspect, sun)
+        yield Water(mood, seed, horizon, sun, rough=1.0)
+    if not mood.night:
+        yield Birds(mood, seed, aspect)
+
+
+def _landmark(mood: Mood, seed: Seed, horizon: float, aspect: float, sun: Sun) -> Layer:
+    asked = [word for word in ("lighthouse", "boat") if word in mood.words]
+    if (*asked, seed.pick("landmark", ("lighthouse", "boat", "boat")))[0] == "lighthouse":
+        return Lighthouse(mood, seed, horizon, aspect, sun.x)
+    return Boats(mood, seed, horizon, aspect)

@@ -15,14 +15,14 @@ LANDS: Mapping[str, str] = {
     "mountains": "mountain peak summit snow alp glacier rock cliff canyon winter ice",
     "dunes": "dune desert sand camel sahara oasis heat mars",
     "sea": "sea ocean lighthouse boat ship sail beach coast harbour harbor island wave lake water river shore",
-    "city": "city town street skyline tower building office market train bridge neon downtown robot",
+    "city": "city town street skyline tower building office market neon downtown robot",
 }
 HOURS: Mapping[str, str] = {
     "dawn": "dawn morning sunrise early first spring rose",
     "noon": "noon day midday summer bright blue sky high",
     "dusk": "dusk evening sunset late gold golden autumn last fire",
-    "night": "night moon star midnight dark dream neon space",
-    "fog": "fog foggy mist misty rain rainy storm cloud grey gray smoke ghost quiet",
+    "night": "night moon star starry midnight dark dream neon space",
+    "fog": "fog foggy mist rain storm cloud grey gray smoke ghost quiet",
 }
 # Zenith, middle of the sky, horizon, sun or moon, the farthest ridge, the nearest.
 PALETTES: Mapping[str, tuple[str, ...]] = {
@@ -76,12 +76,27 @@ class Mood:
 
 
 def mood_of(prompt: str, seed: Seed) -> Mood:
-    words = [word.removesuffix("s") for word in re.findall(r"[a-z]+", prompt.lower())]
-    land = _asked(words, LANDS) or seed.pick("land", list(LANDS))
-    hour = _asked(words, HOURS) or seed.pick("hour", list(HOURS))
+    land = land_of(prompt) or seed.pick("land", list(LANDS))
+    hour = hour_of(prompt) or seed.pick("hour", list(HOURS))
     turn = seed.number("hue", -_TURN, _TURN)
     colours = [_turned(code, turn) for code in seed.pick("palette", PALETTES[hour]).split()]
-    return Mood(frozenset(words), land, hour, *colours)
+    return Mood(frozenset(words_of(prompt)), land, hour, *colours)
+
+
+def words_of(prompt: str) -> list[str]:
+    """Return the words of a prompt, each as it stands and without its ending."""
+    words = re.findall(r"[a-z]+", prompt.lower())
+    return [form for word in words for form in (word, re.sub(r"(ing|s|y)$", "", word))]
+
+
+def land_of(prompt: str) -> str | None:
+    """Return the land that a prompt speaks of, if it does."""
+    return _asked(words_of(prompt), LANDS)
+
+
+def hour_of(prompt: str) -> str | None:
+    """Return the hour that a prompt speaks of, if it does."""
+    return _asked(words_of(prompt), HOURS)
 
 
 def _asked(words: list[str], choices: Mapping[str, str]) -> str | None:

@@ -7,6 +7,8 @@ from callsheet.demo.scenery.canvas import Array, Canvas, Colour, cloudy, mix, sm
 from callsheet.demo.scenery.mood import Mood
 
 _STARS = 180
+_BEHIND = 0.05  # how far the sky reaches down behind the land
+_SEAS = ((-0.3, -0.2, 0.35), (0.25, 0.15, 0.3), (-0.1, 0.4, 0.22), (0.3, -0.4, 0.18))
 
 
 class Sky:
@@ -54,37 +56,41 @@ class Sun:
         self._y = horizon * (low + seed.number("sun.y", -0.12, 0.12))
         self._radius = {"noon": 0.045, "night": 0.055, "fog": 0.06}.get(mood.hour, 0.07)
         self._glow = {"night": 0.35, "fog": 0.5}.get(mood.hour, 0.75)
-        self._mood = mood
+        self._mood, self._horizon = mood, horizon + _BEHIND
 
     def y(self, time: float) -> float:
         return self._y - 0.008 * time
 
     def paint(self, canvas: Canvas, time: float) -> None:
-        right, down = canvas.x[None, :] - self.x, canvas.y[:, None] - self.y(time)
+        right, down = canvas.x - self.x, canvas.y[: canvas.row(self._horizon), None] - self.y(time)
         square = right * right + down * down
         halo = self._glow * (0.55 / (1 + square / 0.02) + 0.45 / (1 + square / 0.16) ** 2)
         canvas.light(self._mood.sun, halo)
-        distance = np.sqrt(square)
-        canvas.cover(self._disc(right, down), np.clip((self._radius - distance) * canvas.height + 0.5, 0, 1))
+        top, bottom = (canvas.row(self.y(time) + reach * self._radius) for reach in (-1.1, 1.1))
+        disc = np.clip((self._radius - np.sqrt(square[top:bottom])) * canvas.height + 0.5, 0, 1)
+        canvas.cover(self._face(right, down[top:bottom]), disc, top)
 
-    def _disc(self, right: Array, down: Array) -> Colour:
+    def _face(self, right: Array, down: Array) -> Colour:
+        """Return the colours of the disc: the sun is plain, the moon has its seas."""
         if not self._mood.night:
             return self._mood.sun
-        seas = [(-0.3, -0.2, 0.35), (0.25, 0.15, 0.3), (-0.1, 0.4, 0.22), (0.3, -0.4, 0.18)]
         dark: Array = np.zeros((down.size, right.size), np.float32)
-        for x, y, size in seas:
+        for x, y, size in _SEAS:
             far = ((right / self._radius - x) ** 2 + (down / self._radius - y) ** 2) / size**2
             dark += 0.16 * smooth(1.3 - far)
-        return (self._mood.sun * (1 - dark[..., None])).astype(np.float32)
+        return self._mood.sun * (1 - dark[..., None])
 
 
 class Clouds:
     """Bands of cloud, lit from the sun's side, drifting with the wind."""
 
     def __init__(self, mood: Mood, seed: Seed, horizon: float, sun: Sun) -> None:
-        self._mood, self._horizon, self._sun = mood, horizon, sun
+        self._horizon, self._sun = horizon, sun
         self._noise = seed.noise("clouds", 64 * 64)
-        self._cover = {"fog": 0.36, "night": 0.52, "noon": 0.46}.get(mood.hour, 0.44) + seed.number("cover", -0.04, 0.06)
+        clear = {"fog": 0.36, "night": 0.52, "noon": 0.46}.get(mood.hour, 0.44)
+        self._clear = clear + seed.number("clear", -0.04, 0.06)
+        self._shade = mix(mood.middle, mood.far, 0.45)
+        self._light = mix(mood.horizon, mood.middle, 0.4) if mood.night else mix(mood.horizon, mood.sun, 0.6)
         self._wind = seed.number("wind", 0.02, 0.05)
         self._cloth: Array | None = None
 
@@ -92,19 +98,14 @@ class Clouds:
         rows = canvas.row(self._horizon)
         if self._cloth is None:
             self._cloth = cloudy(self._noise, rows, 2 * canvas.width)
-        shift = self._wind * time * canvas.height
-        cloth = _slid(self._cloth, shift)[:, : canvas.width]
+        cloth = _slid(self._cloth, self._wind * time * canvas.height)[:, : canvas.width]
         height = (canvas.y[:rows] / self._horizon)[:, None]
-        thick = smooth((cloth - self._cover) / 0.26) * smooth(height * 3) * smooth((1.04 - height) * 2.2)
-        above = np.roll(cloth, 3, axis=0)
-        lit = np.clip(0.5 + 6 * (cloth - above), 0, 1)
-        near = 1 / (1 + ((canvas.x[None, :] - self._sun.x) ** 2 + (canvas.y[:rows, None] - self._sun.y(time)) ** 2) / 0.15)
+        thick = smooth((cloth - self._clear) / 0.26) * smooth(height * 3) * smooth((1.04 - height) * 2.2)
+        right, down = canvas.x - self._sun.x, canvas.y[:rows, None] - self._sun.y(time)
+        near = 1 / (1 + (right * right + down * down) / 0.15)
+        lit = np.clip(0.5 + 6 * (cloth - np.roll(cloth, 3, axis=0)), 0, 1)
         bright = np.clip(0.35 * lit + 0.65 * near, 0, 1)[..., None]
-        shade = mix(self._mood.middle, self._mood.far, 0.45)
-        light = mix(self._mood.horizon, self._mood.sun, 0.6)
-        if self._mood.night:
-            light = mix(self._mood.horizon, self._mood.middle, 0.4)
-        canvas.cover(shade + (light - shade) * bright, thick * (0.85 - 0.7 * near * near))
+        canvas.cover(self._shade + (self._light - self._shade) * bright, thick * (0.85 - 0.7 * near * near))
 
 
 def _slid(cloth: Array, shift: float) -> Array:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from callsheet.demo.making import Seed
-from callsheet.demo.scenery.canvas import Array, Canvas, mix
+from callsheet.demo.scenery.canvas import Array, Canvas, Places, mix
 from callsheet.demo.scenery.mood import Mood
 from callsheet.demo.scenery.sky import Sun
 
@@ -24,9 +24,9 @@ class Water:
         first = canvas.row(self._level)
         depth = ((canvas.y[first:] - self._level) / (1 - self._level)).clip(0, 1)[:, None]
         waves = self._waves(canvas, depth, time)
-        broken = waves * np.sqrt(depth) * (self._rough * canvas.height)
-        up = first - 1 - np.arange(len(depth), dtype=np.float32)[:, None] * 0.8 + broken * 0.075
-        aside = np.arange(canvas.width) + broken * 0.012
+        broken = waves * depth**0.7 * (self._rough * canvas.height)
+        up = first - 1 - np.arange(len(depth), dtype=np.float32)[:, None] * 0.62 + broken * 0.075
+        aside = canvas.columns + broken * 0.012
         mirror = canvas.pixels[_place(up, first), _place(aside, canvas.width)]
         dark = 0.14 + 0.46 * depth + 0.16 * self._rough * waves * np.sqrt(depth)
         canvas.pixels[first:] = mirror + (self._deep - mirror) * np.clip(dark, 0, 1)[..., None]
@@ -38,15 +38,17 @@ class Water:
         across = (canvas.x - canvas.aspect / 2) * far
         total = np.zeros_like(across)
         for (deep, wide, fast, high), phase in zip(_WAVES, self._phases, strict=True):
-            total += high * np.sin(deep * far + wide * across + np.float32(fast * time + phase))
+            total += high * np.sin(deep * far + wide * across + (fast * time + phase))
         return total / sum(high for *_, high in _WAVES)
 
     def _glitter(self, canvas: Canvas, depth: Array, waves: Array) -> Array:
         away = (canvas.x - self._sun.x) / (0.05 + 0.13 * depth)
         spark = np.clip(waves * 2.6 - 0.55, 0, 1)
         away *= away
-        return (0.22 / (1 + away) + spark / (1 + away * away)) * (1 - 0.4 * depth)
+        light: Array = 0.22 / (1 + away) + spark / (1 + away * away)
+        light *= 1 - 0.4 * depth
+        return light
 
 
-def _place(where: Array, count: int) -> Array:
+def _place(where: Array, count: int) -> Places:
     return np.clip(where, 0, max(count - 1, 0)).astype(np.int32)

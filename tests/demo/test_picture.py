@@ -1,0 +1,98 @@
+"""Pictures: drawn in steps, the same for the same prompt, different for another, and read by another decoder."""
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from callsheet.demo.making import Unfinished
+from callsheet.demo.picture import HEIGHT, WIDTH, Picture
+from callsheet.demo.png import encode
+from callsheet.demo.scenery.mood import HOURS, LANDS
+from tests.demo.reading import frames, unlike
+
+PROMPTS = ("a lighthouse in the fog", "dunes at noon", "the sea from the train", "a city after rain")
+PRINT = """
+import hashlib, sys
+from callsheet.demo.picture import Picture
+picture = Picture("a city after rain", 160, 100)
+list(picture.draw())
+print(hashlib.sha256(picture.png()).hexdigest(), "av" in sys.modules)
+"""
+
+
+def drawn(prompt: str, width: int = 160, height: int = 100) -> bytes:
+    picture = Picture(prompt, width, height)
+    list(picture.draw())
+    return picture.png()
+
+
+def test_a_picture_is_a_png_of_its_size_with_light_and_shade():
+    (pixels,) = frames(drawn("a lighthouse in the fog", WIDTH, HEIGHT))
+    assert pixels.shape == (HEIGHT, WIDTH, 3)
+    assert pixels.std() > 15
+
+
+def test_the_pixels_that_are_encoded_are_the_pixels_that_are_decoded():
+    pixels = np.random.default_rng(1).integers(0, 256, (31, 47, 3), np.uint8)
+    assert np.array_equal(frames(encode(pixels))[0], pixels)
+
+
+def test_progress_rises_in_steps_to_100():
+    percents = list(Picture("dunes at noon", 160, 100).draw())
+    assert percents == sorted(set(percents))
+    assert len(percents) >= 8
+    assert percents[-1] == 100
+
+
+def test_the_same_prompt_gives_the_same_bytes_in_another_process_too_and_needs_no_film_library():
+    done = subprocess.run([sys.executable, "-c", PRINT], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [hashlib.sha256(drawn("a city after rain")).hexdigest(), "False"]
+
+
+@pytest.mark.parametrize("prompts", [PROMPTS, ("a fox", "a fax", "A fox", "a fox ")])
+def test_different_prompts_look_different(prompts: tuple[str, ...]):
+    pictures = [frames(drawn(prompt))[0] for prompt in prompts]
+    for number, one in enumerate(pictures):
+        for other in pictures[number + 1 :]:
+            assert unlike(one, other) > 5
+
+
+@pytest.mark.parametrize("land", LANDS)
+@pytest.mark.parametrize("hour", HOURS)
+def test_every_land_at_every_hour_is_drawn(land: str, hour: str):
+    (pixels,) = frames(drawn(f"{land} {hour}"))
+    assert pixels.std() > 10
+    assert (pixels.reshape(-1, 3).max(axis=1) > 0).mean() > 0.99
+
+
+def test_the_hour_that_a_prompt_speaks_of_is_seen():
+    noon, night = (frames(drawn(f"hills at {hour}"))[0].mean() for hour in ("noon", "night"))
+    assert noon > night + 50
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "ключ под ковриком", "🦊" * 2000, "a\x00b\nc", "\ud800"])
+def test_any_text_is_a_prompt(prompt: str):
+    assert frames(drawn(prompt))[0].std() > 10
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (2, 300), (301, 7), (90, 160)])
+def test_any_size_can_be_drawn(width: int, height: int):
+    assert frames(drawn("a boat at dawn", width, height))[0].shape == (height, width, 3)
+
+
+def test_a_preview_shows_what_is_drawn_so_far_and_the_file_waits_for_the_end():
+    picture = Picture("mountains at dusk")
+    steps = picture.draw()
+    next(steps)
+    early = frames(picture.preview())[0]
+    with pytest.raises(Unfinished):
+        picture.png()
+    list(steps)
+    late = frames(picture.preview())[0]
+    assert early.shape == late.shape == (100, 160, 3)
+    assert unlike(early, late) > 10
+    whole = frames(picture.png())[0]
+    assert unlike(late, whole.reshape(100, 4, 160, 4, 3).mean(axis=(1, 3)).astype(np.uint8)) < 1
