@@ -24,3 +24,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A PostgreSQL statement that takes longer counts as a lost connection."""
     readers: int = 4
     """Reading connections per process."""
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the HTTP edge behaves."""
+
+    body_bytes_max: int = 1024 * 1024
+    bulk_bytes_max: int = 16 * 1024 * 1024
+    body_seconds: float = 15.0
+    """A body that takes longer to arrive is refused."""
+    header_bytes_max: int = 32 * 1024
+    header_seconds: float = 10.0
+    """Request lines and headers that take longer to arrive close the connection."""
+    idle_seconds: int = 75
+    wait_seconds_max: float = 60.0
+    """The longest a long poll may wait."""
+    page_max: int = 200
+    streams_max: int = 5_000
+    streams_per_key_max: int = 2_500
+    stream_buffer_max: int = 256
+    """Events that wait for a slow reader; with more it is read from the database again."""
+    beat_seconds: float = 15.0
+    """How often a silent stream says that it is alive."""
+    token_seconds_max: int = 3_600
+    quote_seconds: int = 900

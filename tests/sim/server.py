@@ -45,7 +45,7 @@ class StillLane(Lane):
     """The real lane, called from outside instead of from a thread of its own."""
 
     def __init__(self, make_batch: Callable[[], Batch], settings: Settings, patience: Patience) -> None:
-        super().__init__("lane", make_batch, lambda _woken: None, settings)
+        super().__init__("lane", make_batch, lambda _done: None, settings)
         self._stopping = cast("threading.Event", patience)
 
     def results(self, commands: Sequence[Command]) -> list[Any]:

@@ -7,7 +7,8 @@ needs something else says so with `Missing`, and is asked again.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from callsheet.core import change, commands, lease, life, provider, setup, submit
+from callsheet.core import change, commands, keys, lease, life, provider, setup, submit
+from callsheet.core.audit import Line, audited
 from callsheet.core.ids import child
 from callsheet.core.money import wallet_id
 from callsheet.core.order import queue_of
@@ -32,6 +33,12 @@ class Decision(NamedTuple):
 def _workflow_wants(command: commands.PutWorkflow, wants: Wants) -> None:
     wants["current_recipe"].add(command.recipe.name)
     wants["queues"].add(command.recipe.name)
+
+
+def _create_key_wants(command: commands.CreateKey, wants: Wants) -> None:
+    wants["api_key"].add(command.id)
+    if command.tenant:
+        wants["tenant"].add(command.tenant)
 
 
 def _submit_wants(command: commands.Submit, wants: Wants) -> None:
@@ -150,19 +157,33 @@ def _callback_follows(ws: WorkingSet, command: commands.Callback, wants: Wants) 
 
 _TREE = (_job_wants, _tree_follows)
 
+
+def _by_admin(decide: Callable[[WorkingSet, Any], Any], action: str, *fields: str) -> Callable[[WorkingSet, Any], Any]:
+    return audited(decide, Line(action, "job_id", fields, admins_only=True))
+
+
 DECISIONS: dict[type[commands.Command], Decision] = {
-    commands.PutTenant: Decision(setup.put_tenant, lambda c, wants: wants["tenant"].add(c.tenant)),
-    commands.PutWorkflow: Decision(setup.put_workflow, _workflow_wants),
-    commands.TopUp: Decision(setup.top_up, _money_wants),
-    commands.Adjust: Decision(setup.adjust, _money_wants),
+    commands.PutTenant: Decision(
+        audited(setup.put_tenant, Line("tenant.put", "tenant", ("weight", "status", "active_jobs_max"))),
+        lambda c, wants: wants["tenant"].add(c.tenant),
+    ),
+    commands.PutWorkflow: Decision(audited(setup.put_workflow, Line("workflow.put", "recipe")), _workflow_wants),
+    commands.CreateKey: Decision(
+        audited(keys.create_key, Line("key.create", "id", ("role", "name", "expires_in_seconds"))), _create_key_wants
+    ),
+    commands.RevokeKey: Decision(
+        audited(keys.revoke_key, Line("key.revoke", "key_id")), lambda c, wants: wants["api_key"].add(c.key_id)
+    ),
+    commands.TopUp: Decision(audited(setup.top_up, Line("wallet.topup", "user", ("amount", "reason"))), _money_wants),
+    commands.Adjust: Decision(audited(setup.adjust, Line("wallet.adjust", "user", ("amount", "reason"))), _money_wants),
     commands.Submit: Decision(submit.submit, _submit_wants, _submit_follows),
-    commands.Cancel: Decision(life.cancel, *_TREE),
+    commands.Cancel: Decision(_by_admin(life.cancel, "job.cancel", "reason"), *_TREE),
     commands.Pause: Decision(life.pause, *_TREE),
     commands.Resume: Decision(life.resume, *_TREE),
-    commands.Approve: Decision(life.approve, *_TREE),
+    commands.Approve: Decision(_by_admin(life.approve, "stage.approve", "stage_id"), *_TREE),
     commands.Hold: Decision(life.hold, *_TREE),
-    commands.Retry: Decision(life.retry, *_TREE),
-    commands.Delete: Decision(life.delete, *_TREE),
+    commands.Retry: Decision(_by_admin(life.retry, "job.retry"), *_TREE),
+    commands.Delete: Decision(_by_admin(life.delete, "job.delete"), *_TREE),
     commands.Change: Decision(change.change, *_TREE),
     commands.AddStage: Decision(change.add_stage, *_TREE),
     commands.AddTasks: Decision(change.add_tasks, *_TREE),

@@ -29,7 +29,7 @@ from callsheet.core.moves import move_job, move_stage, move_task, shift
 from callsheet.core.order import front_rank
 from callsheet.core.recipe import in_range
 from callsheet.core.redact import clean
-from callsheet.core.rows import Attempt, Call, Document, Job, Stage, Task
+from callsheet.core.rows import Attempt, Call, Document, File, Job, Stage, Task
 from callsheet.core.submit import bounded_json
 from callsheet.core.working import WorkingSet
 
@@ -145,7 +145,10 @@ def _progressed(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Tas
     whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
     overall = (_FULL * job.stages_completed + whole) // job.stages_total
     ws.put(replace(job, progress=max(job.progress, overall)))
-    ws.emit(job, "task.progressed", "worker", {"progress": percent, "message": message}, entity_id=task.id)
+    data: dict[str, Any] = {"progress": percent, "message": message}
+    if command.preview:
+        data["preview"] = command.preview
+    ws.emit(job, "task.progressed", "worker", data, entity_id=task.id)
     return replace(task, progress=percent, message=message if message is not None else task.message)
 
 
@@ -161,8 +164,24 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "completed", digest)
     job, task = live
+    _keep_files(ws, job, task, command)
     close_call(ws, task, "completed")
     return accept(ws, job, task, body, digest, command.delivered, "worker")
+
+
+def _keep_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> None:
+    in_range("the number of files", len(command.files), 0, ws.limits.files_per_task_max)
+    for place, made in enumerate(command.files, 1):
+        if made.no != place or not made.name or len(made.name) > ws.limits.name_chars_max:
+            raise BadInput("invalid_file", "Files are numbered from 1 on and have a name.")
+        in_range("the size of a file", made.bytes, 0, ws.limits.file_bytes_max)
+        file_id = child(child(task.id, task.attempts), made.no)
+        ws.append(
+            File(
+                file_id, job.tenant, job.id, task.id, task.attempts, made.no, made.name, made.media_type, made.bytes,
+                made.sha256, ws.at(job),
+            )
+        )  # fmt: skip
 
 
 def accept(ws: WorkingSet, job: Job, task: Task, body: str, digest: str, delivered: int, actor: Actor) -> TaskState:

@@ -18,6 +18,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     key_chars_max: int = 255
     message_chars_max: int = 2_000
     labels_max: int = 32
+    files_per_task_max: int = 64
+    file_bytes_max: int = 4 * 1024**3
+    key_seconds_max: int = 10 * 366 * 86_400
     label_chars_max: int = 200
     metadata_bytes_max: int = 16 * 1024
     priority_max: int = 100

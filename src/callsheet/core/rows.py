@@ -340,8 +340,57 @@ class Cursor(Row, frozen=True, gc=False):
     held_until: int
 
 
+class File(Row, frozen=True, gc=False):
+    """A stored object; where its bytes lie follows from its task and epoch, and is nobody's to see."""
+
+    TABLE: ClassVar[str] = "file"
+
+    id: str
+    tenant: str
+    job_id: str
+    task_id: str
+    attempt: int
+    no: int
+    name: str
+    media_type: str
+    bytes: int
+    sha256: str
+    created_at: int
+
+
+class ApiKey(Row, frozen=True, gc=False):
+    """A program's way in. An empty tenant is the operator of the house."""
+
+    TABLE: ClassVar[str] = "api_key"
+    FIXED: ClassVar[int] = 7
+
+    id: str
+    tenant: str
+    role: str
+    name: str
+    secret_hash: str
+    created_at: int
+    expires_at: int | None
+    revoked_at: int | None = None
+
+
+class Audit(Row, frozen=True, gc=False):
+    """Who did what to the house, kept for ever."""
+
+    TABLE: ClassVar[str] = "audit"
+
+    id: str
+    tenant: str
+    at: int
+    actor: str
+    action: str
+    subject: str
+    data: str | None
+
+
 ROWS: tuple[type[Row], ...] = (
-    Tenant, Workflow, Queue, Wallet, Entry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox, Cursor,
+    Tenant, Workflow, Queue, Wallet, Entry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox, Cursor, File,
+    ApiKey, Audit,
 )  # fmt: skip
 """In the order in which they are written."""
 

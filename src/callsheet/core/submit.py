@@ -132,6 +132,8 @@ def _validated(ws: WorkingSet, command: Submit) -> Recipe:
     if command.stages is not None and not recipe.inline:
         raise BadInput("inline_stages", f"Workflow {recipe.name!r} brings its own stages; it takes none inline.")
     _check_inline(command.stages or [], limits)
+    if command.price is not None:
+        in_range("price", command.price, 0, limits.price_max)
     if command.priority is not None:
         in_range("priority", command.priority, 0, limits.priority_max)
     if command.deadline_seconds is not None:
@@ -246,7 +248,8 @@ def _job(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str, stag
     return Job(
         command.id, command.tenant, command.user, wallet_id(command.tenant, command.user), recipe.name, version,
         idem_of(command), fingerprint, None, ws.now, JOB.target("schedule" if start_at else "submit"), 1,
-        recipe.priority if command.priority is None else command.priority, recipe.price, stages, 0, 0, 0, ws.now,
+        recipe.priority if command.priority is None else command.priority,
+        recipe.price if command.price is None else command.price, stages, 0, 0, 0, ws.now,
         start_at=start_at, deadline_at=deadline_at, due_at=start_at or deadline_at, labels=text_or_none(command.labels),
         metadata=text_or_none(command.metadata), trace=text_or_none(command.trace),
     )  # fmt: skip

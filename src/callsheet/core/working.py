@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from callsheet.core.limits import Limits
 from callsheet.core.machine import Actor
-from callsheet.core.rows import ROWS, Document, Entry, Event, Job, Row
+from callsheet.core.rows import ROWS, Audit, Document, Entry, Event, File, Job, Row
 
 R = TypeVar("R", bound=Row)
 Key = Hashable
@@ -34,7 +34,7 @@ encoded = msgspec.json.Encoder(order="deterministic").encode
 _plain = msgspec.json.Encoder().encode
 
 
-LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document})
+LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document, File, Audit})
 """Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
 LASTING_FACTS = frozenset({"stages", "recipe", "current_recipe", "current_version", "validator"})
 
@@ -191,6 +191,11 @@ class WorkingSet:
     def begin(self) -> None:
         """Forget how to undo what earlier commands did: they stand."""
         self._undo.clear()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the command under way has done anything."""
+        return bool(self._undo)
 
     def undo(self) -> None:
         """Take back everything since `begin`."""

@@ -61,8 +61,7 @@ class Batch:
             results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
-                if ws.woken:
-                    connection.notify(ws.woken)
+                connection.notify(ws.woken)
                 connection.commit()
             else:
                 connection.rollback()
@@ -142,5 +141,5 @@ class Batch:
             if new:
                 self.connection.insert(row, new)
         if ws.purged:
-            self.connection.fetch("purge_documents", ids=ws.purged)
+            self.connection.fetch_all([("purge_documents", {"ids": ws.purged}), ("purge_files", {"ids": ws.purged})])
         return wrote

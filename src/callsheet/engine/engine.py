@@ -17,7 +17,7 @@ from callsheet.core.errors import BadInput, Refusal
 from callsheet.core.ids import Ids, uuid7
 from callsheet.core.submit import idem_of
 from callsheet.core.texts import check_texts
-from callsheet.engine.batch import Batch, subject
+from callsheet.engine.batch import Batch, Done, subject
 from callsheet.engine.gates import Gate, judged
 from callsheet.engine.hints import Hints
 from callsheet.engine.lane import Box, Lane, Order, Unavailable
@@ -25,6 +25,7 @@ from callsheet.engine.listen import Listener
 from callsheet.engine.offers import Offers
 from callsheet.engine.prefetch import Recipes
 from callsheet.engine.reading import Reading
+from callsheet.engine.readlane import ReadLane
 from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.postgres import PostgresDatabase
@@ -61,10 +62,13 @@ class Engine:
         self._ids = ids or RandomIds()
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
+        self.reads = ReadLane(database)
         self._lanes = [
-            Lane(f"callsheet-lane-{n}", self._batch, self.hints.announce, self.settings) for n in range(database.lanes)
+            Lane(f"callsheet-lane-{n}", self._batch, self._after, self.settings) for n in range(database.lanes)
         ]
-        self._listener = Listener.of(database, self.hints, self.settings)
+        self._listener = Listener.of(database, self._heard, self.settings)
+        self.watchers: list[Callable[[], None]] = []
+        """Called after every commit, here or (as a hint) elsewhere; from any thread, and must not block."""
 
     @classmethod
     def open(cls, place: str | Path, settings: Settings | None = None, *, gates: Sequence[Gate] = ()) -> Self:
@@ -85,6 +89,7 @@ class Engine:
             lane.start()
         if self._listener:
             self._listener.start()
+        self.reads.start()
 
     def close(self) -> None:
         """Finish what was handed in, and let go of the database."""
@@ -92,6 +97,7 @@ class Engine:
             lane.stop()
         if self._listener:
             self._listener.stop()
+        self.reads.stop()
         self.read.close()
 
     def __enter__(self) -> Self:
@@ -199,12 +205,23 @@ class Engine:
                 shards.setdefault(lane, []).append(place)
         return [(self._lanes[n], places) for n, places in shards.items()]
 
+    def _after(self, done: Done) -> None:
+        self._heard(done.woken)
+
+    def _heard(self, kinds: Iterable[str]) -> None:
+        self.hints.announce(kinds)
+        for tell in self.watchers:
+            tell()
+
     def _batch(self) -> Batch:
         return Batch(self.database.connect(), self.settings.limits, self._recipes, Offers())
 
 
-_NAMED = (commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust)
-"""Commands that make something: tried again, they must find it."""
+_NAMED = (
+    commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust, commands.PutTenant,
+    commands.PutWorkflow, commands.CreateKey, commands.RevokeKey, commands.Cancel, commands.Approve, commands.Delete,
+)  # fmt: skip
+"""Commands that make something, if only a line of the audit log: tried again, they must find it."""
 
 
 def database_of(place: str | Path, settings: Settings) -> Database:

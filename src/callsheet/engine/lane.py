@@ -15,7 +15,7 @@ from typing import Any
 
 from callsheet.config import Settings
 from callsheet.core.commands import Command
-from callsheet.engine.batch import Batch
+from callsheet.engine.batch import Batch, Done
 from callsheet.store.connection import ConnectionLost, Contended, StoreError
 
 Answer = Callable[[list[Any]], None]
@@ -45,7 +45,7 @@ class Lane:
         self,
         name: str,
         make_batch: Callable[[], Batch],
-        after: Callable[[set[str]], None],
+        after: Callable[[Done], None],
         settings: Settings,
     ) -> None:
         self._make_batch = make_batch
@@ -129,8 +129,8 @@ class Lane:
         except ConnectionLost:
             self._drop()
             raise
-        if done.woken:
-            self._after(done.woken)
+        if done.wrote:
+            self._after(done)
         return done.results
 
     def _drop(self) -> None:

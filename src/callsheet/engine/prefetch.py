@@ -10,7 +10,9 @@ from typing import Any
 from callsheet.core.order import Tail
 from callsheet.core.recipe import Recipe, parse, validator
 from callsheet.core.rows import (
+    ApiKey,
     Attempt,
+    Audit,
     Call,
     Cursor,
     Document,
@@ -216,7 +218,8 @@ def _group(name: str, row: type[Row], query: str, field: str) -> Loader:
 _BY_TABLE = frozenset({"workflows", "runs", "attempts"})
 _ROWS: dict[str, type[Row]] = {
     "job": Job, "stage": Stage, "task": Task, "run": Run, "attempt": Attempt, "document": Document, "call": Call,
-    "inbox": Inbox, "cursor": Cursor, "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
+    "inbox": Inbox, "cursor": Cursor, "api_key": ApiKey, "audit": Audit,
+    "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
 }  # fmt: skip
 _FIRST: dict[str, Loader] = {
     "ref": Prefetch._ref,  # noqa: SLF001 - as above
@@ -248,6 +251,8 @@ _THEN: dict[str, Loader] = {
     "inbox": _by_id(Inbox, "inbox"),
     "held_callbacks": _group("held_callbacks", Inbox, "held_callbacks", "ref"),
     "cursor": _by_id(Cursor, "cursors"),
+    "api_key": _by_id(ApiKey, "api_keys"),
+    "audit": _by_id(Audit, "audits"),
     "entry": Prefetch._entry,  # noqa: SLF001
     "wallet": _by_id(Wallet, "wallets"),
     "active": Prefetch._active,  # noqa: SLF001

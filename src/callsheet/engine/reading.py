@@ -88,6 +88,11 @@ class Reading:
         rows = self.fetch("events_after", tx=tx, position=position, count=count)
         return [Placed((row[1], row[0], Event(*row[2:]))) for row in rows]
 
+    def feed_end(self) -> tuple[int, int]:
+        """Return the place of the last event that the feed shows."""
+        rows = self.fetch("feed_end", tx=0, position=0)
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
     def close(self) -> None:
         while not self._idle.empty():
             connection = self._idle.get()

@@ -70,7 +70,7 @@ class Connection(Protocol):
         ...
 
     def notify(self, kinds: Iterable[str]) -> None:
-        """Tell other processes, when this transaction has been committed, that there is work; only ever a hint."""
+        """Tell other processes, once this is committed, that something happened, and which kinds have work: a hint."""
         ...
 
     def close(self) -> None:

@@ -110,6 +110,15 @@ SELECT {cursor c} FROM cursor c WHERE c.id IN :ids[] ORDER BY c.id {lock}
 -- name: purge_documents
 DELETE FROM document WHERE job_id IN :ids[]
 
+-- name: purge_files
+DELETE FROM file WHERE job_id IN :ids[]
+
+-- name: api_keys
+SELECT {api_key k} FROM api_key k WHERE k.id IN :ids[] ORDER BY k.id {lock}
+
+-- name: audits
+SELECT {audit a} FROM audit a WHERE a.id IN :ids[]
+
 -- name: due_jobs
 SELECT j.due_at, j.id FROM job j WHERE j.due_at <= :now AND (j.due_at, j.id) > (:after_at, :after_id)
 ORDER BY j.due_at, j.id LIMIT :count
@@ -135,6 +144,9 @@ SELECT id, tx, {event e} FROM event e WHERE e.subject = :subject AND e.seq > :af
 -- name: events_after
 SELECT id, tx, {event e} FROM event e WHERE {after_place} ORDER BY {place} LIMIT :count
 
+-- name: feed_end
+SELECT tx, id FROM event e WHERE {after_place} ORDER BY {place_back} LIMIT 1
+
 -- name: job_of_tenant
 SELECT {job j} FROM job j WHERE j.id = :id AND j.tenant = :tenant AND j.deleted_at IS NULL
 
@@ -158,3 +170,67 @@ SELECT {wallet w} FROM wallet w WHERE w.id = :id
 
 -- name: ledger_of
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count
+
+-- name: api_key_by_hash
+SELECT {api_key k} FROM api_key k WHERE k.secret_hash = :hash
+
+-- name: keys_of
+SELECT {api_key k} FROM api_key k WHERE (k.tenant = :tenant OR :all = 1) AND k.id > :after ORDER BY k.id LIMIT :count
+
+-- name: audit_of
+SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
+
+-- name: tenants_after
+SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
+
+-- name: workflows_current
+SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDER BY w.name LIMIT :count
+
+-- name: jobs_listed
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before
+    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
+    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR j.labels LIKE :label)
+ORDER BY j.id DESC LIMIT :count
+
+-- name: jobs_of_wallet
+SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before
+    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
+    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR j.labels LIKE :label)
+ORDER BY j.id DESC LIMIT :count
+
+-- name: files_of
+SELECT {file f} FROM file f WHERE f.job_id = :id ORDER BY f.created_at, f.task_id, f.no
+
+-- name: file_of_tenant
+SELECT {file f} FROM file f WHERE f.id = :id AND f.tenant = :tenant
+
+-- name: task_of_job
+SELECT {task t} FROM task t WHERE t.id = :id AND t.job_id = :job
+
+-- name: ledger_back
+SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq < :before ORDER BY e.seq DESC LIMIT :count
+
+-- name: ahead
+SELECT count(*) FROM (
+    SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1
+        AND (t.priority > :priority OR (t.priority = :same AND t.rank < :rank)) LIMIT :most
+) AS before
+
+-- name: durations
+SELECT a.ended_at - a.leased_at FROM (
+    SELECT t.id, t.attempts FROM task t WHERE t.queue = :queue AND t.status = 'completed'
+    ORDER BY t.finished_at DESC LIMIT :count
+) AS d JOIN attempt a ON a.task_id = d.id AND a.no = d.attempts
+
+-- name: workers_live
+SELECT t.worker_id, t.kind, count(*), min(t.lease_expires_at) FROM task t
+WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' GROUP BY t.worker_id, t.kind ORDER BY t.worker_id, t.kind
+
+-- name: depths
+SELECT q.kind, q.workflow,
+    (SELECT count(*) FROM task t WHERE t.queue = q.id AND t.ready = 1),
+    (SELECT count(*) FROM task t WHERE t.queue = q.id AND t.status = 'running')
+FROM queue q ORDER BY q.kind, q.workflow
+
+-- name: active_jobs
+SELECT j.status, count(*) FROM job j WHERE j.finished_at IS NULL GROUP BY j.status ORDER BY j.status

@@ -101,6 +101,7 @@ CREATE UNIQUE INDEX job_idem ON job (idem) WHERE idem IS NOT NULL;
 CREATE INDEX job_active ON job (wallet_id) WHERE finished_at IS NULL;
 CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX job_newest ON job (tenant, id);
+CREATE INDEX job_user ON job (wallet_id, id);
 
 CREATE TABLE run (
     job_id text NOT NULL,
@@ -186,6 +187,7 @@ CREATE INDEX task_ready ON task (queue, priority DESC, rank, id) WHERE ready = 1
 CREATE INDEX task_tail ON task (queue, priority, tenant, rank) WHERE ready = 1;
 CREATE INDEX task_due ON task (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX task_running ON task (queue, worker_id) WHERE status = 'running';
+CREATE INDEX task_done ON task (queue, finished_at) WHERE status = 'completed';
 
 CREATE TABLE attempt (
     task_id text NOT NULL,
@@ -272,3 +274,42 @@ CREATE TABLE cursor (
     holder text,
     held_until {int} NOT NULL
 ) {small};
+
+CREATE TABLE file (
+    id text NOT NULL PRIMARY KEY,
+    tenant text NOT NULL,
+    job_id text NOT NULL,
+    task_id text NOT NULL,
+    attempt {int} NOT NULL,
+    no {int} NOT NULL,
+    name text NOT NULL,
+    media_type text NOT NULL,
+    bytes {int} NOT NULL CHECK (bytes >= 0),
+    sha256 text NOT NULL,
+    created_at {int} NOT NULL,
+    UNIQUE (task_id, attempt, no)
+) {grown};
+CREATE INDEX file_job ON file (job_id);
+
+CREATE TABLE api_key (
+    id text NOT NULL PRIMARY KEY,
+    tenant text NOT NULL,
+    role text NOT NULL CHECK (role IN ('admin', 'client', 'viewer', 'worker')),
+    name text NOT NULL,
+    secret_hash text NOT NULL UNIQUE,
+    created_at {int} NOT NULL,
+    expires_at {int},
+    revoked_at {int}
+) {small};
+CREATE INDEX api_key_tenant ON api_key (tenant, id);
+
+CREATE TABLE audit (
+    id text NOT NULL PRIMARY KEY,
+    tenant text NOT NULL,
+    at {int} NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject text NOT NULL,
+    data text
+) {grown};
+CREATE INDEX audit_tenant ON audit (tenant, id);

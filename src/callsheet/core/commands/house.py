@@ -1,0 +1,74 @@
+"""What an operator sets up: tenants, workflows, keys; and money by hand."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from callsheet.core.commands.base import Command
+from callsheet.core.machine import Actor
+from callsheet.core.recipe import Recipe
+
+Role = Literal["admin", "client", "viewer", "worker"]
+
+
+class PutTenant(Command, frozen=True, kw_only=True, gc=False):
+    """Make a tenant or change its share."""
+
+    tenant: str
+    weight: int = 1
+    status: Literal["active", "suspended"] = "active"
+    active_jobs_max: int = 0
+
+
+class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):
+    """Store a recipe as the newest version of its workflow."""
+
+    recipe: Recipe
+
+
+class TopUp(Command, frozen=True, kw_only=True, gc=False):
+    """Add bought credits; the same key adds them once."""
+
+    tenant: str
+    user: str
+    amount: int
+    key: str = ""
+    reason: str = "top-up"
+    actor: Actor = "system"
+
+
+class Adjust(Command, frozen=True, kw_only=True, gc=False):
+    """Correct a balance, with a reason."""
+
+    tenant: str
+    user: str
+    amount: int
+    reason: str
+    key: str = ""
+    actor: Actor = "admin"
+
+
+class Balance(Struct, frozen=True, gc=False):
+    """A wallet as it is now."""
+
+    balance: int
+    held: int
+    replay: bool = False
+
+
+class CreateKey(Command, frozen=True, kw_only=True, gc=False):
+    """Let a program in; only the hash of its secret is kept. A key without a tenant is the operator's."""
+
+    tenant: str
+    role: Role
+    name: str
+    secret_hash: str
+    expires_in_seconds: int | None = None
+
+
+class RevokeKey(Command, frozen=True, kw_only=True, gc=False):
+    """Let a program in no longer."""
+
+    key_id: str
+    tenant: str | None = None
+    """Whose key it must be; None is anybody's."""

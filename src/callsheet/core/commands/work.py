@@ -1,0 +1,95 @@
+"""What workers say: claim, heartbeat, and how a try ended."""
+
+from msgspec import Struct
+
+from callsheet.core.commands.base import Command, Json, Lease
+
+
+class Claim(Command, frozen=True, kw_only=True, gc=False):
+    """Take up to `count` tasks of these kinds; the tokens are made by the engine beforehand."""
+
+    worker_id: str
+    kinds: tuple[str, ...]
+    count: int = 1
+    lease_seconds: int | None = None
+    tokens: tuple[str, ...] = ()
+
+
+class Leased(Struct, frozen=True, gc=False):
+    """A task in hand."""
+
+    lease: Lease
+    tenant: str
+    workflow: str
+    kind: str
+    stage: str
+    stage_no: int
+    task_no: int
+    lease_seconds: int
+    input: str
+    """JSON text: the task's own input, else the job's."""
+    trace: str | None = None
+
+
+class Heartbeat(Command, frozen=True, kw_only=True, gc=False):
+    """Prolong a lease, and say how far the work is."""
+
+    lease: Lease
+    lease_seconds: int | None = None
+    progress: int | None = None
+    message: str | None = None
+    preview: int = 0
+    """The number of the newest preview picture; 0 is none."""
+
+
+class Beat(Struct, frozen=True, gc=False):
+    """How long the lease lasts from now, and whether to stop."""
+
+    lease_seconds: float
+    cancel: bool
+
+
+class Made(Struct, frozen=True, gc=False):
+    """A file that a task made; its bytes lie where the lease's epoch says."""
+
+    no: int
+    name: str
+    media_type: str
+    bytes: int
+    sha256: str
+
+
+class Complete(Command, frozen=True, kw_only=True, gc=False):
+    """Hand in a result; `delivered` percent of it is what the user asked for."""
+
+    lease: Lease
+    output: Json = None
+    delivered: int = 100
+    files: tuple[Made, ...] = ()
+
+
+class Fail(Command, frozen=True, kw_only=True, gc=False):
+    """Report that a try went wrong."""
+
+    lease: Lease
+    code: str = "task_failed"
+    message: str = ""
+    retryable: bool | None = None
+
+
+class Requeue(Command, frozen=True, kw_only=True, gc=False):
+    """Give a task back without using up a try: the machine goes away, the work is sound."""
+
+    lease: Lease
+    reason: str
+
+
+class TaskState(Struct, frozen=True, gc=False):
+    """Where a task and its job are; `skipped` says why the report had no effect."""
+
+    job_id: str
+    task_id: str
+    status: str
+    job_status: str
+    skipped: str | None = None
+    replay: bool = False

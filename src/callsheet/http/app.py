@@ -1,0 +1,114 @@
+"""The ASGI application: match, ask who, parse, handle, render. Every answer has a request id and safe headers."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from callsheet.core.errors import Refusal
+from callsheet.engine.lane import Unavailable
+from callsheet.http.house import House
+from callsheet.http.problem import CONTENT_TYPE, Problem, problem_of, unavailable
+from callsheet.http.request import Gone, Receive, Request, Scope, Send
+from callsheet.http.route import ANYBODY, Answer, Known, Router, Streaming
+from callsheet.http.routes import ROUTES
+from callsheet.store.connection import StoreError
+
+_encode = msgspec.json.Encoder().encode
+_SAFE = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+_CHARS_MAX = 128
+
+
+class App:
+    """Answers requests for one house."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._router = Router(ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        start = time.perf_counter()
+        settings = self._house.settings
+        request = Request(scope, receive, settings.body_bytes_max, settings.body_seconds)
+        request.id = _request_id(request)
+        known: Known | None = None
+        try:
+            known = self._router.find(scope["method"], scope["path"], request.params)
+            answer = await self._handled(known, request)
+            if isinstance(answer, Streaming):
+                await answer.send(send)
+                status = 200
+            else:
+                status = answer.status
+                await _send(send, request, answer)
+        except Gone:
+            status = 499
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and no details
+            answer = self._failed(error, request)
+            status = answer.status
+            await _send(send, request, answer)
+        self._house.metrics.request(known.route if known else None, status, time.perf_counter() - start)
+
+    async def _handled(self, known: Known, request: Request) -> Answer | Streaming:
+        route = known.route
+        if route.who is not ANYBODY:
+            request.who = await self._house.keys.who(request)
+            if request.who.role not in route.who:
+                raise Problem(403, "forbidden", f"A key with the role {request.who.role} may not do this.")
+        if known.decoder is not None:
+            request.content = await request.body(known.decoder, required=known.needs_body)
+        return await route.handler(self._house, request)
+
+    def _failed(self, error: Exception, request: Request) -> Answer:
+        if isinstance(error, Refusal):
+            problem = problem_of(error)
+        elif isinstance(error, Problem):
+            problem = error
+        elif isinstance(error, Unavailable | StoreError):
+            problem = unavailable()
+        else:
+            self._house.fault(request.id, error)
+            problem = Problem(500, "internal_error", "Something went wrong here; the request id finds it in our log.")
+        headers = tuple(problem.headers.items())
+        return Answer(problem.body(request.id), problem.status, headers, CONTENT_TYPE)
+
+
+async def _send(send: Send, request: Request, answer: Answer) -> None:
+    body = answer.body if isinstance(answer.body, bytes) else b"" if answer.body is None else _encode(answer.body)
+    headers = [
+        *_SAFE,
+        (b"x-request-id", request.id.encode()),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    if answer.body is not None:
+        headers.append((b"content-type", answer.media_type.encode()))
+    headers.extend((name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers)
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
+
+
+def _request_id(request: Request) -> str:
+    given = request.header(b"x-request-id")
+    if given and len(given) <= _CHARS_MAX and given.isascii() and given.isprintable() and " " not in given:
+        return given
+    return secrets.token_hex(8)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message: Mapping[str, Any] = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return

@@ -1,0 +1,146 @@
+"""Who is asking: API keys, kept only as hashes, and short-lived signed tokens of a single user."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Any, TypeVar
+
+import msgspec
+
+from callsheet.core.machine import Actor
+from callsheet.core.rows import ApiKey
+from callsheet.engine.readlane import ReadLane
+from callsheet.http.problem import Problem
+from callsheet.http.request import Request
+from callsheet.http.route import OPERATOR, USER
+
+T = TypeVar("T")
+KEY_PREFIX, TOKEN_PREFIX = "cs_", "cst_"
+_SECRET_BYTES = 32
+_CHARS_MAX = 1_024
+_FRESH_SECONDS = 1.0
+"""How long another server's revocation may go unnoticed; this server's own counts at once."""
+_KNOWN_MAX = 10_000
+DEFAULT_TENANT = "default"
+
+
+class Who(msgspec.Struct, frozen=True, gc=False):
+    """The caller: what it may do, for which tenant, as whom."""
+
+    role: str
+    tenant: str
+    id: str
+    user: str | None = None
+
+    @property
+    def actor(self) -> Actor:
+        return "admin" if self.role in {OPERATOR, "admin"} else "user"
+
+
+class Signed:
+    """Signs small facts that come back later: cursors, quotes, users' tokens."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def sign(self, purpose: str, fact: Any) -> str:
+        """Return a fact as text that only we can make."""
+        body = msgspec.msgpack.encode(fact)
+        return urlsafe_b64encode(self._mark(purpose, body) + body).rstrip(b"=").decode()
+
+    def read(self, purpose: str, text: str, shape: type[T]) -> T | None:
+        """Return the fact, or None if we did not make it for this purpose."""
+        try:
+            raw = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+            mark, body = raw[:16], raw[16:]
+            if not hmac.compare_digest(mark, self._mark(purpose, body)):
+                return None
+            return msgspec.msgpack.decode(body, type=shape)
+        except (ValueError, msgspec.MsgspecError):
+            return None
+
+    def _mark(self, purpose: str, body: bytes) -> bytes:
+        return hmac.digest(self._secret, purpose.encode() + b"\0" + body, "sha256")[:16]
+
+
+class UserToken(msgspec.Struct, frozen=True, array_like=True):
+    """What a user's token says: whose jobs may be seen, until when (unix seconds)."""
+
+    tenant: str
+    user: str
+    until: int
+    key_id: str
+
+
+def new_secret() -> str:
+    """Make a key's secret."""
+    return KEY_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def hashed(secret: str) -> str:
+    """Return what is kept of a secret."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+class Keys:
+    """Finds out who is asking."""
+
+    def __init__(self, reads: ReadLane, signed: Signed) -> None:
+        self._reads = reads
+        self._signed = signed
+        self._known: dict[str, tuple[float, Who | None]] = {}
+
+    async def who(self, request: Request) -> Who:
+        """Return the caller, or answer 401."""
+        given = request.header(b"authorization")
+        if given is None:
+            raise _refused("missing_key", "Send your key: Authorization: Bearer cs_….")
+        scheme, _, secret = given.partition(" ")
+        if scheme.lower() != "bearer" or not secret or len(secret) > _CHARS_MAX or not secret.isascii():
+            raise _refused("invalid_key", "The Authorization header is not a bearer key.")
+        who = self._user(secret) if secret.startswith(TOKEN_PREFIX) else await self._program(secret)
+        if who is None:
+            raise _refused("invalid_key", "This key is not known, or no longer valid.")
+        if who.role == OPERATOR:
+            return msgspec.structs.replace(who, tenant=request.header(b"callsheet-tenant") or DEFAULT_TENANT)
+        return who
+
+    def forget(self) -> None:
+        """Look every key up again: one was revoked, or a tenant suspended."""
+        self._known.clear()
+
+    def token(self, who: Who, user: str, seconds: int) -> str:
+        """Make a token with which a browser sees one user's jobs."""
+        until = int(time.time()) + seconds
+        return TOKEN_PREFIX + self._signed.sign("user", UserToken(who.tenant, user, until, who.id))
+
+    def _user(self, secret: str) -> Who | None:
+        token = self._signed.read("user", secret.removeprefix(TOKEN_PREFIX), UserToken)
+        if token is None or token.until < time.time():
+            return None
+        return Who(USER, token.tenant, f"user:{token.user}", token.user)
+
+    async def _program(self, secret: str) -> Who | None:
+        mark = hashed(secret)
+        at, who = self._known.get(mark, (0.0, None))
+        now = time.monotonic()
+        if now - at < _FRESH_SECONDS:
+            return who
+        rows = await self._reads.fetch("api_key_by_hash", hash=mark)
+        who = _valid(ApiKey(*rows[0])) if rows else None
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[mark] = (now, who)
+        return who
+
+
+def _valid(key: ApiKey) -> Who | None:
+    if key.revoked_at is not None or (key.expires_at is not None and key.expires_at < time.time() * 1_000_000):
+        return None
+    return Who(key.role if key.tenant else OPERATOR, key.tenant, key.id)
+
+
+def _refused(code: str, message: str) -> Problem:
+    return Problem(401, code, message, {"www-authenticate": "Bearer"})

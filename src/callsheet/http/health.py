@@ -1,0 +1,41 @@
+"""Health, metrics, and the description of the API."""
+
+from msgspec import Struct
+
+from callsheet.http.house import House
+from callsheet.http.problem import Problem
+from callsheet.http.request import Request
+from callsheet.http.route import ANYBODY, HOUSE, Answer, Route
+from callsheet.store.connection import StoreError
+
+
+class Health(Struct, frozen=True):
+    """That we are there."""
+
+    status: str
+
+
+async def healthz(house: House, request: Request) -> Answer:
+    _ = house, request
+    return Answer(Health("ok"))
+
+
+async def readyz(house: House, request: Request) -> Answer:
+    _ = request
+    try:
+        await house.reads.fetch("feed_end", tx=0, position=0)
+    except StoreError:
+        raise Problem(503, "not_ready", "The database does not answer.", {"retry-after": "1"}) from None
+    return Answer(Health("ready"))
+
+
+async def metrics(house: House, request: Request) -> Answer:
+    _ = request
+    return Answer(house.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+ROUTES = (
+    Route("GET", "/healthz", healthz, ANYBODY, "Whether the process lives", Health),
+    Route("GET", "/readyz", readyz, ANYBODY, "Whether it can do its work", Health, problems=("503 not_ready",)),
+    Route("GET", "/metrics", metrics, HOUSE, "Metrics for Prometheus", media_type="text/plain"),
+)  # fmt: skip

@@ -1,0 +1,163 @@
+"""Live events: one thread follows the global event order and hands each event to whoever watches its job or tenant.
+
+A watcher first joins, then reads the past from the database, then takes what comes: so nothing falls between.
+One that cannot keep up is told that it is behind, and reads the database again: memory stays bounded.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from callsheet.config import HttpSettings
+from callsheet.engine.background import Background
+from callsheet.engine.engine import Engine
+from callsheet.engine.reading import Placed
+from callsheet.http.problem import Problem, unavailable
+from callsheet.store.connection import StoreError
+
+_PAGE = 1_000
+_AGAIN_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05)
+"""What was committed may stay hidden behind an older transaction for a moment: look again soon."""
+JOB, TENANT = "job", "tenant"
+Key = tuple[str, str]
+
+
+class Watch:
+    """One watcher's events since it joined."""
+
+    __slots__ = ("_most", "_wake", "behind", "events")
+
+    def __init__(self, most: int) -> None:
+        self.events: deque[Placed] = deque()
+        self.behind = False
+        self._most = most
+        self._wake = asyncio.Event()
+
+    def push(self, placed: Placed) -> None:
+        if len(self.events) >= self._most:
+            self.events.clear()
+            self.behind = True
+        self.events.append(placed)
+        self._wake.set()
+
+    def caught_up(self) -> None:
+        """Say that the database was read: what is still missing will be pushed."""
+        self.behind = False
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there is something; False if there was nothing in that time."""
+        if not self.events and not self.behind:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._wake.wait()
+        self._wake.clear()
+        return bool(self.events) or self.behind
+
+
+class Hub(Background):
+    """Follows the events while somebody watches."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings) -> None:
+        super().__init__("hub")
+        self._engine = engine
+        self._settings = settings
+        self._watches: dict[Key, set[Watch]] = {}
+        self._by_caller: dict[str, int] = {}
+        self.count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stirred = threading.Event()
+        self._place: tuple[int, int] | None = None
+        self._placed = asyncio.Event()
+        engine.watchers.append(self._stirred.set)
+
+    async def join(self, key: Key, caller: str) -> Watch:
+        """Begin to watch; what is committed from now on will come."""
+        mine = self._by_caller.get(caller, 0)
+        if self.count >= self._settings.streams_max or mine >= self._settings.streams_per_key_max:
+            raise Problem(
+                429, "too_many_streams", f"{mine} streams of this key are open: close some.", {"retry-after": "5"}
+            )
+        watch = Watch(self._settings.stream_buffer_max)
+        self._loop = asyncio.get_running_loop()
+        self._watches.setdefault(key, set()).add(watch)
+        self._by_caller[caller] = mine + 1
+        self.count += 1
+        self._stirred.set()
+        try:
+            async with asyncio.timeout(self._settings.body_seconds):
+                await self._placed.wait()
+        except TimeoutError:
+            self.leave(key, caller, watch)
+            raise unavailable() from None
+        except BaseException:
+            self.leave(key, caller, watch)
+            raise
+        return watch
+
+    def leave(self, key: Key, caller: str, watch: Watch) -> None:
+        """Watch no longer."""
+        mine = self._watches.get(key)
+        if mine is None or watch not in mine:
+            return
+        mine.discard(watch)
+        if not mine:
+            del self._watches[key]
+        self._by_caller[caller] -= 1
+        if not self._by_caller[caller]:
+            del self._by_caller[caller]
+        self.count -= 1
+        if not self.count:
+            self._placed.clear()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._stirred.set()
+        super().stop()
+
+    # -- the thread
+
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._stirred.wait(self._engine.settings.poll_seconds)
+            self._stirred.clear()
+            try:
+                self._follow()
+            except StoreError:
+                self._stopping.wait(self._engine.settings.poll_seconds)
+                self._stirred.set()
+
+    def _follow(self) -> None:
+        if not self.count:
+            self._place = None
+            return
+        if self._place is None or not self._placed.is_set():
+            self._place = self._engine.read.feed_end()
+            self._tell(self._placed.set)
+        if self._pages():
+            return
+        for seconds in _AGAIN_SECONDS:
+            if self._stirred.wait(seconds) or self._pages():
+                return
+
+    def _pages(self) -> bool:
+        found = False
+        while self._place is not None and (page := self._engine.read.feed(*self._place, count=_PAGE)):
+            found = True
+            self._place = page[-1].place
+            self._tell(partial(self._dispatch, page))
+        return found
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(what)
+
+    def _dispatch(self, page: list[Placed]) -> None:
+        for placed in page:
+            event = placed.event
+            for key in ((JOB, event.subject), (TENANT, event.tenant)):
+                for watch in self._watches.get(key, ()):
+                    watch.push(placed)

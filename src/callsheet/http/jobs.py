@@ -1,0 +1,358 @@
+"""Jobs: submit, look, list, and move them."""
+
+import asyncio
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from callsheet.core import commands, rows
+from callsheet.core.errors import Refusal
+from callsheet.core.money import wallet_id
+from callsheet.core.recipe import StageSpec
+from callsheet.http import views
+from callsheet.http.auth import Who
+from callsheet.http.house import House
+from callsheet.http.hub import JOB
+from callsheet.http.paging import limited, paged
+from callsheet.http.problem import Problem, absent, problem_of
+from callsheet.http.quotes import quoted_price
+from callsheet.http.request import Request
+from callsheet.http.route import USER, WATCHERS, WRITERS, Answer, Route
+
+_LAST_ID = "~"
+"""Sorts after every id."""
+
+
+class SubmitBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job is made of."""
+
+    workflow: str
+    user: str
+    input: Any = None
+    idempotency_key: str | None = None
+    priority: int | None = None
+    start_in_seconds: float = 0
+    deadline_seconds: int | None = None
+    stages: list[StageSpec] | None = None
+    labels: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
+    trace: dict[str, str] | None = None
+    quote: str | None = None
+
+
+class BulkBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Up to 1,000 jobs, each with its own outcome."""
+
+    jobs: list[SubmitBody]
+
+
+class BulkResult(Struct, frozen=True, omit_defaults=True):
+    """What became of one job of a bulk: its status as if it had been sent alone."""
+
+    status: int
+    job_id: str | None = None
+    replay: bool = False
+    problem: dict[str, Any] | None = None
+
+
+class Bulk(Struct, frozen=True):
+    """Outcomes in the order of the request."""
+
+    results: list[BulkResult]
+
+
+class JobQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to look at a job."""
+
+    wait: float = 0
+
+
+class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs to list; newest first."""
+
+    status: str = ""
+    workflow: str = ""
+    user: str = ""
+    label: str = ""
+    since: str = ""
+    until: str = ""
+    limit: int = 50
+    cursor: str = ""
+
+
+class Page(Struct, frozen=True):
+    """Jobs, newest first, and where to go on."""
+
+    jobs: list[views.Job]
+    next: str | None
+
+
+class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why, and how long a worker may take to stop."""
+
+    reason: str = "Canceled by request."
+    grace_seconds: int | None = None
+
+
+class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to try again."""
+
+    retry_as: Literal["new_run", "new_job"] = "new_run"
+
+
+class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What may change while a job lives."""
+
+    priority: int | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    trace: dict[str, str] | UnsetType = UNSET
+
+
+# -- what others need too
+
+
+async def job_row(house: House, request: Request) -> rows.Job:
+    """Return the job that a path names, if the caller may see it."""
+    who: Who = request.who
+    found = await house.reads.fetch("job_of_tenant", id=request.params["job_id"], tenant=who.tenant)
+    if not found:
+        raise absent("job")
+    job = rows.Job(*found[0])
+    if who.user is not None and job.user_id != who.user:
+        raise absent("job")
+    return job
+
+
+def shown(job: rows.Job, status: int = 200, *headers: tuple[str, str]) -> Answer:
+    """Answer with a job and its tag."""
+    return Answer(views.job_view(job), status, (("etag", tag_of(job)), *headers))
+
+
+def tag_of(job: rows.Job) -> str:
+    return f'"{job.run}-{job.seq}-{job.updated_at}"'
+
+
+# -- handlers
+
+
+async def submit_job(house: House, request: Request) -> Answer:
+    command = _submit(house, request, request.content, request.header(b"idempotency-key"))
+    done: commands.Submitted = await house.engine.aexecute(command)
+    job = await _read(house, command.tenant, done.job_id)
+    location = ("location", f"/v1/jobs/{job.id}")
+    if done.replay:
+        return shown(job, 200, location, ("idempotent-replay", "true"))
+    return shown(job, 201, location)
+
+
+async def submit_jobs(house: House, request: Request) -> Answer:
+    body: BulkBody = request.content
+    ready: list[Any] = []
+    for one in body.jobs:
+        try:
+            ready.append(_submit(house, request, one, None))
+        except Problem as problem:
+            ready.append(problem)
+    places = [place for place, one in enumerate(ready) if not isinstance(one, Problem)]
+    answers = await house.engine.aexecute_many([ready[place] for place in places])
+    for place, answer in zip(places, answers, strict=True):
+        ready[place] = answer
+    return Answer(Bulk([_outcome(request, one) for one in ready]))
+
+
+async def get_job(house: House, request: Request) -> Answer:
+    query = request.query(JobQuery) if request.scope["query_string"] else JobQuery()
+    job = await job_row(house, request)
+    known = request.header(b"if-none-match")
+    if query.wait:
+        job = await _awaited(house, request, job, known, query.wait)
+    if known == tag_of(job):
+        return Answer(None, 304, (("etag", known),))
+    return shown(job)
+
+
+async def list_jobs(house: House, request: Request) -> Answer:
+    query = request.query(ListQuery)
+    who: Who = request.who
+    count = limited(house, query.limit)
+    user = who.user if who.role == USER else query.user
+    given: dict[str, Any] = {
+        "status": query.status, "workflow": query.workflow, "label": _label(query.label), "since": _at(query.since, 0),
+        "until": _at(query.until, 2**62), "before": _before(house, request, query.cursor), "count": count,
+    }  # fmt: skip
+    if user:
+        found = await house.reads.fetch("jobs_of_wallet", wallet=wallet_id(who.tenant, user), **given)
+    else:
+        found = await house.reads.fetch("jobs_listed", tenant=who.tenant, **given)
+    page, more = paged(found, query.limit)
+    jobs = [rows.Job(*row) for row in page]
+    cursor = house.signed.sign("jobs", [who.tenant, jobs[-1].id]) if more else None
+    return Answer(Page([views.job_view(job) for job in jobs], cursor))
+
+
+async def cancel_job(house: House, request: Request) -> Answer:
+    body: CancelBody = request.content
+    return await _moved(house, request, commands.Cancel, reason=body.reason, grace_seconds=body.grace_seconds)
+
+
+async def pause_job(house: House, request: Request) -> Answer:
+    return await _moved(house, request, commands.Pause)
+
+
+async def resume_job(house: House, request: Request) -> Answer:
+    return await _moved(house, request, commands.Resume)
+
+
+async def retry_job(house: House, request: Request) -> Answer:
+    body: RetryBody = request.content
+    return await _moved(house, request, commands.Retry, retry_as=body.retry_as)
+
+
+async def change_job(house: House, request: Request) -> Answer:
+    body: ChangeBody = request.content
+    changes = {
+        name: value
+        for name in ("priority", "labels", "metadata", "trace")
+        if (value := getattr(body, name)) is not UNSET
+    }
+    return await _moved(house, request, commands.Change, **changes)
+
+
+async def delete_job(house: House, request: Request) -> Answer:
+    who: Who = request.who
+    job_id = request.params["job_id"]
+    await house.engine.aexecute(commands.Delete(tenant=who.tenant, job_id=job_id, actor=who.actor, by=who.id))
+    await asyncio.to_thread(house.blobs.forget_job, who.tenant, job_id)
+    return Answer(None, 204)
+
+
+# -- steps
+
+
+def _submit(house: House, request: Request, body: SubmitBody, header: str | None) -> commands.Submit:
+    who: Who = request.who
+    key = body.idempotency_key
+    if header is not None:
+        if key is not None and key != header:
+            raise Problem(422, "two_idempotency_keys", "The body's idempotency_key and the header differ: send one.")
+        key = header
+    return commands.Submit(
+        tenant=who.tenant, user=body.user, workflow=body.workflow, input=body.input, idempotency_key=key,
+        priority=body.priority, start_in_seconds=body.start_in_seconds, deadline_seconds=body.deadline_seconds,
+        stages=body.stages, labels=body.labels, metadata=body.metadata, trace=body.trace, by=who.id,
+        actor=who.actor, price=quoted_price(house, who, body.quote, body.workflow, body.user, body.input),
+    )  # fmt: skip
+
+
+def _outcome(request: Request, one: Any) -> BulkResult:
+    if isinstance(one, commands.Submitted):
+        return BulkResult(200 if one.replay else 201, one.job_id, one.replay)
+    problem = problem_of(one) if isinstance(one, Refusal) else one
+    if not isinstance(problem, Problem):
+        raise problem
+    return BulkResult(problem.status, problem=problem.body(request.id))
+
+
+async def _read(house: House, tenant: str, job_id: str) -> rows.Job:
+    found = await house.reads.fetch("job_of_tenant", id=job_id, tenant=tenant)
+    if not found:
+        raise absent("job")
+    return rows.Job(*found[0])
+
+
+async def _moved(house: House, request: Request, command: Any, **more: Any) -> Answer:
+    who: Who = request.who
+    job_id = request.params["job_id"]
+    state = await house.engine.aexecute(command(tenant=who.tenant, job_id=job_id, actor=who.actor, by=who.id, **more))
+    return shown(await _read(house, who.tenant, state.job_id))
+
+
+async def _awaited(house: House, request: Request, job: rows.Job, known: str | None, seconds: float) -> rows.Job:
+    """Wait until a job has ended, or, for a client that knows a state of it, until it is another."""
+
+    def news(now: rows.Job) -> bool:
+        return now.finished_at is not None or (known is not None and tag_of(now) != known)
+
+    if news(job):
+        return job
+    loop = asyncio.get_running_loop()
+    end = loop.time() + min(max(seconds, 0), house.settings.wait_seconds_max)
+    key, who = (JOB, job.id), request.who.id
+    watch = await house.hub.join(key, who)
+    try:
+        while True:
+            job = await job_row(house, request)
+            rest = end - loop.time()
+            if news(job) or rest <= 0:
+                return job
+            await watch.wait(rest)
+            watch.events.clear()
+            watch.caught_up()
+    finally:
+        house.hub.leave(key, who, watch)
+
+
+def _before(house: House, request: Request, cursor: str) -> str:
+    if not cursor:
+        return _LAST_ID
+    place = house.signed.read("jobs", cursor, list[str])
+    if place is None or place[0] != request.who.tenant:
+        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: start from the first page.")
+    return place[1]
+
+
+def _at(text: str, default: int) -> int:
+    if not text:
+        return default
+    try:
+        return views.at_of(text.replace(" ", "+"))
+    except (ValueError, OverflowError):
+        raise Problem(422, "invalid_query", "A time looks like 2026-01-31T12:00:00Z.") from None
+
+
+def _label(text: str) -> str:
+    """Return what a job's labels look like if they have this one: `name=value`."""
+    if not text:
+        return ""
+    name, found, value = text.partition("=")
+    if not found or any(c in text for c in '%_"\\'):
+        raise Problem(422, "invalid_query", 'A label filter is name=value, without % _ " or \\.')
+    return f'%"{name}":"{value}"%'
+
+
+_NOT_FOUND = "404 job_not_found"
+_MOVE = (_NOT_FOUND, "409 illegal_transition")
+ROUTES = (
+    Route(
+        "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", views.Job, SubmitBody, status=201, also=(200,),
+        problems=(
+            "402 insufficient_credits", "403 tenant_suspended", "404 workflow_not_found", "409 workflow_disabled",
+            "422 idempotency_key_reused", "422 invalid_input", "429 too_many_active_jobs", "422 invalid_quote",
+        ),
+        details="Reserves the price and queues the work in one step. With an idempotency key (in the body or the "
+        "Idempotency-Key header) the same request is answered with the same job, status 200 and Idempotent-Replay.",
+    ),
+    Route(
+        "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit up to 1,000 jobs", Bulk, BulkBody,
+        problems=("422 too_many_commands",), details="Each job has its own outcome, as if it had been sent alone.",
+    ),
+    Route("GET", "/v1/jobs", list_jobs, WATCHERS, "List jobs, newest first", Page, query=ListQuery,
+          problems=("422 invalid_cursor",)),
+    Route(
+        "GET", "/v1/jobs/{job_id}", get_job, WATCHERS, "Get a job", views.Job, query=JobQuery, also=(304,),
+        problems=(_NOT_FOUND,),
+        details="`wait` holds the answer until the job has ended, or, with If-None-Match, until it has changed.",
+    ),
+    Route("PATCH", "/v1/jobs/{job_id}", change_job, WRITERS, "Change priority, labels, metadata or trace", views.Job,
+          ChangeBody, problems=_MOVE),
+    Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job that has ended", status=204,
+          problems=_MOVE),
+    Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", views.Job, CancelBody,
+          problems=_MOVE),
+    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Hand out no further task", views.Job, problems=_MOVE),
+    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Go on with a paused job", views.Job,
+          problems=_MOVE),
+    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Try a failed or expired job again", views.Job,
+          RetryBody, problems=(*_MOVE, "402 insufficient_credits")),
+)  # fmt: skip

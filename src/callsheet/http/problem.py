@@ -1,0 +1,69 @@
+"""Errors over HTTP: problem+json with a stable code, a sentence for a person, and the request's id.
+
+Problem                    what is sent
+made from a Refusal      the engine understood and did not do it: `status_of`
+raised by the edge       the request never reached the engine: bad JSON, no key, too large, too many streams
+"""
+
+from typing import Any
+
+from callsheet.core.errors import (
+    BadInput,
+    Conflict,
+    Denied,
+    IllegalMove,
+    InsufficientCredits,
+    LeaseLost,
+    Refusal,
+    Unknown,
+)
+
+_BY_CLASS: dict[type[Refusal], int] = {
+    BadInput: 422, Unknown: 404, IllegalMove: 409, LeaseLost: 409, InsufficientCredits: 402, Conflict: 409, Denied: 403,
+}  # fmt: skip
+_BY_CODE = {"invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429}
+CONTENT_TYPE = "application/problem+json"
+
+
+class Problem(Exception):  # noqa: N818 - an answer, not an accident
+    """An answer that is not what was asked for."""
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: dict[str, str] | None = None, **more: Any
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = headers or {}
+        self.more = more
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """Return what is sent."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "status": self.status,
+            "request_id": request_id,
+            **self.more,
+        }
+
+
+def status_of(refusal: Refusal) -> int:
+    """Return the status that a refusal is answered with."""
+    return _BY_CODE.get(refusal.code) or _BY_CLASS[type(refusal)]
+
+
+def problem_of(refusal: Refusal) -> Problem:
+    """Return a refusal as an answer."""
+    return Problem(status_of(refusal), refusal.code, refusal.message, **refusal.details)
+
+
+def absent(what: str) -> Problem:
+    """Return what is said of anything that is not there, or not yours to see."""
+    return Problem(404, f"{what}_not_found", f"There is no such {what}.")
+
+
+def unavailable() -> Problem:
+    """Return what is said while the database is away."""
+    return Problem(503, "unavailable", "The database does not answer: try again in a moment.", {"retry-after": "1"})

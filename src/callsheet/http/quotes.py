@@ -1,0 +1,89 @@
+"""Quotes: a price, signed, for one user and one input, until a moment. A submit that brings it pays that price."""
+
+import hashlib
+import time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callsheet.core.recipe import parse
+from callsheet.core.rows import Workflow
+from callsheet.http import views
+from callsheet.http.auth import Who
+from callsheet.http.house import House
+from callsheet.http.problem import Problem, absent
+from callsheet.http.request import Request
+from callsheet.http.route import WRITERS, Answer, Route
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+_SECOND = 1_000_000
+
+
+class QuoteBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What would be submitted."""
+
+    workflow: str
+    user: str
+    input: Any = None
+
+
+class Quote(Struct, frozen=True):
+    """A price, and the token that fixes it."""
+
+    workflow: str
+    price: int
+    balance: int
+    affordable: bool
+    expires_at: str | None
+    quote: str
+
+
+class Signed(Struct, frozen=True, array_like=True):
+    """What a quote's token says."""
+
+    tenant: str
+    user: str
+    workflow: str
+    digest: bytes
+    price: int
+    until: int
+
+
+async def make_quote(house: House, request: Request) -> Answer:
+    body: QuoteBody = request.content
+    who: Who = request.who
+    found, wallet = await house.reads.fetch_all([
+        ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": f"{who.tenant}/{body.user}"}),
+    ])  # fmt: skip
+    if not found:
+        raise absent("workflow")
+    price = parse(Workflow(*found[0]).spec).price
+    until = int(time.time()) + house.settings.quote_seconds
+    token = house.signed.sign("quote", Signed(who.tenant, body.user, body.workflow, _digest(body.input), price, until))
+    balance = wallet[0][3] if wallet else 0
+    return Answer(Quote(body.workflow, price, balance, balance >= price, views.moment(until * _SECOND), token))
+
+
+def quoted_price(house: House, who: Who, quote: str | None, workflow: str, user: str, given: Any) -> int | None:
+    """Return the price that a quote fixed for this very request; None without one."""
+    if quote is None:
+        return None
+    fact = house.signed.read("quote", quote, Signed)
+    if fact is None or (fact.tenant, fact.user, fact.workflow, fact.digest) != (
+        who.tenant, user, workflow, _digest(given)
+    ):  # fmt: skip
+        raise Problem(422, "invalid_quote", "This quote is not for this request: ask for a new one.")
+    if fact.until < time.time():
+        raise Problem(422, "quote_expired", "This quote has expired: ask for a new one.")
+    return fact.price
+
+
+def _digest(given: Any) -> bytes:
+    return hashlib.sha256(_encode(given)).digest()
+
+
+ROUTES = (
+    Route("POST", "/v1/quotes", make_quote, WRITERS, "Price a job before submitting it", Quote, QuoteBody,
+          problems=("404 workflow_not_found",)),
+)  # fmt: skip

@@ -1,0 +1,345 @@
+"""What goes out: rows as a client sees them. Object keys, provider references, tokens and hashes are not here."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from callsheet.core import rows
+from callsheet.core.recipe import Recipe
+
+_SECOND = 1_000_000
+
+
+def moment(at: int | None) -> str | None:
+    """Print a time as RFC 3339 in UTC, to the millisecond."""
+    if at is None:
+        return None
+    return datetime.fromtimestamp(at / _SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def at_of(text: str) -> int:
+    """Read a time that a client sent; ValueError if it is none."""
+    parsed = datetime.fromisoformat(text)
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * _SECOND)
+
+
+def _raw(text: str | None) -> Any:
+    return None if text is None else Raw(text.encode())
+
+
+class Error(Struct, frozen=True):
+    """Why something ended badly."""
+
+    code: str
+    message: str
+
+
+class Job(Struct, frozen=True):
+    """A job."""
+
+    id: str
+    workflow: str
+    workflow_version: int
+    user: str
+    status: str
+    phase: str | None
+    run: int
+    priority: int
+    price: int
+    progress: int
+    stages_total: int
+    stages_completed: int
+    events: int
+    cancel_requested: bool
+    created_at: str
+    updated_at: str
+    start_at: str | None
+    deadline_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    error: Error | None
+    retry_of: str | None
+    labels: dict[str, str] | None
+    metadata: dict[str, Any] | None
+
+
+def _phase(job: rows.Job) -> str | None:
+    if job.finished_at is not None:
+        return None
+    if job.cancel_requested_at is not None:
+        return "canceling"
+    return "scheduled" if job.status == "pending" else None
+
+
+def error_of(code: str | None, message: str | None) -> Error | None:
+    return Error(code, message or "") if code else None
+
+
+def job_view(job: rows.Job) -> Job:
+    """Show a job."""
+    return Job(
+        job.id, job.workflow, job.workflow_version, job.user_id, job.status, _phase(job), job.run, job.priority,
+        job.price, job.progress, job.stages_total, job.stages_completed, job.seq, job.cancel_requested_at is not None,
+        moment(job.created_at) or "", moment(job.updated_at) or "", moment(job.start_at), moment(job.deadline_at),
+        moment(job.started_at), moment(job.finished_at), error_of(job.error_code, job.error_message), job.retry_of,
+        _raw(job.labels), _raw(job.metadata),
+    )  # fmt: skip
+
+
+class Run(Struct, frozen=True):
+    """One life of a job, with its money."""
+
+    no: int
+    status: str
+    price: int
+    consumed: int
+    refunded: int
+    opened_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    error: Error | None
+
+
+def run_view(run: rows.Run) -> Run:
+    return Run(
+        run.no, run.status, run.price, run.consumed, run.returned, moment(run.opened_at), moment(run.started_at),
+        moment(run.finished_at), error_of(run.error_code, run.error_message),
+    )  # fmt: skip
+
+
+class Stage(Struct, frozen=True):
+    """A group of tasks; stages follow each other."""
+
+    id: str
+    no: int
+    name: str
+    kind: str
+    status: str
+    gate: bool
+    tasks_total: int
+    tasks_running: int
+    tasks_completed: int
+    tasks_failed: int
+    tasks_canceled: int
+    approved_by: str | None
+    approved_at: str | None
+    started_at: str | None
+    finished_at: str | None
+
+
+def stage_view(stage: rows.Stage) -> Stage:
+    return Stage(
+        stage.id, stage.no, stage.name, stage.kind, stage.status, bool(stage.gate), stage.tasks_total,
+        stage.tasks_running, stage.tasks_completed, stage.tasks_failed, stage.tasks_canceled, stage.approved_by,
+        moment(stage.approved_at), moment(stage.started_at), moment(stage.finished_at),
+    )  # fmt: skip
+
+
+class Task(Struct, frozen=True):
+    """What one worker executes."""
+
+    id: str
+    stage_id: str
+    no: int
+    kind: str
+    status: str
+    progress: int
+    message: str | None
+    attempts: int
+    attempts_charged: int
+    tries_max: int
+    requeues: int
+    ready_at: str | None
+    started_at: str | None
+    finished_at: str | None
+    error: Error | None
+
+
+def task_view(task: rows.Task) -> Task:
+    return Task(
+        task.id, task.stage_id, task.no, task.kind, task.status, task.progress, task.message, task.attempts,
+        task.attempts_charged, task.tries_max, task.requeues, moment(task.ready_at), moment(task.started_at),
+        moment(task.finished_at), error_of(task.error_code, task.error_message),
+    )  # fmt: skip
+
+
+class Attempt(Struct, frozen=True):
+    """One try of a task, kept for ever."""
+
+    no: int
+    run: int
+    worker: str
+    leased_at: str | None
+    ended_at: str | None
+    outcome: str | None
+    forgiven: bool
+    error: Error | None
+
+
+def attempt_view(attempt: rows.Attempt) -> Attempt:
+    return Attempt(
+        attempt.no, attempt.run, attempt.worker_id, moment(attempt.leased_at), moment(attempt.ended_at),
+        attempt.outcome, bool(attempt.forgiven), error_of(attempt.error_code, attempt.error_message),
+    )  # fmt: skip
+
+
+class Event(Struct, frozen=True):
+    """A stored fact about a job. `seq` is dense per job; `cursor` resumes a stream of a tenant."""
+
+    seq: int
+    job_id: str
+    run: int
+    type: str
+    at: str
+    actor: str
+    from_status: str | None
+    to_status: str | None
+    entity_id: str | None
+    data: Any
+    cursor: str | None = None
+
+
+def event_view(event: rows.Event, cursor: str | None = None) -> Event:
+    return Event(
+        event.seq, event.subject, event.run, event.type, moment(event.at) or "", event.actor, event.source,
+        event.target, event.entity_id, _raw(event.data), cursor,
+    )  # fmt: skip
+
+
+class File(Struct, frozen=True):
+    """A stored file of a job; `url` is on this server and asks for a key."""
+
+    id: str
+    name: str
+    media_type: str
+    bytes: int
+    sha256: str
+    url: str
+
+
+def file_view(file: rows.File) -> File:
+    return File(file.id, file.name, file.media_type, file.bytes, file.sha256, f"/v1/files/{file.id}")
+
+
+class Output(Struct, frozen=True):
+    """What a task of a job made."""
+
+    stage: str
+    stage_no: int
+    task_no: int
+    task_id: str
+    output: Any
+    files: list[File]
+
+
+class Wallet(Struct, frozen=True):
+    """What a user may spend, and what is reserved for jobs under way."""
+
+    user: str
+    balance: int
+    held: int
+    entries: int
+
+
+def wallet_view(wallet: rows.Wallet) -> Wallet:
+    return Wallet(wallet.user_id, wallet.balance, wallet.held, wallet.entries)
+
+
+class Entry(Struct, frozen=True):
+    """A line of the ledger."""
+
+    seq: int
+    kind: str
+    amount: int
+    consumed: int
+    balance: int
+    job_id: str | None
+    run: int | None
+    reason: str | None
+    actor: str
+    at: str | None
+
+
+def entry_view(entry: rows.Entry) -> Entry:
+    return Entry(
+        entry.seq, entry.kind, entry.amount, entry.consumed, entry.balance, entry.job_id, entry.run, entry.reason,
+        entry.actor, moment(entry.at),
+    )  # fmt: skip
+
+
+class Workflow(Struct, frozen=True):
+    """A recipe: what may be asked for, and what it costs."""
+
+    name: str
+    version: int
+    enabled: bool
+    price: int
+    created_at: str | None
+    stages: list[str]
+    recipe: dict[str, Any]
+
+
+def workflow_view(row: rows.Workflow) -> Workflow:
+    recipe = msgspec.json.decode(row.spec, type=Recipe)
+    return Workflow(
+        row.name, row.version, recipe.enabled, recipe.price, moment(row.created_at),
+        [stage.name for stage in recipe.stages], json.loads(row.spec),
+    )  # fmt: skip
+
+
+class Key(Struct, frozen=True):
+    """A key, without its secret."""
+
+    id: str
+    tenant: str
+    role: str
+    name: str
+    created_at: str | None
+    expires_at: str | None
+    revoked_at: str | None
+
+
+class NewKey(Struct, frozen=True):
+    """A new key; its secret is shown this once."""
+
+    key: Key
+    secret: str
+
+
+def key_view(key: rows.ApiKey) -> Key:
+    return Key(
+        key.id, key.tenant, key.role, key.name, moment(key.created_at), moment(key.expires_at), moment(key.revoked_at)
+    )
+
+
+class Tenant(Struct, frozen=True):
+    """A customer boundary."""
+
+    id: str
+    weight: int
+    status: str
+    active_jobs_max: int
+    created_at: str | None
+
+
+def tenant_view(tenant: rows.Tenant) -> Tenant:
+    return Tenant(tenant.id, tenant.weight, tenant.status, tenant.active_jobs_max, moment(tenant.created_at))
+
+
+class AuditLine(Struct, frozen=True):
+    """Who did what to the house."""
+
+    id: str
+    tenant: str
+    at: str | None
+    by: str
+    action: str
+    subject: str
+    data: Any
+
+
+def audit_view(line: rows.Audit) -> AuditLine:
+    return AuditLine(line.id, line.tenant, moment(line.at), line.actor, line.action, line.subject, _raw(line.data))

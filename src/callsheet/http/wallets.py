@@ -1,0 +1,111 @@
+"""Wallets: balance, ledger, top-up, adjustment."""
+
+from msgspec import Struct
+
+from callsheet.core import commands, rows
+from callsheet.core.money import wallet_id
+from callsheet.http import views
+from callsheet.http.auth import Who
+from callsheet.http.house import House
+from callsheet.http.paging import limited, paged
+from callsheet.http.problem import Problem
+from callsheet.http.request import Request
+from callsheet.http.route import ADMINS, USER, WATCHERS, Answer, Route
+
+
+class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lines; newest first."""
+
+    before: int = 2**62
+    limit: int = 50
+
+
+class Ledger(Struct, frozen=True):
+    """Lines of a wallet's ledger, newest first."""
+
+    entries: list[views.Entry]
+    next: int | None
+
+
+class TopUpBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bought credits; the same key moves them once."""
+
+    amount: int
+    key: str = ""
+    reason: str = "top-up"
+
+
+class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A correction by hand, up or down, and why."""
+
+    amount: int
+    reason: str
+    key: str = ""
+
+
+class Balance(Struct, frozen=True):
+    """The wallet after the movement."""
+
+    user: str
+    balance: int
+    held: int
+    replay: bool
+
+
+async def get_wallet(house: House, request: Request) -> Answer:
+    who, user = _whose(request)
+    found = await house.reads.fetch("wallet_of", id=wallet_id(who.tenant, user))
+    wallet = rows.Wallet(*found[0]) if found else rows.Wallet("", who.tenant, user, 0, 0, 0, 0, 0)
+    return Answer(views.wallet_view(wallet))
+
+
+async def get_ledger(house: House, request: Request) -> Answer:
+    who, user = _whose(request)
+    query = request.query(LedgerQuery)
+    count = limited(house, query.limit)
+    found = await house.reads.fetch("ledger_back", id=wallet_id(who.tenant, user), before=query.before, count=count)
+    page, more = paged(found, query.limit)
+    entries = [views.entry_view(rows.Entry(*row)) for row in page]
+    return Answer(Ledger(entries, entries[-1].seq if more else None))
+
+
+async def top_up(house: House, request: Request) -> Answer:
+    body: TopUpBody = request.content
+    return await _posted(house, request, commands.TopUp, body)
+
+
+async def adjust(house: House, request: Request) -> Answer:
+    body: AdjustBody = request.content
+    return await _posted(house, request, commands.Adjust, body)
+
+
+async def _posted(
+    house: House, request: Request, command: type[commands.TopUp | commands.Adjust], body: TopUpBody | AdjustBody
+) -> Answer:
+    who, user = _whose(request)
+    done: commands.Balance = await house.engine.aexecute(
+        command(
+            tenant=who.tenant, user=user, amount=body.amount, key=body.key, reason=body.reason, actor="admin",
+            by=who.id,
+        )
+    )  # fmt: skip
+    return Answer(Balance(user, done.balance, done.held, done.replay))
+
+
+def _whose(request: Request) -> tuple[Who, str]:
+    who: Who = request.who
+    user = request.params["user"]
+    if who.role == USER and who.user != user:
+        raise Problem(403, "forbidden", "This token is another user's.")
+    return who, user
+
+
+ROUTES = (
+    Route("GET", "/v1/wallets/{user}", get_wallet, WATCHERS, "A user's balance", views.Wallet),
+    Route("GET", "/v1/wallets/{user}/ledger", get_ledger, WATCHERS, "A user's ledger, newest first", Ledger,
+          query=LedgerQuery),
+    Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Add credits", Balance, TopUpBody,
+          problems=("409 balance_too_large", "409 idempotency_key_reused")),
+    Route("POST", "/v1/wallets/{user}/adjust", adjust, ADMINS, "Correct a balance", Balance, AdjustBody,
+          problems=("402 insufficient_credits", "422 reason_required")),
+)  # fmt: skip

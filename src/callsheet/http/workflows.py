@@ -1,0 +1,72 @@
+"""Workflows: what may be asked for."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callsheet.core import commands, rows
+from callsheet.core.recipe import Recipe
+from callsheet.http import views
+from callsheet.http.house import House
+from callsheet.http.paging import limited, paged
+from callsheet.http.problem import Problem, absent
+from callsheet.http.request import Request
+from callsheet.http.route import HOUSE, WATCHERS, Answer, Route
+
+
+class NamesQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to go on, by name."""
+
+    after: str = ""
+    limit: int = 100
+
+
+class Workflows(Struct, frozen=True):
+    """Workflows by name."""
+
+    workflows: list[views.Workflow]
+    next: str | None
+
+
+class WorkflowBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A recipe; its name is the path's."""
+
+    recipe: dict[str, Any]
+
+
+async def list_workflows(house: House, request: Request) -> Answer:
+    query = request.query(NamesQuery)
+    found = await house.reads.fetch("workflows_current", after=query.after, count=limited(house, query.limit))
+    page, more = paged(found, query.limit)
+    shown = [views.workflow_view(rows.Workflow(*row)) for row in page]
+    return Answer(Workflows(shown, shown[-1].name if more else None))
+
+
+async def get_workflow(house: House, request: Request) -> Answer:
+    found = await house.reads.fetch("current_workflows", ids=[request.params["workflow"]])
+    if not found:
+        raise absent("workflow")
+    return Answer(views.workflow_view(rows.Workflow(*found[0])))
+
+
+async def put_workflow(house: House, request: Request) -> Answer:
+    body: WorkflowBody = request.content
+    name = request.params["workflow"]
+    if body.recipe.get("name", name) != name:
+        raise Problem(422, "invalid_recipe", "The recipe's name differs from the address.")
+    try:
+        recipe = msgspec.convert({**body.recipe, "name": name}, Recipe)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "invalid_recipe", f"Recipe: {error}.") from None
+    row: rows.Workflow = await house.engine.aexecute(commands.PutWorkflow(recipe=recipe, by=request.who.id))
+    return Answer(views.workflow_view(row))
+
+
+ROUTES = (
+    Route("GET", "/v1/workflows", list_workflows, WATCHERS, "List workflows", Workflows, query=NamesQuery),
+    Route("GET", "/v1/workflows/{workflow}", get_workflow, WATCHERS, "A workflow with its JSON Schema",
+          views.Workflow, problems=("404 workflow_not_found",)),
+    Route("PUT", "/v1/workflows/{workflow}", put_workflow, HOUSE, "Make or replace a workflow", views.Workflow,
+          WorkflowBody, problems=("422 invalid_recipe",)),
+)  # fmt: skip

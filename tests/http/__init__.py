@@ -1,0 +1,1 @@
+"""The API over real sockets, on both databases."""
