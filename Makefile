@@ -13,8 +13,8 @@ help: ## list the targets
 
 setup: .venv/.ready ## make .venv with the locked dependencies and this project
 
-run: setup ## run the demo
-	$(BIN)/callsheet demo
+run: setup ## start Callsheet and make a picture, a tone and two videos in front of you
+	$(BIN)/callsheet up --demo
 
 test: setup ## run all tests, the fast layers first
 	$(BIN)/python -m pytest

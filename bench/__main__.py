@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import backlog, cpu, latency, profile, throughput, versus
+from bench import backlog, cpu, latency, profile, throughput, versus, web
 from bench.places import Places
 from bench.table import PAGE, Row, on_page, save, shown
 
@@ -15,6 +15,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "backlog": backlog.measure,
     "latency": latency.measure,
     "cpu": cpu.measure,
+    "web": web.measure,
 }
 
 

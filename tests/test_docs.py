@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from bench.table import PAGE, RESULTS, Row, on_page
+from callsheet.core import errors
 from callsheet.core.commands import Fail, Lease, Outcome
 from callsheet.core.diagram import page
+from callsheet.http import handbook
+from callsheet.http.codes import ANY, SENTENCES
+from callsheet.http.describe import problems_of
+from callsheet.http.problem import status_of
+from callsheet.http.routes import ROUTES
 from tests.support import catalogue
 from tests.support.catalogue import Source, listed
 from tests.support.tidy import ROOT
@@ -38,6 +44,12 @@ def submit(ws, job):
     ws.emit(job, "job.salted", "user")
     move_task(ws, job, task, "lease", "worker", {})
     end_try(ws, Ending("lost", "dropped", "text"))
+    raise Problem(418, "teapot", "Short and stout.")
+
+def refused(code):
+    raise Problem(401, code, "No.")
+
+refused("unsalted")
 """
 
 
@@ -48,6 +60,12 @@ def code() -> Source:
 
 def test_the_page_of_states_is_what_the_tables_give() -> None:
     assert (DOCS / "states.md").read_text() == page(), "run: python -m callsheet.core.diagram > docs/states.md"
+
+
+def test_the_page_of_routes_is_what_the_table_gives() -> None:
+    written = (DOCS / "http.md").read_text()
+    assert written == handbook.page(), "run: python -m callsheet.http.handbook > docs/http.md"
+    assert all(f"### `{route.method} {route.path}`" in written for route in ROUTES)
 
 
 def test_the_page_of_speed_shows_what_was_last_measured() -> None:
@@ -63,6 +81,31 @@ def test_every_error_code_is_documented_with_its_class(code: Source) -> None:
     written = {name: cells[0] for name, cells in listed(DOCS / "errors.md", "Refusals").items()}
     assert len(raised) > 40
     assert written == raised
+
+
+def test_every_code_of_the_http_edge_is_documented_with_its_status(code: Source) -> None:
+    refusals = catalogue.error_codes(code)
+    sent = {name: status for name, status in catalogue.problem_codes(code).items() if name not in refusals}
+    written = {name: int(cells[0]) for name, cells in listed(DOCS / "errors.md", "Over HTTP").items()}
+    assert len(sent) > 25
+    assert written == sent
+
+
+def test_every_code_of_a_route_is_one_that_the_source_raises_with_that_status(code: Source) -> None:
+    statuses = catalogue.problem_codes(code)
+    for name, kind in catalogue.error_codes(code).items():
+        refusal = getattr(errors, kind).__new__(getattr(errors, kind))
+        refusal.code = name
+        statuses[name] = status_of(refusal)
+    for route in ROUTES:
+        listed_codes = [(status, one) for status, codes in problems_of(route).items() for one in codes if one != ANY]
+        assert [(status, one) for status, one in listed_codes if statuses.get(one) != status] == [], route.path
+
+
+def test_the_sentences_of_the_api_are_those_of_the_page() -> None:
+    written = {name: cells[-1] for name, cells in listed(DOCS / "errors.md").items()}
+    assert len(SENTENCES) > 60
+    assert {name: text for name, text in SENTENCES.items() if name != ANY and written.get(name) != text} == {}
 
 
 def test_every_way_to_end_is_documented(code: Source) -> None:
@@ -92,6 +135,7 @@ def test_planted_codes_and_events_are_found() -> None:
         "cold": "Conflict", "raw": "Conflict", "dish_not_found": "Unknown",
     }  # fmt: skip
     assert catalogue.ending_codes(planted) == {"dropped"}
+    assert catalogue.problem_codes(planted) == {"teapot": 418, "unsalted": 401}
     assert {"job.salted", "task.leased"} <= catalogue.event_types(planted)
 
 

@@ -4,6 +4,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -11,6 +12,7 @@ from typing import Self, TextIO
 from callsheet.blobs.local import LocalBlobs
 from callsheet.config import HttpSettings, Settings
 from callsheet.core import commands
+from callsheet.core.rows import ApiKey
 from callsheet.engine import Engine
 from callsheet.engine.gates import Gate
 from callsheet.engine.loops import Collector, Loop, Pulse, Relay, Sweeper
@@ -22,6 +24,7 @@ from callsheet.telemetry.lines import LineWriter
 _PRIVATE = 0o600
 ADMIN_KEY_FILE = "admin.key"
 _SECRET_FILE = "secret.key"  # noqa: S105 - a name, not a secret
+_KEYS_SEEN_MAX = 1_000
 
 
 class Callsheet:
@@ -68,30 +71,47 @@ class Callsheet:
         self.close()
 
     def admin_key(self) -> tuple[Path, bool]:
-        """Return the file with the operator's key, and whether it was made just now."""
+        """Return the file with the operator's key, and whether it was made just now.
+
+        The file comes first: a start that was cut in the middle leaves no key that nobody knows.
+        """
         file = self.data / ADMIN_KEY_FILE
-        if file.exists():
-            return file, False
-        secret = new_secret()
-        self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
-        made = commands.CreateKey(
-            tenant="", role="admin", name="first admin", secret_hash=hashed(secret), by="callsheet"
-        )
-        self.engine.execute(made)
-        _write_private(file, secret + "\n")
-        return file, True
+        new = not file.exists()
+        if new:
+            _write_private(file, new_secret() + "\n")
+        mark = hashed(file.read_text().strip())
+        if not self.engine.read.fetch("api_key_by_hash", hash=mark):
+            if not self.engine.read.fetch("tenants", ids=[DEFAULT_TENANT]):
+                self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
+            made = commands.CreateKey(tenant="", role="admin", name="first admin", secret_hash=mark, by="callsheet")
+            self.engine.execute(made)
+        return file, new
+
+    def has_keys(self) -> bool:
+        """Say whether somebody holds a key that has not been revoked."""
+        rows = self.engine.read.fetch("keys_of", tenant="", all=1, after="", count=_KEYS_SEEN_MAX)
+        return any(ApiKey(*row).revoked_at is None for row in rows)
 
 
 def _kept_secret(file: Path) -> bytes:
     """Return the secret that signs cursors, quotes and tokens; made at the first start."""
     if not file.exists():
         _write_private(file, secrets.token_hex(32) + "\n")
-    return bytes.fromhex(file.read_text().strip())
+    return file.read_text().strip().encode()
 
 
 def _write_private(file: Path, text: str) -> None:
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:  # noqa: PTH123 - with a mode
-        opened.write(text)
+    """Make a file that only its owner reads: whole or absent, and never in place of one that is there."""
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:  # noqa: PTH123 - with a mode
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        with suppress(FileExistsError):  # another server on this folder was faster, and its text counts
+            file.hardlink_to(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _complain(loop: Loop, error: Exception) -> None:

@@ -34,9 +34,18 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     body_seconds: float = 15.0
     """A body that takes longer to arrive is refused."""
     header_bytes_max: int = 32 * 1024
+    target_bytes_max: int = 8 * 1024
+    """The longest address with its query."""
     header_seconds: float = 10.0
     """Request lines and headers that take longer to arrive close the connection."""
     idle_seconds: int = 75
+    """A connection between two requests is closed after so long."""
+    send_seconds: float = 30.0
+    """A reader that takes nothing off us for so long is dropped."""
+    stop_seconds: int = 5
+    """How long a server that is told to stop lets requests finish; streams end at once."""
+    cors_origins: tuple[str, ...] = ()
+    """Web pages that may call from a browser, as `https://app.example`; without any, none may."""
     wait_seconds_max: float = 60.0
     """The longest a long poll may wait."""
     page_max: int = 200

@@ -1,5 +1,7 @@
 """Recipes: every field that could not work is refused by name; retries wait as they say."""
 
+import socket
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -204,3 +206,16 @@ def test_a_changed_tenant_keeps_its_beginning() -> None:
     world.pass_(100)
     tenant = world.do(c.PutTenant(tenant="acme", weight=5, status="suspended"))
     assert (tenant.weight, tenant.status, tenant.created_at) == (5, "suspended", world.now - 100 * SECOND)
+
+
+def test_a_schema_that_refers_to_a_file_or_an_address_is_refused_and_nothing_is_opened(tmp_path: Path) -> None:
+    there = tmp_path / "there.json"
+    there.write_text('{"type": "object"}')
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        door.setblocking(False)
+        for uri in (there.as_uri(), f"http://127.0.0.1:{door.getsockname()[1]}/schema.json"):
+            with pytest.raises(BadInput, match="refers to itself only") as refused:
+                check_recipe(replace(DRAW, input_schema={"$ref": uri}), LIMITS)
+            assert refused.value.code == "invalid_workflow"
+        with pytest.raises(BlockingIOError):
+            door.accept()

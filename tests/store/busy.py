@@ -4,7 +4,7 @@ from typing import Any
 
 from callsheet.config import Settings
 from callsheet.core import commands
-from callsheet.core.commands import Command, Lease, Outcome, Submit, Verdict
+from callsheet.core.commands import Command, Lease, Made, Outcome, Role, Submit, Verdict
 from callsheet.core.ids import child
 from callsheet.core.recipe import Backoff, Refunds, Retry
 from callsheet.store import verify
@@ -12,6 +12,10 @@ from tests.support.clocked import VirtualClock
 from tests.support.studio import TENANT, Studio, stage
 
 Names = dict[str, str]
+FILES = (Made(1, "picture.png", "image/png", 11, "a" * 64), Made(2, "tone.wav", "audio/wav", 12, "b" * 64))
+KEYS: dict[str, tuple[str, Role]] = {
+    "operator_key": ("", "admin"), "client_key": (TENANT, "client"), "revoked_key": (TENANT, "viewer"),
+}  # fmt: skip
 
 
 class WatchedStudio(Studio):
@@ -56,7 +60,7 @@ def live(studio: WatchedStudio) -> Names:
     return names
 
 
-def _set_up(studio: WatchedStudio, _names: Names) -> None:
+def _set_up(studio: WatchedStudio, names: Names) -> None:
     studio.tenant()
     studio.tenant("other", active_jobs_max=2)
     studio.workflow()
@@ -73,6 +77,11 @@ def _set_up(studio: WatchedStudio, _names: Names) -> None:
         studio.top_up(1_000, user, key=f"welcome-{user}")
         studio.top_up(1_000, user, key=f"welcome-{user}")
     studio.do(commands.Adjust(tenant=TENANT, user="ada", amount=-7, reason="A gift taken back."))
+    for key, (tenant, role) in KEYS.items():
+        names[key] = studio.do(
+            commands.CreateKey(tenant=tenant, role=role, name=key, secret_hash=f"{len(names):064x}", by="first")
+        ).id
+    studio.do(commands.RevokeKey(key_id=names["revoked_key"], by=names["operator_key"]))
     studio.top_up(50, "eve", tenant="other")
 
 
@@ -82,8 +91,8 @@ def _ends(studio: WatchedStudio, names: Names) -> None:
     assert studio.submit(input={"a": 1}, idempotency_key="one", labels={"film": "x"}).replay
     lease = studio.take()
     studio.beat(lease, progress=40, message="Almost.")
-    studio.complete(lease, {"image": 1}, delivered=50)
-    studio.complete(lease, {"image": 1}, delivered=50)
+    for _ in range(2):
+        studio.do(commands.Complete(lease=lease, output={"image": 1}, delivered=50, files=FILES))
     names["gift"] = studio.ask("gift", input="please")
     studio.finish(names["gift"])
     names["unstarted"] = studio.ask()
@@ -103,7 +112,7 @@ def _ends(studio: WatchedStudio, names: Names) -> None:
     studio.advance(6)
     names["blocked"] = studio.ask(input="weapon")
     names["gone"] = studio.ask(input={"secret": 1}, metadata={"note": "private"})
-    studio.finish(names["gone"])
+    studio.do(commands.Complete(lease=studio.take(), files=FILES))
     studio.delete(names["gone"])
     names["torn"] = studio.ask()
     studio.take()

@@ -10,13 +10,14 @@ from callsheet.store import verify
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import queries
 from tests.store.conftest import Lived
+from tests.store.plants_house import FILES, KEYS
 from tests.store.plants_life import JOBS, STAGES
 from tests.store.plants_money import MONEY, SUBMITTED
 from tests.store.plants_work import CALLS, LEASES, TEXTS_AND_EVENTS
 from tests.support.clocked import ClockedConnection, VirtualClock
 from tests.support.studio import Studio
 
-PLANTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS
+PLANTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS + FILES + KEYS
 OTHER_HASH = "(SELECT token_hash FROM attempt WHERE job_id = '{done}')"
 TIMELY = {"J13", "L11"}
 
@@ -48,7 +49,8 @@ def test_a_planted_fault_is_found_by_its_name(lived, unguarded, name, fault):
     found = planted(unguarded, lived, fault, name)
     assert [violation.name for violation in found] == [name]
     told = verify.as_json(found) + verify.report(found)
-    assert not [row for row in unguarded.run("SELECT token_hash FROM attempt") if row[0] in told]
+    secrets = "SELECT token_hash FROM attempt UNION ALL SELECT secret_hash FROM api_key"
+    assert not [row for row in unguarded.run(secrets) if row[0] in told]
 
 
 def test_every_rule_has_a_planted_fault_and_words():

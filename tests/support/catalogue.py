@@ -103,6 +103,16 @@ def error_codes(code: Source) -> dict[str, str]:
     return found
 
 
+def problem_codes(code: Source) -> dict[str, int]:
+    """Return every code that the HTTP edge answers with by itself, with its status."""
+    found: dict[str, int] = {}
+    for call, inside in code.named("Problem"):
+        status = call.args[0]
+        if isinstance(status, ast.Constant) and isinstance(status.value, int):
+            found |= dict.fromkeys(code.texts(call.args[1], inside), status.value)
+    return found
+
+
 def _first(code: Source, call: ast.Call, inside: Function | None) -> set[str]:
     return code.texts(call.args[0], inside) if call.args else set()
 

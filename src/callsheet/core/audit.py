@@ -28,17 +28,16 @@ def audited(decide: Decide, line: Line) -> Decide:
     def decided(ws: WorkingSet, command: Any) -> Any:
         answer = decide(ws, command)
         if ws.changed and not (line.admins_only and command.actor != "admin"):
-            _write(ws, command, line)
+            _write(ws, command, line, str(getattr(command, "tenant", None) or getattr(answer, "tenant", "")))
         return answer
 
     return decided
 
 
-def _write(ws: WorkingSet, command: Command, line: Line) -> None:
+def _write(ws: WorkingSet, command: Command, line: Line, tenant: str) -> None:
     if ws.again and ws.find(Audit, command.id) is not None:
         return
     data = {name: getattr(command, name) for name in line.fields}
     subject = getattr(command, line.subject)
     name = subject if isinstance(subject, str) else subject.name
-    tenant = getattr(command, "tenant", None) or ""
     ws.append(Audit(command.id, tenant, ws.now, command.by, line.action, name, encode(data) if data else None))

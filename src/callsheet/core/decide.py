@@ -63,6 +63,7 @@ def _submit_follows(ws: WorkingSet, command: commands.Submit, wants: Wants) -> N
 
 
 def _money_wants(command: commands.TopUp | commands.Adjust, wants: Wants) -> None:
+    wants["tenant"].add(command.tenant)
     wants["wallet"].add(wallet_id(command.tenant, command.user))
     wants["entry"].add(setup.idem_of(command))
 
@@ -178,13 +179,13 @@ DECISIONS: dict[type[commands.Command], Decision] = {
     commands.Adjust: Decision(audited(setup.adjust, Line("wallet.adjust", "user", ("amount", "reason"))), _money_wants),
     commands.Submit: Decision(submit.submit, _submit_wants, _submit_follows),
     commands.Cancel: Decision(_by_admin(life.cancel, "job.cancel", "reason"), *_TREE),
-    commands.Pause: Decision(life.pause, *_TREE),
-    commands.Resume: Decision(life.resume, *_TREE),
+    commands.Pause: Decision(_by_admin(life.pause, "job.pause"), *_TREE),
+    commands.Resume: Decision(_by_admin(life.resume, "job.resume"), *_TREE),
     commands.Approve: Decision(_by_admin(life.approve, "stage.approve", "stage_id"), *_TREE),
-    commands.Hold: Decision(life.hold, *_TREE),
+    commands.Hold: Decision(_by_admin(life.hold, "stage.hold", "stage_id"), *_TREE),
     commands.Retry: Decision(_by_admin(life.retry, "job.retry"), *_TREE),
     commands.Delete: Decision(_by_admin(life.delete, "job.delete"), *_TREE),
-    commands.Change: Decision(change.change, *_TREE),
+    commands.Change: Decision(_by_admin(change.change, "job.change", "priority", "labels"), *_TREE),
     commands.AddStage: Decision(change.add_stage, *_TREE),
     commands.AddTasks: Decision(change.add_tasks, *_TREE),
     commands.Claim: Decision(lease.claim, _claim_wants),

@@ -42,7 +42,7 @@ class IllegalMove(Refusal):
     def __init__(self, entity: str, source: str, target: str, actor: str) -> None:
         super().__init__(
             "illegal_transition",
-            f"A {entity} cannot go from {source} to {target} by a {actor}.",
+            f"A {entity} cannot go from {source} to {target} by the {actor}.",
             entity=entity,
             from_status=source,
             to_status=target,

@@ -5,6 +5,7 @@ older one is told that the lease is lost, and nothing changes. A report that is 
 """
 
 import hashlib
+import re
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -34,6 +35,8 @@ from callsheet.core.submit import bounded_json
 from callsheet.core.working import WorkingSet
 
 _FULL = 100
+_MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,60}/[a-zA-Z0-9.+-]{1,60}(; ?[a-z-]{1,20}=[a-zA-Z0-9._-]{1,40})?\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def hashed(token: str) -> str:
@@ -128,7 +131,7 @@ def heartbeat(ws: WorkingSet, command: Heartbeat) -> Beat:
     in_range("lease_seconds", lasting, 1, ws.limits.lease_seconds_max)
     expires = max(task.lease_expires_at or 0, ws.now + lasting * SECOND)
     after = replace(task, lease_expires_at=expires, due_at=expires)
-    if command.progress is not None or command.message is not None:
+    if command.progress is not None or command.message is not None or command.preview:
         after = _progressed(ws, job, after, command)
     ws.put(after)
     return Beat((expires - ws.now) / SECOND, job.cancel_requested_at is not None)
@@ -174,6 +177,8 @@ def _keep_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> None
     for place, made in enumerate(command.files, 1):
         if made.no != place or not made.name or len(made.name) > ws.limits.name_chars_max:
             raise BadInput("invalid_file", "Files are numbered from 1 on and have a name.")
+        if not _MEDIA_TYPE.match(made.media_type) or not _DIGEST.match(made.sha256):  # both are sent out as headers
+            raise BadInput("invalid_file", "A file has a media type such as image/png, and its SHA-256 in hexadecimal.")
         in_range("the size of a file", made.bytes, 0, ws.limits.file_bytes_max)
         file_id = child(child(task.id, task.attempts), made.no)
         ws.append(

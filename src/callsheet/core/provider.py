@@ -137,11 +137,12 @@ def _apply(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
         close_call(ws, task, "completed")
         digest = hashlib.sha256(body.encode()).hexdigest()
         return accept(ws, job, task, body, digest, outcome.delivered, "system")
+    message = outcome.message.replace(call.ref, "[reference]") if call.ref else outcome.message
     if outcome.status == "absent":
         if call.ref is not None:
-            return failed(ws, job, task, "provider_lost", outcome.message, retryable=True, actor="system")
+            return failed(ws, job, task, "provider_lost", message, retryable=True, actor="system")
         return give_back(ws, job, task, "unaccepted", "The provider never accepted the call.", "system")
-    return failed(ws, job, task, outcome.code, outcome.message, retryable=outcome.retryable, actor="system")
+    return failed(ws, job, task, outcome.code, message, retryable=outcome.retryable, actor="system")
 
 
 def _output(ws: WorkingSet, outcome: Outcome) -> str:

@@ -140,6 +140,8 @@ def check_stages(stages: list[StageSpec], limits: Limits) -> None:
     for stage in stages:
         name_checked("stage", stage.name, limits)
         name_checked("kind", stage.kind, limits)
+        if stage.provider:
+            name_checked("provider", stage.provider, limits)
         in_range(f"tasks of stage {stage.name!r}", stage.size, 0, limits.tasks_per_stage_max)
 
 
@@ -148,9 +150,15 @@ def validator(recipe: Recipe) -> Any:
     if recipe.input_schema is None:
         return None
     try:
-        return jsonschema_rs.validator_for(recipe.input_schema)
+        return jsonschema_rs.validator_for(recipe.input_schema, retriever=_nothing_outside)
     except (ValueError, jsonschema_rs.ReferencingError) as error:
-        raise BadInput("invalid_workflow", f"The input schema of {recipe.name!r} is not valid: {error}.") from None
+        said = str(error).partition("\n")[0]
+        raise BadInput("invalid_workflow", f"The input schema of {recipe.name!r} is not valid: {said}.") from None
+
+
+def _nothing_outside(_uri: str) -> Any:
+    """Fetch nothing: the library would open URLs and files that a schema refers to."""
+    raise ValueError("a schema refers to itself only")
 
 
 def parse(spec: str) -> Recipe:

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from callsheet.core.clock import seconds
 from callsheet.core.commands import Adjust, Balance, MoveCursor, Place, PutTenant, PutWorkflow, TakeCursor, TopUp
-from callsheet.core.errors import BadInput, Conflict
+from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.money import adjust as post_adjustment
 from callsheet.core.money import top_up as post_top_up
 from callsheet.core.money import wallet_of
@@ -15,15 +15,17 @@ from callsheet.core.working import WorkingSet, encode
 
 
 def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
-    """Make a tenant or change it."""
+    """Make a tenant or change it; an equal one changes nothing."""
     name_checked("tenant", command.tenant, ws.limits)
     in_range("weight", command.weight, 1, 1_000)
     in_range("active_jobs_max", command.active_jobs_max, 0, 2**31)
     if command.status not in {"active", "suspended"}:
         raise BadInput("invalid_status", f"A tenant is active or suspended, not {command.status!r}.")
     known = ws.find(Tenant, command.tenant)
-    made = known.created_at if known else ws.now
-    tenant = Tenant(command.tenant, command.weight, command.status, command.active_jobs_max, made, ws.now)
+    wanted = (command.weight, command.status, command.active_jobs_max)
+    if known is not None and (known.weight, known.status, known.active_jobs_max) == wanted:
+        return known
+    tenant = Tenant(command.tenant, *wanted, known.created_at if known else ws.now, ws.now)
     ws.put(tenant)
     return tenant
 
@@ -76,6 +78,8 @@ def _posted(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
         raise BadInput("invalid_user", f"A user id has 1 to {ws.limits.key_chars_max} printable characters.")
     if len(command.key) > ws.limits.key_chars_max or not command.key.isprintable():
         raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} printable characters.")
+    if ws.find(Tenant, command.tenant) is None:
+        raise Unknown("tenant", command.tenant[:80])
     idem = idem_of(command)
     wallet = wallet_of(ws, command.tenant, command.user)
     before: int | None = ws.fact("entry", idem)

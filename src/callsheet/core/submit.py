@@ -263,7 +263,7 @@ def check_notes(
 ) -> None:
     """Refuse labels, metadata or trace context over their limits."""
     for name, value in (labels or {}).items():
-        if not name or max(len(name), len(value)) > limits.label_chars_max:
+        if not name or "\0" in name + value or max(len(name), len(value)) > limits.label_chars_max:
             raise BadInput("invalid_label", f"A label and its value have at most {limits.label_chars_max} characters.")
     if len(labels or {}) > limits.labels_max:
         raise BadInput("too_many_labels", f"At most {limits.labels_max} labels.")

@@ -1,150 +1,180 @@
-"""The demonstration: jobs that cost credits, drawn by worker threads, one of them killed in the middle."""
+"""The demonstration, seen from outside: submits jobs over the API, shows how they come along, fetches the files."""
 
-import json
-import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 
+import httpx
+from msgspec import Struct
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.markup import escape
 from rich.table import Table
 
-from callsheet.config import Settings
-from callsheet.core import commands
-from callsheet.core.recipe import Recipe, StageSpec
-from callsheet.demo.picture import Picture
-from callsheet.engine import Engine
-from callsheet.engine.loops import Pulse, Sweeper
-from callsheet.store.connection import Connection
-from callsheet.store.verify import check
+from callsheet.client import Client, Event, File, Job
+from callsheet.demo.board import Board, Line
+from callsheet.demo.furnish import CREDITS, USER
 
-TENANT, USER = "demo", "you"
-PROMPTS = ("a lighthouse in the fog", "dunes at noon", "the sea from the train", "a city after rain")
-SKETCH = Recipe(
-    name="sketch",
-    price=3,
-    lease_seconds=2,
-    input_schema={"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
-    stages=[StageSpec(name="draw", kind="draw")],
-)
+PROMPTS = {
+    "sketch": "a lighthouse in the fog",
+    "tone": "an old piano at dusk",
+    "clip": "the sea at sunset",
+    "short-video": "a letter crosses the mountains",
+}
 
 
-class Gone(Exception):  # noqa: N818 - the worker is gone
-    """Thrown inside a worker to play its death: it stops without a word."""
+class Made(Struct, frozen=True):
+    """A file that was fetched, and what it cost."""
+
+    job: Job
+    file: File
+    path: Path
 
 
-class Painter(threading.Thread):
-    """A worker: claims, draws with progress, stores the file, completes."""
-
-    def __init__(self, engine: Engine, name: str, folder: Path, *, dies_at: int = 101) -> None:
-        super().__init__(name=name, daemon=True)
-        self._engine = engine
-        self._folder = folder
-        self._dies_at = dies_at
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        while not self.stopping.is_set():
-            claim = commands.Claim(worker_id=self.name, kinds=("draw",))
-            for leased in self._engine.claim(claim, wait_seconds=1):
-                try:
-                    self._paint(leased)
-                except Gone:
-                    return
-
-    def _paint(self, leased: commands.Leased) -> None:
-        prompt = _prompt(leased)
-        picture = Picture(prompt)
-        told = 0
-        for percent in picture.draw():
-            if percent >= self._dies_at:
-                raise Gone
-            if percent >= told + 10:
-                told = percent
-                beat = commands.Heartbeat(lease=leased.lease, progress=percent, message=f"{self.name} draws")
-                self._engine.execute(beat)
-        file = self._folder / _file_name(leased.lease.job_id, leased.lease.attempt)
-        body = picture.png()
-        file.write_bytes(body)
-        output = {"file": file.name, "bytes": len(body), "type": "image/png"}
-        self._engine.execute(commands.Complete(lease=leased.lease, output=output))
-
-
-def show(data: Path, console: Console) -> bool:
-    """Run the demonstration in a folder; returns whether everything is in its place at the end."""
-    files = data / "files"
-    files.mkdir(parents=True, exist_ok=True)
-    with Engine.open(data / "callsheet.db", Settings()) as engine:
-        engine.execute(commands.PutTenant(tenant=TENANT))
-        engine.execute(commands.PutWorkflow(recipe=SKETCH))
-        engine.execute(commands.TopUp(tenant=TENANT, user=USER, amount=20, reason="welcome"))
-        console.print(f"Database and files: [bold]{data}[/]. 20 credits added; a sketch costs {SKETCH.price}.")
-        submits = [
-            commands.Submit(tenant=TENANT, user=USER, workflow="sketch", input={"prompt": prompt}) for prompt in PROMPTS
+def show(url: str, key: str, folder: Path, console: Console) -> bool:
+    """Run the demonstration; returns whether all of it was completed."""
+    with Client(url, key) as client:
+        _pay(client, console)
+        board = Board(console)
+        follow = [
+            _Follower(client, url, key, board, client.submit(workflow, user=USER, input={"prompt": prompt}))
+            for workflow, prompt in PROMPTS.items()
         ]
-        jobs: list[commands.Submitted] = engine.execute_many(submits)
-        _work(engine, jobs, files, console)
-        _results(engine, jobs, files, console)
-        connection = engine.database.connect(reading=True)
-        return _verified(connection, console)
+        with board:
+            jobs = [follower.end() for follower in follow]
+        made = [one for job in jobs if job.completed for one in _fetched(client, job, folder)]
+        _tell(client, console, jobs, made, folder)
+        return all(job.completed for job in jobs)
 
 
-def _work(engine: Engine, jobs: Sequence[commands.Submitted], files: Path, console: Console) -> None:
-    console.print("Two workers take the jobs; one of them dies at 60 % of its first picture, without a word.")
-    painters = [Painter(engine, "ada", files), Painter(engine, "doomed", files, dies_at=60)]
-    sweeper = Pulse(Sweeper(engine), engine.read.now, 0.2, lambda _, error: console.print(f"sweeper: {error}"))
-    sweeper.start()
-    for painter in painters:
-        painter.start()
-    bars = Progress(
-        TextColumn("{task.description:<28}"), BarColumn(), TextColumn("{task.fields[word]}"), console=console
-    )
-    with bars:
-        shown = {job.job_id: bars.add_task(text, total=100, word="") for job, text in zip(jobs, PROMPTS, strict=True)}
-        while not _drawn(engine, bars, shown):
-            threading.Event().wait(0.1)
-    for painter in painters:
-        painter.stopping.set()
-        painter.join()
-    sweeper.stop()
+def _pay(client: Client, console: Console) -> None:
+    """See that the user can pay; a house in which the demonstration was run often is topped up."""
+    price = sum(client.workflow(name).price for name in PROMPTS)
+    balance = client.wallet(USER).balance
+    if balance < price:
+        balance = client.topup(USER, CREDITS, reason="for the demonstration").balance
+        console.print(f"The user [bold]{USER}[/] got {CREDITS} more credits.")
+    console.print(f"The user [bold]{USER}[/] has {balance} credits; these four jobs cost {price}.\n")
 
 
-def _drawn(engine: Engine, bars: Progress, shown: dict[str, TaskID]) -> bool:
-    done = True
-    for job_id, bar in shown.items():
-        job, task = engine.read.job(TENANT, job_id), engine.read.tasks(job_id)[0]
-        word = task.message if task.status == "running" and task.message else task.status
-        bars.update(bar, completed=100 if job.status == "completed" else task.progress, word=word)
-        done = done and job.finished_at is not None
-    return done
+class _Follower:
+    """Follows one job to its end, and puts on the board what happens to it."""
+
+    def __init__(self, client: Client, url: str, key: str, board: Board, job: Job) -> None:
+        self._client = client
+        self._http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"})
+        self._board = board
+        self._job = job
+        stages = {stage.id: stage for stage in client.stages(job.id)}
+        tasks = client.tasks(job.id)
+        self._gates = {stage.id: stage for stage in stages.values() if stage.gate}
+        self._lines: dict[str, Line] = {}
+        alone = len(tasks) == 1
+        prompt = PROMPTS[job.workflow]
+        self._head = board.add(job.workflow, f"“{prompt}”")
+        for task in tasks:
+            stage = stages[task.stage_id]
+            name = stage.name if stage.tasks_total == 1 else f"{stage.name} {task.no}"
+            self._lines[task.id] = self._head if alone else board.add(f"  {name}", "", of=job.workflow)
+        self._waiting = {
+            stage_id: next(self._lines[task.id] for task in tasks if task.stage_id == stage_id)
+            for stage_id in self._gates
+        }
+
+        self._done: Future[Job] = Future()
+        Thread(target=self._run, name=f"demo-{job.workflow}", daemon=True).start()
+
+    def end(self) -> Job:
+        """Wait for the job's end. Whoever stops waiting leaves nothing behind that keeps the process alive."""
+        return self._done.result()
+
+    def _run(self) -> None:
+        try:
+            self._done.set_result(self._follow())
+        except BaseException as error:  # noqa: BLE001 - raised where the end is waited for
+            self._done.set_exception(error)
+
+    def _follow(self) -> Job:
+        with self._http:
+            for event in self._client.events(self._job.id):
+                self._see(event)
+        job = self._client.get(self._job.id)
+        self._head.end(job.status, job.error.message if job.error else "")
+        return job
+
+    def _see(self, event: Event) -> None:
+        line = self._lines.get(event.entity_id or "")
+        if line is not None:
+            self._see_task(line, event)
+        elif event.type == "stage.waiting" and event.entity_id in self._gates:
+            self._approve(event.entity_id)
+        elif event.type == "job.started":
+            self._head.update(self._head.percent, "running")
+        elif event.type == "stage.completed":
+            self._head.update(self._client.get(self._job.id).progress, self._head.word)
+
+    def _see_task(self, line: Line, event: Event) -> None:
+        said = event.data or {}
+        if event.type == "task.leased":
+            line.update(0, "begins" if said.get("attempt") == 1 else f"try {said.get('attempt')}")
+        elif event.type == "task.progressed":
+            line.update(said["progress"], said.get("message") or "")
+            if said.get("preview"):
+                self._picture(line, event.entity_id or "")
+        elif event.type == "task.completed":
+            line.end("completed", "")
+            self._finished(line, event.entity_id or "")
+        elif event.type in {"task.retried", "task.failed"}:
+            line.update(0, said.get("message") or event.type)
+
+    def _approve(self, stage_id: str) -> None:
+        """Play the person who looks at the storyboard."""
+        line = self._waiting[stage_id]
+        line.update(0, "waits for approval")
+        self._client.approve(self._job.id, self._gates[stage_id].no, approver="the audience")
+        line.remark("approved in your name")
+
+    def _picture(self, line: Line, task_id: str) -> None:
+        if self._board.draws:
+            shown = self._http.get(f"/v1/jobs/{self._job.id}/tasks/{task_id}/preview")
+            if shown.is_success:
+                line.show(shown.content, "image/png")
+
+    def _finished(self, line: Line, task_id: str) -> None:
+        if self._board.draws:
+            for output in self._client.outputs(self._job.id):
+                for file in output.files:
+                    if output.task_id == task_id and not file.media_type.startswith("text/"):
+                        line.show(self._client.read(file), file.media_type)
 
 
-def _results(engine: Engine, jobs: Sequence[commands.Submitted], files: Path, console: Console) -> None:
-    table = Table("picture", "status", "attempts", "file")
-    for job, prompt in zip(jobs, PROMPTS, strict=True):
-        task = engine.read.tasks(job.job_id)[0]
-        attempts = ", ".join(f"{a.worker_id}: {a.outcome}" for a in engine.read.attempts(task.id))
-        file = files / _file_name(job.job_id, task.attempts)
-        table.add_row(prompt, engine.read.job(TENANT, job.job_id).status, attempts, file.name if file.exists() else "")
+# -- the end
+
+
+def _fetched(client: Client, job: Job, folder: Path) -> list[Made]:
+    """Fetch what the last stage of a job made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    outputs = client.outputs(job.id)
+    last = max(output.stage_no for output in outputs)
+    return [
+        Made(job, file, client.download(file, folder / f"{job.id[-6:]}-{Path(file.name).name}"))
+        for output in outputs
+        if output.stage_no == last
+        for file in output.files
+    ]
+
+
+def _tell(client: Client, console: Console, jobs: Sequence[Job], made: Sequence[Made], folder: Path) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for head in ("made", "for", "file", "size"):
+        table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
+    for one in made:
+        table.add_row(one.job.workflow, f"{one.job.price} credits", one.path.name, f"{one.file.bytes / 1024:,.0f} kB")
+    console.print()
     console.print(table)
-    console.print(f"The pictures are in [bold]{files}[/].")
-    wallet = engine.read.wallet(TENANT, USER)
-    console.print(f"Wallet: {wallet.balance} credits, {wallet.held} held.")
-
-
-def _verified(connection: Connection, console: Console) -> bool:
-    try:
-        broken = check(connection)
-    finally:
-        connection.close()
-    console.print("Every job, attempt and credit is in its place." if not broken else f"Broken: {broken}")
-    return not broken
-
-
-def _file_name(job_id: str, attempt: int) -> str:
-    """Name a file by job and attempt, so that a worker that comes back late overwrites nothing."""
-    return f"{job_id[-12:]}-{attempt}.png"
-
-
-def _prompt(leased: commands.Leased) -> str:
-    return str(json.loads(leased.input)["prompt"])
+    console.print(f"\nThe files are in [bold]{escape(str(folder))}[/].")
+    for job in jobs:
+        if job.error:
+            console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
+    wallet = client.wallet(USER)
+    console.print(f"The wallet has {wallet.balance} credits left, {wallet.held} of them held.")

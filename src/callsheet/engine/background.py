@@ -16,7 +16,8 @@ class Background(ABC):
 
     def stop(self) -> None:
         self._stopping.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     @abstractmethod
     def _work(self) -> None:

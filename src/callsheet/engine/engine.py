@@ -62,7 +62,10 @@ class Engine:
         self._ids = ids or RandomIds()
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
-        self.reads = ReadLane(database)
+        self.reads = ReadLane(database, "reads")
+        """For reads by key, which take microseconds."""
+        self.scans = ReadLane(database, "scans")
+        """For lists and counts, which may take long, and behind which no read by key shall wait."""
         self._lanes = [
             Lane(f"callsheet-lane-{n}", self._batch, self._after, self.settings) for n in range(database.lanes)
         ]
@@ -90,6 +93,7 @@ class Engine:
         if self._listener:
             self._listener.start()
         self.reads.start()
+        self.scans.start()
 
     def close(self) -> None:
         """Finish what was handed in, and let go of the database."""
@@ -98,6 +102,7 @@ class Engine:
         if self._listener:
             self._listener.stop()
         self.reads.stop()
+        self.scans.stop()
         self.read.close()
 
     def __enter__(self) -> Self:
@@ -152,11 +157,18 @@ class Engine:
                     tell(results[place], answer)
             results[place] = answer
 
-    def claim(self, command: commands.Claim, wait_seconds: float = 0) -> list[commands.Leased]:
-        """Claim, and if there is nothing wait for a hint; a poll every few seconds is the truth."""
+    def claim(
+        self, command: commands.Claim, wait_seconds: float = 0, wanted: Callable[[], bool] = lambda: True
+    ) -> list[commands.Leased]:
+        """Claim, and if there is nothing wait for a hint; a poll every few seconds is the truth.
+
+        Whoever no longer wants work says so with `wanted`, and wakes the claim with a hint.
+        """
         end = time.monotonic() + wait_seconds
         while True:
             mark = self.hints.mark(command.kinds)
+            if not wanted():
+                return []
             leased: list[commands.Leased] = self.execute(command)
             rest = end - time.monotonic()
             if leased or rest <= 0:
@@ -220,6 +232,7 @@ class Engine:
 _NAMED = (
     commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust, commands.PutTenant,
     commands.PutWorkflow, commands.CreateKey, commands.RevokeKey, commands.Cancel, commands.Approve, commands.Delete,
+    commands.Pause, commands.Resume, commands.Hold, commands.Change,
 )  # fmt: skip
 """Commands that make something, if only a line of the audit log: tried again, they must find it."""
 

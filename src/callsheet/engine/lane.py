@@ -6,9 +6,9 @@ made before, so one that had been committed finds its own work.
 """
 
 import asyncio
+import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -53,9 +53,12 @@ class Lane:
         self._batch: Batch | None = None
         self._batch_max = settings.limits.batch_max
         self._patience = settings.patience_seconds
-        self._orders: deque[Order] = deque()
-        self._wake = threading.Condition(threading.Lock())
+        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+        self._held: Order | None = None
+        """An order that did not fit into the batch before."""
         self._stopping = threading.Event()
+        self._door = threading.Lock()
+        """Nobody comes in behind the last order."""
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
@@ -63,18 +66,16 @@ class Lane:
 
     def send(self, order: Order) -> None:
         """Hand in commands; the answer comes after the commit, from the lane's thread."""
-        with self._wake:
+        with self._door:
             if self._stopping.is_set():
                 raise Unavailable("The engine is closed.")
-            self._orders.append(order)
-            if len(self._orders) == 1:
-                self._wake.notify()
+            self._orders.put(order)
 
     def stop(self) -> None:
         """Finish what was handed in, then end."""
-        with self._wake:
+        with self._door:
             self._stopping.set()
-            self._wake.notify()
+            self._orders.put(None)
         self._thread.join()
 
     def _work(self) -> None:
@@ -86,26 +87,30 @@ class Lane:
             self._batch.connection.close()
 
     def _gather(self) -> list[Order]:
-        with self._wake:
-            while not self._orders:
-                if self._stopping.is_set():
-                    return []
-                self._wake.wait()
-            orders = [self._orders.popleft()]
-            size = len(orders[0].commands)
-            while self._orders and size + len(self._orders[0].commands) <= self._batch_max:
-                orders.append(self._orders.popleft())
-                size += len(orders[-1].commands)
-            return orders
+        """Wait for an order, and take those that have come meanwhile and fit; none is the end."""
+        first, self._held = self._held or self._orders.get(), None
+        if first is None:
+            return []
+        orders, size = [first], len(first.commands)
+        with suppress(queue.Empty):
+            while size < self._batch_max:
+                order = self._orders.get_nowait()
+                if order is None:
+                    self._orders.put(None)  # for the next look: these are done first
+                    break
+                size += len(order.commands)
+                if size > self._batch_max:
+                    self._held = order
+                    break
+                orders.append(order)
+        return orders
 
     def _results(self, commands: Sequence[Command]) -> list[Any]:
         try:
             return self._run(commands, again=False)
-        except StoreError:
+        except Exception:  # noqa: BLE001 - a refused batch, or a fault that is one command's own: each hears its own
             end = time.monotonic() + self._patience  # of the batch: its last caller waits no longer than its first
             return [self._alone(command, end) for command in commands]
-        except Exception as error:  # noqa: BLE001 - the callers hear of it; the lane lives on
-            return [error] * len(commands)
 
     def _alone(self, command: Command, end: float) -> Any:
         """Run one command until the database lets it, or patience ends."""

@@ -84,7 +84,7 @@ class Offers:
         free = {}
         for what, name in wanted:
             members = [queue for queue in sharing if getattr(queue, what) == name]
-            most = _most(what, name, members, limits)
+            most = most_of(what, name, members, limits)
             taken = connection.fetch("running_in", ids=[queue.id for queue in members], most=most)[0][0]
             free[what, name] = most - taken - self.given.get((what, name), 0)
         return free
@@ -102,7 +102,8 @@ def scopes(queue: Queue, limits: Limits) -> list[Scope]:
     return found
 
 
-def _most(what: str, name: str, members: Sequence[Queue], limits: Limits) -> int:
+def most_of(what: str, name: str, members: Sequence[Queue], limits: Limits) -> int:
+    """Return how many tasks a limit lets run."""
     if what == "workflow":
         return max(queue.running_max for queue in members)
     return (limits.kind_running_max if what == "kind" else limits.provider_running_max)[name]

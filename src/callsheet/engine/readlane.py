@@ -1,16 +1,17 @@
 """Reads from asyncio: one thread that takes all questions that wait as one trip to the database.
 
-The event loop never runs SQL, and a hop to a thread costs more than most reads; so hops are shared.
+The event loop never runs SQL, and a hop to a thread costs more than most reads; so hops are shared: what is asked in
+one turn of a loop goes over together at its end.
 """
 
 import asyncio
+import queue
 import threading
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows, StoreError
+from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows
 
 _TRIP_MAX = 256
 
@@ -26,22 +27,23 @@ class Question(NamedTuple):
 class ReadLane:
     """Answers questions, many at a time, on a reading connection of its own."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, name: str) -> None:
         self._database = database
         self._connection: Connection | None = None
-        self._waiting: deque[Question] = deque()
-        self._wake = threading.Condition(threading.Lock())
+        self._turns: dict[asyncio.AbstractEventLoop, list[Question]] = {}
+        """What each loop has asked in this turn; only its own thread touches its list."""
+        self._waiting: queue.SimpleQueue[list[Question] | None] = queue.SimpleQueue()
         self._stopping = False
-        self._thread = threading.Thread(target=self._work, name="callsheet-reads", daemon=True)
+        self._ended = False
+        self._thread = threading.Thread(target=self._work, name=f"callsheet-{name}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread.is_alive():
+        self._stopping = True
+        self._waiting.put(None)
+        if self._thread.ident is not None:
             self._thread.join()
 
     async def fetch(self, query: str, /, **given: Any) -> Rows:
@@ -52,31 +54,56 @@ class ReadLane:
         """Read several named queries, one after the other."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Rows]] = loop.create_future()
-        with self._wake:
-            if self._stopping:
-                raise ConnectionLost("The engine is closed.")
-            self._waiting.append(Question(asks, future, loop))
-            if len(self._waiting) == 1:
-                self._wake.notify()
+        if self._stopping:
+            raise ConnectionLost("The engine is closed.")
+        turn = self._turns.get(loop)
+        if turn is None:
+            turn = self._turns[loop] = []
+            loop.call_soon(self._hand_over, loop)
+        turn.append(Question(asks, future, loop))
         return await future
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        questions = self._turns.pop(loop)
+        self._waiting.put(questions)
+        if self._ended:  # they came behind the last look
+            _settle([(question, ConnectionLost("The engine is closed.")) for question in questions])
 
     def _work(self) -> None:
         while questions := self._gather():
             try:
                 answers = self._answered(questions)
-            except StoreError:
+            except Exception:  # noqa: BLE001 - whoever asked what cannot be answered hears of it alone; the lane lives on
                 answers = [self._alone(question) for question in questions]
             _deliver(questions, answers)
+        self._ended = True
+        if late := self._left():
+            _deliver(late, [ConnectionLost("The engine is closed.")] * len(late))
         if self._connection is not None:
             self._connection.close()
 
+    def _left(self) -> list[Question]:
+        """Return what was asked while the lane ended."""
+        late: list[Question] = []
+        with suppress(queue.Empty):
+            while True:
+                late.extend(self._waiting.get_nowait() or [])
+        return late
+
     def _gather(self) -> list[Question]:
-        with self._wake:
-            while not self._waiting:
-                if self._stopping:
-                    return []
-                self._wake.wait()
-            return [self._waiting.popleft() for _ in range(min(len(self._waiting), _TRIP_MAX))]
+        """Wait for a question, and take those that have come meanwhile; none is the end."""
+        first = self._waiting.get()
+        if first is None:
+            return []
+        questions = list(first)
+        with suppress(queue.Empty):
+            while len(questions) < _TRIP_MAX:
+                more = self._waiting.get_nowait()
+                if more is None:
+                    self._waiting.put(None)  # for the next look: these are answered first
+                    break
+                questions.extend(more)
+        return questions
 
     def _answered(self, questions: Sequence[Question]) -> list[Any]:
         """Ask everything in one trip."""
@@ -98,7 +125,7 @@ class ReadLane:
         """Ask again for one caller; a connection that broke is replaced."""
         try:
             return self._answered([question])[0]
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - this caller's to hear
             return error
 
 

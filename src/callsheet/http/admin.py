@@ -8,6 +8,7 @@ from msgspec import Struct
 from callsheet.core import commands, rows
 from callsheet.http import views
 from callsheet.http.auth import Who, hashed, new_secret
+from callsheet.http.codes import VALUES
 from callsheet.http.house import House
 from callsheet.http.paging import limited, paged
 from callsheet.http.problem import Problem
@@ -189,7 +190,8 @@ async def create_token(house: House, request: Request) -> Answer:
     body: TokenBody = request.content
     if not 1 <= body.seconds <= house.settings.token_seconds_max:
         raise Problem(422, "out_of_range", f"seconds must be from 1 to {house.settings.token_seconds_max}.")
-    if not body.user.strip() or len(body.user) > house.engine.settings.limits.key_chars_max:
+    most = house.engine.settings.limits.key_chars_max
+    if not body.user.strip() or len(body.user) > most or not body.user.isprintable():
         raise Problem(422, "invalid_user", "A token is for one user: name it.")
     return Answer(Token(house.keys.token(request.who, body.user, body.seconds), body.user, body.seconds), 201)
 
@@ -197,14 +199,14 @@ async def create_token(house: House, request: Request) -> Answer:
 async def list_audit(house: House, request: Request) -> Answer:
     query = request.query(AuditQuery)
     count = limited(house, query.limit)
-    found = await house.reads.fetch("audit_of", **_scope(request), before=query.before, count=count)
+    found = await house.scans.fetch("audit_of", **_scope(request), before=query.before, count=count)
     page, more = paged(found, query.limit)
     return Answer(AuditLog([views.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None))
 
 
 async def ops(house: House, request: Request) -> Answer:
     _ = request
-    depths, active, workers = await house.reads.fetch_all([("depths", {}), ("active_jobs", {}), ("workers_live", {})])
+    depths, active, workers = await house.scans.fetch_all([("depths", {}), ("active_jobs", {}), ("workers_live", {})])
     return Answer(
         Ops(
             views.moment(time.time_ns() // 1_000), {row[0]: row[1] for row in active}, [Queue(*row) for row in depths],
@@ -215,7 +217,7 @@ async def ops(house: House, request: Request) -> Answer:
 
 async def list_workers(house: House, request: Request) -> Answer:
     _ = request
-    found = await house.reads.fetch("workers_live")
+    found = await house.scans.fetch("workers_live")
     return Answer(Workers([Worker(row[0], row[1], row[2], views.moment(row[3])) for row in found]))
 
 
@@ -227,12 +229,13 @@ def _scope(request: Request) -> dict[str, Any]:
 ROUTES = (
     Route("GET", "/v1/me", me, frozenset(ROLES), "Who am I", Me),
     Route("POST", "/v1/tokens", create_token, WRITERS, "Make a short-lived token for one user's browser", Token,
-          TokenBody, status=201),
+          TokenBody, status=201, problems=("422 invalid_user", "422 out_of_range")),
     Route("GET", "/v1/admin/tenants", list_tenants, HOUSE, "List tenants", Tenants, query=NamesQuery),
-    Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, HOUSE, "Make or change a tenant", views.Tenant, TenantBody),
+    Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, HOUSE, "Make or change a tenant", views.Tenant, TenantBody,
+          problems=("422 invalid_tenant", *VALUES)),
     Route("GET", "/v1/admin/keys", list_keys, ADMINS, "List keys", Keys, query=NamesQuery),
     Route("POST", "/v1/admin/keys", create_key, ADMINS, "Make a key; its secret is shown once", views.NewKey, KeyBody,
-          status=201, problems=("404 tenant_not_found", "422 invalid_key_name", "422 tenant_required")),
+          status=201, problems=("404 tenant_not_found", "422 invalid_key_name", "422 tenant_required", *VALUES)),
     Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke a key", views.Key,
           problems=("404 key_not_found", "409 own_key")),
     Route("GET", "/v1/admin/audit", list_audit, ADMINS, "Who did what, newest first", AuditLog, query=AuditQuery),

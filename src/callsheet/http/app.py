@@ -1,6 +1,5 @@
 """The ASGI application: match, ask who, parse, handle, render. Every answer has a request id and safe headers."""
 
-import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,18 +8,16 @@ import msgspec
 
 from callsheet.core.errors import Refusal
 from callsheet.engine.lane import Unavailable
+from callsheet.http.cors import Cors
 from callsheet.http.house import House
-from callsheet.http.problem import CONTENT_TYPE, Problem, problem_of, unavailable
-from callsheet.http.request import Gone, Receive, Request, Scope, Send
+from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id, problem_of, unavailable
+from callsheet.http.request import SAFE, Gone, Receive, Request, Scope, Send
 from callsheet.http.route import ANYBODY, Answer, Known, Router, Streaming
 from callsheet.http.routes import ROUTES
 from callsheet.store.connection import StoreError
 
 _encode = msgspec.json.Encoder().encode
-_SAFE = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-)
+_BODILESS = frozenset({204, 304})
 _CHARS_MAX = 128
 
 
@@ -30,6 +27,11 @@ class App:
     def __init__(self, house: House) -> None:
         self._house = house
         self._router = Router(ROUTES)
+        self._cors = Cors(house.settings.cors_origins)
+
+    def end_streams(self) -> None:
+        """Let every stream and long poll end: the server stops."""
+        self._house.hub.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -41,33 +43,46 @@ class App:
         settings = self._house.settings
         request = Request(scope, receive, settings.body_bytes_max, settings.body_seconds)
         request.id = _request_id(request)
+        request.extra = self._cors.headers(request)
         known: Known | None = None
         try:
-            known = self._router.find(scope["method"], scope["path"], request.params)
-            answer = await self._handled(known, request)
+            answer: Answer | Streaming | None = self._cors.preflight(request)
+            if answer is None:
+                known = self._router.find(scope["method"], scope["raw_path"].decode("latin-1"), request.params)
+                answer = await self._handled(known, request)
             if isinstance(answer, Streaming):
-                await answer.send(send)
-                status = 200
+                status = await self._streamed(answer, request, send)
             else:
                 status = answer.status
                 await _send(send, request, answer)
         except Gone:
             status = 499
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and no details
-            answer = self._failed(error, request)
-            status = answer.status
-            await _send(send, request, answer)
+            failed = self._failed(error, request)
+            status = failed.status
+            await _send(send, request, failed)
         self._house.metrics.request(known.route if known else None, status, time.perf_counter() - start)
 
     async def _handled(self, known: Known, request: Request) -> Answer | Streaming:
         route = known.route
         if route.who is not ANYBODY:
-            request.who = await self._house.keys.who(request)
+            request.who = await self._house.keys.who(request, in_query=route.token_in_query)
             if request.who.role not in route.who:
                 raise Problem(403, "forbidden", f"A key with the role {request.who.role} may not do this.")
         if known.decoder is not None:
+            request.body_max = getattr(self._house.settings, route.body_max)
             request.content = await request.body(known.decoder, required=known.needs_body)
         return await route.handler(self._house, request)
+
+    async def _streamed(self, answer: Streaming, request: Request, send: Send) -> int:
+        try:
+            await answer.send(send)
+        except Gone:
+            raise
+        except Exception as error:  # noqa: BLE001 - it began with 200: all that is left is to break off
+            self._house.fault(request.id, error)
+            return 500
+        return 200
 
     def _failed(self, error: Exception, request: Request) -> Answer:
         if isinstance(error, Refusal):
@@ -85,11 +100,9 @@ class App:
 
 async def _send(send: Send, request: Request, answer: Answer) -> None:
     body = answer.body if isinstance(answer.body, bytes) else b"" if answer.body is None else _encode(answer.body)
-    headers = [
-        *_SAFE,
-        (b"x-request-id", request.id.encode()),
-        (b"content-length", b"%d" % len(body)),
-    ]
+    headers = [*SAFE, *request.extra, (b"x-request-id", request.id.encode())]
+    if answer.status not in _BODILESS:
+        headers.append((b"content-length", b"%d" % len(body)))
     if answer.body is not None:
         headers.append((b"content-type", answer.media_type.encode()))
     headers.extend((name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers)
@@ -101,7 +114,7 @@ def _request_id(request: Request) -> str:
     given = request.header(b"x-request-id")
     if given and len(given) <= _CHARS_MAX and given.isascii() and given.isprintable() and " " not in given:
         return given
-    return secrets.token_hex(8)
+    return new_request_id()
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

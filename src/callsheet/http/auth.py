@@ -35,6 +35,11 @@ class Who(msgspec.Struct, frozen=True, gc=False):
     user: str | None = None
 
     @property
+    def caller(self) -> str:
+        """Whose streams count together."""
+        return f"{self.tenant}/{self.id}"
+
+    @property
     def actor(self) -> Actor:
         return "admin" if self.role in {OPERATOR, "admin"} else "user"
 
@@ -92,14 +97,11 @@ class Keys:
         self._signed = signed
         self._known: dict[str, tuple[float, Who | None]] = {}
 
-    async def who(self, request: Request) -> Who:
-        """Return the caller, or answer 401."""
-        given = request.header(b"authorization")
-        if given is None:
-            raise _refused("missing_key", "Send your key: Authorization: Bearer cs_….")
-        scheme, _, secret = given.partition(" ")
-        if scheme.lower() != "bearer" or not secret or len(secret) > _CHARS_MAX or not secret.isascii():
-            raise _refused("invalid_key", "The Authorization header is not a bearer key.")
+    async def who(self, request: Request, *, in_query: bool = False) -> Who:
+        """Return the caller, or answer 401; asked again, say whether it is still let in."""
+        if request.secret is None:
+            request.secret = _secret(request, in_query=in_query)
+        secret = request.secret
         who = self._user(secret) if secret.startswith(TOKEN_PREFIX) else await self._program(secret)
         if who is None:
             raise _refused("invalid_key", "This key is not known, or no longer valid.")
@@ -109,7 +111,7 @@ class Keys:
 
     def forget(self) -> None:
         """Look every key up again: one was revoked, or a tenant suspended."""
-        self._known.clear()
+        self._known = {}
 
     def token(self, who: Who, user: str, seconds: int) -> str:
         """Make a token with which a browser sees one user's jobs."""
@@ -128,12 +130,28 @@ class Keys:
         now = time.monotonic()
         if now - at < _FRESH_SECONDS:
             return who
+        known = self._known
         rows = await self._reads.fetch("api_key_by_hash", hash=mark)
         who = _valid(ApiKey(*rows[0])) if rows else None
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[mark] = (now, who)
+        if len(known) >= _KNOWN_MAX:
+            known.clear()
+        known[mark] = (now, who)  # what was read before `forget` is written where nobody looks any more
         return who
+
+
+def _secret(request: Request, *, in_query: bool) -> str:
+    """Return the key or token of a request: from its header; a user's token also from the query, where that may be."""
+    given = request.header(b"authorization")
+    if b"token=" in request.query_string and (tokens := request.take("token")):
+        if given is not None or not in_query or len(tokens) > 1 or not tokens[0].startswith(TOKEN_PREFIX):
+            raise _refused("key_in_address", "A key does not belong in an address: send it as Authorization: Bearer.")
+        given = f"Bearer {tokens[0]}"
+    if given is None:
+        raise _refused("missing_key", "Send your key: Authorization: Bearer cs_….")
+    scheme, _, secret = given.partition(" ")
+    if scheme.lower() != "bearer" or not secret or len(secret) > _CHARS_MAX or not secret.isascii():
+        raise _refused("invalid_key", "The Authorization header is not a bearer key.")
+    return secret
 
 
 def _valid(key: ApiKey) -> Who | None:

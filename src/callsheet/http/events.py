@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from callsheet.core import rows
 from callsheet.core.machine import JOB as JOB_MACHINE
@@ -15,26 +15,29 @@ from callsheet.http.auth import Who
 from callsheet.http.house import House
 from callsheet.http.hub import JOB, TENANT, Key, Watch
 from callsheet.http.jobs import job_row
-from callsheet.http.paging import limited
+from callsheet.http.paging import NUMBER_MAX, limited
 from callsheet.http.problem import Problem
-from callsheet.http.request import Request, Send
+from callsheet.http.request import SAFE, Request, Send
 from callsheet.http.route import READERS, WATCHERS, Answer, Route, Streaming
+from callsheet.store.connection import StoreError
 
 _encode = msgspec.json.Encoder().encode
 _PAGE = 500
 _STREAM = "text/event-stream"
 _ENDS = frozenset({f"job.{status}" for status in JOB_MACHINE.terminal})
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"), (b"x-content-type-options", b"nosniff"),
-]  # fmt: skip
+_HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
+_HEAD = Answer(b"", media_type="text/event-stream; charset=utf-8")
+"""What a stream would begin with."""
+_NOTHING = b""
+"""A frame that is not sent: a moment to look whether a sign of life is due."""
 Wanted = Callable[[rows.Event], bool]
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Where to begin, in a job's own numbers."""
 
-    after: int = 0
+    after: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
+    """The number of the last event seen; 0 begins with the first."""
     limit: int = 200
     follow: bool = False
     """Keep the stream open when the job has ended: it may be tried again."""
@@ -71,21 +74,27 @@ async def job_events(house: House, request: Request) -> Answer | Streaming:
     query = request.query(EventsQuery)
     job = await job_row(house, request)
     after = _last_id(request, query.after)
-    if _STREAM not in (request.header(b"accept") or ""):
+    if not _streams(request):
         found = await house.reads.fetch("events_of", subject=job.id, after=after, count=limited(house, query.limit) - 1)
         return Answer(Events([views.event_view(rows.Event(*row[2:])) for row in found]))
     if job.finished_at is not None and after >= job.seq and not query.follow:
         return Answer(None, 204)  # tells a browser's EventSource not to come back
-    key, who = (JOB, job.id), request.who.id
-    watch = await house.hub.join(key, who)
+    if request.method == "HEAD":
+        return _HEAD
+    key = (JOB, job.id)
+    watch = await house.hub.join(key, request.who.caller)
     return _stream(house, request, key, watch, _of_job(house, job.id, after, watch, follow=query.follow))
 
 
 async def _of_job(house: House, job_id: str, after: int, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
-    """Yield a job's events by their dense numbers: the past, then what comes; a hole is read from the database."""
-    behind = True
-    while True:
-        if behind:
+    """Yield a job's events by their dense numbers: the past, then what comes; a hole is read from the database.
+
+    An end closes the stream, unless more is known to follow: the job was tried again.
+    """
+    behind, over = True, False
+    while not watch.ended:
+        reading = behind
+        if reading:
             watch.events.clear()
             watch.caught_up()
             found = await house.reads.fetch("events_of", subject=job_id, after=after, count=_PAGE)
@@ -97,17 +106,19 @@ async def _of_job(house: House, job_id: str, after: int, watch: Watch, *, follow
         for event in batch:
             if event.seq <= after:
                 continue
-            if event.seq != after + 1:
+            if event.seq != after + 1 and not reading:
                 behind = True
                 break
             after = event.seq
+            over = event.type in _ENDS
             yield _frame(str(event.seq), event, None)
-            if event.type in _ENDS and not follow:
-                return
-        if not behind:
-            if not await watch.wait(house.settings.beat_seconds):
-                yield b": alive\n\n"
-            behind = watch.behind
+        if behind:
+            continue
+        if over and not follow:
+            return
+        # A writer elsewhere may hold the global order back; a job's own numbers are read past it, if only at each beat.
+        behind = not await watch.wait(house.settings.beat_seconds) or watch.behind
+        yield _NOTHING
 
 
 # -- a whole tenant
@@ -117,13 +128,13 @@ async def tenant_events(house: House, request: Request) -> Answer | Streaming:
     query = request.query(FeedQuery)
     who: Who = request.who
     wanted = _wanted(query)
-    text = request.header(b"last-event-id") or query.after
-    if _STREAM in (request.header(b"accept") or ""):
+    place = await _place(house, who, request.header(b"last-event-id") or query.after)
+    if _streams(request):
+        if request.method == "HEAD":
+            return _HEAD
         key = (TENANT, who.tenant)
-        watch = await house.hub.join(key, who.id)
-        place = await _place(house, who, text)
+        watch = await house.hub.join(key, who.caller)
         return _stream(house, request, key, watch, _of_tenant(house, who, place, watch, wanted))
-    place = await _place(house, who, text)
     most = limited(house, query.limit) - 1
     events: list[views.Event] = []
     for placed in await _page(house, place, _PAGE):
@@ -140,7 +151,7 @@ async def _of_tenant(
 ) -> AsyncIterator[bytes]:
     """Yield a tenant's events in the global order: the past page by page, then what comes."""
     behind = True
-    while True:
+    while not watch.ended:
         if behind:
             watch.events.clear()
             watch.caught_up()
@@ -157,13 +168,13 @@ async def _of_tenant(
                 cursor = _cursor(house, who, place)
                 yield _frame(cursor, placed.event, cursor)
         if not behind:
-            if not await watch.wait(house.settings.beat_seconds):
-                yield b": alive\n\n"
+            await watch.wait(house.settings.beat_seconds)
             behind = watch.behind
+            yield _NOTHING
 
 
 async def _page(house: House, place: tuple[int, int], count: int) -> list[Placed]:
-    found = await house.reads.fetch("events_after", tx=place[0], position=place[1], count=count)
+    found = await house.scans.fetch("events_after", tx=place[0], position=place[1], count=count)
     return [Placed((row[1], row[0], rows.Event(*row[2:]))) for row in found]
 
 
@@ -184,7 +195,7 @@ def _cursor(house: House, who: Who, place: tuple[int, int]) -> str:
 
 
 def _wanted(query: FeedQuery) -> Wanted:
-    kinds = tuple(query.type.split(","))
+    kinds = tuple(filter(None, query.type.split(","))) or ("",)
     return lambda event: event.type.startswith(kinds) and query.job in {"", event.subject}
 
 
@@ -193,32 +204,48 @@ def _wanted(query: FeedQuery) -> Wanted:
 
 def _stream(house: House, request: Request, key: Key, watch: Watch, frames: AsyncIterator[bytes]) -> Streaming:
     async def send_all(send: Send) -> None:
-        headers = [*_HEADERS, (b"x-request-id", request.id.encode())]
+        headers = [*SAFE, *_HEADERS, *request.extra, (b"x-request-id", request.id.encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
-        async for frame in frames:
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        try:
+            async for frame in _alive(house, request, frames):
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+        except (Problem, StoreError) as error:  # too late for a status: the client comes back and is told
+            await send({"type": "http.response.body", "body": _farewell(error), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def serve(send: Send) -> None:
         """Send until the end, or until the client is gone: whichever is first."""
-        sending = asyncio.ensure_future(send_all(send))
-        leaving = asyncio.ensure_future(_left(request))
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if sending.done():
-                await sending
+            await request.unless_gone(send_all(send))
         finally:
-            for task in (sending, leaving):
-                task.cancel()
-            house.hub.leave(key, request.who.id, watch)
+            house.hub.leave(key, request.who.caller, watch)
 
     return Streaming(serve)
 
 
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+async def _alive(house: House, request: Request, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Add a sign of life where there is nothing to say, and end when the key or token no longer lets in."""
+    clock = asyncio.get_running_loop().time
+    beat = house.settings.beat_seconds
+    said_at = asked_at = clock()
+    async for frame in frames:
+        now = clock()
+        if now - asked_at >= beat:
+            await house.keys.who(request)
+            asked_at = now
+        if frame or now - said_at >= beat:
+            yield frame or b": alive\n\n"
+            said_at = now
+
+
+def _farewell(error: Exception) -> bytes:
+    why = error.code if isinstance(error, Problem) else "unavailable"
+    return f": {why}\n\n".encode()
+
+
+def _streams(request: Request) -> bool:
+    return _STREAM in (request.header(b"accept") or "")
 
 
 def _frame(name: str, event: rows.Event, cursor: str | None) -> bytes:
@@ -235,16 +262,18 @@ def _last_id(request: Request, after: int) -> int:
     return int(given)
 
 
-_STREAMED = ("422 invalid_cursor", "429 too_many_streams")
+_STREAMED = ("422 invalid_cursor", "429 too_many_streams", "503 stopping")
 ROUTES = (
     Route(
         "GET", "/v1/jobs/{job_id}/events", job_events, WATCHERS, "A job's events", Events, query=EventsQuery,
-        also=(204,), problems=("404 job_not_found", *_STREAMED),
+        also=(204,), problems=("404 job_not_found", *_STREAMED), reads=("Last-Event-ID",), streams=True,
+        token_in_query=True,
         details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID, without gap or duplicate, "
         "and ends with the job. 204 says that the job has ended and everything was seen.",
     ),
     Route(
         "GET", "/v1/events", tenant_events, READERS, "All events of the tenant", Feed, query=FeedQuery,
-        problems=_STREAMED, details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID.",
+        problems=_STREAMED, reads=("Last-Event-ID",), streams=True,
+        details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID.",
     ),
 )  # fmt: skip

@@ -28,6 +28,7 @@ class House:
     ) -> None:
         self.engine = engine
         self.reads = engine.reads
+        self.scans = engine.scans
         self.blobs = blobs
         self.settings = settings
         self.signed = Signed(secret)

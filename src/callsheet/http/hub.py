@@ -28,11 +28,13 @@ Key = tuple[str, str]
 class Watch:
     """One watcher's events since it joined."""
 
-    __slots__ = ("_most", "_wake", "behind", "events")
+    __slots__ = ("_most", "_wake", "behind", "ended", "events")
 
     def __init__(self, most: int) -> None:
         self.events: deque[Placed] = deque()
         self.behind = False
+        self.ended = False
+        """The server stops: whoever watches goes home."""
         self._most = most
         self._wake = asyncio.Event()
 
@@ -43,18 +45,22 @@ class Watch:
         self.events.append(placed)
         self._wake.set()
 
+    def end(self) -> None:
+        self.ended = True
+        self._wake.set()
+
     def caught_up(self) -> None:
         """Say that the database was read: what is still missing will be pushed."""
         self.behind = False
 
     async def wait(self, seconds: float) -> bool:
         """Wait until there is something; False if there was nothing in that time."""
-        if not self.events and not self.behind:
+        if not self.events and not self.behind and not self.ended:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
         self._wake.clear()
-        return bool(self.events) or self.behind
+        return bool(self.events) or self.behind or self.ended
 
 
 class Hub(Background):
@@ -71,15 +77,21 @@ class Hub(Background):
         self._stirred = threading.Event()
         self._place: tuple[int, int] | None = None
         self._placed = asyncio.Event()
+        self._era = 0
+        """Grows when the last watcher leaves: a place that was found for those before is too late for who comes."""
+        self._place_era = -1
+        self._ended = False
         engine.watchers.append(self._stirred.set)
 
     async def join(self, key: Key, caller: str) -> Watch:
         """Begin to watch; what is committed from now on will come."""
+        if self._ended:
+            raise Problem(503, "stopping", "This server stops: come back in a moment.", {"retry-after": "1"})
         mine = self._by_caller.get(caller, 0)
-        if self.count >= self._settings.streams_max or mine >= self._settings.streams_per_key_max:
-            raise Problem(
-                429, "too_many_streams", f"{mine} streams of this key are open: close some.", {"retry-after": "5"}
-            )
+        if mine >= self._settings.streams_per_key_max:
+            raise _too_many(f"{mine} streams of this key are open: close some.")
+        if self.count >= self._settings.streams_max:
+            raise _too_many(f"{self.count} streams are open here: try again later.")
         watch = Watch(self._settings.stream_buffer_max)
         self._loop = asyncio.get_running_loop()
         self._watches.setdefault(key, set()).add(watch)
@@ -110,7 +122,15 @@ class Hub(Background):
             del self._by_caller[caller]
         self.count -= 1
         if not self.count:
+            self._era += 1
             self._placed.clear()
+
+    def end(self) -> None:
+        """Let everybody who watches go; from the loop's own thread."""
+        self._ended = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.end()
 
     def stop(self) -> None:
         self._stopping.set()
@@ -130,17 +150,22 @@ class Hub(Background):
                 self._stirred.set()
 
     def _follow(self) -> None:
+        era = self._era
         if not self.count:
-            self._place = None
             return
-        if self._place is None or not self._placed.is_set():
+        if self._place_era != era:
             self._place = self._engine.read.feed_end()
-            self._tell(self._placed.set)
+            self._place_era = era
+            self._tell(partial(self._begin, era))
         if self._pages():
             return
         for seconds in _AGAIN_SECONDS:
             if self._stirred.wait(seconds) or self._pages():
                 return
+
+    def _begin(self, era: int) -> None:
+        if era == self._era:
+            self._placed.set()
 
     def _pages(self) -> bool:
         found = False
@@ -161,3 +186,7 @@ class Hub(Background):
             for key in ((JOB, event.subject), (TENANT, event.tenant)):
                 for watch in self._watches.get(key, ()):
                     watch.push(placed)
+
+
+def _too_many(message: str) -> Problem:
+    return Problem(429, "too_many_streams", message, {"retry-after": "5"})

@@ -1,9 +1,10 @@
 """Jobs: submit, look, list, and move them."""
 
 import asyncio
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
 from callsheet.core import commands, rows
 from callsheet.core.errors import Refusal
@@ -11,6 +12,7 @@ from callsheet.core.money import wallet_id
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
 from callsheet.http.auth import Who
+from callsheet.http.codes import INPUT, NOTES, STAGE, VALUES
 from callsheet.http.house import House
 from callsheet.http.hub import JOB
 from callsheet.http.paging import limited, paged
@@ -64,7 +66,8 @@ class Bulk(Struct, frozen=True):
 class JobQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """How to look at a job."""
 
-    wait: float = 0
+    wait: Annotated[float, Meta(ge=0, le=86_400)] = 0
+    """Seconds to hold the answer until there is news; more than `wait_seconds_max` counts as that."""
 
 
 class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,7 +129,7 @@ async def job_row(house: House, request: Request) -> rows.Job:
 
 def shown(job: rows.Job, status: int = 200, *headers: tuple[str, str]) -> Answer:
     """Answer with a job and its tag."""
-    return Answer(views.job_view(job), status, (("etag", tag_of(job)), *headers))
+    return Answer(views.job_json(job), status, (("etag", tag_of(job)), *headers))
 
 
 def tag_of(job: rows.Job) -> str:
@@ -137,7 +140,7 @@ def tag_of(job: rows.Job) -> str:
 
 
 async def submit_job(house: House, request: Request) -> Answer:
-    command = _submit(house, request, request.content, request.header(b"idempotency-key"))
+    command = await _submit(house, request, request.content, request.header(b"idempotency-key"))
     done: commands.Submitted = await house.engine.aexecute(command)
     job = await _read(house, command.tenant, done.job_id)
     location = ("location", f"/v1/jobs/{job.id}")
@@ -151,7 +154,7 @@ async def submit_jobs(house: House, request: Request) -> Answer:
     ready: list[Any] = []
     for one in body.jobs:
         try:
-            ready.append(_submit(house, request, one, None))
+            ready.append(await _submit(house, request, one, None))
         except Problem as problem:
             ready.append(problem)
     places = [place for place, one in enumerate(ready) if not isinstance(one, Problem)]
@@ -166,7 +169,7 @@ async def get_job(house: House, request: Request) -> Answer:
     job = await job_row(house, request)
     known = request.header(b"if-none-match")
     if query.wait:
-        job = await _awaited(house, request, job, known, query.wait)
+        job = await request.unless_gone(_awaited(house, request, job, known, query.wait))
     if known == tag_of(job):
         return Answer(None, 304, (("etag", known),))
     return shown(job)
@@ -177,14 +180,16 @@ async def list_jobs(house: House, request: Request) -> Answer:
     who: Who = request.who
     count = limited(house, query.limit)
     user = who.user if who.role == USER else query.user
+    label, value = _label(query.label)
     given: dict[str, Any] = {
-        "status": query.status, "workflow": query.workflow, "label": _label(query.label), "since": _at(query.since, 0),
-        "until": _at(query.until, 2**62), "before": _before(house, request, query.cursor), "count": count,
+        "status": query.status, "workflow": query.workflow, "label": label, "label_value": value,
+        "since": _at(query.since, 0), "until": _at(query.until, 2**62),
+        "before": _before(house, request, query.cursor), "count": count,
     }  # fmt: skip
     if user:
-        found = await house.reads.fetch("jobs_of_wallet", wallet=wallet_id(who.tenant, user), **given)
+        found = await house.scans.fetch("jobs_of_wallet", wallet=wallet_id(who.tenant, user), **given)
     else:
-        found = await house.reads.fetch("jobs_listed", tenant=who.tenant, **given)
+        found = await house.scans.fetch("jobs_listed", tenant=who.tenant, **given)
     page, more = paged(found, query.limit)
     jobs = [rows.Job(*row) for row in page]
     cursor = house.signed.sign("jobs", [who.tenant, jobs[-1].id]) if more else None
@@ -230,19 +235,19 @@ async def delete_job(house: House, request: Request) -> Answer:
 # -- steps
 
 
-def _submit(house: House, request: Request, body: SubmitBody, header: str | None) -> commands.Submit:
+async def _submit(house: House, request: Request, body: SubmitBody, header: str | None) -> commands.Submit:
     who: Who = request.who
     key = body.idempotency_key
     if header is not None:
         if key is not None and key != header:
             raise Problem(422, "two_idempotency_keys", "The body's idempotency_key and the header differ: send one.")
         key = header
-    return commands.Submit(
+    command = commands.Submit(
         tenant=who.tenant, user=body.user, workflow=body.workflow, input=body.input, idempotency_key=key,
         priority=body.priority, start_in_seconds=body.start_in_seconds, deadline_seconds=body.deadline_seconds,
-        stages=body.stages, labels=body.labels, metadata=body.metadata, trace=body.trace, by=who.id,
-        actor=who.actor, price=quoted_price(house, who, body.quote, body.workflow, body.user, body.input),
+        stages=body.stages, labels=body.labels, metadata=body.metadata, trace=body.trace, by=who.id, actor=who.actor,
     )  # fmt: skip
+    return command if body.quote is None else replace(command, price=await quoted_price(house, command, body.quote))
 
 
 def _outcome(request: Request, one: Any) -> BulkResult:
@@ -278,13 +283,13 @@ async def _awaited(house: House, request: Request, job: rows.Job, known: str | N
         return job
     loop = asyncio.get_running_loop()
     end = loop.time() + min(max(seconds, 0), house.settings.wait_seconds_max)
-    key, who = (JOB, job.id), request.who.id
+    key, who = (JOB, job.id), request.who.caller
     watch = await house.hub.join(key, who)
     try:
         while True:
             job = await job_row(house, request)
             rest = end - loop.time()
-            if news(job) or rest <= 0:
+            if news(job) or rest <= 0 or watch.ended:
                 return job
             await watch.wait(rest)
             watch.events.clear()
@@ -311,48 +316,54 @@ def _at(text: str, default: int) -> int:
         raise Problem(422, "invalid_query", "A time looks like 2026-01-31T12:00:00Z.") from None
 
 
-def _label(text: str) -> str:
-    """Return what a job's labels look like if they have this one: `name=value`."""
-    if not text:
-        return ""
+def _label(text: str) -> tuple[str, str]:
+    """Return the name and the value of a label filter: `name=value`."""
     name, found, value = text.partition("=")
-    if not found or any(c in text for c in '%_"\\'):
-        raise Problem(422, "invalid_query", 'A label filter is name=value, without % _ " or \\.')
-    return f'%"{name}":"{value}"%'
+    if text and not (found and name):
+        raise Problem(422, "invalid_query", "A label filter is name=value.")
+    return name, value
 
 
 _NOT_FOUND = "404 job_not_found"
 _MOVE = (_NOT_FOUND, "409 illegal_transition")
+_SHOWN = ("ETag",)
 ROUTES = (
     Route(
         "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", views.Job, SubmitBody, status=201, also=(200,),
         problems=(
-            "402 insufficient_credits", "403 tenant_suspended", "404 workflow_not_found", "409 workflow_disabled",
-            "422 idempotency_key_reused", "422 invalid_input", "429 too_many_active_jobs", "422 invalid_quote",
+            "400 invalid_idempotency_key", "402 insufficient_credits", "403 tenant_suspended", "403 *",
+            "404 workflow_not_found", "404 tenant_not_found", "409 workflow_disabled", "409 job_deleted",
+            "422 idempotency_key_reused", "422 two_idempotency_keys", "422 invalid_user", "422 invalid_input",
+            *INPUT, *NOTES, "422 inline_stages", *STAGE, "422 invalid_quote", "422 quote_expired",
+            "429 too_many_active_jobs",
         ),
+        reads=("Idempotency-Key",), sets=("ETag", "Location", "Idempotent-Replay"),
         details="Reserves the price and queues the work in one step. With an idempotency key (in the body or the "
         "Idempotency-Key header) the same request is answered with the same job, status 200 and Idempotent-Replay.",
     ),
     Route(
         "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit up to 1,000 jobs", Bulk, BulkBody,
         problems=("422 too_many_commands",), details="Each job has its own outcome, as if it had been sent alone.",
+        body_max="bulk_bytes_max",
     ),
     Route("GET", "/v1/jobs", list_jobs, WATCHERS, "List jobs, newest first", Page, query=ListQuery,
           problems=("422 invalid_cursor",)),
     Route(
         "GET", "/v1/jobs/{job_id}", get_job, WATCHERS, "Get a job", views.Job, query=JobQuery, also=(304,),
-        problems=(_NOT_FOUND,),
+        problems=(_NOT_FOUND, "429 too_many_streams", "503 stopping"), reads=("If-None-Match",), sets=("ETag",),
         details="`wait` holds the answer until the job has ended, or, with If-None-Match, until it has changed.",
     ),
     Route("PATCH", "/v1/jobs/{job_id}", change_job, WRITERS, "Change priority, labels, metadata or trace", views.Job,
-          ChangeBody, problems=_MOVE),
-    Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job that has ended", status=204,
-          problems=_MOVE),
+          ChangeBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), sets=_SHOWN),
+    Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job", status=204,
+          problems=_MOVE,
+          details="One that lives is canceled first. Its texts and files go; ids, money and evidence stay."),
     Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", views.Job, CancelBody,
-          problems=_MOVE),
-    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Hand out no further task", views.Job, problems=_MOVE),
+          problems=(*_MOVE, *VALUES), sets=_SHOWN),
+    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Hand out no further task", views.Job,
+          problems=(*_MOVE, "409 cancel_requested"), sets=_SHOWN),
     Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Go on with a paused job", views.Job,
-          problems=_MOVE),
+          problems=_MOVE, sets=_SHOWN),
     Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Try a failed or expired job again", views.Job,
-          RetryBody, problems=(*_MOVE, "402 insufficient_credits")),
+          RetryBody, problems=(*_MOVE, "402 insufficient_credits", "429 too_many_active_jobs"), sets=_SHOWN),
 )  # fmt: skip

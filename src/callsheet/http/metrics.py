@@ -1,34 +1,123 @@
-"""Metrics for Prometheus: requests by route and status. No tenant, user or job is ever a label."""
+"""Metrics for Prometheus: requests by route and status, and what waits and runs. No tenant, user or job is a label."""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from bisect import bisect_left
+from collections import Counter as Tally
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from callsheet.core.machine import JOB
 from callsheet.http.route import Route
 
+_QUEUES_MAX = 1_000
+"""Jobs may bring kinds of their own: the queues with the most work are shown, so that a scrape stays small."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Metrics:
-    """Counts what the edge does."""
+class Metrics(Collector):
+    """Counts what the edge does. Only the event loop counts, so a plain dictionary is enough, and cheap."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        labels = ("route", "method", "status")
-        self._requests = Counter("callsheet_http_requests", "Requests answered.", labels, registry=self.registry)
-        self._seconds = Histogram(
-            "callsheet_http_seconds", "Time to answer.", ("route",), buckets=_SECONDS, registry=self.registry
-        )
-        self._cells: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._answers: Tally[tuple[str, str, int]] = Tally()
+        self._times: dict[str, list[int]] = {}
+        self._sums: dict[str, float] = {}
 
     def request(self, route: Route | None, status: int, seconds: float) -> None:
         """Count an answer."""
         path, method = (route.path, route.method) if route else ("unknown", "unknown")
-        cell = self._cells.get((path, method, status))
-        if cell is None:
-            cell = (self._requests.labels(path, method, str(status)), self._seconds.labels(path))
-            self._cells[path, method, status] = cell
-        cell[0].inc()
-        cell[1].observe(seconds)
+        self._answers[path, method, status] += 1
+        times = self._times.get(path)
+        if times is None:
+            times = self._times[path] = [0] * (len(_SECONDS) + 1)
+        times[bisect_left(_SECONDS, seconds)] += 1
+        self._sums[path] = self._sums.get(path, 0.0) + seconds
 
-    def text(self) -> bytes:
-        """Return everything in Prometheus' format."""
-        return generate_latest(self.registry)
+    def collect(self) -> Iterable[Metric]:
+        labels = ("route", "method", "status")
+        answers = CounterMetricFamily("callsheet_http_requests", "Requests answered.", labels=labels)
+        for (path, method, status), count in list(self._answers.items()):
+            answers.add_metric((path, method, str(status)), count)
+        yield answers
+        times = HistogramMetricFamily("callsheet_http_seconds", "Time to answer.", labels=("route",))
+        for path, counts in list(self._times.items()):
+            upto = zip((*map(str, _SECONDS), "+Inf"), accumulate(counts), strict=True)
+            times.add_metric((path,), list(upto), self._sums[path])
+        yield times
+
+    def text(self, moment: "Moment") -> bytes:
+        """Return everything in Prometheus' format: what was counted here, and what there is at this moment."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        registry.register(_Gauges(moment))
+        return generate_latest(registry)
+
+
+class Moment(NamedTuple):
+    """What a scrape finds; without an answer of the database the rows are None."""
+
+    streams: int
+    depths: Sequence[Sequence[Any]] | None = None
+    """Kind, workflow, waiting, running."""
+    active: Sequence[Sequence[Any]] | None = None
+    """Status, jobs."""
+    workers: Sequence[Sequence[Any]] | None = None
+    """Worker, kind, running tasks, the end of its first lease."""
+
+
+class _Gauges(Collector):
+    """Reads a moment out; made anew for every scrape, so nothing that has gone stays behind."""
+
+    def __init__(self, moment: Moment) -> None:
+        self._moment = moment
+
+    def collect(self) -> Iterable[Metric]:
+        moment = self._moment
+        yield GaugeMetricFamily("callsheet_streams", "Open streams and long polls of this process.", moment.streams)
+        answers = moment.depths is not None
+        yield GaugeMetricFamily("callsheet_database_up", "Whether the database answers.", int(answers))
+        if moment.depths is not None:
+            busiest = sorted(moment.depths, key=lambda row: (-row[2] - row[3], row[0], row[1]))[:_QUEUES_MAX]
+            yield _family(
+                "tasks_waiting",
+                "Tasks that a worker could take now.",
+                ("kind", "workflow"),
+                (((row[0], row[1]), row[2]) for row in busiest),
+            )
+            yield _family(
+                "tasks_running",
+                "Tasks that are leased or at a provider.",
+                ("kind", "workflow"),
+                (((row[0], row[1]), row[3]) for row in busiest),
+            )
+        if moment.active is not None:
+            counts = dict.fromkeys((s for s in JOB.statuses if s not in JOB.terminal), 0) | {
+                row[0]: row[1] for row in moment.active
+            }
+            yield _family(
+                "jobs_active",
+                "Jobs that have not ended.",
+                ("status",),
+                (((status,), count) for status, count in counts.items()),
+            )
+        if moment.workers is not None:
+            kinds = Tally(row[1] for row in moment.workers if row[3] is not None)
+            yield _family(
+                "workers",
+                "Workers with a lease in hand.",
+                ("kind",),
+                (((kind,), count) for kind, count in sorted(kinds.items())),
+            )
+
+
+def _family(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], int]]) -> Metric:
+    family = GaugeMetricFamily(f"callsheet_{name}", text, labels=labels)
+    totals: Tally[Sequence[str]] = Tally()
+    for key, value in values:
+        totals[key] += value  # one kind and workflow may have a queue per provider
+    for key, value in totals.items():
+        family.add_metric(key, value)
+    return family

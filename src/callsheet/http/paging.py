@@ -5,6 +5,9 @@ from typing import Any
 from callsheet.http.house import House
 from callsheet.http.problem import Problem
 
+NUMBER_MAX = 2**63 - 1
+"""The largest number that a database keeps."""
+
 
 def limited(house: House, limit: int) -> int:
     """Return how many rows a page asks for: one more than it shows, to know whether there are more."""

@@ -11,6 +11,7 @@ from callsheet.core import commands, rows
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
 from callsheet.http.auth import Who
+from callsheet.http.codes import INPUT, NOTES, STAGE, TEXT
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
 from callsheet.http.problem import absent
@@ -232,14 +233,16 @@ ROUTES = (
           problems=(_JOB, "404 task_not_found", "404 preview_not_found")),
     Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, WATCHERS, "What a job's tasks made", Outputs,
           problems=(_JOB,)),
-    Route("GET", "/v1/files/{file_id}", get_file, WATCHERS, "Download a file", media_type="application/octet-stream",
-          problems=("404 file_not_found",)),
+    Route("GET", "/v1/files/{file_id}", get_file, WATCHERS, "Download a file",
+          media_type=", ".join([_PLAIN, *sorted(_SHOWN)]),
+          problems=("404 file_not_found", _JOB), sets=("Content-Disposition", "ETag"), token_in_query=True),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
-          "Let a waiting stage go on", views.Stage, ApproveBody, problems=(_JOB, _STAGE, "409 illegal_transition"),
+          "Let a waiting stage go on", views.Stage, ApproveBody,
+          problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),
           details="A stage is named by its number or its name."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,
           "Add tasks to a stage that has not ended", Added, TasksBody, status=201,
-          problems=(_JOB, _STAGE, "409 illegal_transition")),
+          problems=(_JOB, _STAGE, "409 stage_ended", "422 too_many_tasks", *INPUT)),
     Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to an unfinished job", Added,
-          StageBody, status=201, problems=(_JOB, "409 illegal_transition")),
+          StageBody, status=201, problems=(_JOB, "409 job_ended", *STAGE, *INPUT, *NOTES)),
 )  # fmt: skip

@@ -5,6 +5,8 @@ made from a Refusal      the engine understood and did not do it: `status_of`
 raised by the edge       the request never reached the engine: bad JSON, no key, too large, too many streams
 """
 
+import itertools
+import secrets
 from typing import Any
 
 from callsheet.core.errors import (
@@ -23,6 +25,9 @@ _BY_CLASS: dict[type[Refusal], int] = {
 }  # fmt: skip
 _BY_CODE = {"invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429}
 CONTENT_TYPE = "application/problem+json"
+_PROCESS = secrets.token_hex(4)
+_numbers = itertools.count(1)
+"""A request id is this process's name and a number: asking the system for randomness lets go of the interpreter."""
 
 
 class Problem(Exception):  # noqa: N818 - an answer, not an accident
@@ -47,6 +52,11 @@ class Problem(Exception):  # noqa: N818 - an answer, not an accident
             "request_id": request_id,
             **self.more,
         }
+
+
+def new_request_id() -> str:
+    """Name a request that came without a name."""
+    return f"{_PROCESS}-{next(_numbers):x}"
 
 
 def status_of(refusal: Refusal) -> int:

@@ -7,10 +7,13 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from callsheet.core.commands import Submit
 from callsheet.core.recipe import parse
 from callsheet.core.rows import Workflow
+from callsheet.core.submit import idem_of
 from callsheet.http import views
 from callsheet.http.auth import Who
+from callsheet.http.codes import TEXT
 from callsheet.http.house import House
 from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Request
@@ -53,6 +56,8 @@ class Signed(Struct, frozen=True, array_like=True):
 async def make_quote(house: House, request: Request) -> Answer:
     body: QuoteBody = request.content
     who: Who = request.who
+    if "\0" in body.workflow + body.user:
+        raise Problem(422, "invalid_text", "The workflow or the user has a character that no database keeps.")
     found, wallet = await house.reads.fetch_all([
         ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": f"{who.tenant}/{body.user}"}),
     ])  # fmt: skip
@@ -65,18 +70,22 @@ async def make_quote(house: House, request: Request) -> Answer:
     return Answer(Quote(body.workflow, price, balance, balance >= price, views.moment(until * _SECOND), token))
 
 
-def quoted_price(house: House, who: Who, quote: str | None, workflow: str, user: str, given: Any) -> int | None:
-    """Return the price that a quote fixed for this very request; None without one."""
-    if quote is None:
-        return None
+async def quoted_price(house: House, command: Submit, quote: str) -> int:
+    """Return the price that a quote fixed for this very request."""
     fact = house.signed.read("quote", quote, Signed)
     if fact is None or (fact.tenant, fact.user, fact.workflow, fact.digest) != (
-        who.tenant, user, workflow, _digest(given)
+        command.tenant, command.user, command.workflow, _digest(command.input)
     ):  # fmt: skip
         raise Problem(422, "invalid_quote", "This quote is not for this request: ask for a new one.")
-    if fact.until < time.time():
+    if fact.until < time.time() and not await _made_before(house, command):
         raise Problem(422, "quote_expired", "This quote has expired: ask for a new one.")
     return fact.price
+
+
+async def _made_before(house: House, command: Submit) -> bool:
+    """Say whether this is a repetition of a request that was accepted in time: it gets the same answer."""
+    idem = idem_of(command)
+    return idem is not None and idem.isprintable() and bool(await house.reads.fetch("jobs_by_idem", ids=[idem]))
 
 
 def _digest(given: Any) -> bytes:
@@ -85,5 +94,5 @@ def _digest(given: Any) -> bytes:
 
 ROUTES = (
     Route("POST", "/v1/quotes", make_quote, WRITERS, "Price a job before submitting it", Quote, QuoteBody,
-          problems=("404 workflow_not_found",)),
+          problems=("404 workflow_not_found", *TEXT)),
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """One request: its parts read lazily, its body read within limits."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
@@ -13,7 +13,15 @@ T = TypeVar("T")
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
 
+SAFE: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+)
+"""What goes with every answer."""
+_FIELDS_MAX = 64
 _JSON_TYPES = {"application/json", "application/json;charset=utf-8"}
 
 
@@ -24,7 +32,10 @@ class Gone(Exception):  # noqa: N818 - the client is gone
 class Request:
     """What a handler sees."""
 
-    __slots__ = ("_headers", "body_max", "body_seconds", "content", "id", "params", "receive", "scope", "who")
+    __slots__ = (
+        "_headers", "body_max", "body_seconds", "content", "extra", "id", "params", "query_string", "receive", "scope",
+        "secret", "who",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, body_max: int, body_seconds: float) -> None:
         self.scope = scope
@@ -36,6 +47,11 @@ class Request:
         self.who: Any = None
         self.content: Any = None
         """The body, as the struct that the route takes."""
+        self.extra: tuple[Header, ...] = ()
+        """Headers that go with the answer, whatever it is."""
+        self.query_string: bytes = scope["query_string"]
+        self.secret: str | None = None
+        """The key or token it came with, once that was looked for."""
         self._headers: dict[bytes, bytes] | None = None
 
     @property
@@ -51,15 +67,47 @@ class Request:
 
     def query(self, shape: type[T]) -> T:
         """Read the query string into a struct; a parameter that is not listed is refused."""
-        raw: bytes = self.scope["query_string"]
-        pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=64) if raw else []
+        pairs = self._pairs()
         given = dict(pairs)
         if len(given) != len(pairs):
             raise Problem(422, "invalid_query", "A query parameter is given twice.")
+        if any("\0" in value for value in given.values()):
+            raise Problem(422, "invalid_query", "A query parameter has a character that no database keeps.")
         try:
             return msgspec.convert(given, shape, strict=False)
         except msgspec.ValidationError as error:
             raise Problem(422, "invalid_query", f"Query: {error}.") from None
+
+    def take(self, name: str) -> list[str]:
+        """Take the values of a parameter out of the query string."""
+        pairs = self._pairs()
+        self.query_string = urlencode([pair for pair in pairs if pair[0] != name]).encode()
+        return [value for given, value in pairs if given == name]
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        if not self.query_string:
+            return []
+        try:
+            return parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS_MAX)
+        except ValueError:
+            raise Problem(422, "invalid_query", f"More than {_FIELDS_MAX} query parameters.") from None
+
+    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something that takes long, unless the client leaves first."""
+        working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(self._left())
+        try:
+            await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Gone
+            return working.result()
+        finally:
+            working.cancel()
+            leaving.cancel()
+            await asyncio.gather(working, leaving, return_exceptions=True)
+
+    async def _left(self) -> None:
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
 
     async def body(self, decoder: "msgspec.json.Decoder[T]", *, required: bool) -> T:
         """Read and check a JSON body."""
@@ -69,11 +117,10 @@ class Request:
         try:
             return decoder.decode(raw or b"{}")
         except msgspec.ValidationError as error:
+            _check_json(raw)
             raise Problem(422, "invalid_body", f"{error}.") from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Problem(400, "invalid_json", f"The body is not JSON: {error}.") from None
-        except RecursionError:
-            raise Problem(400, "invalid_json", "The body is nested too deeply.") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _not_json(error) from None
 
     async def raw_body(self) -> bytes:
         """Read the body up to its limit, within its time."""
@@ -92,30 +139,19 @@ class Request:
             ) from None  # fmt: skip
 
     async def _read(self) -> bytes:
-        message = await self.receive()
-        if not message.get("more_body"):
-            self._alive(message)
-            return self._within(message.get("body", b""))
-        parts = [message.get("body", b"")]
-        size = len(parts[0])
-        while message.get("more_body"):
+        parts: list[bytes] = []
+        size = 0
+        while True:
             message = await self.receive()
-            self._alive(message)
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
+            if message["type"] == "http.disconnect":
+                raise Gone
+            part = message.get("body", b"")
+            size += len(part)
             if size > self.body_max:
                 raise self._too_large()
-        return b"".join(parts)
-
-    def _within(self, body: bytes) -> bytes:
-        if len(body) > self.body_max:
-            raise self._too_large()
-        return body
-
-    @staticmethod
-    def _alive(message: Mapping[str, Any]) -> None:
-        if message["type"] == "http.disconnect":
-            raise Gone
+            parts.append(part)
+            if not message.get("more_body"):
+                return b"".join(parts) if len(parts) > 1 else part
 
     def _too_large(self) -> Problem:
         return Problem(
@@ -128,3 +164,16 @@ class Request:
         given = (self.header(b"content-type") or "").lower().replace(" ", "").replace('"', "")
         if given not in _JSON_TYPES:
             raise Problem(415, "unsupported_media_type", "Send JSON: Content-Type: application/json.")
+
+
+def _check_json(raw: bytes) -> None:
+    """A body that is not JSON at all is told so, even where it already looked wrong before it broke."""
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_json(error) from None
+
+
+def _not_json(error: Exception) -> Problem:
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return Problem(400, "invalid_json", f"The body is not JSON: {why}.")

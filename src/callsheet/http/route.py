@@ -5,6 +5,7 @@ Routing, the checks of roles, the OpenAPI document and the reference page all re
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 
@@ -59,7 +60,18 @@ class Route(NamedTuple):
     problems: tuple[str, ...] = ()
     """Codes of the problems that are this route's own, as `status code`."""
     media_type: str = "application/json"
+    """What comes out without `gives`; several have commas between."""
     details: str = ""
+    body_max: str = "body_bytes_max"
+    """The setting that limits the body."""
+    token_in_query: bool = False
+    """A user's token may come as `?token=`: a browser's EventSource and pictures cannot send headers."""
+    reads: tuple[str, ...] = ()
+    """Headers of the request that matter, besides the key."""
+    sets: tuple[str, ...] = ()
+    """Headers of the answer, besides those that every answer has."""
+    streams: bool = False
+    """Whether whoever accepts text/event-stream gets one."""
 
     @property
     def name(self) -> str:
@@ -107,23 +119,39 @@ class Router:
             node.methods[route.method] = _known(route)
 
     def find(self, method: str, path: str, params: dict[str, str]) -> Known:
-        """Return the route; its path parameters are put into `params`."""
+        """Return the route of a raw path; its parameters are put into `params`, decoded one by one."""
         node = self._root
-        for part in path.strip("/").split("/"):
+        parts = path.strip("/").split("/")
+        for part in map(_decoded, parts) if "%" in path else parts:
             if (fixed := node.fixed.get(part)) is not None:
                 node = fixed
             elif node.child is not None and part:
                 params[node.name] = part
                 node = node.child
             else:
-                raise Problem(404, "route_not_found", "There is nothing at this address.")
+                raise _nothing_here()
         if not node.methods:
-            raise Problem(404, "route_not_found", "There is nothing at this address.")
+            raise _nothing_here()
         known = node.methods.get("GET" if method == "HEAD" else method)
         if known is None:
             allowed = ", ".join(sorted(node.methods))
             raise Problem(405, "method_not_allowed", f"This address takes {allowed}.", {"allow": allowed})
         return known
+
+
+def _decoded(part: str) -> str:
+    """Decode one part of a path: an escaped slash stays within it."""
+    try:
+        text = unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise _nothing_here() from None
+    if any(ord(c) < ord(" ") or c == "\x7f" for c in text):
+        raise _nothing_here()
+    return text
+
+
+def _nothing_here() -> Problem:
+    return Problem(404, "route_not_found", "There is nothing at this address.")
 
 
 def _known(route: Route) -> Known:

@@ -1,30 +1,55 @@
-"""Serving the application: uvicorn, with limits on what a slow or greedy client may hold."""
+"""Serving the application: uvicorn on httptools and uvloop, with limits on what a client may hold."""
 
+import errno
+import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from callsheet.config import HttpSettings
+from callsheet.http.connection import Connection
+
+_BACKLOG = 2_048
+_PORT_MAX = 65_535
+_WHY = {
+    errno.EADDRINUSE: "{where} is taken by another program: choose another port.",
+    errno.EACCES: "{where} needs more rights than this user has: choose a port above 1023.",
+    errno.EADDRNOTAVAIL: "{host} is not an address of this machine.",
+}
 
 
 class Server(uvicorn.Server):
-    """A server that says when it answers."""
+    """A server that says when it answers, and lets its streams go when it stops."""
 
     def __init__(self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None]) -> None:
+        connection: Any = partial(Connection, settings)
         super().__init__(
             uvicorn.Config(
-                app, log_config=None, access_log=False, server_header=False, date_header=False, lifespan="off",
-                timeout_keep_alive=settings.idle_seconds, timeout_graceful_shutdown=5,
+                app, http=connection, ws="none", lifespan="off", server_header=False, date_header=False,
+                proxy_headers=False,
+                # What breaks in the application is written down by it; what clients send wrong is theirs to hear.
+                log_config=None, log_level=logging.CRITICAL, access_log=False,
+                timeout_keep_alive=settings.idle_seconds, timeout_graceful_shutdown=settings.stop_seconds,
+                backlog=_BACKLOG,
             )
         )  # fmt: skip
         self._bound = bound
         self._ready = ready
+        self._end_streams: Callable[[], None] | None = getattr(app, "end_streams", None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._end_streams is not None:
+            self._end_streams()
+        await super().shutdown(sockets)
+        for connection in self.server_state.connections:  # whoever does not read would hold the loop open for ever
+            connection.transport.abort()
 
     def serve_here(self) -> None:
         """Serve on the bound socket until told to stop."""
@@ -32,10 +57,27 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address; port 0 is any that is free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """Take an address and listen on it; port 0 is any that is free.
+
+    An OSError that comes out of here has a sentence for a person as its `strerror`.
+    """
+    if not 0 <= port <= _PORT_MAX:
+        raise OSError(errno.EINVAL, f"{port} is not a port: choose one from 0 to {_PORT_MAX}.")
+    name = host.removeprefix("[").removesuffix("]")
+    try:
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of this machine.") from None
+    family, _, _, _, address = found[0]
     bound = socket.socket(family, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(_BACKLOG)  # two may bind, but only one can listen: better known now
+    except OSError as error:
+        bound.close()
+        why = _WHY.get(error.errno or 0, "{where} cannot be used: {error}.")
+        where = f"Port {port} on {host}"
+        raise OSError(error.errno, why.format(where=where, host=host, error=error.strerror)) from None
     bound.set_inheritable(True)
     return bound

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from callsheet.core.recipe import Recipe
 _SECOND = 1_000_000
 
 
+@lru_cache(maxsize=4_096)
 def moment(at: int | None) -> str | None:
-    """Print a time as RFC 3339 in UTC, to the millisecond."""
+    """Print a time as RFC 3339 in UTC, to the millisecond; who polls a job asks for the same ones again."""
     if at is None:
         return None
     return datetime.fromtimestamp(at / _SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -87,6 +89,12 @@ def job_view(job: rows.Job) -> Job:
         moment(job.started_at), moment(job.finished_at), error_of(job.error_code, job.error_message), job.retry_of,
         _raw(job.labels), _raw(job.metadata),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=4_096)
+def job_json(job: rows.Job) -> bytes:
+    """Write a job out; who polls it gets the same bytes until its row is another."""
+    return msgspec.json.encode(job_view(job))
 
 
 class Run(Struct, frozen=True):

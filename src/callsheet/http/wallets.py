@@ -1,13 +1,16 @@
 """Wallets: balance, ledger, top-up, adjustment."""
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from callsheet.core import commands, rows
 from callsheet.core.money import wallet_id
 from callsheet.http import views
 from callsheet.http.auth import Who
+from callsheet.http.codes import VALUES
 from callsheet.http.house import House
-from callsheet.http.paging import limited, paged
+from callsheet.http.paging import NUMBER_MAX, limited, paged
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
 from callsheet.http.route import ADMINS, USER, WATCHERS, Answer, Route
@@ -16,7 +19,8 @@ from callsheet.http.route import ADMINS, USER, WATCHERS, Answer, Route
 class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which lines; newest first."""
 
-    before: int = 2**62
+    before: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = NUMBER_MAX
+    """Lines with a smaller number; without it the newest."""
     limit: int = 50
 
 
@@ -100,12 +104,16 @@ def _whose(request: Request) -> tuple[Who, str]:
     return who, user
 
 
+_MOVED = (
+    "400 invalid_idempotency_key", "409 balance_too_large", "422 idempotency_key_reused", "422 invalid_user",
+    "422 invalid_tenant", *VALUES,
+)  # fmt: skip
 ROUTES = (
     Route("GET", "/v1/wallets/{user}", get_wallet, WATCHERS, "A user's balance", views.Wallet),
     Route("GET", "/v1/wallets/{user}/ledger", get_ledger, WATCHERS, "A user's ledger, newest first", Ledger,
           query=LedgerQuery),
     Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Add credits", Balance, TopUpBody,
-          problems=("409 balance_too_large", "409 idempotency_key_reused")),
+          problems=_MOVED),
     Route("POST", "/v1/wallets/{user}/adjust", adjust, ADMINS, "Correct a balance", Balance, AdjustBody,
-          problems=("402 insufficient_credits", "422 reason_required")),
+          problems=(*_MOVED, "402 insufficient_credits", "422 reason_required")),
 )  # fmt: skip

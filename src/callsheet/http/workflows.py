@@ -8,6 +8,7 @@ from msgspec import Struct
 from callsheet.core import commands, rows
 from callsheet.core.recipe import Recipe
 from callsheet.http import views
+from callsheet.http.codes import STAGE
 from callsheet.http.house import House
 from callsheet.http.paging import limited, paged
 from callsheet.http.problem import Problem, absent
@@ -68,5 +69,5 @@ ROUTES = (
     Route("GET", "/v1/workflows/{workflow}", get_workflow, WATCHERS, "A workflow with its JSON Schema",
           views.Workflow, problems=("404 workflow_not_found",)),
     Route("PUT", "/v1/workflows/{workflow}", put_workflow, HOUSE, "Make or replace a workflow", views.Workflow,
-          WorkflowBody, problems=("422 invalid_recipe",)),
+          WorkflowBody, problems=("422 invalid_recipe", "422 invalid_workflow", *STAGE)),
 )  # fmt: skip

@@ -51,6 +51,8 @@ SQLITE = Dialect(
         "place": "e.id",
         "place_back": "e.id DESC",
         "after_place": "e.id > :position AND :tx >= 0",
+        "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+        "labels": "json_each(j.labels)",
     },
 )
 
@@ -73,6 +75,8 @@ POSTGRESQL = Dialect(
         "after_place": (
             "(e.tx, e.id) > (:tx, :position) AND e.tx < (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
         ),
+        "now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
+        "labels": "json_each_text(j.labels::json)",
     },
 )
 

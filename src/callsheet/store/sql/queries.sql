@@ -189,13 +189,15 @@ SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDE
 -- name: jobs_listed
 SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before
     AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
-    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR j.labels LIKE :label)
+    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
+        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
 ORDER BY j.id DESC LIMIT :count
 
 -- name: jobs_of_wallet
 SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before
     AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
-    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR j.labels LIKE :label)
+    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
+        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
 ORDER BY j.id DESC LIMIT :count
 
 -- name: files_of
@@ -213,8 +215,24 @@ SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq < :before ORDER 
 -- name: ahead
 SELECT count(*) FROM (
     SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1
-        AND (t.priority > :priority OR (t.priority = :same AND t.rank < :rank)) LIMIT :most
+        AND (t.priority > :priority OR (t.priority = :priority AND (t.rank, t.id) < (:rank, :id))) LIMIT :most
 ) AS before
+
+-- name: clock
+SELECT {now}
+
+-- name: leases_of_kind
+SELECT count(*) FROM (
+    SELECT 1 FROM task t WHERE t.queue IN (SELECT q.id FROM queue q WHERE q.kind = :kind) AND t.status = 'running'
+        AND t.lease_expires_at > {now} LIMIT :most
+) AS live
+
+-- name: last_of_kind
+SELECT max(at) FROM (
+    SELECT (SELECT t.finished_at FROM task t WHERE t.queue = q.id AND t.status = 'completed'
+        ORDER BY t.finished_at DESC LIMIT 1) AS at
+    FROM queue q WHERE q.kind = :kind
+) AS ends
 
 -- name: durations
 SELECT a.ended_at - a.leased_at FROM (

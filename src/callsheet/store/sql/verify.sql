@@ -555,12 +555,36 @@ SELECT a.job_id, a.task_id, a.no FROM attempt a JOIN job j ON j.id = a.job_id
 WHERE a.outcome = 'completed' AND j.deleted_at IS NULL AND NOT EXISTS (
     SELECT 1 FROM document d WHERE d.owner_id = a.task_id AND d.name = 'output:' || a.no)
 
+-- name: O2
+-- A file is written down with a name, a type, a size and the digest of its bytes.
+-- shows: file, task, bytes, digest_chars
+SELECT id, task_id, bytes, length(sha256) FROM file
+WHERE bytes < 0 OR name = '' OR media_type NOT LIKE '%_/_%' OR length(sha256) <> 64
+OR ltrim(sha256, '0123456789abcdef') <> ''
+
+-- name: O3
+-- The files of an attempt are numbered from 1 without a gap, and each has an id of its own.
+-- shows: task, attempt, files, first, last
+SELECT task_id, attempt, count(*), min(no), max(no) FROM file GROUP BY task_id, attempt
+HAVING min(no) <> 1 OR max(no) <> count(*) OR count(DISTINCT no) <> count(*)
+UNION ALL SELECT min(task_id), 0, count(*), 0, 0 FROM file GROUP BY id HAVING count(*) > 1
+
+-- name: O4
+-- A file is of the accepted attempt of its own task, job and tenant.
+-- shows: file, job, task, attempt
+SELECT f.id, f.job_id, f.task_id, f.attempt FROM file f LEFT JOIN task t ON t.id = f.task_id
+LEFT JOIN attempt a ON a.task_id = f.task_id AND a.no = f.attempt
+WHERE coalesce(a.outcome, '') <> 'completed' OR f.attempt IS DISTINCT FROM t.attempts
+OR f.job_id IS DISTINCT FROM t.job_id OR f.tenant IS DISTINCT FROM t.tenant
+OR f.created_at IS DISTINCT FROM t.finished_at
+
 -- name: O5
 -- A deleted job has ended, and its texts are gone.
 -- shows: job, status, deleted_at
 SELECT j.id, j.status, j.deleted_at FROM job j WHERE j.deleted_at IS NOT NULL AND (j.finished_at IS NULL
     OR j.labels IS NOT NULL OR j.metadata IS NOT NULL OR j.trace IS NOT NULL
-    OR EXISTS (SELECT 1 FROM document d WHERE d.job_id = j.id))
+    OR EXISTS (SELECT 1 FROM document d WHERE d.job_id = j.id)
+    OR EXISTS (SELECT 1 FROM file f WHERE f.job_id = j.id))
 
 -- name: X1
 -- An ended run has exactly one terminal event, an open one none; a blocked job has one.
@@ -585,3 +609,31 @@ SELECT what, id, length(kept) FROM (
     SELECT 'attempt' AS what, task_id AS id, token_hash AS kept FROM attempt
     UNION ALL SELECT 'task', id, token_hash FROM task WHERE token_hash IS NOT NULL
 ) e WHERE length(kept) <> 64 OR ltrim(kept, '0123456789abcdef') <> ''
+
+-- name: A4
+-- Every key, and every movement of credits by hand, has its line in the audit log.
+-- shows: what, name, there, lines
+SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
+    SELECT 'created' AS what, id AS name, 1 AS there, 0 AS lines FROM api_key
+    UNION ALL SELECT 'revoked', id, 1, 0 FROM api_key WHERE revoked_at IS NOT NULL
+    UNION ALL SELECT kind, tenant, 1, 0 FROM entry WHERE kind IN ('topup', 'adjust')
+    UNION ALL SELECT 'created', subject, 0, 1 FROM audit WHERE action = 'key.create'
+    UNION ALL SELECT 'revoked', subject, 0, 1 FROM audit WHERE action = 'key.revoke'
+    UNION ALL SELECT substr(action, 8), tenant, 0, 1 FROM audit WHERE action IN ('wallet.topup', 'wallet.adjust')
+) e GROUP BY what, name HAVING sum(there) <> sum(lines)
+
+-- name: A5
+-- A key is a tenant's that exists, or an operator's; it ends after it began, and only the hash of its secret is kept.
+-- shows: key, role, created_at, expires_at, revoked_at
+SELECT k.id, k.role, k.created_at, k.expires_at, k.revoked_at FROM api_key k
+WHERE k.role NOT IN ('admin', 'client', 'viewer', 'worker')
+OR CASE WHEN k.tenant = '' THEN k.role <> 'admin' ELSE NOT EXISTS (SELECT 1 FROM tenant t WHERE t.id = k.tenant) END
+OR k.expires_at <= k.created_at OR k.revoked_at < k.created_at
+OR length(k.secret_hash) <> 64 OR ltrim(k.secret_hash, '0123456789abcdef') <> ''
+
+-- name: A6
+-- An audit line says who did what to what, and when; a key's line is about a key that exists.
+-- shows: line, at, action
+SELECT a.id, a.at, a.action FROM audit a
+WHERE a.actor IS NULL OR a.action NOT LIKE '%_._%' OR coalesce(a.subject, '') = '' OR a.at <= 0
+OR (a.action LIKE 'key.%' AND NOT EXISTS (SELECT 1 FROM api_key k WHERE k.id = a.subject))

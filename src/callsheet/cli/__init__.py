@@ -1,0 +1,5 @@
+"""The command line: `callsheet`. Exit code 0 is well, 1 a finding or a failure, 2 a wrong call, 3 no server."""
+
+from callsheet.cli.main import main
+
+__all__ = ["main"]

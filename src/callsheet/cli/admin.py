@@ -1,0 +1,127 @@
+"""Commands for whoever runs the house: workers, keys, workflows."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from callsheet.cli.output import FAILED, AsJson, as_json, group, say, table
+from callsheet.cli.server import Server, command
+
+keys = group("keys", help="Make, list and revoke API keys.")
+workflows = group("workflows", help="Check workflow files, list what a server offers.")
+
+
+class Role(StrEnum):
+    """What a key may do."""
+
+    admin = "admin"
+    client = "client"
+    viewer = "viewer"
+    worker = "worker"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of the house."""
+    command(app)(workers)
+    app.add_typer(keys)
+    app.add_typer(workflows)
+
+
+def workers(server: Server) -> None:
+    """List workers with work in hand."""
+    with server.client() as client:
+        found = client.workers()
+    if server.json:
+        as_json({"workers": found})
+        return
+    table(
+        ("WORKER", "KIND", "RUNNING", "LEASED UNTIL"),
+        ((w.worker, w.kind, w.running, w.lease_expires_at) for w in found),
+        empty="No worker has work in hand.",
+    )
+
+
+def create(
+    server: Server,
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    role: Annotated[Role, typer.Option("--role", help="What it may do.")],
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Whose it is; by default yours.")] = None,
+    expires_in: Annotated[int | None, typer.Option("--expires-in", help="Seconds until it ends.")] = None,
+) -> None:
+    """Make a key and print its secret, this once."""
+    with server.client() as client:
+        made = client.create_key(name, role.value, tenant=tenant, expires_in_seconds=expires_in)
+    if server.json:
+        as_json(made)
+        return
+    say(f"Key {made.key.id} ({made.key.role} of {made.key.tenant or 'the house'}). Its secret is shown this once:")
+    say(made.secret)
+
+
+def list_keys(server: Server) -> None:
+    """List keys, oldest first; secrets are not kept."""
+    with server.client() as client:
+        found = list(client.keys())
+    if server.json:
+        as_json({"keys": found})
+        return
+    table(
+        ("KEY", "NAME", "ROLE", "TENANT", "EXPIRES", "REVOKED"),
+        ((k.id, k.name, k.role, k.tenant, k.expires_at, k.revoked_at) for k in found),
+        empty="There are no keys.",
+    )
+
+
+def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key's id.")]) -> None:
+    """Revoke a key: nobody gets in with it any more."""
+    with server.client() as client:
+        done = client.revoke_key(key_id)
+    if server.json:
+        as_json(done)
+        return
+    say(f"Key {done.id} ({done.name}) is revoked.")
+
+
+def list_workflows(server: Server) -> None:
+    """List the workflows of a server."""
+    with server.client() as client:
+        found = list(client.workflows())
+    if server.json:
+        as_json({"workflows": found})
+        return
+    table(
+        ("WORKFLOW", "VERSION", "PRICE", "STAGES", "ENABLED"),
+        ((w.name, w.version, w.price, ", ".join(w.stages), "yes" if w.enabled else "no") for w in found),
+        empty="There are no workflows.",
+    )
+
+
+@workflows.command()
+def check(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="TOML files, or folders with them.")],
+    json: AsJson = False,
+) -> None:
+    """Check workflow files, without a server; exit code 1 on a finding."""
+    from callsheet import catalog  # noqa: PLC0415 - brings the schema library
+
+    findings = catalog.check(paths)
+    if json:
+        as_json({"sound": not findings, "findings": findings})
+    else:
+        for finding in findings:
+            say(str(finding))
+        say(_summary(len(findings)))
+    if findings:
+        raise typer.Exit(FAILED)
+
+
+def _summary(count: int) -> str:
+    return {0: "Every workflow is sound.", 1: "1 finding."}.get(count, f"{count} findings.")
+
+
+command(keys)(create)
+command(keys, "list")(list_keys)
+command(keys)(revoke)
+command(workflows, "list")(list_workflows)

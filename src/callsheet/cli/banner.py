@@ -1,0 +1,44 @@
+"""What a person sees when a server begins to answer."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from callsheet.cli.standing import LOG_FILE, Plan, Standing
+
+
+def banner(standing: Standing, plan: Plan, *, demo_here: bool) -> None:
+    """Say where everything is, the new key once, and what to try next."""
+    console = Console(highlight=False)
+    console.print(f"\n[bold]Callsheet[/] answers at [bold cyan]{standing.url}[/]\n")
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_row("  data", escape(_short(plan.data)))
+    if plan.database:
+        facts.add_row("  database", "PostgreSQL")
+    if standing.key_file is not None:
+        facts.add_row("  admin key", escape(_short(standing.key_file)))
+    facts.add_row("  log", escape(_short(plan.data / LOG_FILE)) if console.is_terminal else "standard error")
+    console.print(facts)
+    if standing.key_new and standing.key_file is not None:
+        console.print(f"\n  The admin key was made just now and is shown this once:\n  [bold]{_secret(standing)}[/]")
+    console.print("\n  Try next:")
+    if demo_here:
+        where = "" if _short(plan.data) == "callsheet-data" else f" --data {_short(plan.data)}"
+        console.print(f"  [cyan]callsheet demo{escape(where)}[/] makes a picture, a tone, a clip and a short video")
+    console.print(
+        f'  [cyan]curl -H "Authorization: Bearer $(cat {escape(_short(standing.key_file or Path("admin.key")))})" '
+        f"{standing.url}/v1/jobs[/]\n",
+        soft_wrap=True,
+    )
+
+
+def _secret(standing: Standing) -> str:
+    return standing.key_file.read_text().strip() if standing.key_file else ""
+
+
+def _short(path: Path) -> str:
+    """Return a path as one would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

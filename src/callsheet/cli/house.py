@@ -1,0 +1,86 @@
+"""The house from inside, without a server: prove a database, bring it up to date, print the API's description."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.output import FAILED, AsJson, as_json, say
+from callsheet.store.connection import StoreError
+
+if TYPE_CHECKING:
+    from callsheet.store.connection import Connection
+
+Data = Annotated[Path | None, typer.Option("--data", help="Folder with callsheet.db, for SQLite.")]
+Url = Annotated[str | None, typer.Option("--database", help="postgresql:// URL.")]
+_FILE = "callsheet.db"
+
+
+def verify(data: Data = None, database: Url = None, json: AsJson = False) -> None:
+    """Prove that every job, lease and credit is in its place; exit code 1 if not."""
+    from callsheet.store import verify as proof  # noqa: PLC0415 - brings the databases with it
+
+    connection = _connect(data, database, reading=True)
+    try:
+        _known(connection)
+        broken = proof.check(connection, connection.now())
+    finally:
+        connection.close()
+    say(proof.as_json(broken) if json else proof.report(broken))
+    if broken:
+        raise typer.Exit(FAILED)
+
+
+def migrate(data: Data = None, database: Url = None, json: AsJson = False) -> None:
+    """Bring a database to the newest schema; safe while servers run."""
+    from callsheet.store import migrate as schema  # noqa: PLC0415 - brings the databases with it
+
+    connection = _connect(data, database, reading=False)
+    try:
+        steps = schema.migrate(connection, schema.dialect_of("sqlite" if data else "postgresql"))
+    finally:
+        connection.close()
+    if json:
+        as_json({"applied": [{"version": step.version, "name": step.name} for step in steps]})
+        return
+    for step in steps:
+        say(f"applied {step.version:04d} {step.name}")
+    say("The schema is up to date.")
+
+
+def openapi(json: AsJson = False) -> None:
+    """Print the description of the HTTP API: OpenAPI 3.1, in JSON with and without --json."""
+    _ = json
+    from callsheet.http.openapi import document  # noqa: PLC0415 - brings every route with it
+
+    as_json(document())
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of the house."""
+    for command in (verify, migrate, openapi):
+        app.command()(command)
+
+
+def _known(connection: "Connection") -> None:
+    """Refuse a database that is not ours, before its missing tables speak for themselves."""
+    try:
+        connection.run("SELECT version FROM migration")
+    except StoreError:
+        raise StoreError("This is not a Callsheet database: `callsheet migrate` makes one.") from None
+
+
+def _connect(data: Path | None, url: str | None, *, reading: bool) -> "Connection":
+    if (data is None) == (url is None):
+        raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
+    if url is not None and not url.startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data.")
+    if data is not None and not data.is_dir():
+        raise typer.BadParameter(f"There is no folder {data}.")
+    if data is not None and reading and not (data / _FILE).exists():
+        raise typer.BadParameter(f"There is no {_FILE} in {data}.")
+    from callsheet.config import Settings  # noqa: PLC0415 - what a database needs, only when there is one
+    from callsheet.engine.engine import database_of  # noqa: PLC0415 - the same
+
+    place = data / _FILE if data is not None else str(url)
+    return database_of(place, Settings()).connect(reading=reading)

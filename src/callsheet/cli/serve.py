@@ -1,0 +1,228 @@
+"""Running a server: `up` (everything in one process), `serve` (no worker), `work` (no server), `demo`."""
+
+import importlib
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from callsheet.cli.output import FAILED, Failure, say
+
+if TYPE_CHECKING:
+    from callsheet.cli.standing import Ending, Plan, Standing
+    from callsheet.worker import Worker
+
+Data = Annotated[Path, typer.Option("--data", help="Folder for the database, the files and the admin key.")]
+Database = Annotated[str | None, typer.Option("--database", help="postgresql:// URL, in place of SQLite in --data.")]
+Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
+Port = Annotated[int, typer.Option("--port", help="Port to listen at; 0 takes a free one.")]
+Public = Annotated[bool, typer.Option("--public", help="Allow an address that other machines can reach.")]
+First = Annotated[
+    bool,
+    typer.Option("--json", help="Print one line of JSON (url, admin_key_file, pid, dialects) as soon as it answers."),
+]
+Secret = Annotated[
+    Path | None,
+    typer.Option("--secret-file", help="Signing secret that several servers share (or CALLSHEET_SECRET)."),
+]
+ServerData = Annotated[Path | None, typer.Option("--data", help="Folder of the server: its files, and its SQLite.")]
+Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds to finish in before work is given back.")]
+Once = Annotated[bool, typer.Option("--once", help="Exit when it is done, also if a server was started for it.")]
+ServerUrl = Annotated[
+    str | None, typer.Option("--url", help="A server to run it on (or CALLSHEET_URL); its key is in CALLSHEET_KEY.")
+]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="How many tasks to work on at once.")]
+DATA = Path("callsheet-data")
+ADMIN_KEY = "admin.key"
+_NO_DEMO = "The demonstration is not installed: pip install 'callsheet[demo]'."
+
+
+def up(  # noqa: PLR0913, PLR0917 - one per option of the command
+    data: Data = DATA, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None, workers: Workers = 2,
+    public: Public = False, json: First = False,
+    with_demo: Annotated[bool, typer.Option("--demo", help="Run the demonstration, then stay up.")] = False,
+    no_demo: Annotated[bool, typer.Option("--no-demo", help="Leave the demonstration's workflows out.")] = False,
+) -> None:  # fmt: skip
+    """Start everything in one process: API, worker, sweeper, relay, collector.
+
+    On a terminal the log goes to callsheet.log in the data folder; with --json, or where standard error is no
+    terminal, to standard error.
+    """
+    if with_demo and no_demo:
+        raise typer.BadParameter("--demo and --no-demo exclude each other.")
+    from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+
+    demo_here = not no_demo and base.demo_is_installed()
+    if with_demo and not demo_here:
+        raise Failure(_NO_DEMO)
+    plan = base.Plan(data=base.folder(data), host=host, port=port, database=database, public=public)
+    with base.Ending() as ending, _stood(plan, json=json, workers=workers if demo_here else 0) as standing:
+        _announce(standing, plan, json=json, demo_here=demo_here)
+        if with_demo:
+            ending.during(lambda: _show(standing.url, _key(standing.key_file), plan.data, aside=json))
+        if with_demo and not json:
+            _stay(standing, ending)
+        ending.wait()
+        if not json:
+            say("Stopping: what is in hand is given back.")
+
+
+def serve(
+    data: Data = DATA, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
+    secret_file: Secret = None, public: Public = False, json: First = False,
+) -> None:  # fmt: skip
+    """Start a server without a worker; any number of them may share a database, a files folder and a secret.
+
+    The log goes where that of `up` goes.
+    """
+    from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+
+    secret = base.secret_of(secret_file, os.environ.get("CALLSHEET_SECRET"))
+    plan = base.Plan(
+        data=base.folder(data), host=host, port=port, database=database, public=public, secret=secret,
+        own_key=database is None,
+    )  # fmt: skip
+    with base.Ending() as ending, _stood(plan, json=json, workers=0) as standing:
+        _announce(standing, plan, json=json, demo_here=False)
+        ending.wait()
+
+
+def work(
+    module: Annotated[str, typer.Option("--module", help="Where the worker is: package.module:worker.")],
+    data: ServerData = None,
+    database: Database = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")] = 1,
+    grace: Grace = 10,
+) -> None:
+    """Run the handlers of a module in a process of their own, on a server's folder and database."""
+    if data is None:
+        raise typer.BadParameter(
+            "Name the server's folder with --data (and its --database): workers that reach a server over HTTP come "
+            "with the worker protocol."
+        )
+    from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.embedded import EngineLink  # noqa: PLC0415 - the same
+
+    worker = _worker(module)
+    with base.Ending() as ending, base.inside(data, database) as (engine, blobs):
+        name = f"{worker.name}-{secrets.token_hex(3)}"
+        shift = worker.start(EngineLink(engine, blobs, name), concurrency)
+        say(f"{name} works on {', '.join(worker.handlers)}. Ctrl-C gives back what is in hand.")
+        sys.stdout.flush()
+        ending.wait()
+        shift.stop(grace)
+
+
+def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA) -> None:
+    """Make a picture, a tone, a clip and a short video in front of you, on the server of --data or a new one."""
+    from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+
+    if not base.demo_is_installed():
+        raise Failure(_NO_DEMO)
+    here, url = base.folder(data), url or os.environ.get("CALLSHEET_URL")
+    note = None if url else base.running(here)
+    if url or note:
+        # The folder's key goes to the folder's server only.
+        at, key = (
+            (str(note["url"]), _key(here / ADMIN_KEY)) if note else (str(url), os.environ.get("CALLSHEET_KEY", ""))
+        )
+        if not _show(at, key, here):
+            raise typer.Exit(FAILED)
+        return
+    with base.Ending() as ending, _stood(base.Plan(data=here, port=0), json=False, workers=2) as standing:
+        well: list[bool] = []
+        ending.during(lambda: well.append(_show(standing.url, _key(standing.key_file), here)))
+        if not once:
+            _stay(standing, ending)
+            ending.wait()
+    if well != [True]:
+        raise typer.Exit(FAILED)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands that run a server."""
+    for command in (up, serve, work, demo):
+        app.command()(command)
+
+
+# -- steps
+
+
+@contextmanager
+def _stood(plan: "Plan", *, json: bool, workers: int) -> Iterator["Standing"]:
+    """Stand a server up, with the demonstration and so many hands for it, and take it down."""
+    from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+
+    log = base.log_of(plan.data, quiet=not json and sys.stderr.isatty())
+    standing = base.Standing(plan, log)
+    if workers:
+        from callsheet.demo.furnish import furnish  # noqa: PLC0415 - an extra
+
+        furnish(standing.callsheet.engine)
+    with standing:
+        if workers:
+            from callsheet.demo.crew import worker  # noqa: PLC0415 - an extra
+
+            standing.work(worker, workers)
+        yield standing
+
+
+def _announce(standing: "Standing", plan: "Plan", *, json: bool, demo_here: bool) -> None:
+    """Say where the server is: one line for programs, or what a person may do next."""
+    if json:
+        key_file = str(standing.key_file) if standing.key_file else None
+        line: dict[str, Any] = {"url": standing.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
+        sys.stdout.write(dumps(line) + "\n")
+        sys.stdout.flush()
+        return
+    from callsheet.cli.banner import banner  # noqa: PLC0415 - draws with rich
+
+    banner(standing, plan, demo_here=demo_here)
+
+
+def _stay(standing: "Standing", ending: "Ending") -> None:
+    if not ending.asked:
+        say(f"\nCallsheet stays up at {standing.url}. Ctrl-C ends it.")
+        sys.stdout.flush()
+
+
+def _show(url: str, key: str, data: Path, *, aside: bool = False) -> bool:
+    """Run the demonstration; `aside` leaves standard output to programs."""
+    from rich.console import Console  # noqa: PLC0415 - only what draws needs it
+
+    from callsheet.client import CallsheetError  # noqa: PLC0415 - the same
+    from callsheet.demo.show import show  # noqa: PLC0415 - an extra
+
+    try:
+        return show(url, key, data / "demo", Console(highlight=False, stderr=aside))
+    except CallsheetError as error:
+        raise Failure(error.message) from None
+
+
+def _key(file: Path | None) -> str:
+    try:
+        return file.read_text().strip() if file else ""
+    except OSError:
+        raise Failure(
+            f"The key in {file} cannot be read: name the server with --url, its key in CALLSHEET_KEY."
+        ) from None
+
+
+def _worker(module: str) -> "Worker":
+    from callsheet.worker import Worker  # noqa: PLC0415 - only this command needs it
+
+    path, _, name = module.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(path), name or "worker", None)
+    except ImportError as error:
+        raise typer.BadParameter(f"{path} cannot be imported: {error}.") from None
+    if not isinstance(found, Worker) or not found.handlers:
+        raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker with handlers.")
+    return found

@@ -1,0 +1,107 @@
+"""Which server a command speaks to, and with which key.
+
+In this order: --url and --key; CALLSHEET_URL and CALLSHEET_KEY; the server.json that `callsheet up` leaves in its
+data folder. The key of that folder goes to that server only.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from callsheet.cli.output import NO_SERVER, AsJson, Failure
+
+if TYPE_CHECKING:
+    from callsheet.client import Client
+
+_NOWHERE = "No server is known: start one with `callsheet up`, or name it with --url or CALLSHEET_URL."
+Url = Annotated[str | None, typer.Option("--url", help="Address of the server; or CALLSHEET_URL.")]
+ApiKey = Annotated[str | None, typer.Option("--key", help="API key; or CALLSHEET_KEY, which no process list shows.")]
+Data = Annotated[Path, typer.Option("--data", help="Data folder of a server on this machine.")]
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a running server says of itself in its data folder."""
+
+    url: str
+    admin_key_file: str | None = None
+
+
+class Server(NamedTuple):
+    """The server that a command speaks to, and whether it prints JSON."""
+
+    url: str | None
+    key: str | None
+    data: Path
+    json: bool
+
+    @contextmanager
+    def client(self, *, patient: bool = False) -> Iterator["Client"]:
+        """Give a client; what goes wrong with it is one sentence. A patient one waits for a server that restarts."""
+        from callsheet.client import CallsheetError, Client, NotReachable, Patience  # noqa: PLC0415 - brings httpx
+
+        url, key = self._found()
+        patience = Patience() if patient else Patience(retries_max=2)
+        try:
+            with Client(url, key, patience=patience) as client:
+                yield client
+        except NotReachable as error:
+            raise Failure(f"{_public(url)}: {error.message}", NO_SERVER) from None
+        except CallsheetError as error:
+            raise Failure(error.message) from None
+        except BrokenPipeError:  # whoever read the output has gone: `callsheet jobs | head`
+            raise
+        except OSError as error:
+            raise Failure(f"{error.filename}: {error.strerror}." if error.filename else f"{error}") from None
+
+    def _found(self) -> tuple[str, str | None]:
+        url, key = self.url or os.environ.get("CALLSHEET_URL"), self.key or os.environ.get("CALLSHEET_KEY")
+        if url:
+            return url, key
+        try:
+            note = msgspec.json.decode((self.data / "server.json").read_bytes(), type=Note)
+            if key is None and note.admin_key_file:
+                key = (self.data / note.admin_key_file).read_text().strip()
+        except (OSError, msgspec.MsgspecError):
+            raise Failure(_NOWHERE, NO_SERVER) from None
+        return note.url, key
+
+
+def _public(url: str) -> str:
+    """Return an address without the name and password that it may hold."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command that speaks to a server: its first parameter is the Server, made from four options."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(*args: Any, url: str | None, key: str | None, data: Path, json: bool, **more: Any) -> None:
+            function(Server(url, key, data, json), *args, **more)
+
+        _, *own = inspect.signature(function).parameters.values()
+        run.__signature__ = inspect.Signature([*own, *_OPTIONS])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *_OPTIONS)}
+        group.command(name)(run)
+        return function
+
+    return add
+
+
+def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+_OPTIONS = (
+    _option("url", Url, None), _option("key", ApiKey, None), _option("data", Data, Path("callsheet-data")),
+    _option("json", AsJson, default=False),
+)  # fmt: skip

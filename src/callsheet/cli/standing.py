@@ -1,0 +1,293 @@
+"""A whole Callsheet standing in this process: the house, its edge behind a socket, and a crew that works in it."""
+
+import fcntl
+import ipaddress
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Any, Self, TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from callsheet.app import Callsheet
+from callsheet.blobs.local import LocalBlobs
+from callsheet.cli.output import Failure
+from callsheet.core.errors import Refusal
+from callsheet.embedded import EngineLink
+from callsheet.engine import Engine
+from callsheet.http.server import Server, bind
+from callsheet.store.connection import StoreError
+from callsheet.worker import Shift, Worker
+
+DATABASE_FILE, SERVER_FILE, LOG_FILE, LOCK_FILE = "callsheet.db", "server.json", "callsheet.log", "server.lock"
+_PRIVATE = 0o600
+_READY_SECONDS = 30.0
+_GRACE_SECONDS = 2.0
+_SECRET_BYTES_MIN = 32
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What shall stand where."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8787
+    database: str | None = None
+    public: bool = False
+    secret: bytes | None = None
+    own_key: bool = True
+    """Make an admin key here, even if others exist."""
+
+
+class Standing:
+    """A server that answers for as long as the `with` lasts."""
+
+    def __init__(self, plan: Plan, log: TextIO | None = None) -> None:
+        plan = replace(plan, host=plan.host.removeprefix("[").removesuffix("]"))
+        self._plan = plan
+        self._log = log
+        self._lock = None if plan.database else locked(plan.data)
+        self._bound = _bound(plan)
+        self.callsheet = _opened(plan)
+        self.key_file, self.key_new = self._keys()
+        self._ready = threading.Event()
+        self._server = Server(self.callsheet.app, self._bound, self.callsheet.house.settings, self._ready.set)
+        self._thread = threading.Thread(target=self._server.serve_here, name="callsheet-http", daemon=True)
+        self._shift: Shift | None = None
+        self.url = _url(plan.host, self._bound.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self.callsheet.start(self._log)
+        self._thread.start()
+        if not self._ready.wait(_READY_SECONDS):
+            raise Failure("The server did not begin to answer.")
+        note = {"url": self.url, "admin_key_file": self.key_file and str(self.key_file), "pid": os.getpid()}
+        _write_private(self._plan.data / SERVER_FILE, json.dumps(note) + "\n")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give back what is being worked on, hang up, let go of the database."""
+        if self._shift is not None:
+            self._shift.stop(_GRACE_SECONDS)
+        _forget_server(self._plan.data)
+        self._server.should_exit = True
+        self._thread.join()
+        self.callsheet.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def work(self, worker: Worker, concurrency: int) -> None:
+        """Let a worker work in this process."""
+        house = self.callsheet.house
+        name = f"embedded-{secrets.token_hex(3)}"
+        self._shift = worker.start(EngineLink(house.engine, house.blobs, name), concurrency)
+
+    def _keys(self) -> tuple[Path | None, bool]:
+        """Make the admin key at the first start; where others are the door's keepers, make none."""
+        plan = self._plan
+        has_keys = self.callsheet.has_keys()
+        if not is_loopback(plan.host) and not has_keys:
+            raise self._close(Failure(
+                f"Nobody has a key yet, so {plan.host} stays closed to other machines: start once without --host, "
+                "which makes the admin key, then again with --host and --public."
+            ))  # fmt: skip
+        if has_keys and not plan.own_key:
+            return None, False
+        return self.callsheet.admin_key()
+
+    def _close(self, failure: Failure) -> Failure:
+        self.callsheet.close()
+        return failure
+
+
+# -- addresses
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bound(plan: Plan) -> socket.socket:
+    if not is_loopback(plan.host) and not plan.public:
+        raise Failure(f"{plan.host} can be reached from other machines: say --public if that is what you want.")
+    try:
+        return bind(plan.host, plan.port)
+    except OSError as error:
+        raise Failure(str(error.strerror)) from None
+
+
+def _url(host: str, port: int) -> str:
+    """Return where this machine reaches the server."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}"
+    if address.is_unspecified:
+        return f"http://127.0.0.1:{port}" if address.version == 4 else f"http://[::1]:{port}"  # noqa: PLR2004 - of IP
+    return f"http://{host}:{port}" if address.version == 4 else f"http://[{host}]:{port}"  # noqa: PLR2004 - the same
+
+
+# -- the folder
+
+
+def folder(data: Path) -> Path:
+    """Make the folder, or say why it cannot be used."""
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise Failure(f"The folder {data} cannot be made: {error.strerror}.") from None
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise Failure(f"The folder {data} cannot be written to: choose another with --data.")
+    return data.resolve()
+
+
+def locked(data: Path) -> IO[str]:
+    """Hold the folder for this process; the system lets go of it even if the process is killed."""
+    file = (data / LOCK_FILE).open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        note = running(data)
+        where = f" at {note['url']}" if note else ""
+        raise Failure(f"A server already runs on {data}{where}: use it, or choose another --data.") from None
+    return file
+
+
+def running(data: Path) -> dict[str, Any] | None:
+    """Return what the folder's server wrote about itself, if it lives."""
+    try:
+        note: dict[str, Any] = json.loads((data / SERVER_FILE).read_text())
+        os.kill(note["pid"], 0)
+    except (OSError, ValueError, KeyError):
+        return None
+    return note
+
+
+def log_of(data: Path, *, quiet: bool) -> TextIO:
+    """Return where log lines go: quiet, into a file of the folder; else to standard error."""
+    if not quiet:
+        return sys.stderr
+    return open(os.open(data / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE), "a")  # noqa: PTH123 - with a mode
+
+
+def secret_of(file: Path | None, given: str | None) -> bytes | None:
+    """Return the secret that several servers share, from a file or the environment; None is the folder's own."""
+    try:
+        text = file.read_text() if file is not None else given
+    except OSError as error:
+        raise Failure(f"The secret file {file} cannot be read: {error.strerror}.") from None
+    if text is None:
+        return None
+    secret = text.strip().encode()
+    if len(secret) < _SECRET_BYTES_MIN:
+        raise Failure(f"The signing secret has {len(secret)} bytes; it needs at least {_SECRET_BYTES_MIN}.")
+    return secret
+
+
+@contextmanager
+def inside(data: Path, database: str | None) -> Iterator[tuple[Engine, LocalBlobs]]:
+    """Open a server's folder and database beside it."""
+    if not data.is_dir() or not (database or (data / DATABASE_FILE).exists()):
+        raise Failure(f"There is no Callsheet in {data}: `callsheet up --data {data}` makes one.")
+    try:
+        engine = Engine.open(database or data / DATABASE_FILE)
+    except (StoreError, Refusal) as error:
+        raise Failure(str(error)) from None
+    with engine:
+        yield engine, LocalBlobs(data.resolve() / "files")
+
+
+def _opened(plan: Plan) -> Callsheet:
+    try:
+        return Callsheet(plan.database or plan.data / DATABASE_FILE, plan.data, secret=plan.secret)
+    except (StoreError, Refusal) as error:
+        raise Failure(str(error)) from None
+    except OSError as error:
+        raise Failure(f"The folder {plan.data} cannot be used: {error.strerror}.") from None
+
+
+def _write_private(file: Path, text: str) -> None:
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:  # noqa: PTH123 - with a mode
+        opened.write(text)
+    temporary.replace(file)
+
+
+def _forget_server(data: Path) -> None:
+    note = running(data)
+    if note is not None and note["pid"] == os.getpid():
+        (data / SERVER_FILE).unlink(missing_ok=True)
+
+
+# -- waiting for the end
+
+
+class Ending:
+    """Waits for SIGINT or SIGTERM. The first one ends things in order, a second one at once."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Event()
+        self._interrupts = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+    def wait(self) -> None:
+        """Wait until somebody asks for the end."""
+        self._asked.wait()
+
+    def during(self, call: Callable[[], object]) -> None:
+        """Do something that ends early when the end is asked for."""
+        self._interrupts = True
+        try:
+            if not self._asked.is_set():
+                call()
+        except KeyboardInterrupt:
+            self._asked.set()
+        finally:
+            self._interrupts = False
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        _ = frame
+        if self._asked.is_set():
+            os._exit(128 + number)
+        self._asked.set()
+        if self._interrupts:
+            raise KeyboardInterrupt
+
+
+def demo_is_installed() -> bool:
+    """Say whether the demonstration has what it draws and films with."""
+    return all(find_spec(name) for name in ("av", "numpy"))

@@ -1,0 +1,62 @@
+"""What a call may raise.
+
+CallsheetError             the server understood and did not do it; `code` is stable, the message is for a person
+  NotReachable             no server answered, however often it was tried
+  Damaged                  a file arrived with other bytes than the server has
+TimeoutError               `wait` was given a time, and the job has not ended
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+_FAILED = 400
+
+
+class Problem(Struct, frozen=True):
+    """What the server says when it does not do what was asked."""
+
+    code: str
+    message: str
+    status: int
+    request_id: str = ""
+
+
+class CallsheetError(Exception):
+    """An answer that is not what was asked for."""
+
+    def __init__(
+        self, code: str, message: str, status: int = 0, request_id: str = "", details: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+        self.request_id = request_id
+        self.details = details or {}
+        """Numbers and names that belong to the code: what is required and what is there."""
+
+
+class NotReachable(CallsheetError):  # noqa: N818 - says what happened
+    """No server answered."""
+
+
+class Damaged(CallsheetError):  # noqa: N818 - says what happened
+    """A file arrived with other bytes than the server has."""
+
+
+def error_of(status: int, body: bytes, request_id: str) -> CallsheetError:
+    """Read a problem; what a proxy says in its own words becomes one too."""
+    try:
+        said = msgspec.json.decode(body, type=dict[str, Any])
+        problem = msgspec.convert(said, Problem)
+    except msgspec.MsgspecError:
+        return CallsheetError(f"http_{status}", f"The server answered {status} without a reason.", status, request_id)
+    details = {name: value for name, value in said.items() if name not in Problem.__struct_fields__}
+    return CallsheetError(problem.code, problem.message, status, problem.request_id or request_id, details)
+
+
+def failed(status: int) -> bool:
+    """Say whether an answer is a refusal; a redirect is one, for a key is sent to nobody else."""
+    return status >= _FAILED or status // 100 == 3  # noqa: PLR2004 - 3xx

@@ -1,0 +1,68 @@
+"""What every group of calls is made of: requests, pages, answers read into models."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from callsheet.client.errors import CallsheetError, error_of, failed
+from callsheet.client.patience import Patience, patiently
+from callsheet.client.talk import Item, Items, Reply, Request, Talk
+
+T = TypeVar("T")
+PAGE = 200
+
+
+class Speaking:
+    """Calls of one client."""
+
+    patience: Patience
+
+    def _ask(self, shape: type[T], request: Request) -> Talk[T]:
+        """Send a request and read the answer."""
+        return read(shape, (yield from patiently(self.patience, request)))
+
+    def _list(self, shape: type[T], name: str, request: Request) -> Talk[list[T]]:
+        """Read a list that an answer holds under a name."""
+        found = yield from self._ask(dict[str, Any], request)
+        return msgspec.convert(found[name], list[shape])  # type: ignore[valid-type]
+
+    def _pages(self, shape: type[T], name: str, path: str, cursor: str, query: Mapping[str, Any]) -> Items[T]:
+        """Read one page after the other; `cursor` is what the server calls the place to go on."""
+        given = {"limit": PAGE, **query}
+        while True:
+            page = yield from self._ask(dict[str, Any], get(path, **given))
+            for one in msgspec.convert(page[name], list[shape]):  # type: ignore[valid-type]
+                yield Item(one)
+            if page["next"] is None:
+                return
+            given[cursor] = page["next"]
+
+
+def path(*parts: str | int) -> str:
+    """Make a path under /v1; what a caller names may hold anything."""
+    return "/".join(["/v1", *(quote(str(part), safe="") for part in parts)])
+
+
+def get(where: str, **query: Any) -> Request:
+    """Ask for something; a filter without a value is left out."""
+    return Request("GET", where, {name: value for name, value in query.items() if value not in {None, ""}})
+
+
+def send(method: str, where: str, body: Any = None, *, again: bool) -> Request:
+    """Send something; `again` says that it may be sent twice and is done once."""
+    raw = None if body is None else msgspec.json.encode(body)
+    return Request(method, where, body=raw, again=again)
+
+
+def read(shape: type[T], reply: Reply) -> T:
+    """Read an answer, or raise what it says."""
+    request_id = reply.headers.get("x-request-id", "")
+    if failed(reply.status):
+        raise error_of(reply.status, reply.body, request_id)
+    try:
+        return msgspec.json.decode(reply.body or b"null", type=shape)
+    except msgspec.MsgspecError as error:
+        message = f"The answer is not one of Callsheet's: {error}."
+        raise CallsheetError("unreadable_answer", message, reply.status, request_id) from None

@@ -1,0 +1,363 @@
+"""Why a job is where it is: which constraints hold it, its place in the queue, and when it may start or end.
+
+Given rows and numbers that reads counted, this only explains; nothing here decides. A cap on a user's active jobs is
+never a reason: it refuses a job when it is submitted and holds none that was accepted. Other tenants show up in counts
+only.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from callsheet.core.cascade import offers
+from callsheet.core.clock import SECOND
+from callsheet.core.estimate import SAMPLES_MIN, Past
+from callsheet.core.rows import Call, Job, Stage, Task
+
+QUIET_SECONDS = 5
+"""A worker that waits for work looks every few seconds: a task that was free to take for longer has none."""
+AHEAD_MAX = 10_000
+"""Tasks in front are counted up to here."""
+_FULL = 100
+
+
+class Limit(NamedTuple):
+    """A limit of running tasks: of a kind, a workflow or a provider, and how many run now."""
+
+    of: str
+    name: str
+    running: int
+    running_max: int
+
+
+class Seen(NamedTuple):
+    """What was read and counted at one moment."""
+
+    now: int
+    ahead: int = 0
+    """Tasks in front of the first waiting one, in its queue."""
+    running: int = 0
+    """Running tasks of its queue."""
+    live: int = 0
+    """Leases of its kind that have not run out."""
+    last_at: int | None = None
+    """When a task of its kind was last completed."""
+    limits: Sequence[Limit] = ()
+    durations: Sequence[int] = ()
+    leased_at: Mapping[str, int] = {}
+    """When the running tries began, by task."""
+    calls: Mapping[str, Call] = {}
+    """The provider calls of running tries, by task."""
+
+
+class Constraint(Struct, frozen=True, omit_defaults=True):
+    """One thing that holds a job, or some of its tasks."""
+
+    code: str
+    message: str
+    tasks: int = 0
+    """How many of its tasks it is about; 0 is the whole job."""
+    since_at: int | None = None
+    until_at: int | None = None
+    of: str | None = None
+    name: str | None = None
+    running: int | None = None
+    running_max: int | None = None
+    ahead: int | None = None
+    progress: int | None = None
+    workers: int | None = None
+
+
+class Start(Struct, frozen=True):
+    """When the next task may start: microseconds from now, with the durations that this rests on."""
+
+    reason: str
+    wait: int | None = None
+    p50: int | None = None
+    p90: int | None = None
+    samples: int = 0
+
+
+class Remaining(Struct, frozen=True):
+    """How far a job may be, and how much longer its running tasks may take."""
+
+    reason: str
+    percent: int | None = None
+    p50: int | None = None
+    p90: int | None = None
+    samples: int = 0
+
+
+class Explanation(Struct, frozen=True):
+    """The answer to why."""
+
+    constraints: list[Constraint]
+    position: int | None
+    start: Start
+    remaining: Remaining
+
+
+def explain(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Explanation:
+    """Explain a job by its current stage and the tasks of it that have not ended."""
+    held = [found for rule in RULES for found in rule(job, stage, tasks, seen)]
+    ready = _ready(job, stage, tasks)
+    position = seen.ahead + 1 if ready else None
+    return Explanation(held, position, _start(job, held, position, seen), _remaining(job, stage, tasks, seen))
+
+
+def first_ready(tasks: Iterable[Task]) -> Task | None:
+    """Return the task that a claim would be offered first."""
+    return min((task for task in tasks if task.ready), key=lambda t: (-t.priority, t.rank, t.id), default=None)
+
+
+# -- the constraints, in the order in which they are told
+
+Found = list[Constraint]
+
+
+def _ended(job: Job, _stage: Stage | None, _tasks: Sequence[Task], _seen: Seen) -> Found:
+    if job.finished_at is None:
+        return []
+    return [Constraint("ended", f"The job has ended: it is {job.status}.", since_at=job.finished_at)]
+
+
+def _canceling(job: Job, stage: Stage | None, _tasks: Sequence[Task], seen: Seen) -> Found:
+    if job.finished_at is not None or job.cancel_requested_at is None:
+        return []
+    left = _until(job.cancel_due_at, seen.now)
+    text = f"It is being canceled: its workers have {left} to stop, then their leases are revoked."
+    running = stage.tasks_running if stage else 0
+    return [
+        Constraint("canceling", text, since_at=job.cancel_requested_at, until_at=job.cancel_due_at, running=running)
+    ]
+
+
+def _paused(job: Job, _stage: Stage | None, _tasks: Sequence[Task], _seen: Seen) -> Found:
+    if job.status != "paused":
+        return []
+    return [Constraint("paused", "It is paused: resume it to go on. What runs already is finished and counts.")]
+
+
+def _scheduled(job: Job, _stage: Stage | None, _tasks: Sequence[Task], seen: Seen) -> Found:
+    if job.status != "pending" or job.start_at is None:
+        return []
+    return [Constraint("scheduled", f"It is scheduled: it is queued in {_until(job.start_at, seen.now)}.",
+                       until_at=job.start_at)]  # fmt: skip
+
+
+def _empty(job: Job, stage: Stage | None, _tasks: Sequence[Task], _seen: Seen) -> Found:
+    if job.finished_at is not None:
+        return []
+    if stage is None:
+        return [Constraint("no_stages", "It has no stages yet: add one.")]
+    if not stage.tasks_total:
+        return [Constraint("no_tasks", f"Stage {stage.no} ({stage.name}) has no tasks yet: add some.", name=stage.name)]
+    return []
+
+
+def _approval(job: Job, stage: Stage | None, _tasks: Sequence[Task], _seen: Seen) -> Found:
+    if job.finished_at is not None or stage is None or stage.status != "waiting":
+        return []
+    return [Constraint("approval", f"Stage {stage.no} ({stage.name}) waits until somebody approves it.",
+                       name=stage.name)]  # fmt: skip
+
+
+def _backoff(_job: Job, _stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    waiting = [task for task in tasks if _backs_off(task)]
+    if not waiting:
+        return []
+    until = min(task.ready_at or 0 for task in waiting)
+    text = f"{_tasks_of(waiting)} failed and will be tried again: the first in {_until(until, seen.now)}."
+    return [Constraint("backoff", text, len(waiting), until_at=until)]
+
+
+def _running_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    ready = _ready(job, stage, tasks)
+    return [
+        Constraint(
+            "running_limit",
+            f"{limit.running} tasks of {limit.of} {limit.name} are running and {limit.running_max} may be: "
+            "the next one starts when one of them ends.",
+            ready, of=limit.of, name=limit.name, running=limit.running, running_max=limit.running_max,
+        )
+        for limit in seen.limits
+        if ready and limit.running >= limit.running_max
+    ]  # fmt: skip
+
+
+def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    ready = _ready(job, stage, tasks)
+    if not ready or seen.live or _full(seen):
+        return []
+    since = max(_free_since(job, tasks), seen.last_at or 0)
+    if seen.now - since < QUIET_SECONDS * SECOND:
+        return []
+    kind = next(task.kind for task in tasks if task.ready)
+    text = (
+        f"Nobody works on kind {kind}, and nobody has taken this in the last {(seen.now - since) // SECOND} seconds: "
+        "is a worker of this kind running?"
+    )
+    return [Constraint("no_worker", text, ready, since_at=since, of="kind", name=kind, workers=0)]
+
+
+def _queued(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    ready = _ready(job, stage, tasks)
+    if not ready:
+        return []
+    if seen.ahead:
+        count = f"more than {AHEAD_MAX}" if seen.ahead >= AHEAD_MAX else str(seen.ahead)
+        text = f"It waits in the queue behind {count} other {'task' if seen.ahead == 1 else 'tasks'}."
+    else:
+        text = "It is next in its queue."
+    return [Constraint("queued", text, ready, since_at=_free_since(job, tasks), ahead=seen.ahead, running=seen.running)]
+
+
+def _provider(_job: Job, _stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    found: dict[tuple[str, bool], list[Call]] = {}
+    for task in tasks:
+        call = _handed(task, seen)
+        if call is not None:
+            found.setdefault((call.provider, call.ref is not None), []).append(call)
+    return [
+        Constraint(
+            "provider",
+            f"{_tasks_of(calls)} {_is(calls)} at the provider {name} and asked about regularly."
+            if known
+            else f"Whether {name} accepted {_tasks_of(calls).lower()} is not known: it is looked up, never sent twice.",
+            len(calls), since_at=min(call.submitted_at or call.intended_at for call in calls),
+            until_at=min(call.deadline_at for call in calls), of="provider", name=name,
+        )
+        for (name, known), calls in sorted(found.items())
+    ]  # fmt: skip
+
+
+def _running(_job: Job, _stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    running = [task for task in tasks if task.status == "running" and _handed(task, seen) is None]
+    if not running:
+        return []
+    workers = len({task.worker_id for task in running})
+    text = f"{_tasks_of(running)} {_is(running)} running on {workers} {'worker' if workers == 1 else 'workers'}."
+    since = min(seen.leased_at.get(task.id) or task.started_at or task.created_at for task in running)
+    progress = sum(task.progress for task in running) // len(running)
+    return [Constraint("running", text, len(running), since_at=since, progress=progress, workers=workers)]
+
+
+RULES: tuple[Callable[[Job, Stage | None, Sequence[Task], Seen], Found], ...] = (
+    _ended, _canceling, _paused, _scheduled, _empty, _approval, _running_limit, _no_worker, _queued, _backoff,
+    _provider, _running,
+)  # fmt: skip
+CODES = (
+    "ended", "canceling", "paused", "scheduled", "no_stages", "no_tasks", "approval", "running_limit", "no_worker",
+    "queued", "backoff", "provider", "running",
+)  # fmt: skip
+"""Every code; they are stable."""
+
+
+# -- when it may start
+
+
+_NO_START = {
+    "ended": "The job has ended.",
+    "canceling": "The job is being canceled.",
+    "paused": "It starts when somebody resumes it.",
+    "no_stages": "It starts when it has a stage.",
+    "no_tasks": "It starts when its stage has tasks.",
+    "approval": "It starts when somebody approves it.",
+}
+
+
+def _start(job: Job, held: Sequence[Constraint], position: int | None, seen: Seen) -> Start:
+    codes = {found.code: found for found in held}
+    for code, reason in _NO_START.items():
+        if code in codes:
+            return Start(reason)
+    if position is not None:
+        return _in_turn(position, "no_worker" in codes, seen)
+    moment = codes.get("scheduled") or codes.get("backoff")
+    if moment is not None and not {"running", "provider"} & codes.keys():
+        wait = max((moment.until_at or 0) - seen.now, 0)
+        return Start("Not before this moment; what will be in the queue by then is not known.", wait)
+    return Start("It has started." if job.started_at else "It is about to be queued.")
+
+
+def _in_turn(position: int, unattended: bool, seen: Seen) -> Start:  # noqa: FBT001 - one caller
+    past = Past(seen.durations)
+    if unattended:
+        return Start("No worker takes this kind of task now.", samples=past.samples)
+    if not past.enough:
+        return Start(_too_few(past), samples=past.samples)
+    places = max(seen.running, 1)
+    before = position if seen.running or seen.live or _full(seen) else position - 1
+    text = f"{places} of its queue at a time, each as long as the last {past.samples} took."
+    return Start(text, past.until_start(before, places), past.p50, past.p90, past.samples)
+
+
+# -- how far it may be
+
+
+def _remaining(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Remaining:
+    running = [task for task in tasks if task.status == "running"]
+    past = Past(seen.durations)
+    if stage is None or not running:
+        return Remaining("Nothing of it runs now.", samples=past.samples)
+    if not past.enough:
+        return Remaining(_too_few(past), samples=past.samples)
+    elapsed = [max(seen.now - seen.leased_at.get(task.id, seen.now), 0) for task in running]
+    said = any(task.progress for task in running)
+    done = sum(t.progress if said else past.percent(e) for t, e in zip(running, elapsed, strict=True))
+    whole = (_FULL * stage.tasks_completed + done) // stage.tasks_total
+    percent = min(max((_FULL * job.stages_completed + whole) // job.stages_total, job.progress), _FULL - 1)
+    rest = [past.remaining(one) for one in elapsed]
+    if any(one is None for one in rest):
+        text = f"It takes longer than any of the last {past.samples} did."
+        return Remaining(text, percent, samples=past.samples)
+    more = len(tasks) > len(running) or stage.no < job.stages_total
+    text = "Until its running tasks have ended; others follow." if more else "Until it has ended."
+    p50, p90 = (max(one[n] for one in rest if one is not None) for n in (0, 1))
+    return Remaining(text, percent, p50, p90, past.samples)
+
+
+# -- words
+
+
+def _ready(job: Job, stage: Stage | None, tasks: Sequence[Task]) -> int:
+    """Count the tasks that a claim would be offered."""
+    if stage is None or not offers(job, stage):
+        return 0
+    return sum(task.ready for task in tasks)
+
+
+def _full(seen: Seen) -> bool:
+    return any(limit.running >= limit.running_max for limit in seen.limits)
+
+
+def _free_since(job: Job, tasks: Sequence[Task]) -> int:
+    """Return since when, at the least, the first task has been free to take: nothing happened to the job since."""
+    return max(job.updated_at, *((task.ready_at or 0) for task in tasks if task.ready), 0)
+
+
+def _backs_off(task: Task) -> bool:
+    return task.status == "retried" and not task.ready and task.due_at is not None
+
+
+def _handed(task: Task, seen: Seen) -> Call | None:
+    """Return the call of a task that no worker holds any more."""
+    return seen.calls.get(task.id) if task.status == "running" and task.token_hash is None else None
+
+
+def _too_few(past: Past) -> str:
+    return f"{past.samples} tasks of its queue were completed so far; an estimate takes {SAMPLES_MIN}."
+
+
+def _until(at: int | None, now: int) -> str:
+    left = max((at or now) - now, 0) // SECOND
+    return "less than a second" if not left else "1 second" if left == 1 else f"{left} seconds"
+
+
+def _tasks_of(some: Sequence[object]) -> str:
+    return "1 task" if len(some) == 1 else f"{len(some)} tasks"
+
+
+def _is(some: Sequence[object]) -> str:
+    return "is" if len(some) == 1 else "are"

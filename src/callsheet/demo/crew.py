@@ -1,0 +1,91 @@
+"""The demonstration's worker: a handler for each kind of work that its workflows need."""
+
+from typing import Any
+
+from callsheet.demo.film import Film, clip, montage
+from callsheet.demo.picture import Picture
+from callsheet.demo.script import Script
+from callsheet.demo.sound import Tone
+from callsheet.worker import Context, GiveUp, Worker
+
+SCENES = 3
+_SCENE_SECONDS = 1.5
+_PREVIEW_EVERY = 4
+worker = Worker("demo")
+
+
+@worker.task("sketch")
+def sketch(ctx: Context) -> dict[str, Any]:
+    """Draw a landscape."""
+    return _drawn(ctx, _prompt(ctx), "sketch.png")
+
+
+@worker.task("tone")
+def tone(ctx: Context) -> dict[str, Any]:
+    """Play a few bars."""
+    made = Tone(_prompt(ctx))
+    for percent in made.play():
+        ctx.progress(percent, "playing")
+    ctx.save("tone.wav", made.wav(), "audio/wav")
+    return {"seconds": made.seconds}
+
+
+@worker.task("clip")
+def film(ctx: Context) -> dict[str, Any]:
+    """Film a landscape that moves."""
+    return _shot(ctx, clip(_prompt(ctx)), "clip.mp4", "filming")
+
+
+@worker.task("script")
+def script(ctx: Context) -> dict[str, Any]:
+    """Write the scenes of a short video."""
+    made = Script(_prompt(ctx), SCENES)
+    for percent in made.write():
+        ctx.progress(percent, "writing")
+    ctx.save("script.txt", made.text(), "text/plain")
+    return {"scenes": [{"title": scene.title, "text": scene.text} for scene in made.scenes()]}
+
+
+@worker.task("storyboard")
+def storyboard(ctx: Context) -> dict[str, Any]:
+    """Draw one scene of the script: the one with this task's number."""
+    scenes = [scene for earlier in ctx.before() if earlier.stage == "script" for scene in earlier.output["scenes"]]
+    if ctx.task_no > len(scenes):
+        raise GiveUp("The script has no such scene.", code="no_scene")
+    scene = scenes[ctx.task_no - 1]
+    return {"title": scene["title"]} | _drawn(ctx, scene["text"], f"scene-{ctx.task_no}.png")
+
+
+@worker.task("render")
+def render(ctx: Context) -> dict[str, Any]:
+    """Cut the pictures of the storyboard into a video with a tone."""
+    board = [file for earlier in ctx.before() if earlier.stage == "storyboard" for file in earlier.files]
+    if not board:
+        raise GiveUp("There is no picture to show.", code="no_pictures")
+    sound = Tone(_prompt(ctx), _SCENE_SECONDS * len(board))
+    for _ in sound.play():
+        ctx.progress(0, "composing")
+    cut = montage([ctx.read(file) for file in board], sound.wav(), seconds=_SCENE_SECONDS)
+    return _shot(ctx, cut, "short-video.mp4", "rendering")
+
+
+def _prompt(ctx: Context) -> str:
+    return str(ctx.input["prompt"])
+
+
+def _drawn(ctx: Context, prompt: str, name: str) -> dict[str, Any]:
+    picture = Picture(prompt)
+    for percent in picture.draw():
+        ctx.progress(percent, "drawing")
+        ctx.preview(picture.preview())
+    ctx.save(name, picture.png(), "image/png")
+    return {"prompt": prompt}
+
+
+def _shot(ctx: Context, made: Film, name: str, message: str) -> dict[str, Any]:
+    for number, percent in enumerate(made.shoot()):
+        ctx.progress(percent, message)
+        if number % _PREVIEW_EVERY == 0:
+            ctx.preview(made.preview())
+    ctx.save(name, made.mp4(), "video/mp4")
+    return {"frames": len(made.frames)}

@@ -1,0 +1,245 @@
+"""One connection, with what uvicorn lacks against slow, greedy and confused clients.
+
+What it adds to uvicorn's protocol:
+head     a deadline and a size for request line and headers, a length for the target
+body     what nobody reads is thrown away within limits, so that the next request is found where it begins
+leaving  a client that still sends when it is refused can read why, before the connection is gone
+queue    pipelined requests are few, and all of them hear that the client has left
+reader   one that takes nothing off us for long is dropped
+"""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from callsheet.config import HttpSettings
+from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id
+
+_PIPELINE_MAX = 64
+_LINGER_SECONDS = 2.0
+_LINGER_BYTES_MAX = 32 * 1024 * 1024
+_BODILESS: Final = frozenset({"GET", "HEAD"})
+_INVALID = Problem(400, "invalid_request", "This is not HTTP/1.1 as we read it.")
+
+
+class Connection(HttpToolsProtocol):
+    """Reads requests off one socket, and gives up on a client that does not behave."""
+
+    def __init__(self, settings: HttpSettings, **given: Any) -> None:
+        super().__init__(**given)
+        self._settings = settings
+        self._running: RequestResponseCycle | None = None
+        self._in_head = True
+        """Between requests, or within the head of one."""
+        self._chunk = 0
+        self._part = 0
+        """Bytes of an unfinished head in earlier reads."""
+        self._count = 0
+        self._unread = 0
+        """Bytes of a body that came after its answer."""
+        self._refusal = _INVALID
+        self._leaving = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    # -- the socket
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._arm(self._settings.header_seconds, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        if self._leaving:
+            self._throw_away(len(data))
+            return
+        before, self._chunk = self._count, len(data)
+        super().data_received(data)
+        if not self._in_head or self.transport.is_closing():
+            return
+        self._part = self._part + len(data) if self._count == before else 0
+        if self._part > self._settings.header_bytes_max:
+            self._refusal = self._too_large()
+            self.send_400_response("")
+        elif self._timer is None and self._idle():
+            self._arm(self._settings.header_seconds, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._disarm()
+        self.resume_writing()
+        self.pipeline.clear()
+        running = self._running
+        if running is not None and not running.response_complete:  # uvicorn tells the newest request only
+            running.disconnected = True
+            running.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall is None:
+            self._watch_reader(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        if self._running is not None:
+            self._running.keep_alive = False
+        super().shutdown()
+
+    # -- the parser
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        most = self._settings.target_bytes_max
+        if len(self.url) > most:
+            self._refuse(Problem(414, "target_too_long", f"The address is longer than {most} bytes."))
+
+    def on_headers_complete(self) -> None:
+        most = self._settings.header_bytes_max
+        if self._part + self._chunk > most and _size(self.url, self.headers) > most:
+            self._refuse(self._too_large())
+        if len(self.pipeline) >= _PIPELINE_MAX:
+            self._refuse(_INVALID)
+        alone = self._idle()
+        self._in_head = False
+        self._part = self._unread = 0
+        self._disarm()
+        super().on_headers_complete()
+        if alone:
+            self._running = self.cycle
+        if self.parser.should_upgrade():  # we never do: what follows cannot be told from a body
+            self.cycle.keep_alive = False
+        if self.scope["method"] not in _BODILESS:
+            self.cycle.transport = Lingering(self)  # type: ignore[assignment]
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unread += len(body)
+            if self._unread > self._settings.body_bytes_max:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+        self._count += 1
+        self._disarm()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - our own words
+        if self._idle():
+            self.transport.write(_answer(self._refusal))
+        elif self._running is self.cycle and not self.cycle.response_started:
+            self.cycle.disconnected = True  # its body broke off, and this is its answer
+            self.cycle.message_event.set()
+            self.transport.write(_answer(self._refusal))
+        self.transport.close()
+
+    def on_response_complete(self) -> None:
+        if self._leaving:
+            return
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
+        super().on_response_complete()
+        if self.transport.is_closing() or not self._idle():
+            return
+        if self._in_head:
+            if self._part:
+                self._arm(self._settings.header_seconds, self.transport.close)
+        elif self.expect_100_continue:  # whether the body will still come, nobody can tell
+            self.transport.close()
+        else:
+            self._arm(self._settings.body_seconds, self.transport.close)
+
+    # -- steps
+
+    def leave(self) -> None:
+        """Close; if the client still sends, let it first read what it was told."""
+        if self._in_head or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._leaving = True
+        self._unread = 0
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._arm(_LINGER_SECONDS, self.transport.close)
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._leaving or self.transport.is_closing()
+
+    def _throw_away(self, size: int) -> None:
+        self._unread += size
+        if self._unread > _LINGER_BYTES_MAX:
+            self.transport.close()
+
+    def _idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        newest = cast("RequestResponseCycle | None", self.cycle)
+        return newest is None or newest.response_complete
+
+    def _refuse(self, problem: Problem) -> None:
+        """Stop the parser; uvicorn calls `send_400_response`."""
+        self._refusal = problem
+        raise problem
+
+    def _too_large(self) -> Problem:
+        most = self._settings.header_bytes_max
+        return Problem(431, "headers_too_large", f"Request line and headers have more than {most} bytes.")
+
+    def _watch_reader(self, waiting: int) -> None:
+        """Look again later: a reader that has taken nothing since is dropped."""
+        self._stall = self.loop.call_later(self._settings.send_seconds, self._look_at_reader, waiting)
+
+    def _look_at_reader(self, before: int) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting >= before:
+            self.transport.abort()
+        else:
+            self._watch_reader(waiting)
+
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Lingering:
+    """The transport as a request with a body sees it: closing it waits for a client that still sends."""
+
+    __slots__ = ("_connection", "write")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.write = connection.transport.write
+
+    def is_closing(self) -> bool:
+        return self._connection.is_leaving
+
+    def close(self) -> None:
+        self._connection.leave()
+
+
+def _size(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    return len(target) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+
+
+def _answer(problem: Problem) -> bytes:
+    name = new_request_id()
+    body = msgspec.json.encode(problem.body(name))
+    return (
+        f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n"
+        f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\nx-request-id: {name}\r\n"
+        "x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
+    ).encode() + body

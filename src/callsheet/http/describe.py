@@ -1,0 +1,261 @@
+"""The OpenAPI 3.1 document, made from the table of routes."""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import Any
+
+from msgspec.structs import fields
+
+from callsheet.http.codes import ANY, SENTENCES
+from callsheet.http.problem import CONTENT_TYPE
+from callsheet.http.route import ANYBODY, ROLES, Route
+from callsheet.http.schemas import Schema, Schemas, parameters
+from callsheet.http.words import HEADERS, PATHS, WORDS, Word
+
+PARAMETER = re.compile(r"\{(\w+)\}")
+STREAM = "text/event-stream"
+_JSON = "application/json"
+EVERYWHERE = (
+    "400 invalid_request", "414 target_too_long", "431 headers_too_large", "500 internal_error", "503 unavailable",
+)  # fmt: skip
+KEYED = ("401 missing_key", "401 invalid_key", "401 key_in_address")
+BODY = (
+    "400 invalid_json", "408 body_timeout", "413 body_too_large", "415 unsupported_media_type",
+    "415 unsupported_encoding", "422 invalid_body",
+)  # fmt: skip
+_HEADERS_OF = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_SHARED_CODES_MAX = 3
+_SAMPLE_FRAME = 'id: 1\nevent: job.created\ndata: {"seq": 1, "type": "job.created", …}\n\n'
+_TITLES = {
+    200: "As asked.", 201: "Made.", 204: "Done; there is nothing to say.", 304: "Nothing has changed.",
+    400: "The request cannot be read.", 401: "No valid key.", 402: "Too few credits.", 403: "Not allowed.",
+    404: "Not there, or not yours.", 408: "Too slow.", 409: "What is there forbids it.", 413: "Too large.",
+    414: "The address is too long.", 415: "Not JSON.", 422: "The request is wrong.", 429: "Too many.",
+    431: "The headers are too large.", 500: "Our fault.", 503: "Not now: try again in a moment.",
+}  # fmt: skip
+
+_TOKEN: Schema = {
+    "name": "token", "in": "query", "required": False, "schema": {"type": "string", "minLength": 1},
+    "description": "A user's token, where a browser cannot send headers; a key is refused here.",
+}  # fmt: skip
+_SCHEME = {"type": "http", "scheme": "bearer", "description": "An API key, `cs_…`, or a user's token, `cst_…`."}
+_ABOUT = """\
+Durable jobs for products that sell AI-made media: submit work, watch it, get paid for it.
+
+**Keys.** Send `Authorization: Bearer cs_…`. A key belongs to a tenant and has a role; each route says which roles \
+may call it. What belongs to another tenant looks absent. An operator's key has no tenant and names one with \
+`Callsheet-Tenant`. A browser gets a short-lived user's token (`POST /v1/tokens`), which reads that user's jobs, \
+files and wallet only.
+
+**Problems.** Everything that is not what was asked for is `application/problem+json`: a stable `code`, a `message` \
+for a person, and the `request_id`. Any address may answer 400 `invalid_request`, 404 `route_not_found`, 405 \
+`method_not_allowed`, 414 `target_too_long`, 431 `headers_too_large`, 500 `internal_error` and 503 `unavailable`.
+
+**Once.** A submit or a movement of credits with a key happens once, however often it is sent.
+
+**Pages.** Lists give `next`; ask again with it to go on.
+"""
+
+
+def describe(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the document."""
+    table = tuple(routes)
+    schemas = Schemas([struct for route in table for struct in (route.gives, route.takes) if struct is not None])
+    schemas.components["Problem"] = _problem_schema()
+    paths: dict[str, dict[str, Any]] = {}
+    shared: dict[str, Any] = {}
+    for route in table:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas, shared)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Callsheet", "version": version("callsheet"), "description": _ABOUT,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": _tags(table),
+        "security": [{"key": []}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.components.items())),
+            "parameters": {"Tenant": _header("Callsheet-Tenant")},
+            "responses": dict(sorted(shared.items())),
+            "headers": {name: _set_header(word) for name, word in HEADERS.items()},
+            "securitySchemes": {"key": _SCHEME},
+        },
+    }  # fmt: skip
+
+
+def problems_of(route: Route) -> dict[int, list[str]]:
+    """Return every problem that a route may answer with: codes by status."""
+    listed = [*route.problems, *EVERYWHERE]
+    if route.who is not ANYBODY:
+        listed += KEYED
+        if route.who != frozenset(ROLES):
+            listed.append("403 forbidden")
+    if PARAMETER.search(route.path):
+        listed.append("404 route_not_found")
+    if route.query is not None:
+        listed.append("422 invalid_query")
+    if route.takes is not None:
+        listed += BODY
+        if any(field.required for field in fields(route.takes)):
+            listed.append("400 body_required")
+    found: dict[int, list[str]] = {}
+    for line in sorted(set(listed)):
+        status, _, code = line.partition(" ")
+        found.setdefault(int(status), []).append(code)
+    return found
+
+
+def roles_of(route: Route) -> list[str]:
+    """Return who may call a route, in the order of the roles; nobody in particular is anybody."""
+    return [role for role in ROLES if role in route.who]
+
+
+def kinds_of(route: Route) -> list[str]:
+    """Return the media types that a route may answer with."""
+    return route.media_type.split(", ")
+
+
+def _operation(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "description": _about(route),
+        "tags": [route.tag],
+        "x-roles": roles_of(route),
+        "parameters": _parameters(route),
+    }
+    if route.who is ANYBODY:
+        operation["security"] = []
+    if route.takes is not None:
+        operation["requestBody"] = {
+            "required": any(field.required for field in fields(route.takes)),
+            "description": inspect.getdoc(route.takes),
+            "content": {_JSON: _content(route.takes, schemas)},
+        }
+    operation["responses"] = _answers(route, schemas, shared)
+    return operation
+
+
+def _about(route: Route) -> str:
+    roles = roles_of(route)
+    who = f"Roles: {', '.join(roles)}." if roles else "Needs no key."
+    return f"{route.details}\n\n{who}" if route.details else who
+
+
+def _parameters(route: Route) -> list[Schema]:
+    found: list[Schema] = [
+        {
+            "name": name, "in": "path", "required": True, "description": PATHS[name].meaning,
+            "schema": {"type": "string", "minLength": 1}, "example": PATHS[name].example,
+        }
+        for name in PARAMETER.findall(route.path)
+    ]  # fmt: skip
+    if route.query is not None:
+        found += parameters(route.query)
+    found += [_header(name) for name in route.reads]
+    if route.token_in_query:
+        found.append(_TOKEN)
+    if route.who is not ANYBODY:
+        found.append({"$ref": "#/components/parameters/Tenant"})
+    return found
+
+
+def _header(name: str) -> Schema:
+    word = HEADERS[name]
+    schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+    return {
+        "name": name, "in": "header", "required": False, "description": word.meaning, "schema": schema,
+        "example": word.example,
+    }  # fmt: skip
+
+
+def _content(struct: type[Any], schemas: Schemas) -> dict[str, Any]:
+    return {"schema": schemas.ref(struct), "example": schemas.example(struct.__name__)}
+
+
+# -- answers
+
+
+def _answers(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[str, Any]:
+    """Return a route's answers; problems that many routes share stand in the document once."""
+    answers = {str(status): _good(route, status, schemas) for status in (route.status, *route.also)}
+    for status, codes in problems_of(route).items():
+        answer = _bad(status, codes)
+        if len(codes) <= _SHARED_CODES_MAX:
+            name = "-".join([str(status), *codes]).replace(ANY, "any")
+            shared[name] = answer
+            answer = {"$ref": f"#/components/responses/{name}"}
+        answers[str(status)] = answer
+    return dict(sorted(answers.items()))
+
+
+def _good(route: Route, status: int, schemas: Schemas) -> dict[str, Any]:
+    answer: dict[str, Any] = {"description": _TITLES[status], "headers": _headers(("X-Request-Id", *route.sets))}
+    if status in {204, 304}:
+        return answer
+    if route.gives is not None:
+        answer["description"] = inspect.getdoc(route.gives) or _TITLES[status]
+        answer["content"] = {_JSON: _content(route.gives, schemas)}
+    else:
+        answer["content"] = {kind: {"schema": {"type": "object"} if kind == _JSON else {}} for kind in kinds_of(route)}
+    if route.streams:
+        answer["content"][STREAM] = {"schema": {"type": "string"}, "example": _SAMPLE_FRAME}
+    return answer
+
+
+def _bad(status: int, codes: list[str]) -> dict[str, Any]:
+    schema: Schema = {"$ref": "#/components/schemas/Problem"}
+    if ANY not in codes:
+        schema = {**schema, "properties": {"code": {"enum": codes}}}
+    lines = "\n".join(f"- `{code}`: {SENTENCES[code]}" for code in codes)
+    return {
+        "description": f"{_TITLES[status]}\n\n{lines}",
+        "headers": _headers(("X-Request-Id", *_HEADERS_OF.get(status, ()))),
+        "content": {
+            CONTENT_TYPE: {
+                "schema": schema,
+                "examples": {code: {"value": _sample(status, code)} for code in codes if code != ANY},
+            }
+        },
+        "x-codes": codes,
+    }
+
+
+def _sample(status: int, code: str) -> dict[str, Any]:
+    request_id = WORDS["request_id"].example
+    return {"code": code, "message": SENTENCES[code], "status": status, "request_id": request_id}
+
+
+def _headers(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _set_header(word: Word) -> dict[str, Any]:
+    return {"description": word.meaning, "schema": {"type": "string"}, "example": word.example}
+
+
+def _problem_schema() -> Schema:
+    kinds = {"code": "string", "message": "string", "status": "integer", "request_id": "string"}
+    words = {name: WORDS.get(f"Problem.{name}") or WORDS[name] for name in kinds}
+    return {
+        "title": "Problem",
+        "description": "An answer that is not what was asked for; a refusal's numbers stand beside these fields.",
+        "type": "object",
+        "properties": {name: {"type": kinds[name], "description": word.meaning} for name, word in words.items()},
+        "required": list(kinds),
+    }
+
+
+def _tags(routes: Iterable[Route]) -> list[dict[str, str]]:
+    modules = dict.fromkeys((route.tag, route.handler.__module__) for route in routes)
+    return [{"name": tag, "description": _first_line(module)} for tag, module in modules]
+
+
+def _first_line(module: str) -> str:
+    return (sys.modules[module].__doc__ or "").strip().partition("\n")[0]

@@ -1,0 +1,49 @@
+"""What a handler raises, and what is raised inside it.
+
+    Exception
+      Retry                    raised by a handler: this try failed, another may not
+      GiveUp                   raised by a handler: no other try will do better
+      Unreachable              raised by a link: the house did not answer
+    BaseException
+      Stop                     raised inside a handler at its next call of the context
+        Canceled               a person stopped the job
+        Lost                   the lease is another's by now, or ran out
+        Leaving                the worker goes away and gives the task back
+
+A stop is no Exception, so that a handler's own `except Exception` does not go on with work that nobody wants.
+"""
+
+
+class _Failure(Exception):  # noqa: N818 - what its children are
+    def __init__(self, message: str, code: str = "task_failed") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class Retry(_Failure):
+    """This try failed; another one may succeed."""
+
+
+class GiveUp(_Failure):
+    """This task cannot succeed, however often it is tried."""
+
+
+class Unreachable(Exception):  # noqa: N818 - it says what happened
+    """The house did not answer; whether it heard is not known."""
+
+
+class Stop(BaseException):
+    """Stop this task: its result is not wanted from here."""
+
+
+class Canceled(Stop):
+    """A person stopped the job."""
+
+
+class Lost(Stop):
+    """The lease is no longer this worker's."""
+
+
+class Leaving(Stop):
+    """The worker goes away, and gave the task back."""

@@ -1,0 +1,1 @@
+"""The command line, against a served Callsheet and in processes of its own."""

@@ -1,0 +1,114 @@
+"""How a command finds its server, and what it says when there is none."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ran
+from tests.cli.tree import commands
+from tests.client.stub import Say, Stub
+from tests.support.served import Served
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+HEAVY = ("numpy", "av", "uvicorn", "psycopg", "apsw", "httpx", "jsonschema_rs")
+
+
+def noted(folder: Path, url: str, key: str) -> Path:
+    """Leave what a running server leaves in its folder."""
+    (folder / "admin.key").write_text(f"{key}\n")
+    note = {"url": url, "admin_key_file": str(folder / "admin.key"), "pid": 1}
+    (folder / "server.json").write_text(json.dumps(note))
+    return folder
+
+
+def test_the_server_is_that_of_the_options_then_of_the_environment_then_of_the_folder(
+    served: Served, tmp_path: Path
+) -> None:
+    url, key = served.url, served.keys["admin"]
+    away = {"CALLSHEET_URL": "http://127.0.0.1:1", "CALLSHEET_KEY": "none"}
+    assert ran("workers", "--url", url, "--key", key, env=away).code == 0
+    folder = noted(tmp_path, "http://127.0.0.1:1", "none")
+    assert ran("workers", "--data", folder, env={"CALLSHEET_URL": url, "CALLSHEET_KEY": key}).code == 0
+    assert ran("workers", "--data", noted(tmp_path, url, key)).code == 0
+    assert ran("workers", "--data", folder, env={"CALLSHEET_KEY": "wrong"}).code == 1
+
+
+def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
+    folder = noted(tmp_path, "http://127.0.0.1:1", "secret")
+    with Stub() as stub:
+        stub.says = [Say(200, {"workers": []})]
+        assert ran("workers", "--data", folder, "--url", stub.url).code == 0
+        assert "authorization" not in stub.asked[0].headers
+
+
+@pytest.mark.parametrize("words", [["workers"], ["submit", "sketch", "--user", "ann"], ["wallet", "show", "ann"]])
+def test_no_server_is_exit_code_3_and_one_sentence(words: list[str], tmp_path: Path) -> None:
+    unknown = ran(*words, "--data", tmp_path)
+    assert (unknown.code, unknown.out, unknown.err.count("\n")) == (3, "", 1)
+    assert "callsheet up" in unknown.err
+    silent = ran(*words, "--url", "http://ann:password@127.0.0.1:1", "--key", "secret")
+    assert (silent.code, silent.out, silent.err.count("\n")) == (3, "", 1)
+    assert silent.err.startswith("callsheet: http://127.0.0.1:1: The server does not answer")
+    (tmp_path / "server.json").write_text("{")
+    assert ran(*words, "--data", tmp_path).code == 3
+
+
+def test_an_address_that_is_none_and_an_answer_that_is_not_callsheets_are_said_in_a_sentence() -> None:
+    wrong = ran("workers", "--url", "localhost:8000")
+    assert (wrong.code, wrong.err.count("\n")) == (1, 1)
+    with Stub() as stub:
+        stub.says = [Say(200, "<html>")]
+        other = ran("workers", "--url", stub.url)
+    assert (other.code, other.err.count("\n")) == (1, 1)
+    assert "not one of Callsheet's" in other.err
+
+
+def test_help_and_completion_bring_nothing_heavy() -> None:
+    look = "import sys; from callsheet.cli.main import app; app(['--help'], standalone_mode=False); "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{look}print([m for m in {HEAVY} if m in sys.modules])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.endswith("[]\n"), done.stdout
+    env = {"_CALLSHEET_COMPLETE": "complete_bash", "COMP_WORDS": "callsheet job ", "COMP_CWORD": "2"}
+    completed = subprocess.run([CALLSHEET], capture_output=True, text=True, check=False, env=env)
+    assert {"show", "cancel", "retry", "pause", "resume", "why"} <= set(completed.stdout.split())
+
+
+def test_a_reader_that_goes_away_is_not_a_traceback(served: Served) -> None:
+    for _ in range(3):
+        served.work(worker=served.submit()["id"])
+    line = f"{CALLSHEET} jobs --json --url {served.url} --key {served.keys['admin']} | true"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_a_real_process_submits_and_ends_with_the_codes_that_scripts_use(served: Served) -> None:
+    env = {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"]}
+
+    def process(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([CALLSHEET, *words], capture_output=True, text=True, check=False, env=env)
+
+    done = process("submit", "sketch", "--user", "ann", "--input", "prompt=dunes", "--json")
+    job = json.loads(done.stdout)["id"]
+    served.work()
+    watched = process("watch", job)
+    assert (watched.returncode, watched.stdout.splitlines()[-1]) == (0, f"{job} is completed.")
+    assert process("job", "show", "nothing").returncode == 1
+    assert process("submit", "sketch").returncode == 2
+    env["CALLSHEET_URL"] = "http://127.0.0.1:1"
+    assert process("workers").returncode == 3
+
+
+def test_every_command_takes_json_and_has_help() -> None:
+    # A worker and the demonstration run until they are stopped: what they say is for people.
+    without = {("work",), ("demo",)}
+    listed = list(commands())
+    assert len(listed) > 25
+    for words, command in listed:
+        assert command.help, words
+        assert any("--json" in option.opts for option in command.params) == (words not in without), words
+        assert ran(*words, "--help").code == 0

@@ -1,0 +1,73 @@
+"""Money, keys, workers and workflows from the shell."""
+
+from pathlib import Path
+
+from callsheet.core import commands
+from tests.cli.conftest import Run, ran
+from tests.support.served import Served
+
+SOUND = '[[stages]]\nname = "draw"\nkind = "gpu"\n'
+
+
+def test_a_wallet_is_filled_once_per_key_and_shown(run: Run) -> None:
+    assert run("wallet", "topup", "bob", "20", "--idempotency-key", "i1").out == "bob has 20 credits.\n"
+    again = run("wallet", "topup", "bob", "20", "--idempotency-key", "i1", "--json")
+    assert again.json == {"user": "bob", "balance": 20, "held": 0, "replay": True}
+    shown = run("wallet", "show", "bob")
+    assert shown.out.startswith("bob has 20 credits, and 0 held")
+    assert "topup" in shown.out
+    found = run("wallet", "show", "bob", "--json").json
+    assert (found["wallet"]["balance"], [entry["amount"] for entry in found["entries"]]) == (20, [20])
+    assert run("wallet", "show", "bob", "--lines", "0", "--json").json["entries"] == []
+    assert run("wallet", "topup", "bob", "0").code == 2
+
+
+def test_keys_are_made_listed_and_revoked(served: Served, run: Run) -> None:
+    made = run("keys", "create", "for the studio", "--role", "client", "--json").json
+    secret, key = made["secret"], made["key"]["id"]
+    assert ran("jobs", "--url", served.url, "--key", secret).code == 0
+    listed = run("keys", "list")
+    assert key in listed.out
+    assert secret not in listed.out + run("keys", "list", "--json").out
+    assert run("keys", "revoke", key).out == f"Key {key} (for the studio) is revoked.\n"
+    refused = ran("jobs", "--url", served.url, "--key", secret)
+    assert (refused.code, refused.err.count("\n"), secret in refused.err) == (1, 1, False)
+    shown = run("keys", "create", "another", "--role", "viewer").out.splitlines()
+    assert (len(shown), "shown this once" in shown[0], " " in shown[1]) == (2, True, False)
+    assert run("keys", "create", "x", "--role", "king").code == 2
+
+
+def test_workers_with_work_in_hand_are_listed(served: Served, run: Run) -> None:
+    assert run("workers").out == "No worker has work in hand.\n"
+    served.submit()
+    (leased,) = served.engine.execute(commands.Claim(worker_id="gpu-7", kinds=("draw",)))
+    assert "gpu-7" in run("workers").out
+    (worker,) = run("workers", "--json").json["workers"]
+    assert (worker["worker"], worker["kind"], worker["running"]) == ("gpu-7", "draw", 1)
+    served.engine.execute(commands.Complete(lease=leased.lease))
+
+
+def test_workflows_of_a_server_are_listed(run: Run) -> None:
+    assert "sketch" in run("workflows", "list").out
+    (sketch,) = [one for one in run("workflows", "list", "--json").json["workflows"] if one["name"] == "sketch"]
+    assert (sketch["price"], sketch["stages"]) == (3, ["draw"])
+
+
+def test_workflow_files_are_checked_without_a_server(tmp_path: Path) -> None:
+    (tmp_path / "sketch.toml").write_text(SOUND)
+    sound = ran("workflows", "check", tmp_path)
+    assert (sound.code, sound.out) == (0, "Every workflow is sound.\n")
+    assert ran("workflows", "check", tmp_path, "--json").json == {"sound": True, "findings": []}
+    (tmp_path / "poster.toml").write_text(f"prise = 3\n{SOUND}")
+    broken = ran("workflows", "check", tmp_path)
+    assert broken.code == 1
+    assert f"{tmp_path / 'poster.toml'}:1: There is no field 'prise' here. Did you mean 'price'?" in broken.out
+    assert broken.out.endswith("1 finding.\n")
+    found = ran("workflows", "check", tmp_path, "--json")
+    assert (found.code, found.json["sound"], found.json["findings"][0]["line"]) == (1, False, 1)
+    assert ran("workflows", "check").code == 2
+
+
+def test_the_description_of_the_api_is_printed() -> None:
+    done = ran("openapi")
+    assert (done.code, done.json["openapi"]) == (0, "3.1.0")

@@ -1,0 +1,199 @@
+"""Jobs from the shell: tables for people, JSON for programs, exit codes for scripts."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from callsheet.blobs.local import Place
+from callsheet.core import commands
+from callsheet.core.recipe import Recipe, StageSpec
+from tests.cli.conftest import Run
+from tests.support.served import Served
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+JOB_ID = re.compile(r"[0-9a-f-]{36}")
+
+
+def submitted(run: Run, *more: str) -> str:
+    done = run("submit", "sketch", "--user", "ann", "--input", "prompt=dunes", "--json", *more)
+    assert done.code == 0, done.err
+    return str(done.json["id"])
+
+
+def working(served: Served, *, fail: bool = False) -> threading.Thread:
+    """Do the next sketch, as soon as there is one."""
+
+    def work() -> None:
+        (leased,) = served.engine.claim(commands.Claim(worker_id="w1", kinds=("draw",)), wait_seconds=10)
+        served.engine.execute(commands.Heartbeat(lease=leased.lease, progress=40, message="inking"))
+        if fail:
+            served.engine.execute(commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False))
+        else:
+            served.engine.execute(commands.Complete(lease=leased.lease))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def test_a_job_is_submitted_and_said_in_a_sentence(served: Served, run: Run) -> None:
+    done = run("submit", "sketch", "--user", "ann", "--input", '{"prompt": "dunes"}', "--label", "a=b", role="client")
+    assert done.code == 0
+    assert re.fullmatch(r"[0-9a-f-]{36} is queued, for 3 credits\.\n", done.out)
+    served.work()
+
+
+def test_the_same_idempotency_key_makes_one_job(served: Served, run: Run) -> None:
+    assert submitted(run, "--idempotency-key", "once") == submitted(run, "--idempotency-key", "once")
+    served.work()
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (['{"a": 1}'], {"a": 1}),
+        (["prompt=a = b", "seed:=7", "tags:=[1]"], {"prompt": "a = b", "seed": 7, "tags": [1]}),
+        (["@FILE"], {"from": "file"}),
+        (["@-"], {"from": "stdin"}),
+        (["@FILE", "from=here"], {"from": "here"}),
+    ],
+)
+def test_an_input_is_json_a_file_or_fields(
+    served: Served, run: Run, tmp_path: Path, words: list[str], wanted: object
+) -> None:
+    file = tmp_path / "input.json"
+    file.write_text('{"from": "file"}')
+    given = [part for word in words for part in ("--input", word.replace("FILE", str(file)))]
+    done = run("submit", "sketch", "--user", "ann", "--json", *given, stdin='{"from": "stdin"}')
+    assert done.code == 0, done.err
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    assert json.loads(leased.input) == wanted
+    served.engine.execute(commands.Complete(lease=leased.lease))
+
+
+@pytest.mark.parametrize("words", [["dunes"], ["{"], ["a:=x"], ["@absent.json"], ["[1]", "a=b"], ["{}", "{}"]])
+def test_an_input_that_is_none_is_a_wrong_call(run: Run, words: list[str]) -> None:
+    given = [part for word in words for part in ("--input", word)]
+    done = run("submit", "sketch", "--user", "ann", *given)
+    assert (done.code, done.out) == (2, "")
+    assert "--input takes JSON" in " ".join(done.err.split()) or "cannot be read" in done.err
+
+
+def test_waiting_for_a_job_shows_its_progress_and_its_end(served: Served, run: Run) -> None:
+    thread = working(served)
+    done = run("submit", "sketch", "--user", "ann", "--input", "{}", "--wait")
+    thread.join()
+    assert done.code == 0
+    assert "task.progressed  40 %  inking" in done.out
+    assert re.search(r"is completed\.\n$", done.out)
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_job_that_ends_badly_is_exit_code_1(served: Served, run: Run, more: list[str]) -> None:
+    thread = working(served, fail=True)
+    done = run("submit", "sketch", "--user", "ann", "--input", "{}", "--wait", *more)
+    thread.join()
+    assert done.code == 1
+    assert (done.json["error"]["code"] if more else "is failed: No ink. (no_ink)" in done.out) == (
+        "no_ink" if more else True
+    )
+
+
+def test_watching_gives_one_event_a_line_to_programs(served: Served, run: Run) -> None:
+    job = submitted(run)
+    served.work()
+    done = run("watch", job, "--json")
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert (done.code, [event["seq"] for event in events]) == (0, list(range(1, len(events) + 1)))
+    assert (events[0]["type"], events[-1]["type"]) == ("job.created", "job.completed")
+    assert "job.completed" in run("watch", job).out
+
+
+def test_on_a_terminal_a_bar_runs_to_the_end(served: Served, run: Run) -> None:
+    job = submitted(run)
+    ours, theirs = pty.openpty()
+    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "TERM": "xterm"}
+    with subprocess.Popen([CALLSHEET, "watch", job], stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        working(served).join()
+        said = drained(ours)
+    assert process.returncode == 0, said
+    assert "sketch completed" in said
+    assert "100%" in said
+    assert f"{job} is completed." in said
+
+
+def drained(terminal: int) -> str:
+    """Read a terminal until whoever wrote to it has gone."""
+    said = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 65_536):
+            said += chunk
+    os.close(terminal)
+    return said.decode()
+
+
+def test_jobs_are_listed_with_filters_and_a_limit(served: Served, run: Run) -> None:
+    made = [submitted(run, "--label", "list=cli") for _ in range(3)]
+    found = run("jobs", "--label", "list=cli", "--status", "queued", "--json")
+    assert [job["id"] for job in found.json["jobs"]] == made[::-1]
+    shown = run("jobs", "--label", "list=cli", "--limit", "2").out
+    assert JOB_ID.findall(shown) == made[:0:-1]
+    assert shown.splitlines()[0].split() == ["JOB", "WORKFLOW", "USER", "STATUS", "PROGRESS", "PRICE", "SUBMITTED"]
+    assert run("jobs", "--user", "nobody").out == "There are no such jobs.\n"
+    for _ in made:
+        served.work()
+
+
+def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(served: Served, run: Run, tmp_path: Path) -> None:
+    job = submitted(run)
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    lease = leased.lease
+    place = Place(leased.tenant, lease.job_id, lease.task_id, lease.attempt, "1")
+    served.callsheet.house.blobs.put(place, b"bytes")
+    made = commands.Made(1, "../sketch.png", "image/png", 5, hashlib.sha256(b"bytes").hexdigest())
+    served.engine.execute(commands.Complete(lease=lease, files=(made,)))
+    shown = run("job", "show", job)
+    assert shown.code == 0
+    assert f"{job} is completed." in shown.out
+    assert "sketch.png" in shown.out
+    assert set(run("job", "show", job, "--json").json) == {"job", "stages", "tasks", "outputs", "runs"}
+    fetched = run("job", "download", job, "--to", tmp_path, "--json")
+    assert fetched.json == {"files": [str(tmp_path / "1-1-sketch.png")]}
+    assert (tmp_path / "1-1-sketch.png").read_bytes() == b"bytes"
+    nowhere = run("job", "download", job, "--to", tmp_path / "absent")
+    assert (nowhere.code, nowhere.err.count("\n")) == (1, 1)
+
+
+def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(served: Served, run: Run) -> None:
+    job = submitted(run)
+    assert run("job", "pause", job).out == f"{job} is paused.\n"
+    why = run("job", "why", job)
+    assert (why.code, "(paused)" in why.out) == (0, True)
+    assert run("job", "why", job, "--json").json["constraints"][0]["code"] == "paused"
+    assert run("job", "resume", job, "--json").json["status"] == "queued"
+    working(served, fail=True).join()
+    assert run("watch", job).code == 1
+    assert run("job", "retry", job, "--json").json["run"] == 2
+    assert run("job", "cancel", job, "--reason", "enough").out == f"{job} is canceled.\n"
+    refused = run("job", "pause", job)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+    assert refused.err.startswith("callsheet: A job cannot go from canceled")
+
+
+def test_a_stage_is_approved_in_a_persons_name(served: Served, run: Run) -> None:
+    recipe = Recipe(name="gated", stages=[StageSpec(name="render", kind="render", gate=True)])
+    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    job = run("submit", "gated", "--user", "ann", "--json").json["id"]
+    assert run("approve", job, "render", "--by", "eve").out == "Stage 1 (render) is pending, approved by eve.\n"
+    assert run("approve", job, "1", "--by", "eve", "--json").json["approved_by"] == "eve"
+    served.work("render")

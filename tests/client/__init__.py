@@ -1,0 +1,1 @@
+"""The client library: both clients, from one source, through the same scenarios."""

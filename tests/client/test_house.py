@@ -1,0 +1,89 @@
+"""Money, workflows, keys and the house from Python, by both clients, on both databases."""
+
+from typing import Any
+
+import pytest
+
+from callsheet.client import CallsheetError, Client
+from tests.client.either import Make
+from tests.support.served import Served
+
+
+@pytest.fixture
+def operator(served: Served, client_of: Make) -> Any:
+    return client_of(served.url, served.keys["operator"])
+
+
+def test_a_wallet_is_filled_once_per_key_and_its_ledger_is_read_backwards(
+    served: Served, client_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
+    admin = client_of(served.url, served.keys["admin"])
+    user = f"user of {type(admin).__name__} / ü"
+    assert admin.wallet(user).balance == 0
+    assert admin.topup(user, 20, key="invoice").replay is False
+    again = admin.topup(user, 20, key="invoice")
+    assert (again.balance, again.replay) == (20, True)
+    assert admin.topup(user, 5, reason="gift").balance == 25
+    assert admin.adjust(user, -10, reason="mistake").balance == 15
+    wallet = admin.wallet(user)
+    assert (wallet.user, wallet.balance, wallet.held, wallet.entries) == (user, 15, 0, 3)
+    assert [(entry.amount, entry.reason) for entry in admin.ledger(user)] == [
+        (-10, "mistake"), (5, "gift"), (20, "top-up"),
+    ]  # fmt: skip
+    with pytest.raises(CallsheetError) as refused:
+        admin.adjust(user, -100, reason="too much")
+    assert (refused.value.code, refused.value.status, refused.value.details["balance"]) == (
+        "insufficient_credits", 402, 15,
+    )  # fmt: skip
+
+
+def test_workflows_are_put_listed_and_shown(operator: Any) -> None:
+    recipe = {"price": 4, "stages": [{"name": "draw", "kind": "ink"}], "input_schema": {"type": "object"}}
+    made = operator.put_workflow("poster", recipe)
+    assert operator.put_workflow("poster", recipe).version == made.version
+    assert (made.price, made.stages, made.recipe["input_schema"]) == (4, ["draw"], {"type": "object"})
+    assert operator.workflow("poster") == made
+    assert {"poster", "sketch"} <= {workflow.name for workflow in operator.workflows()}
+    with pytest.raises(CallsheetError) as refused:
+        operator.put_workflow("poster", {"prise": 4})
+    assert refused.value.code == "invalid_recipe"
+
+
+def test_keys_are_made_listed_and_revoked_and_a_token_sees_one_user(
+    served: Served, operator: Any, client_of: Make
+) -> None:
+    made = operator.create_key("for the studio", "client", tenant="default")
+    theirs = client_of(served.url, made.secret)
+    assert (theirs.me().role, theirs.me().tenant) == ("client", "default")
+    token = theirs.create_token("ann", 60)
+    assert client_of(served.url, token.token).me().user == "ann"
+    assert operator.revoke_key(made.key.id).revoked_at is not None
+    listed = list(operator.keys())
+    assert made.key.id in {key.id for key in listed}
+    with pytest.raises(CallsheetError) as refused:
+        theirs.me()
+    assert refused.value.status == 401
+    assert made.secret not in repr(theirs) + str(refused.value)
+
+
+def test_the_house_tells_its_tenants_queues_workers_and_deeds(served: Served, operator: Any) -> None:
+    assert operator.put_tenant("third", weight=3).weight == 3
+    assert {"default", "other", "third"} <= {tenant.id for tenant in operator.tenants()}
+    served.submit()
+    ops = operator.ops()
+    assert any((queue.kind, queue.workflow) == ("draw", "sketch") and queue.waiting for queue in ops.queues)
+    assert operator.workers() == []
+    assert next(operator.audit()).action
+    served.work()
+
+
+def test_an_operator_acts_for_the_tenant_that_it_names(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, key = served.url, served.keys["operator"]
+    with Client(url, key) as default, Client(url, key, tenant="other") as other:
+        assert (default.me().tenant, other.me().tenant) == ("default", "other")
+        assert other.topup("zoe", 7).balance == 7
+        assert default.wallet("zoe").balance == 0
+    monkeypatch.setenv("CALLSHEET_TENANT", "other")
+    with Client(url, key) as named:
+        assert named.wallet("zoe").balance == 7

@@ -1,0 +1,169 @@
+"""Jobs from Python, over HTTP, by both clients, on both databases."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.blobs.local import Place
+from callsheet.client import CallsheetError, Damaged, File, NewJob
+from callsheet.core import commands
+from callsheet.core.recipe import Recipe, StageSpec
+from tests.client.either import Make
+from tests.support.served import Served
+
+FILM = Recipe(
+    name="film",
+    stages=[StageSpec(name="board", kind="board", tasks=2), StageSpec(name="render", kind="render", gate=True)],
+    inline=True,
+)
+
+
+@pytest.fixture
+def client(served: Served, client_of: Make) -> Any:
+    return client_of(served.url, served.keys["client"])
+
+
+def filed(served: Served, body: bytes = b"picture", digest: str | None = None) -> None:
+    """Do one waiting sketch and keep a file of it."""
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    lease = leased.lease
+    place = Place(leased.tenant, lease.job_id, lease.task_id, lease.attempt, "1")
+    served.callsheet.house.blobs.put(place, body)
+    made = commands.Made(1, "sketch.png", "image/png", len(body), digest or hashlib.sha256(body).hexdigest())
+    served.engine.execute(commands.Complete(lease=lease, output={"seed": 7}, files=(made,)))
+
+
+def sketch(client: Any, **more: Any) -> Any:
+    return client.submit("sketch", user="ann", input={"prompt": "a lighthouse"}, **more)
+
+
+def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(served: Served, client: Any, tmp_path: Path) -> None:
+    job = sketch(client, labels={"shoot": "7"}, metadata={"shot": 1})
+    assert (job.status, job.price, job.labels, job.metadata, job.ended) == (
+        "queued",
+        3,
+        {"shoot": "7"},
+        {"shot": 1},
+        False,
+    )
+    filed(served)
+    job = client.wait(job.id, timeout=10)
+    assert (job.status, job.ended, job.completed) == ("completed", True, True)
+    (output,) = client.outputs(job.id)
+    (file,) = output.files
+    assert (output.output, output.stage, file.name, file.bytes) == ({"seed": 7}, "draw", "sketch.png", 7)
+    assert client.read(file) == client.read(file.id) == b"picture"
+    assert client.download(file, tmp_path) == tmp_path / "sketch.png"
+    assert client.download(file, tmp_path / "mine.png").read_bytes() == b"picture"
+    assert {path.name for path in tmp_path.iterdir()} == {"sketch.png", "mine.png"}
+
+
+def test_a_file_with_other_bytes_than_its_record_is_refused_and_leaves_nothing(
+    served: Served, client: Any, tmp_path: Path
+) -> None:
+    job = sketch(client)
+    filed(served, digest="0" * 64)
+    (file,) = client.outputs(client.wait(job.id).id)[0].files
+    for wrong in (file, File(file.id, file.name, file.media_type, 6, hashlib.sha256(b"picture").hexdigest(), file.url)):
+        with pytest.raises(Damaged, match="other bytes"):
+            client.download(wrong, tmp_path)
+    with pytest.raises(Damaged):
+        client.read(file.id)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_waiting_ends_with_a_timeout_that_says_where_the_job_is(client: Any) -> None:
+    job = sketch(client)
+    with pytest.raises(TimeoutError, match="is queued after 0"):
+        client.wait(job.id, timeout=0.05)
+    assert client.cancel(job.id, reason="enough").status == "canceled"
+    assert client.wait(job.id).error.message == "enough"
+
+
+def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
+    label = {"list": f"of {type(client).__name__} {id(client)}".replace(" ", "-")}
+    made = [sketch(client, labels=label).id for _ in range(5)]
+    found = client.jobs(label=f"list={label['list']}", status="queued", user="ann", workflow="sketch")
+    assert [job.id for job in found] == made[::-1]
+    since = client.get(made[0]).created_at
+    assert {job.id for job in client.jobs(since=since, label=f"list={label['list']}")} == set(made)
+    assert list(client.jobs(until="2020-01-01T00:00:00Z")) == []
+    for one in made:
+        client.cancel(one)
+
+
+def test_many_are_submitted_at_once_each_with_its_own_outcome(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callsheet.client.jobs._BULK", 2)
+    key = f"bulk-{type(client).__name__}"
+    new = NewJob(workflow="sketch", user="ann", input={}, idempotency_key=key)
+    outcomes = client.submit_many([
+        new, NewJob(workflow="nothing", user="ann"), new, NewJob(workflow="sketch", user="ann", input={}),
+    ])  # fmt: skip
+    assert [(one.status, one.replay) for one in outcomes] == [(201, False), (404, False), (200, True), (201, False)]
+    assert outcomes[1].problem["code"] == "workflow_not_found"
+    assert outcomes[0].job_id == outcomes[2].job_id != outcomes[3].job_id
+    for place in (0, 3):
+        client.cancel(outcomes[place].job_id)
+
+
+def test_a_job_is_paused_resumed_changed_canceled_and_deleted(client: Any) -> None:
+    job = sketch(client)
+    assert client.pause(job.id).status == "paused"
+    assert client.why(job.id).constraints[0].code == "paused"
+    assert client.resume(job.id).status == "queued"
+    changed = client.change(job.id, priority=80, labels={"a": "b"})
+    assert (changed.priority, changed.labels, changed.metadata) == (80, {"a": "b"}, None)
+    assert client.cancel(job.id, grace_seconds=0).status == "canceled"
+    assert client.delete(job.id) is None
+    with pytest.raises(CallsheetError) as refused:
+        client.get(job.id)
+    error = refused.value
+    assert (error.status, error.code, bool(error.request_id)) == (404, "job_not_found", True)
+
+
+def test_a_failed_job_is_tried_again_and_both_runs_are_kept(served: Served, client: Any) -> None:
+    job = sketch(client)
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w9", kinds=("draw",)))
+    served.engine.execute(commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False))
+    failed = client.wait(job.id)
+    assert (failed.status, failed.error.code, failed.completed) == ("failed", "no_ink", False)
+    assert client.retry(job.id, "new_job").retry_of == job.id
+    assert client.retry(job.id).run == 2
+    assert [run.status for run in client.runs(job.id)] == ["failed", "open"]
+    (task,) = client.tasks(job.id)
+    (attempt,) = client.attempts(job.id, task.id)
+    assert (attempt.worker, attempt.outcome, attempt.error.code) == ("w9", "failed", "no_ink")
+    served.work()
+    served.work()
+    assert [run.status for run in client.runs(job.id)] == ["failed", "completed"]
+
+
+def test_stages_are_approved_and_extended(served: Served, client: Any) -> None:
+    served.engine.execute(commands.PutWorkflow(recipe=FILM))
+    job = client.submit("film", user="ann")
+    assert [(stage.name, stage.gate, stage.tasks_total) for stage in client.stages(job.id)] == [
+        ("board", False, 2), ("render", True, 1),
+    ]  # fmt: skip
+    assert client.add_tasks(job.id, "board", [{"shot": 3}]).first_task_no == 3
+    assert client.add_stage(job.id, {"name": "mix", "kind": "mix"}).stage_no == 3
+    for _ in range(3):
+        served.work("board")
+    assert client.stages(job.id)[1].status == "waiting"
+    approved = client.approve(job.id, "render", approver="eve")
+    assert (approved.name, approved.status, approved.approved_by) == ("render", "pending", "eve")
+    assert client.approve(job.id, 2, approver="eve").approved_by == "eve"
+    client.cancel(job.id, grace_seconds=0)
+
+
+def test_a_quote_fixes_the_price_of_a_submit(client: Any) -> None:
+    quote = client.quote("sketch", user="ann", input={"prompt": "dunes"})
+    assert (quote.price, quote.affordable, quote.balance > 3) == (3, True, True)
+    job = client.submit("sketch", user="ann", input={"prompt": "dunes"}, quote=quote.quote)
+    assert job.price == 3
+    client.cancel(job.id)
+    with pytest.raises(CallsheetError) as refused:
+        client.submit("sketch", user="ann", input={"prompt": "other"}, quote=quote.quote)
+    assert refused.value.code == "invalid_quote"

@@ -1,0 +1,62 @@
+"""The client's page: its example runs, and it names every call."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from callsheet.blobs.local import Place
+from callsheet.core import commands
+from tests.client.test_shape import CALLS
+from tests.support.catalogue import listed
+from tests.support.served import Served
+from tests.support.tidy import ROOT
+
+PAGE, README = ROOT / "docs" / "client.md", ROOT / "README.md"
+EXAMPLE = re.compile(r"```python\n(from callsheet import .+?)```", re.DOTALL)
+
+
+def example(page: Path) -> str | None:
+    found = EXAMPLE.search(page.read_text())
+    return found[1] if found else None
+
+
+def draw(served: Served) -> None:
+    """Do one sketch and keep a file of it."""
+    (leased,) = served.engine.claim(commands.Claim(worker_id="w1", kinds=("draw",)), wait_seconds=30)
+    lease = leased.lease
+    place = Place(leased.tenant, lease.job_id, lease.task_id, lease.attempt, "1")
+    served.callsheet.house.blobs.put(place, b"picture")
+    made = commands.Made(1, "sketch.png", "image/png", 7, hashlib.sha256(b"picture").hexdigest())
+    served.engine.execute(commands.Complete(lease=lease, files=(made,)))
+
+
+def test_the_example_runs(served: Served, tmp_path: Path) -> None:
+    text = example(PAGE)
+    assert text is not None
+    assert len(text.splitlines()) <= 15
+    worker = threading.Thread(target=draw, args=(served,))
+    worker.start()
+    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["operator"]}
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
+    )
+    worker.join()
+    assert done.stderr == ""
+    said = done.stdout.splitlines()
+    assert (said[0], said[-3:]) == ("job.created", ["job.completed", "sketch.png image/png", "completed 17"])
+    assert (tmp_path / "sketch.png").read_bytes() == b"picture"
+
+
+def test_the_readme_shows_the_same_example_if_it_shows_one() -> None:
+    assert example(README) in {None, example(PAGE)}
+
+
+def test_every_call_is_on_the_page_and_iterators_are_marked() -> None:
+    rows = listed(PAGE, "Calls")
+    assert set(rows) == set(CALLS)
+    marked = {name for name, cells in rows.items() if cells[0].startswith("∞")}
+    assert marked == {name for name, one in CALLS.items() if type(one).__name__ == "iterate"}

@@ -1,0 +1,151 @@
+"""What is tried again, how long it waits, and what is never sent twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.client import AsyncClient, CallsheetError, Client, Damaged, NewJob, NotReachable, Patience
+from tests.client.either import Make
+from tests.client.stub import JOB, Say, Stub, problem
+
+AWAY = problem(503, "unavailable")
+BUSY = Say(429, {"code": "busy", "message": "Later.", "status": 429}, {"retry-after": "0"})
+
+
+def test_a_submit_is_tried_again_with_the_same_key(stub: Stub, client_of: Make) -> None:
+    stub.says = [AWAY, Say(drop=True), Say(502, "<html>"), Say(201, JOB)]
+    assert client_of(stub.url, "k").submit("sketch", user="ann").id == "j1"
+    keys = {asked.body["idempotency_key"] for asked in stub.asked}
+    assert (len(stub.asked), len(keys), len(keys.pop())) == (4, 1, 32)
+    assert {asked.headers["authorization"] for asked in stub.asked} == {"Bearer k"}
+
+
+def test_every_submit_has_a_key_of_its_own_and_a_given_one_is_kept(stub: Stub, client_of: Make) -> None:
+    stub.says = [Say(201, JOB)]
+    client = client_of(stub.url)
+    client.submit("sketch", user="ann")
+    client.submit("sketch", user="ann")
+    client.submit("sketch", user="ann", idempotency_key="mine")
+    first, second, third = (asked.body["idempotency_key"] for asked in stub.asked)
+    assert first != second
+    assert third == "mine"
+    stub.says = [Say(200, {"results": []})]
+    client.submit_many([NewJob(workflow="sketch", user="ann"), NewJob(workflow="sketch", user="ann")])
+    many = stub.asked[-1].body["jobs"]
+    assert len({job["idempotency_key"] for job in many}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("retry", ("j1",)), ("delete", ("j1",)), ("add_tasks", ("j1", 1, [{}])), ("add_stage", ("j1", {})),
+        ("create_key", ("studio", "client")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("said", [AWAY, Say(drop=True)])
+def test_what_could_be_done_twice_is_not_sent_again(
+    stub: Stub, client_of: Make, name: str, args: tuple[Any, ...], said: Say
+) -> None:
+    stub.says = [said]
+    with pytest.raises(CallsheetError):
+        getattr(client_of(stub.url), name)(*args)
+    assert len(stub.asked) == 1
+
+
+def test_what_was_turned_away_is_sent_again_whatever_it_is(stub: Stub, client_of: Make) -> None:
+    stub.says = [BUSY, BUSY, Say(200, JOB)]
+    assert client_of(stub.url).retry("j1").id == "j1"
+    assert len(stub.asked) == 3
+
+
+def test_patience_ends_and_the_servers_word_is_the_error(stub: Stub, client_of: Make) -> None:
+    stub.says = [AWAY]
+    with pytest.raises(CallsheetError) as refused:
+        client_of(stub.url).get("j1")
+    assert (refused.value.code, refused.value.status, refused.value.request_id) == ("unavailable", 503, "r1")
+    assert len(stub.asked) == 5
+
+
+def test_a_refusal_is_not_tried_again(stub: Stub, client_of: Make) -> None:
+    stub.says = [problem(402, "insufficient_credits", required=3, balance=1)]
+    with pytest.raises(CallsheetError) as refused:
+        client_of(stub.url).submit("sketch", user="ann")
+    assert refused.value.details == {"required": 3, "balance": 1}
+    assert len(stub.asked) == 1
+
+
+def test_an_address_where_nobody_answers_is_said_in_a_sentence(client_of: Make) -> None:
+    with pytest.raises(NotReachable, match="does not answer") as refused:
+        client_of("http://127.0.0.1:1", "secret-key").retry("j1")
+    assert (refused.value.code, "secret-key" in str(refused.value)) == ("not_reachable", False)
+
+
+def test_a_redirect_is_not_followed_because_the_key_is_for_one_server(stub: Stub, client_of: Make) -> None:
+    stub.says = [Say(307, "", {"location": f"{stub.url}/elsewhere"})]
+    with pytest.raises(CallsheetError) as refused:
+        client_of(stub.url, "k").get("j1")
+    assert (refused.value.code, len(stub.asked)) == ("http_307", 1)
+
+
+def test_an_answer_that_is_not_callsheets_is_an_error_with_a_code(stub: Stub, client_of: Make) -> None:
+    stub.says = [Say(200, "<html>hello</html>")]
+    with pytest.raises(CallsheetError) as refused:
+        client_of(stub.url).get("j1")
+    assert refused.value.code == "unreadable_answer"
+    stub.says = [Say(500, "<html>oh</html>")]
+    with pytest.raises(CallsheetError) as refused:
+        client_of(stub.url).get("j1")
+    assert refused.value.code == "http_500"
+
+
+def test_a_server_on_this_machine_is_not_looked_for_behind_a_proxy(
+    stub: Stub, client_of: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    stub.says = [Say(200, JOB)]
+    assert client_of(stub.url).get("j1").id == "j1"
+
+
+def test_names_in_paths_cannot_leave_them(stub: Stub, client_of: Make) -> None:
+    stub.says = [problem(404, "job_not_found")]
+    with pytest.raises(CallsheetError):
+        client_of(stub.url).get("../admin/keys?x=1#y")
+    assert stub.asked[0].path == "/v1/jobs/..%2Fadmin%2Fkeys%3Fx%3D1%23y"
+
+
+def test_a_download_that_breaks_is_begun_again_and_one_that_is_damaged_is_not_kept(
+    stub: Stub, client_of: Make, tmp_path: Path
+) -> None:
+    sha = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7"  # of "data"
+    stub.says = [Say(200, "da", {"etag": f'"{sha}"'}, short=True), Say(200, "data", {"etag": f'"{sha}"'})]
+    client = client_of(stub.url)
+    assert client.download("f1", tmp_path / "f").read_bytes() == b"data"
+    stub.says = [Say(200, "dada", {"etag": f'"{sha}"'})]
+    with pytest.raises(Damaged):
+        client.download("f1", tmp_path / "g")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_waits_double_up_to_a_limit_and_are_never_in_step() -> None:
+    patience = Patience(base_seconds=1, max_seconds=8)
+    for failures, whole in ((1, 1), (2, 2), (3, 4), (4, 8), (9, 8)):
+        drawn = [patience.seconds(failures) for _ in range(50)]
+        assert all(whole / 2 <= wait <= whole for wait in drawn)
+        assert len(set(drawn)) > 1
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_asks_for_an_address_and_a_key_that_can_be_sent(
+    kind: type[Client | AsyncClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CALLSHEET_URL", raising=False)
+    for url, key, code in ((None, None, "no_url"), ("ftp://x", None, "no_url"), ("http://x:port", None, "no_url"),
+                           ("http://x", "a\nb", "invalid_key")):  # fmt: skip
+        with pytest.raises(CallsheetError) as refused:
+            kind(url, key)
+        assert refused.value.code == code
+    monkeypatch.setenv("CALLSHEET_URL", "http://127.0.0.1:9/")
+    with pytest.raises(CallsheetError, match="not a tenant"):
+        kind(tenant="ünder")
+    assert repr(kind()) == f"{kind.__name__}('http://127.0.0.1:9')"

@@ -1,0 +1,74 @@
+"""The two clients are one: the same calls, real types on both, and models that are what the server sends."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from typing import Any, assert_type
+
+import pytest
+from msgspec import Struct
+
+import callsheet
+from callsheet.client import AsyncClient, Client, Event, Job, Run, models
+from callsheet.client.binding import call, iterate
+from callsheet.client.clients import Calls
+from callsheet.http import admin, jobs, parts, quotes, views, wallets, why
+
+CALLS: dict[str, Any] = {
+    name: one for name in dir(Calls) if isinstance(one := inspect.getattr_static(Calls, name), call | iterate)
+}
+MODULES = (views, jobs, parts, quotes, wallets, why, admin)
+
+
+def sent(name: str) -> Any:
+    """Return the struct that the server sends under a model's name."""
+    known = {"NewJob": jobs.SubmitBody, "Outcome": jobs.BulkResult}
+    return known.get(name) or next((getattr(module, name) for module in MODULES if hasattr(module, name)), None)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in vars(models).items() if inspect.isclass(one)
+                                        and issubclass(one, Struct) and one is not Struct))  # fmt: skip
+def test_a_model_has_the_fields_that_the_server_sends(name: str) -> None:
+    there = sent(name)
+    assert there is not None, f"the server sends no {name}"
+    assert getattr(models, name).__struct_fields__ == there.__struct_fields__
+
+
+async def types(client: Client, other: AsyncClient) -> None:
+    """Read by mypy: what an editor knows of each client. A wrong call is an error, or its `ignore` would be unused."""
+    assert_type(client.get("j"), Job)
+    assert_type(client.runs("j"), list[Run])
+    assert_type(client.events("j", after=3), Generator[Event, None, None])
+    assert_type(await other.get("j"), Job)
+    assert_type(await other.runs("j"), list[Run])
+    assert_type(other.events("j", after=3), AsyncGenerator[Event, None])
+    client.get(1)  # type: ignore[arg-type]
+    client.submit("sketch", uzer="ann")  # type: ignore[call-arg]
+    await other.wait("j", timeout="long")  # type: ignore[arg-type]
+
+
+def test_both_clients_have_every_call_with_its_signature_and_its_words() -> None:
+    assert len(CALLS) > 35
+    with Client("http://x") as client:
+        other = AsyncClient("http://x")
+        for name in CALLS:
+            ours, theirs = getattr(client, name), getattr(other, name)
+            assert inspect.signature(ours) == inspect.signature(theirs)
+            assert "self" not in inspect.signature(ours).parameters
+            assert ours.__doc__ == getattr(Client, name).__doc__
+    assert list(inspect.signature(types).parameters) == ["client", "other"]
+
+
+def test_the_clients_are_brought_in_when_they_are_asked_for() -> None:
+    assert callsheet.Client is Client
+    with pytest.raises(AttributeError, match="no attribute 'Clyent'"):
+        _ = callsheet.Clyent  # type: ignore[attr-defined]
+    look = "import sys, callsheet; before = 'httpx' in sys.modules; from callsheet import AsyncClient; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{look}print(before, 'httpx' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "False True\n"

@@ -1,0 +1,136 @@
+"""Events as they happen: no gap and no duplicate, however often the connection breaks."""
+
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from callsheet.client import NotReachable
+from callsheet.client.frames import Frame, Frames
+from callsheet.core import commands
+from tests.client.cutting import Line
+from tests.client.either import Make
+from tests.client.stub import Say, Stub, frames, problem, stream
+from tests.support.served import Served
+
+
+def numbers(events: Any) -> list[int]:
+    return [event.seq for event in events]
+
+
+def test_a_jobs_events_come_until_it_has_ended(served: Served, client_of: Make) -> None:
+    client = client_of(served.url, served.keys["client"])
+    job = client.submit("sketch", user="ann", input={})
+    events = client.events(job.id)
+    seen = [next(events).type]
+    served.work()
+    seen += [event.type for event in events]
+    assert (seen[0], seen[-1]) == ("job.created", "job.completed")
+    assert numbers(client.events(job.id)) == list(range(1, len(seen) + 1))
+    assert numbers(client.events(job.id, after=3)) == list(range(4, len(seen) + 1))
+
+
+def test_a_retried_jobs_events_go_on_after_its_first_end(served: Served, client_of: Make) -> None:
+    client = client_of(served.url, served.keys["client"])
+    job = client.submit("sketch", user="ann", input={})
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    served.engine.execute(commands.Fail(lease=leased.lease, retryable=False))
+    client.retry(job.id)
+    served.work()
+    seen = list(client.events(job.id))
+    assert numbers(seen) == list(range(1, len(seen) + 1))
+    assert [event.type for event in seen if event.type in {"job.failed", "job.completed"}] == [
+        "job.failed", "job.completed",
+    ]  # fmt: skip
+
+
+def test_a_stream_that_is_cut_goes_on_where_it_was(served: Served, client_of: Make) -> None:
+    with Line(served.url) as line:
+        client = client_of(line.url, served.keys["client"])
+        job = client.submit("sketch", user="ann", input={})
+        events = client.events(job.id)
+        seen = [next(events).seq]
+        line.cut()
+        (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+        seen += numbers(islice(events, 2))
+        line.cut()
+        served.engine.execute(commands.Complete(lease=leased.lease))
+        seen += numbers(events)
+        assert seen == list(range(1, client.get(job.id).events + 1))
+        assert line.calls >= 3
+
+
+def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(served: Served, client_of: Make) -> None:
+    with Line(served.url) as line:
+        client = client_of(line.url, served.keys["client"])
+        first = served.submit()["id"]
+        feed = client.feed(job_id=first)
+        event = next(feed)
+        assert (event.job_id, event.type) == (first, "job.created")
+        feed.close()
+        feed = client.feed(after=event.cursor, types=["job."])
+        served.submit()
+        assert next(feed).type == "job.created"
+        line.cut()
+        served.work()
+        second = served.submit()["id"]
+        seen = [(one.job_id, one.type) for one in islice(feed, 3)]
+        assert seen == [(first, "job.started"), (first, "job.completed"), (second, "job.created")]
+        assert line.calls >= 3
+        feed.close()
+        resumed = client.feed(after=event.cursor, job_id=first, types=["job.completed"])
+        assert next(resumed).type == "job.completed"
+        resumed.close()
+        served.work()
+        served.work()
+
+
+def test_now_is_known_before_the_first_event_so_that_a_stream_that_breaks_early_misses_nothing(
+    stub: Stub, client_of: Make
+) -> None:
+    stub.says = [
+        Say(200, {"events": [], "next": "c7"}),
+        stream(""),
+        stream(frames(8, cursor="c")),
+        stream(frames(9, cursor="c")),
+    ]
+    feed = client_of(stub.url).feed(after="now")
+    assert numbers(islice(feed, 2)) == [8, 9]
+    feed.close()
+    assert [asked.headers.get("last-event-id") for asked in stub.asked] == [None, "c7", "c7", "c8"]
+
+
+def test_duplicates_are_dropped_and_a_hole_is_read_again(stub: Stub, client_of: Make) -> None:
+    stub.says = [
+        stream(frames(1, 2), short=True), stream(frames(2, 3)), stream(frames(5, 6)), stream(frames(4, 5)),
+        stream(frames(6, kind="job.completed")), Say(204, ""),
+    ]  # fmt: skip
+    assert numbers(client_of(stub.url).events("j1")) == [1, 2, 3, 4, 5, 6]
+    assert [asked.headers["last-event-id"] for asked in stub.asked] == ["0", "2", "3", "3", "5", "6"]
+
+
+def test_a_stream_that_only_ever_breaks_ends_with_an_error_after_bounded_tries(stub: Stub, client_of: Make) -> None:
+    stub.says = [stream(": alive\n\n")]
+    with pytest.raises(NotReachable):
+        list(client_of(stub.url).events("j1"))
+    assert len(stub.asked) == 5
+
+
+def test_a_stream_that_is_refused_says_why_and_one_that_is_too_many_is_tried_again(stub: Stub, client_of: Make) -> None:
+    stub.says = [problem(429, "too_many_streams"), stream(frames(1, kind="job.completed")), Say(204, "")]
+    assert numbers(client_of(stub.url).events("j1")) == [1]
+    stub.says = [problem(404, "job_not_found")]
+    with pytest.raises(Exception, match=r"Not now\.") as refused:
+        next(client_of(stub.url).events("j1"))
+    assert refused.value.code == "job_not_found"  # type: ignore[attr-defined]
+
+
+def test_bytes_may_be_cut_anywhere() -> None:
+    raw = (
+        b': hello\r\nretry: 5\r\nid: 1\r\ndata: {"a":\r\ndata: 1}\r\n\r\nid: 2\ndata: x\n\ndata: \xc3\xbc\r\rid: 4\n\n'
+    )
+    whole = [Frame("1", b'{"a":\n1}'), Frame("2", b"x"), Frame("2", "ü".encode())]
+    for size in range(1, len(raw) + 1):
+        reader = Frames()
+        found = [frame for at in range(0, len(raw), size) for frame in reader.feed(raw[at : at + size])]
+        assert found == whole, size

@@ -1,0 +1,142 @@
+"""Keys and the audit log at rest: written once, on both databases, even when the connection is lost at the commit."""
+
+import json
+from typing import Any
+
+import pytest
+
+from callsheet.core import commands as c
+from callsheet.core.errors import Conflict
+from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.core.rows import ApiKey, Audit
+from tests.support.faulty import faulty_engine, once
+from tests.support.studio import TENANT, Studio, stage
+
+HASH = "0" * 64
+
+
+def key(**fields: Any) -> c.CreateKey:
+    return c.CreateKey(**{"tenant": TENANT, "role": "client", "name": "the shop", "secret_hash": HASH, **fields})
+
+
+def keys(studio: Studio) -> list[ApiKey]:
+    return [ApiKey(*row) for row in studio.read.fetch("keys_of", tenant="", all=1, after="", count=100)]
+
+
+def audit(studio: Studio, action: str = "") -> list[Audit]:
+    """Return the lines, oldest first: of one action, or all."""
+    found = [Audit(*row) for row in studio.read.fetch("audit_of", tenant="", all=1, before="~", count=1_000)]
+    return [line for line in reversed(found) if action in {"", line.action}]
+
+
+def test_a_key_is_found_by_the_hash_of_its_secret_and_ends_when_revoked(studio: Studio) -> None:
+    made = studio.do(key(expires_in_seconds=60))
+    assert [ApiKey(*row) for row in studio.read.fetch("api_key_by_hash", hash=HASH)] == [made]
+    studio.clock.advance(5)
+    ended = studio.do(c.RevokeKey(key_id=made.id, tenant=TENANT))
+    assert (ended.revoked_at, ended.expires_at) == (studio.clock.now(), made.created_at + 60_000_000)
+    assert keys(studio) == [ended]
+    assert studio.do(c.RevokeKey(key_id=made.id)) == ended
+
+
+def test_a_tenant_sees_its_own_keys_and_lines_only(studio: Studio) -> None:
+    studio.tenant("other")
+    mine, theirs = studio.do(key()), studio.do(key(tenant="other", secret_hash="1" * 64))
+    own = studio.read.fetch("keys_of", tenant=TENANT, all=0, after="", count=100)
+    assert [row[0] for row in own] == [mine.id]
+    lines = studio.read.fetch("audit_of", tenant="other", all=0, before="~", count=100)
+    assert {row[1] for row in lines} == {"other"}
+    assert theirs.id in {row[5] for row in lines}
+    assert studio.refused(c.RevokeKey(key_id=theirs.id, tenant=TENANT)).code == "key_not_found"
+
+
+@pytest.mark.parametrize("fields", [{"role": "king"}, {"tenant": ""}, {"tenant": "nobody"}, {"name": ""}], ids=str)
+def test_a_refused_key_leaves_nothing_at_all(studio: Studio, fields: dict[str, str]) -> None:
+    before = studio.snapshot()
+    assert studio.refused(key(**fields)).code in {
+        "invalid_role", "tenant_required", "tenant_not_found", "invalid_key_name",
+    }  # fmt: skip
+    assert studio.snapshot() == before
+
+
+def test_of_a_secret_only_its_hash_is_in_the_database(studio: Studio) -> None:
+    studio.do(key())
+    assert HASH in str(studio.snapshot()["api_key"])
+    assert HASH not in str(studio.snapshot()["audit"])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_key_whose_commit_was_cut_is_made_once_and_revoked_once(studio: Studio, when: Any) -> None:
+    with faulty_engine(studio.database, once(when)) as engine:
+        made = engine.execute(key(by="k1"))
+    assert keys(studio) == [made]
+    assert [line.subject for line in audit(studio, "key.create")] == [made.id]
+    with faulty_engine(studio.database, once(when)) as engine:
+        ended = engine.execute(c.RevokeKey(key_id=made.id, by="k1"))
+    assert keys(studio) == [ended]
+    assert [line.subject for line in audit(studio, "key.revoke")] == [made.id]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_every_audited_command_whose_commit_was_cut_leaves_one_line(studio: Studio, when: Any) -> None:
+    studio.workflow("gated", stages=[stage("gated", gate=True)])
+    failed = studio.ask()
+    studio.fail(studio.take())
+    waiting = studio.ask("gated")
+    stage_id = studio.stages(waiting)[0].id
+    running = studio.ask()
+    studio.take()
+    admin: dict[str, Any] = {"tenant": TENANT, "actor": "admin", "by": "k1"}
+    commands: list[tuple[str, c.Command]] = [
+        ("tenant.put", c.PutTenant(tenant="cut", weight=2)),
+        ("workflow.put", c.PutWorkflow(recipe=Recipe(name="cut", stages=[StageSpec(name="a", kind="a")]))),
+        ("wallet.topup", c.TopUp(tenant=TENANT, user="cut", amount=5)),
+        ("wallet.adjust", c.Adjust(tenant=TENANT, user="cut", amount=5, reason="Sorry.")),
+        ("job.retry", c.Retry(job_id=failed, **admin)),
+        ("stage.approve", c.Approve(job_id=waiting, stage_id=stage_id, approver="bea", **admin)),
+        ("job.cancel", c.Cancel(job_id=running, grace_seconds=60, **admin)),
+        ("job.delete", c.Delete(job_id=waiting, **admin)),
+    ]
+    for action, command in commands:
+        before = len(audit(studio, action))
+        with faulty_engine(studio.database, once(when)) as engine:
+            engine.execute(command)
+        assert (action, len(audit(studio, action)) - before) == (action, 1)
+
+
+def test_a_line_says_who_what_and_with_which_numbers(studio: Studio) -> None:
+    studio.do(c.Adjust(tenant=TENANT, user="ada", amount=-3, reason="Mistake.", by="key-7"))
+    line = audit(studio, "wallet.adjust")[0]
+    assert (line.tenant, line.actor, line.subject, line.at) == (TENANT, "key-7", "ada", studio.clock.now())
+    assert json.loads(line.data or "") == {"amount": -3, "reason": "Mistake."}
+
+
+def test_users_leave_no_lines_and_replays_leave_none(studio: Studio) -> None:
+    studio.top_up(5, key="once")
+    before = audit(studio)
+    studio.top_up(5, key="once")
+    studio.workflow()
+    studio.tenant()
+    job = studio.ask()
+    studio.cancel(job)
+    studio.cancel(job)
+    studio.delete(job)
+    assert audit(studio) == before
+
+
+def test_lines_of_one_batch_are_written_with_it_and_those_of_refused_ones_are_not(studio: Studio) -> None:
+    before = len(audit(studio))
+    results = studio.engine.execute_many(
+        [c.TopUp(tenant=TENANT, user="ben", amount=n) for n in (1, -1, 2)]
+        + [c.Adjust(tenant=TENANT, user="ben", amount=1, reason="")]
+    )
+    assert [isinstance(result, Exception) for result in results] == [False, True, False, True]
+    told = [json.loads(line.data or "")["amount"] for line in audit(studio)[before:]]
+    assert sorted(told) == [1, 2]
+
+
+def test_a_key_cannot_revoke_itself(studio: Studio) -> None:
+    made = studio.do(key(role="admin"))
+    with pytest.raises(Conflict, match="another admin key"):
+        studio.do(c.RevokeKey(key_id=made.id, by=made.id))
+    assert keys(studio)[0].revoked_at is None

@@ -1,0 +1,165 @@
+"""Lists of jobs: filters that mean what they say, pages without gap or duplicate, cursors that nobody else can make."""
+
+from typing import Any
+
+import pytest
+
+from callsheet.core import commands
+from callsheet.core.recipe import Recipe, StageSpec
+from tests.support.served import TENANT, Served
+
+NOBODY = "00000000-0000-7000-8000-000000000000"
+
+
+def paid(served: Served, user: str) -> str:
+    """Give a user of this test's own some credits."""
+    served.engine.execute(commands.TopUp(tenant=TENANT, user=user, amount=1_000, key="start"))
+    return user
+
+
+def listed(served: Served, role: str = "client", **query: Any) -> list[str]:
+    answer = served.client(role).get("/v1/jobs", params=query).raise_for_status()
+    return [job["id"] for job in answer.json()["jobs"]]
+
+
+def test_jobs_come_newest_first_and_page_by_page_without_gap_or_duplicate(served: Served) -> None:
+    user = paid(served, "pages")
+    made = [served.submit(user=user)["id"] for _ in range(7)]
+    client, cursor, seen, pages = served.client("client"), "", [], 0
+    while True:
+        page = client.get("/v1/jobs", params={"user": user, "limit": 3, "cursor": cursor}).raise_for_status().json()
+        seen += [job["id"] for job in page["jobs"]]
+        pages += 1
+        cursor = page["next"]
+        if cursor is None:
+            break
+    assert (seen, pages) == (made[::-1], 3)
+
+
+def test_a_page_that_ends_with_the_list_has_no_next(served: Served) -> None:
+    user = paid(served, "even")
+    for _ in range(2):
+        served.submit(user=user)
+    page = served.client("client").get("/v1/jobs", params={"user": user, "limit": 2}).json()
+    assert (len(page["jobs"]), page["next"]) == (2, None)
+
+
+def test_a_job_that_comes_between_two_pages_moves_nothing(served: Served) -> None:
+    user = paid(served, "between")
+    first = [served.submit(user=user)["id"] for _ in range(3)]
+    page = served.client("client").get("/v1/jobs", params={"user": user, "limit": 2}).json()
+    served.submit(user=user)
+    rest = listed(served, user=user, limit=2, cursor=page["next"])
+    assert [job["id"] for job in page["jobs"]] + rest == first[::-1]
+
+
+def test_each_filter_leaves_out_what_it_says_and_filters_go_together(served: Served) -> None:
+    user = paid(served, "filters")
+    served.engine.execute(
+        commands.PutWorkflow(recipe=Recipe(name="other-sketch", stages=[StageSpec(name="draw", kind="filtered")]))
+    )
+    plain = served.submit(user=user)
+    other = served.submit(user=user, workflow="other-sketch")
+    later = served.submit(user=user, start_in_seconds=3_600)
+    assert listed(served, user=user, workflow="other-sketch") == [other["id"]]
+    assert listed(served, user=user, status="pending") == [later["id"]]
+    assert listed(served, user=user, status="queued") == [other["id"], plain["id"]]
+    assert listed(served, user=user, status="queued", workflow="sketch") == [plain["id"]]
+    assert listed(served, user=user, status="no such status") == []
+    assert listed(served, user="nobody at all") == []
+
+
+def test_times_are_from_and_before(served: Served) -> None:
+    user = paid(served, "times")
+    job = served.submit(user=user)["id"]
+    (shown,) = served.client("client").get("/v1/jobs", params={"user": user}).json()["jobs"]
+    assert listed(served, user=user, since=shown["created_at"]) == [job]
+    assert listed(served, user=user, since="2020-01-01T00:00:00Z", until="2999-01-01T00:00:00+02:00") == [job]
+    assert listed(served, user=user, until="2020-01-01T00:00:00Z") == []
+    assert listed(served, user=user, since="2999-01-01T00:00:00Z") == []
+
+
+LABELS = [
+    {"film": "x"}, {"film": "X"}, {"Film": "x"}, {"film": "xy"}, {"afilm": "x"}, {"film": "%"}, {"film": "a_b"},
+    {"film": "aXb"}, {'say "so"': 'back\\slash, "quoted"'}, {"k": ":", "z": "1"}, {"ünï": "東京"},
+    {"note": '"film":"x"'}, {"$.film": "x"}, {"film": "a=b"}, {"film": "new\nline"}, {"film": ""}, {"0": "zero"},
+]  # fmt: skip
+
+
+def test_a_label_filter_finds_exactly_the_jobs_with_that_label(served: Served) -> None:
+    user = paid(served, "labels")
+    made = {number: served.submit(user=user, labels=labels)["id"] for number, labels in enumerate(LABELS)}
+    served.submit(user=user)
+    for number, labels in enumerate(LABELS):
+        name, value = next(iter(labels.items()))
+        assert (labels, listed(served, user=user, label=f"{name}={value}")) == (labels, [made[number]])
+    assert listed(served, user=user, label=":=,") == []
+    assert listed(served, user=user, label="z=1") == [made[9]]
+    assert listed(served, user=user, label="film=none") == []
+
+
+def test_a_label_that_no_database_could_look_into_is_not_taken(served: Served) -> None:
+    for labels in ({"film": "\0"}, {"\0": "x"}):
+        body = {"workflow": "sketch", "user": "ann", "labels": labels}
+        answer = served.client("client").post("/v1/jobs", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_label")
+    assert listed(served, label="film=x y z") == []
+
+
+def test_a_label_filter_works_for_a_whole_tenant_too(served: Served) -> None:
+    job = served.submit(labels={"reel": "seven"})["id"]
+    assert listed(served, label="reel=seven") == [job]
+    assert listed(served, "other client", label="reel=seven") == []
+
+
+BAD = [
+    {"limit": 0}, {"limit": 201}, {"limit": -1}, {"limit": "many"}, {"label": "film"}, {"label": "=x"},
+    {"since": "yesterday"}, {"until": "2026-13-01"}, {"colour": "red"}, {"limit": 10**30},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", BAD, ids=str)
+def test_a_filter_that_means_nothing_is_refused(served: Served, query: dict[str, Any]) -> None:
+    answer = served.client("client").get("/v1/jobs", params=query)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
+
+
+def test_a_cursor_is_ours_whole_and_of_this_tenant_and_this_list(served: Served) -> None:
+    user = paid(served, "cursors")
+    for _ in range(2):
+        served.submit(user=user)
+    cursor = served.client("client").get("/v1/jobs", params={"user": user, "limit": 1}).json()["next"]
+    feed = served.client("client").get("/v1/events", params={"limit": 1}).json()["next"]
+    flipped = cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB")
+    ours = served.callsheet.house.signed
+    forged = ["x", "%", "é", cursor[:-4], flipped, feed, NOBODY, ours.sign("feed", [TENANT, NOBODY])]
+    for text in forged:
+        answer = served.client("client").get("/v1/jobs", params={"user": user, "cursor": text})
+        assert (text, answer.status_code, answer.json().get("code")) == (text, 422, "invalid_cursor")
+    foreign = served.client("other client").get("/v1/jobs", params={"cursor": cursor})
+    assert (foreign.status_code, foreign.json()["code"]) == (422, "invalid_cursor")
+    assert len(listed(served, user=user, cursor=cursor)) == 1
+
+
+def test_nobody_lists_jobs_of_another_tenant(served: Served) -> None:
+    mine, theirs = served.submit()["id"], served.submit("other client")["id"]
+    assert mine not in listed(served, "other client", limit=200)
+    assert theirs not in listed(served, "client", limit=200)
+    assert theirs not in listed(served, "client", user="ann", limit=200)
+
+
+def test_a_user_lists_own_jobs_only_whoever_is_asked_for(served: Served) -> None:
+    own = served.submit()["id"]
+    other = served.submit(user=paid(served, "somebody"))["id"]
+    for query in ({}, {"user": "somebody"}, {"user": "ann"}):
+        found = listed(served, "user", limit=200, **query)
+        assert own in found
+        assert other not in found
+
+
+def test_a_deleted_job_is_in_no_list(served: Served) -> None:
+    user = paid(served, "deleted")
+    job = served.submit(user=user, labels={"film": "gone"})["id"]
+    served.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
+    assert listed(served, user=user) == []
+    assert listed(served, label="film=gone") == []

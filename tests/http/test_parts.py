@@ -1,0 +1,286 @@
+"""The parts of a job over HTTP: runs, stages, tasks, tries, outputs, files and previews; approving and adding."""
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from callsheet.blobs.local import Place
+from callsheet.core import commands
+from callsheet.core.commands import Lease, Made
+from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
+from tests.support.served import TENANT, Served
+
+PNG = b"\x89PNG\r\n\x1a\n and then some pixels"
+FILM = [StageSpec(name="script", kind="script"), StageSpec(name="cut", kind="cut", gate=True, tasks=2)]
+NOBODY = "00000000-0000-7000-8000-000000000000"
+
+
+def workflow(served: Served, name: str, **fields: Any) -> str:
+    """Store a free workflow of one task, of a kind that has its name."""
+    fields.setdefault("stages", [StageSpec(name="draw", kind=name)])
+    served.engine.execute(commands.PutWorkflow(recipe=Recipe(name=name, **fields)))
+    return name
+
+
+def ask(served: Served, name: str, role: str = "client", **more: Any) -> str:
+    return str(served.submit(role, workflow=name, **more)["id"])
+
+
+def take(served: Served, kind: str) -> Lease:
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=(kind,)))
+    lease: Lease = leased.lease
+    return lease
+
+
+def got(served: Served, path: str, role: str = "client") -> Any:
+    return served.client(role).get(path).raise_for_status().json()
+
+
+def hand_in(served: Served, lease: Lease, *files: tuple[str, str, bytes], output: Any = None) -> None:
+    """Store bytes where a worker would, and complete the task with them."""
+    made = []
+    for no, (name, media_type, body) in enumerate(files, 1):
+        served.callsheet.house.blobs.put(Place(TENANT, lease.job_id, lease.task_id, lease.attempt, str(no)), body)
+        made.append(Made(no, name, media_type, len(body), hashlib.sha256(body).hexdigest()))
+    served.engine.execute(commands.Complete(lease=lease, output=output, files=tuple(made)))
+
+
+# -- looking
+
+
+def test_runs_show_their_money_oldest_first(served: Served) -> None:
+    job = ask(served, workflow(served, "runs", price=4))
+    served.engine.execute(commands.Fail(lease=take(served, "runs"), code="oom", message="No memory."))
+    served.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
+    first, second = got(served, f"/v1/jobs/{job}/runs")["runs"]
+    assert (first["no"], first["status"], first["price"], first["consumed"], first["refunded"]) == (
+        1,
+        "failed",
+        4,
+        0,
+        4,
+    )
+    assert first["error"] == {"code": "oom", "message": "No memory."}
+    assert (second["no"], second["status"], second["refunded"], second["error"]) == (2, "open", 0, None)
+
+
+def test_stages_and_tasks_come_in_order(served: Served) -> None:
+    job = ask(served, workflow(served, "film", stages=FILM))
+    stages = got(served, f"/v1/jobs/{job}/stages")["stages"]
+    assert [(s["no"], s["name"], s["status"], s["gate"], s["tasks_total"]) for s in stages] == [
+        (1, "script", "pending", False, 1), (2, "cut", "created", True, 2),
+    ]  # fmt: skip
+    tasks = got(served, f"/v1/jobs/{job}/tasks")["tasks"]
+    assert [(task["stage_id"], task["no"], task["kind"]) for task in tasks] == [
+        (stages[0]["id"], 1, "script"), (stages[1]["id"], 1, "cut"), (stages[1]["id"], 2, "cut"),
+    ]  # fmt: skip
+
+
+def test_tries_are_kept_and_shown_without_their_tokens(served: Served) -> None:
+    retry = Retry(on="any", backoff=Backoff(base_seconds=0, jitter=0))
+    job = ask(served, workflow(served, "tries", retry=retry))
+    first = take(served, "tries")
+    served.engine.execute(commands.Requeue(lease=first, reason="spot notice"))
+    second = take(served, "tries")
+    path = f"/v1/jobs/{job}/tasks/{first.task_id}/attempts"
+    answer = served.client("viewer").get(path)
+    tries = answer.json()["attempts"]
+    assert [(one["no"], one["outcome"], one["forgiven"], one["worker"]) for one in tries] == [
+        (1, "requeued", True, "w1"), (2, None, False, "w1"),
+    ]  # fmt: skip
+    for lease in (first, second):
+        assert lease.token not in answer.text
+        assert hashlib.sha256(lease.token.encode()).hexdigest() not in answer.text
+    assert served.client("user").get(path).status_code == 403
+
+
+def test_a_task_of_another_job_is_no_task_of_this_one(served: Served) -> None:
+    name = workflow(served, "mixed")
+    job, other = ask(served, name), ask(served, name)
+    (task,) = got(served, f"/v1/jobs/{other}/tasks")["tasks"]
+    for path in ("attempts", "preview"):
+        answer = served.client("client").get(f"/v1/jobs/{job}/tasks/{task['id']}/{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "task_not_found")
+
+
+# -- outputs and files
+
+
+def test_outputs_come_with_their_files_in_the_order_of_the_tasks(served: Served) -> None:
+    job = ask(served, workflow(served, "outputs", stages=[StageSpec(name="draw", kind="outputs", tasks=2)]))
+    hand_in(served, take(served, "outputs"), ("a.png", "image/png", PNG), ("b.bin", "x/y", b"12"), output={"n": 1})
+    assert [one["task_no"] for one in got(served, f"/v1/jobs/{job}/outputs")["outputs"]] == [1]
+    hand_in(served, take(served, "outputs"), output=[2])
+    outputs = got(served, f"/v1/jobs/{job}/outputs")["outputs"]
+    assert [(one["stage"], one["stage_no"], one["task_no"], one["output"]) for one in outputs] == [
+        ("draw", 1, 1, {"n": 1}), ("draw", 1, 2, [2]),
+    ]  # fmt: skip
+    assert [(file["name"], file["bytes"], file["media_type"]) for file in outputs[0]["files"]] == [
+        ("a.png", len(PNG), "image/png"), ("b.bin", 2, "x/y"),
+    ]  # fmt: skip
+    assert outputs[1]["files"] == []
+
+
+def test_a_file_is_downloaded_as_it_was_made_and_never_run(served: Served) -> None:
+    job = ask(served, workflow(served, "download"))
+    page = b"<script>alert(1)</script>"
+    hand_in(served, take(served, "download"), ("p.png", "image/png", PNG), ("x\r\n<y>é.html", "text/html", page))
+    picture, html = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"]
+    shown = served.client("client").get(picture["url"])
+    assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")
+    assert shown.headers["etag"] == f'"{hashlib.sha256(PNG).hexdigest()}"'
+    assert shown.headers["content-disposition"] == 'inline; filename="p.png"'
+    saved = served.client("client").get(html["url"])
+    assert (saved.content, saved.headers["content-type"]) == (page, "application/octet-stream")
+    assert saved.headers["content-disposition"].startswith('attachment; filename="x')
+    for answer in (shown, saved):
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "sandbox" in answer.headers["content-security-policy"]
+
+
+def test_a_file_is_its_own_tenants_and_users(served: Served) -> None:
+    job = ask(served, workflow(served, "private"), user="pat")
+    hand_in(served, take(served, "private"), ("p.png", "image/png", PNG))
+    url = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"][0]["url"]
+    assert served.client("client").get(url).status_code == 200
+    for role in ("other client", "other admin", "user"):
+        answer = served.client(role).get(url)
+        assert (role, answer.status_code) == (role, 404)
+        assert answer.json()["code"] in {"file_not_found", "job_not_found"}
+        assert job not in answer.text
+    assert served.client(None).get(url).status_code == 401
+    assert served.client("worker").get(url).status_code == 403
+
+
+def test_a_file_whose_bytes_are_gone_or_that_never_was_is_not_found(served: Served) -> None:
+    job = ask(served, workflow(served, "lost"))
+    lease = take(served, "lost")
+    hand_in(served, lease, ("p.png", "image/png", PNG))
+    url = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"][0]["url"]
+    served.callsheet.house.blobs.path(Place(TENANT, job, lease.task_id, 1, "1")).unlink()
+    for path in (url, f"/v1/files/{NOBODY}", "/v1/files/..%2F..%2Fsecret.key"):
+        answer = served.client("client").get(path)
+        assert (path, answer.status_code, answer.json()["code"]) == (path, 404, "file_not_found")
+
+
+def test_a_deleted_jobs_files_are_gone(served: Served) -> None:
+    job = ask(served, workflow(served, "deleted"))
+    lease = take(served, "deleted")
+    hand_in(served, lease, ("p.png", "image/png", PNG))
+    url = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"][0]["url"]
+    path = served.callsheet.house.blobs.path(Place(TENANT, job, lease.task_id, 1, "1"))
+    assert path.exists()
+    served.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
+    assert served.client("client").get(url).status_code == 404
+    assert not path.exists()
+
+
+def test_a_preview_is_the_newest_picture_of_the_try_that_runs(served: Served) -> None:
+    job = ask(served, workflow(served, "preview"))
+    lease = take(served, "preview")
+    path = f"/v1/jobs/{job}/tasks/{lease.task_id}/preview"
+    none = served.client("client").get(path)
+    assert (none.status_code, none.json()["code"]) == (404, "preview_not_found")
+    for body in (b"one", PNG):
+        served.callsheet.house.blobs.put(Place(TENANT, job, lease.task_id, lease.attempt, "preview"), body)
+    shown = served.client("user").get(path)
+    assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")
+    served.engine.execute(commands.Requeue(lease=lease, reason="spot"))
+    take(served, "preview")
+    assert served.client("client").get(path).status_code == 404, "the next try has made none yet"
+
+
+# -- approving and adding
+
+
+def waiting(served: Served, name: str) -> str:
+    job = ask(served, workflow(served, name, stages=[StageSpec(name="first", kind=name), StageSpec(
+        name="second", kind=f"{name}-cut", gate=True)]))  # fmt: skip
+    hand_in(served, take(served, name))
+    return job
+
+
+@pytest.mark.parametrize("by", ["2", "second"])
+def test_a_stage_is_approved_by_its_number_or_its_name(served: Served, by: str) -> None:
+    job = waiting(served, f"approve-{by}")
+    body = {"approver": "bea"}
+    answer = served.client("client").post(f"/v1/jobs/{job}/stages/{by}/approve", json=body)
+    assert (answer.status_code, answer.json()["status"], answer.json()["approved_by"]) == (200, "pending", "bea")
+    again = served.client("client").post(f"/v1/jobs/{job}/stages/{by}/approve", json={"approver": "cy"})
+    assert (again.status_code, again.json()["approved_by"]) == (200, "bea")
+
+
+@pytest.mark.parametrize(
+    ("stage", "body", "status", "code"),
+    [
+        ("2", {"approver": " "}, 422, "approver_required"), ("2", {}, 422, "invalid_body"),
+        ("9", {"approver": "x"}, 404, "stage_not_found"), ("1", {"approver": "x"}, 409, "illegal_transition"),
+    ],
+)  # fmt: skip
+def test_an_approval_that_cannot_be_is_refused(
+    served: Served, stage: str, body: dict[str, str], status: int, code: str
+) -> None:
+    job = waiting(served, "unapproved")
+    answer = served.client("client").post(f"/v1/jobs/{job}/stages/{stage}/approve", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert got(served, f"/v1/jobs/{job}/stages")["stages"][1]["status"] == "waiting"
+
+
+def test_tasks_are_added_to_an_open_stage_with_inputs_of_their_own(served: Served) -> None:
+    job = ask(served, workflow(served, "grown"))
+    answer = served.client("client").post(f"/v1/jobs/{job}/stages/draw/tasks", json={"inputs": [{"n": 2}, {"n": 3}]})
+    added = answer.json()
+    assert (answer.status_code, added["stage_no"], added["first_task_no"], len(added["task_ids"])) == (201, 1, 2, 2)
+    leased = served.engine.execute(commands.Claim(worker_id="w", kinds=("grown",), count=9))
+    assert [one.input for one in leased][1:] == ['{"n":2}', '{"n":3}']
+
+
+def test_a_stage_is_added_behind_the_others(served: Served) -> None:
+    job = ask(served, workflow(served, "longer", inline=True))
+    answer = served.client("client").post(
+        f"/v1/jobs/{job}/stages", json={"stage": {"name": "post", "kind": "post", "tasks": 2}}
+    )
+    assert (answer.status_code, answer.json()["stage_no"], len(answer.json()["task_ids"])) == (201, 2, 2)
+    assert [stage["name"] for stage in got(served, f"/v1/jobs/{job}/stages")["stages"]] == ["draw", "post"]
+
+
+def test_nothing_is_added_to_what_has_ended(served: Served) -> None:
+    job = ask(served, workflow(served, "over"))
+    hand_in(served, take(served, "over"))
+    client = served.client("client")
+    tasks = client.post(f"/v1/jobs/{job}/stages/1/tasks", json={"inputs": [1]})
+    stage = client.post(f"/v1/jobs/{job}/stages", json={"stage": {"name": "post", "kind": "post"}})
+    for answer in (tasks, stage):
+        assert (answer.status_code, answer.json()["code"] in {"job_ended", "stage_ended"}) == (409, True)
+    bad = client.post(f"/v1/jobs/{job}/stages", json={"stage": {"name": "post", "kind": "post", "colour": 1}})
+    assert (bad.status_code, bad.json()["code"]) == (422, "invalid_body")
+
+
+# -- whose
+
+
+PARTS = ("runs", "stages", "tasks", "outputs", "events", f"tasks/{NOBODY}/attempts", f"tasks/{NOBODY}/preview")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_of_a_foreign_job_look_as_absent_as_those_of_none(served: Served, part: str) -> None:
+    theirs = ask(served, "sketch", "other client")
+    seen = [served.client("client").get(f"/v1/jobs/{job}/{part}") for job in (theirs, NOBODY)]
+    assert [(answer.status_code, answer.json()["code"]) for answer in seen] == [(404, "job_not_found")] * 2
+    assert seen[0].json() | {"request_id": ""} == seen[1].json() | {"request_id": ""}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("stages/1/approve", {"approver": "x"}), ("stages/1/tasks", {"inputs": [1]}),
+     ("stages", {"stage": {"name": "a", "kind": "a"}})],
+)  # fmt: skip
+def test_nobody_changes_a_foreign_job_and_viewers_change_none(served: Served, path: str, body: Any) -> None:
+    theirs = ask(served, "sketch", "other client")
+    before = served.client("other client").get(f"/v1/jobs/{theirs}").content
+    answer = served.client("client").post(f"/v1/jobs/{theirs}/{path}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
+    for role in ("viewer", "worker", "user", "other viewer"):
+        assert served.client(role).post(f"/v1/jobs/{theirs}/{path}", json=body).status_code == 403
+    assert served.client("other client").get(f"/v1/jobs/{theirs}").content == before

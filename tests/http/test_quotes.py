@@ -1,0 +1,154 @@
+"""Quotes: a price that holds for one request until its moment, and for nothing else."""
+
+import time
+from typing import Any
+
+import pytest
+
+from callsheet.core import commands
+from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.http.quotes import Signed, _digest
+from tests.support.served import OTHER, TENANT, Served
+
+INPUT = {"prompt": "dunes", "seed": 7}
+
+
+def priced(served: Served, name: str, price: int) -> str:
+    """Store a workflow of this price."""
+    recipe = Recipe(name=name, price=price, stages=[StageSpec(name="draw", kind=name)])
+    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    return name
+
+
+def quote(served: Served, workflow: str, user: str = "ann", given: Any = INPUT, role: str = "client") -> dict[str, Any]:
+    body = {"workflow": workflow, "user": user, "input": given}
+    made: dict[str, Any] = served.client(role).post("/v1/quotes", json=body).raise_for_status().json()
+    return made
+
+
+def submitted(served: Served, role: str = "client", **body: Any) -> Any:
+    return served.client(role).post("/v1/jobs", json={"user": "ann", "input": INPUT} | body)
+
+
+def forged(served: Served, workflow: str, **fields: Any) -> str:
+    """Sign what a quote says, with this house's own hand."""
+    fact: dict[str, Any] = {"tenant": TENANT, "user": "ann", "workflow": workflow, "digest": _digest(INPUT), "price": 1,
+            "until": int(time.time()) + 60} | fields  # fmt: skip
+    return served.callsheet.house.signed.sign("quote", Signed(**fact))
+
+
+def test_a_quote_tells_the_price_and_whether_it_can_be_paid(served: Served) -> None:
+    name = priced(served, "told", 40)
+    found = quote(served, name)
+    assert (found["workflow"], found["price"], found["affordable"]) == (name, 40, True)
+    assert found["expires_at"] is not None
+    poor = quote(served, name, "nobody yet")
+    assert (poor["balance"], poor["affordable"]) == (0, False)
+
+
+def test_a_quoted_price_holds_although_the_workflow_became_dearer(served: Served) -> None:
+    name = priced(served, "dearer", 4)
+    token = quote(served, name)["quote"]
+    priced(served, name, 90)
+    assert submitted(served, workflow=name, quote=token).json()["price"] == 4
+    assert submitted(served, workflow=name).json()["price"] == 90
+    assert quote(served, name)["price"] == 90
+
+
+def test_a_quoted_price_is_what_is_reserved(served: Served) -> None:
+    name = priced(served, "reserved", 6)
+    served.engine.execute(commands.TopUp(tenant=TENANT, user="rae", amount=10, key="start"))
+    token = quote(served, name, "rae")["quote"]
+    priced(served, name, 11)
+    answer = submitted(served, workflow=name, user="rae", quote=token)
+    wallet = served.client("client").get("/v1/wallets/rae").json()
+    assert (answer.status_code, wallet["balance"], wallet["held"]) == (201, 4, 6)
+
+
+def test_the_order_of_an_inputs_fields_is_no_difference(served: Served) -> None:
+    name = priced(served, "ordered", 2)
+    token = quote(served, name, given={"a": 1, "b": [1, {"x": 1, "y": 2}]})["quote"]
+    other = {"b": [1, {"y": 2, "x": 1}], "a": 1}
+    assert submitted(served, workflow=name, input=other, quote=token).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"input": {"prompt": "dunes", "seed": 8}}, {"input": None}, {"user": "bob"}, {"workflow": "sketch"}],
+    ids=str,
+)
+def test_a_quote_for_another_request_is_refused(served: Served, change: dict[str, Any]) -> None:
+    name = priced(served, "strict", 3)
+    answer = submitted(served, **({"workflow": name, "quote": quote(served, name)["quote"]} | change))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_quote")
+
+
+def test_a_quote_of_another_tenant_is_refused(served: Served) -> None:
+    token = quote(served, "sketch", role="other client")["quote"]
+    answer = submitted(served, workflow="sketch", quote=token)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_quote")
+
+
+def test_a_quote_that_nobody_here_signed_is_refused(served: Served) -> None:
+    name = priced(served, "forged", 50)
+    token = quote(served, name)["quote"]
+    cursor = served.callsheet.house.signed.sign("jobs", [TENANT, "x"])
+    middle = token[:30] + ("A" if token[30] != "A" else "B") + token[31:]
+    for text in ("", "x", "%%%", "é", token[:-3], token + "A", middle, cursor, served.keys["user"]):
+        answer = submitted(served, workflow=name, quote=text)
+        assert (text, answer.status_code, answer.json()["code"]) == (text, 422, "invalid_quote")
+    assert submitted(served, workflow=name, quote=forged(served, name)).json()["price"] == 1, "as signed, so priced"
+    assert submitted(served, workflow=name, quote=forged(served, name, tenant=OTHER)).status_code == 422
+
+
+def test_an_expired_quote_is_refused(served: Served) -> None:
+    name = priced(served, "expired", 5)
+    answer = submitted(served, workflow=name, quote=forged(served, name, until=int(time.time()) - 2))
+    assert (answer.status_code, answer.json()["code"]) == (422, "quote_expired")
+
+
+def test_a_quoted_submit_with_a_key_is_replayed(served: Served) -> None:
+    name = priced(served, "replayed", 5)
+    body = {"workflow": name, "quote": quote(served, name)["quote"], "idempotency_key": "quoted"}
+    first = submitted(served, **body)
+    priced(served, name, 70)
+    again = submitted(served, **body)
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert (again.json()["id"], again.json()["price"]) == (first.json()["id"], 5)
+    bare = submitted(served, workflow=name, idempotency_key="quoted")
+    assert (bare.status_code, bare.json()["price"]) == (200, 5)
+
+
+def test_a_repetition_after_the_quote_expired_is_still_the_same_job(served: Served) -> None:
+    """A client that lost the answer may come late: its job was accepted in time."""
+    name = priced(served, "late", 5)
+    first = submitted(served, workflow=name, quote=quote(served, name)["quote"], idempotency_key="late")
+    old = forged(served, name, price=5, until=int(time.time()) - 2)
+    again = submitted(served, workflow=name, quote=old, idempotency_key="late")
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+    for other in ({"idempotency_key": "other"}, {"idempotency_key": "nul\0"}, {}):
+        answer = submitted(served, workflow=name, quote=old, **other)
+        assert (answer.status_code, answer.json()["code"]) == (422, "quote_expired")
+
+
+def test_each_job_of_a_bulk_has_its_own_quote(served: Served) -> None:
+    name = priced(served, "bulk", 8)
+    token = quote(served, name)["quote"]
+    priced(served, name, 9)
+    one = {"workflow": name, "user": "ann", "input": INPUT}
+    jobs = [one | {"quote": token}, one, one | {"quote": "forged"}]
+    results = served.client("client").post("/v1/jobs/bulk", json={"jobs": jobs}).json()["results"]
+    assert [result["status"] for result in results] == [201, 201, 422]
+    prices = [served.client("client").get(f"/v1/jobs/{result['job_id']}").json()["price"] for result in results[:2]]
+    assert (prices, results[2]["problem"]["code"]) == ([8, 9], "invalid_quote")
+
+
+def test_a_quote_for_nothing_there_is_not_found(served: Served) -> None:
+    answer = served.client("client").post("/v1/quotes", json={"workflow": "no-such", "user": "ann"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
+
+
+@pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("worker", 403), ("user", 403), ("admin", 200)])
+def test_who_may_submit_may_quote(served: Served, role: str, status: int) -> None:
+    answer = served.client(role).post("/v1/quotes", json={"workflow": "sketch", "user": "ann"})
+    assert answer.status_code == status

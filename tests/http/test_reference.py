@@ -1,0 +1,195 @@
+"""The description of the API: complete, true to its own schemas, and a page that asks nobody else."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+
+from callsheet.http.openapi import document
+from callsheet.http.page import Page
+from callsheet.http.routes import ROUTES
+from tests.support.served import Served
+
+DOCUMENT = document()
+FOREIGN = re.compile(r"(?:src|href|url|action)\s*[=(]\s*[\"']?(?:[a-z]+:)?//")
+
+
+def validator(schema: dict[str, Any]) -> Any:
+    """Compile a schema of the document, with what it refers to."""
+    return jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]}, validate_formats=True)
+
+
+def contents() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every body and answer of every route, and the problems that they share."""
+    for path, methods in DOCUMENT["paths"].items():
+        for method, operation in methods.items():
+            given = {"body": operation.get("requestBody", {}), **operation["responses"]}
+            for name, one in given.items():
+                for media_type, content in one.get("content", {}).items():
+                    yield f"{method} {path} {name} {media_type}", content
+    for name, one in DOCUMENT["components"]["responses"].items():
+        for content in one["content"].values():
+            yield name, content
+
+
+def test_every_body_and_answer_in_json_has_an_example_that_fits_its_schema() -> None:
+    checked = 0
+    for name, content in contents():
+        examples = [one["value"] for one in content.get("examples", {}).values()]
+        examples += [content["example"]] if "example" in content else []
+        if "json" in name.rpartition(" ")[2] and "/openapi.json" not in name:
+            assert examples, f"{name} has no example: see http/words.py"
+        for example in examples:
+            problems = [
+                f"{error.instance_path}: {error.message}" for error in validator(content["schema"]).iter_errors(example)
+            ]
+            assert problems == [], name
+            checked += 1
+    assert checked > 200
+
+
+def test_an_example_that_does_not_fit_would_be_found() -> None:
+    job = validator({"$ref": "#/components/schemas/Job"})
+    example = DOCUMENT["paths"]["/v1/jobs/{job_id}"]["get"]["responses"]["200"]["content"]["application/json"][
+        "example"
+    ]
+    assert job.is_valid(example)
+    for wrong in ({"status": "resting"}, {"created_at": "yesterday"}, {"progress": "half"}, {"error": 1}):
+        assert not job.is_valid(example | wrong), wrong
+
+
+def test_every_field_and_parameter_says_what_it_means() -> None:
+    silent = [
+        f"{name}.{field}"
+        for name, schema in DOCUMENT["components"]["schemas"].items()
+        for field, part in schema.get("properties", {}).items()
+        if not part.get("description")
+    ]
+    silent += [
+        f"{path}?{parameter['name']}"
+        for path, methods in DOCUMENT["paths"].items()
+        for operation in methods.values()
+        for parameter in operation["parameters"]
+        if "$ref" not in parameter and not parameter["description"]
+    ]
+    assert silent == [], "say it beside the field, or in http/words.py"
+    assert all(schema.get("description") for schema in DOCUMENT["components"]["schemas"].values())
+
+
+def test_every_reference_leads_somewhere() -> None:
+    found = set(re.findall(r"'\$ref': '#/components/(\w+)/([^']+)'", repr(DOCUMENT)))
+    assert len(found) > 40
+    assert [(kind, name) for kind, name in found if name not in DOCUMENT["components"][kind]] == []
+
+
+def test_names_of_operations_are_unique() -> None:
+    assert len({route.name for route in ROUTES}) == len(ROUTES)
+
+
+def test_json_that_a_client_made_up_has_no_narrower_schema_than_it_may() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    for owner, field in (("SubmitBody", "input"), ("Event", "data"), ("Output", "output"), ("AuditLine", "data")):
+        for value in (None, 1, "x", [1], {"x": 1}):
+            assert validator(schemas[owner]["properties"][field]).is_valid(value), f"{owner}.{field}"
+    for notes in ({"a": {"b": 1}}, {}, None):
+        assert validator(schemas["Job"]["properties"]["metadata"]).is_valid(notes)
+    assert not validator(schemas["Job"]["properties"]["labels"]).is_valid({"a": 1})
+
+
+def test_the_server_gives_the_document_to_anybody(served: Served) -> None:
+    answer = served.client().get("/openapi.json")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.json() == DOCUMENT
+
+
+# -- the page
+
+
+class Outline(HTMLParser):
+    """What a page has: ids, links, and code that stands in the page itself."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.inline: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.links += [value for name, value in attrs if name in {"href", "src"} and value]
+        self.inline += [name for name, _ in attrs if name == "style" or name.startswith("on")]
+        self.inline += [tag] if tag == "style" or (tag == "script" and "src" not in given) else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def page(served: Served) -> httpx.Response:
+    return served.client().get("/docs")
+
+
+def test_the_page_has_every_route_every_shape_and_every_code(page: httpx.Response) -> None:
+    outline = Outline(page.text)
+    assert outline.open == []
+    assert {route.name for route in ROUTES} <= set(outline.ids)
+    assert {f"shape-{name}" for name in DOCUMENT["components"]["schemas"]} <= set(outline.ids)
+    assert len(outline.ids) == len(set(outline.ids))
+    assert [link for link in outline.links if link.startswith("#") and link[1:] not in outline.ids] == []
+    codes = set(re.findall(r"'x-codes': \[([^\]]*)\]", repr(DOCUMENT)))
+    named = {code.strip("' ") for line in codes for code in line.split(",")} - {"*"}
+    assert len(named) > 60
+    assert [code for code in named if f"<code>{code}</code>" not in page.text] == []
+
+
+def test_the_page_runs_nothing_of_its_own_and_loads_nothing_from_elsewhere(
+    served: Served, page: httpx.Response
+) -> None:
+    outline = Outline(page.text)
+    assert outline.inline == []
+    assert FOREIGN.findall(page.text) == []
+    loaded = [link for link in outline.links if link.startswith("/docs/")]
+    assert sorted(loaded) == ["/docs/reference.css", "/docs/reference.js"]
+    for link in loaded:
+        text = served.client().get(link).raise_for_status().text
+        assert FOREIGN.findall(text) == []
+        assert "@import" not in text
+
+
+def test_what_is_foreign_or_inline_would_be_found() -> None:
+    planted = '<script src="//cdn.example/x.js"></script><p style="x" onclick="y()">a</p><script>z()</script>'
+    assert len(FOREIGN.findall(planted + "a{b:url(https://x.example/c)}")) == 2
+    assert Outline(planted).inline == ["style", "onclick", "script"]
+
+
+def test_the_page_is_sent_with_a_strict_policy(page: httpx.Response) -> None:
+    headers = page.headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy == {
+        "default-src": "'none'", "style-src": "'self'", "script-src": "'self'", "img-src": "'self' data:",
+        "connect-src": "'self'", "form-action": "'none'", "base-uri": "'none'", "frame-ancestors": "'none'",
+    }  # fmt: skip
+    assert (headers["content-type"], headers["x-content-type-options"]) == ("text/html; charset=utf-8", "nosniff")
+    assert (headers["x-frame-options"], headers["referrer-policy"]) == ("DENY", "no-referrer")
+    assert headers.get_list("referrer-policy") == ["no-referrer"]
+
+
+def test_what_the_document_says_is_text_on_the_page_and_never_markup() -> None:
+    described = document()
+    operation = described["paths"]["/v1/jobs"]["post"]
+    operation["summary"] = "<script>alert(1)</script>"
+    operation["responses"]["201"]["content"]["application/json"]["example"]["workflow"] = "</code><img src=x>"
+    described["components"]["schemas"]["Job"]["properties"]["id"]["description"] = '"><b>`x`'
+    outline = Outline(Page(described).html())
+    assert (outline.inline, [link for link in outline.links if link == "x"]) == ([], [])

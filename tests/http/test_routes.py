@@ -1,0 +1,334 @@
+"""Every route and every role in one table, walked against a real server; and what is not yours looks absent."""
+
+import http.client
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from callsheet.blobs.local import Place
+from callsheet.core import commands
+from callsheet.core.commands import Made
+from callsheet.http.auth import Who
+from callsheet.http.openapi import document
+from callsheet.http.route import ROLES, Route
+from callsheet.http.routes import ROUTES
+from tests.support.contents import contents
+from tests.support.served import OTHER, TENANT, Served
+from tests.support.waiting import wait_until
+
+LETTERS = dict(zip("OACVWU", ROLES, strict=True))
+LETTERS_OF = {role: letter for letter, role in LETTERS.items()}
+HOUSE, ADMINS, WRITERS, READERS, WATCHERS, ALL, ANYBODY = "O", "OA", "OAC", "OACV", "OACVU", "OACVWU", ""
+TABLE = {
+    "submit_job": WRITERS, "submit_jobs": WRITERS, "list_jobs": WATCHERS, "get_job": WATCHERS, "change_job": WRITERS,
+    "delete_job": WRITERS, "cancel_job": WRITERS, "pause_job": WRITERS, "resume_job": WRITERS, "retry_job": WRITERS,
+    "list_runs": WATCHERS, "list_stages": WATCHERS, "list_tasks": WATCHERS, "list_attempts": READERS,
+    "get_preview": WATCHERS, "list_outputs": WATCHERS, "get_file": WATCHERS, "approve_stage": WRITERS,
+    "add_tasks": WRITERS, "add_stage": WRITERS, "get_why": WATCHERS, "job_events": WATCHERS, "tenant_events": READERS,
+    "make_quote": WRITERS, "get_wallet": WATCHERS, "get_ledger": WATCHERS, "top_up": ADMINS, "adjust": ADMINS,
+    "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": HOUSE, "me": ALL, "create_token": WRITERS,
+    "list_tenants": HOUSE, "put_tenant": HOUSE, "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
+    "list_audit": ADMINS, "ops": HOUSE, "list_workers": ADMINS, "metrics": HOUSE,
+    "healthz": ANYBODY, "readyz": ANYBODY, "openapi": ANYBODY, "reference": ANYBODY, "reference_css": ANYBODY,
+    "reference_js": ANYBODY,
+}  # fmt: skip
+"""Who may call what, written down a second time on purpose: a change of a right is a change of two files."""
+
+NOBODY = "00000000-0000-7000-8000-000000000000"
+ABSENT = {
+    "job_id": NOBODY, "task_id": NOBODY, "file_id": NOBODY, "key_id": NOBODY, "stage_no": "1", "tenant": "walked",
+    "user": "ann", "workflow": "walked",
+}  # fmt: skip
+DOCUMENT = document()
+KEYED = [route for route in ROUTES if TABLE.get(route.name)]
+UNKNOWN_FIELDS = ("status", "price", "tenant_id", "attempt", "finished_at")
+
+
+@cache
+def client_of(served: Served, role: str | None = None) -> httpx.Client:
+    """Return one client per role: making one costs more than a request."""
+    return served.client(role)
+
+
+def operation(route: Route) -> dict[str, Any]:
+    found: dict[str, Any] = DOCUMENT["paths"][route.path][route.method.lower()]
+    return found
+
+
+def body_of(route: Route) -> dict[str, Any] | None:
+    """Return the body that the documentation shows."""
+    if "requestBody" not in operation(route):
+        return None
+    example: dict[str, Any] = operation(route)["requestBody"]["content"]["application/json"]["example"]
+    return example
+
+
+def call(client: httpx.Client, route: Route, given: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    """Call a route as it is documented, with ids that lead nowhere unless others are given."""
+    body = body_of(route)
+    if body is not None:
+        more.setdefault("json", body)
+    return client.request(route.method, route.path.format_map(ABSENT | (given or {})), **more)
+
+
+def ids(routes: Sequence[Route]) -> Any:
+    return pytest.mark.parametrize("route", routes, ids=[f"{route.method} {route.path}" for route in routes])
+
+
+# -- the table
+
+
+def test_the_table_names_every_route_with_its_roles() -> None:
+    written = {name: {LETTERS[letter] for letter in letters} for name, letters in TABLE.items()}
+    assert written == {route.name: set(route.who) for route in ROUTES}
+
+
+def test_every_route_is_documented_with_its_roles() -> None:
+    described = {
+        (method.upper(), path): operation["x-roles"]
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert described == {(r.method, r.path): [role for role in ROLES if role in r.who] for r in ROUTES}
+    assert all(route.summary and not route.summary.endswith(".") for route in ROUTES)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_do_what_the_table_says_and_nothing_else(served: Served, role: str) -> None:
+    client = client_of(served, role)
+    for route in KEYED:
+        answer = call(client, route)
+        allowed = role in {LETTERS[letter] for letter in TABLE[route.name]}
+        where = f"{role} {route.method} {route.path}: {answer.status_code} {answer.text[:200]}"
+        assert (answer.status_code in {401, 403, 405}) is not allowed, where
+        assert str(answer.status_code) in operation(route)["responses"], where
+        assert answer.status_code < 500, where
+        if not allowed:
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), where
+
+
+def test_what_needs_no_key_is_answered_without_one(served: Served) -> None:
+    client = client_of(served)
+    for route in ROUTES:
+        if not route.who:
+            assert call(client, route).status_code == 200, route.path
+
+
+def test_a_refused_role_changes_nothing(served: Served) -> None:
+    before = contents(served)
+    for role in ("viewer", "worker", "user"):
+        client = client_of(served, role)
+        for route in KEYED:
+            if route.method != "GET" and LETTERS_OF[role] not in TABLE[route.name]:
+                assert call(client, route).status_code == 403
+    assert contents(served) == before
+
+
+def test_a_change_would_be_seen(served: Served) -> None:
+    before = contents(served)
+    served.submit()
+    after = contents(served)
+    assert {name for name in before if before[name] != after[name]} >= {"job", "task", "event", "wallet"}
+
+
+# -- no key, or none that is valid
+
+
+@pytest.fixture(scope="module")
+def bad_keys(served: Served) -> dict[str, dict[str, str]]:
+    """Headers that let nobody in."""
+    operator = client_of(served, "operator")
+    made = [
+        operator.post("/v1/admin/keys", json={"name": name, "role": "admin", "tenant": TENANT} | more).json()
+        for name, more in (("revoked", {}), ("expired", {"expires_in_seconds": 1}))
+    ]
+    operator.delete(f"/v1/admin/keys/{made[0]['key']['id']}").raise_for_status()
+    late = {"authorization": f"Bearer {made[1]['secret']}"}
+    wait_until(lambda: client_of(served).get("/v1/me", headers=late).status_code == 401)
+    token = served.callsheet.house.keys.token(Who("client", TENANT, "key"), "ann", -10)
+    return {
+        "none": {},
+        "empty": {"authorization": "Bearer"},
+        "garbage": {"authorization": "Bearer cs_garbage"},
+        "other scheme": {"authorization": f"Basic {served.keys['admin']}"},
+        "bare": {"authorization": served.keys["admin"]},
+        "10 KB": {"authorization": f"Bearer {'cs_' + 'x' * 10_240}"},
+        "revoked": {"authorization": f"Bearer {made[0]['secret']}"},
+        "expired": late,
+        "forged token": {"authorization": f"Bearer cst_{served.keys['user'][8:]}"},
+        "expired token": {"authorization": f"Bearer {token}"},
+    }
+
+
+def test_without_a_valid_key_every_route_says_401(served: Served, bad_keys: dict[str, dict[str, str]]) -> None:
+    # R81
+    before = contents(served)
+    client = client_of(served)
+    for name, headers in bad_keys.items():
+        for route in KEYED:
+            answer = call(client, route, headers=headers)
+            where = f"{name}: {route.method} {route.path}"
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), where
+            assert answer.json()["code"] == ("missing_key" if name == "none" else "invalid_key"), where
+    assert contents(served) == before
+
+
+def test_a_bearer_with_nothing_behind_it_is_no_key(served: Served) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", int(served.url.rpartition(":")[2]))
+    for value in ("Bearer ", "Bearer  ", " "):
+        connection.request("GET", "/v1/me", headers={"Authorization": value})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert b"_key" in answer.read()
+    connection.close()
+
+
+def test_a_key_in_the_query_string_is_no_key(served: Served) -> None:
+    client = client_of(served)
+    for name in ("key", "api_key", "token", "access_token", "authorization"):
+        for route in KEYED:
+            answer = call(client, route, params={name: served.keys["operator"]})
+            assert answer.status_code == 401, f"{name}: {route.method} {route.path}"
+
+
+# -- methods and bodies
+
+
+@ids(ROUTES)
+def test_a_method_that_is_not_listed_is_refused_with_those_that_are(served: Served, route: Route) -> None:
+    path = route.path.format_map(ABSENT)
+    listed = {one.method for one in ROUTES if one.path == route.path}
+    client = client_of(served, "operator")
+    for method in {"HEAD", "PUT", "TRACE", "OPTIONS", "PROPFIND"} - listed - ({"HEAD"} if "GET" in listed else set()):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, ", ".join(sorted(listed))), method
+
+
+def test_a_head_is_a_get_without_its_body(served: Served) -> None:
+    answer = client_of(served, "viewer").head("/v1/jobs")
+    assert (answer.status_code, answer.content) == (200, b"")
+
+
+@ids([route for route in ROUTES if route.takes is not None])
+def test_a_body_with_a_field_that_is_not_its_own_is_refused(served: Served, route: Route) -> None:
+    before = contents(served)
+    client = client_of(served, "operator")
+    mine = set(route.takes.__struct_fields__) if route.takes else set()
+    for field in (*(name for name in UNKNOWN_FIELDS if name not in mine), "surprise"):
+        answer = call(client, route, json=(body_of(route) or {}) | {field: 1})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body"), field
+        assert field in answer.json()["message"]
+    assert contents(served) == before
+
+
+# -- other tenants and other users
+
+
+class Life(NamedTuple):
+    """Ids of one finished job."""
+
+    job_id: str
+    task_id: str
+    file_id: str
+    key_id: str
+
+    def values(self) -> dict[str, str]:
+        return self._asdict()
+
+
+def lived(served: Served, tenant: str, user: str) -> Life:
+    """Let a user's job make a file."""
+    engine = served.engine
+    engine.execute(commands.TopUp(tenant=tenant, user=user, amount=10, key="walk"))
+    served.submit("client" if tenant == TENANT else f"{tenant} client", user=user)
+    leased = engine.execute(commands.Claim(worker_id="w", kinds=("draw",), count=50))
+    mine = next(one for one in leased if one.tenant == tenant)
+    lease = mine.lease
+    for name in ("1", "preview"):
+        place = Place(tenant, lease.job_id, lease.task_id, lease.attempt, name)
+        served.callsheet.house.blobs.put(place, b"\x89PNG")
+    made = Made(1, "sketch.png", "image/png", 4, "0" * 64)
+    engine.execute(commands.Complete(lease=lease, files=(made,)))
+    outputs = client_of(served, f"{tenant} client" if tenant != TENANT else "client").get(
+        f"/v1/jobs/{lease.job_id}/outputs"
+    )
+    (output,) = outputs.raise_for_status().json()["outputs"]
+    body = {"name": "walked", "role": "viewer", "tenant": tenant}
+    key = client_of(served, "operator").post("/v1/admin/keys", json=body).raise_for_status().json()
+    return Life(lease.job_id, lease.task_id, output["files"][0]["id"], key["key"]["id"])
+
+
+@pytest.fixture(scope="module")
+def foreign(served: Served) -> Life:
+    return lived(served, OTHER, "ann")
+
+
+@pytest.fixture(scope="module")
+def own(served: Served) -> Life:
+    return lived(served, TENANT, "ann")
+
+
+IN_TENANT = [route for route in KEYED if any(f"{{{name}}}" in route.path for name in Life._fields)]
+
+
+@ids(IN_TENANT)
+def test_what_is_another_tenants_looks_exactly_as_if_it_were_not_there(
+    served: Served, foreign: Life, route: Route
+) -> None:
+    # R159
+    before = contents(served)
+    for role in ("admin", "client", "viewer", "user"):
+        if LETTERS_OF[role] not in TABLE[route.name]:
+            continue
+        client = client_of(served, role)
+        there, nowhere = call(client, route, foreign.values()), call(client, route)
+        assert (there.status_code, nowhere.status_code) == (404, 404), role
+        assert _plain(there, foreign) == _plain(nowhere, foreign)
+        assert set(there.headers) == set(nowhere.headers)
+    assert contents(served) == before
+
+
+def _plain(answer: httpx.Response, foreign: Life) -> str:
+    """Return an answer without what differs between any two requests: their ids."""
+    text = answer.text.replace(answer.headers["x-request-id"], "…")
+    for value in (*foreign, NOBODY):
+        text = text.replace(value, "…")
+    return text
+
+
+def test_the_part_of_another_job_is_not_found_in_ones_own(served: Served, foreign: Life, own: Life) -> None:
+    client = client_of(served, "client")
+    for part in ("attempts", "preview"):
+        assert client.get(f"/v1/jobs/{own.job_id}/tasks/{own.task_id}/{part}").status_code == 200
+        assert client.get(f"/v1/jobs/{own.job_id}/tasks/{foreign.task_id}/{part}").status_code == 404
+
+
+def test_a_listing_shows_nothing_of_another_tenant(served: Served, foreign: Life, own: Life) -> None:
+    texts = [
+        client_of(served, role).get(path).raise_for_status().text
+        for role in ("admin", "client")
+        for path in ("/v1/jobs", "/v1/events", "/v1/jobs?user=ann", "/v1/wallets/ann/ledger")
+    ]
+    texts += [client_of(served, "admin").get(f"/v1/admin/{path}").text for path in ("keys", "audit", "workers")]
+    assert [value for value in foreign for text in texts if value in text] == []
+    assert any(own.job_id in text for text in texts)
+
+
+def test_a_users_token_sees_that_users_jobs_files_and_wallet_only(served: Served, own: Life) -> None:
+    # R159
+    bob = lived(served, TENANT, "bob")
+    user = client_of(served, "user")
+    for life, wanted in ((own, 200), (bob, 404)):
+        for path in (
+            f"/v1/jobs/{life.job_id}", f"/v1/jobs/{life.job_id}/outputs", f"/v1/jobs/{life.job_id}/events",
+            f"/v1/jobs/{life.job_id}/tasks", f"/v1/jobs/{life.job_id}/tasks/{life.task_id}/preview",
+            f"/v1/files/{life.file_id}",
+        ):  # fmt: skip
+            assert user.get(path).status_code == wanted, path
+    assert {job["user"] for job in user.get("/v1/jobs?limit=200&user=bob").json()["jobs"]} == {"ann"}
+    assert user.get("/v1/wallets/ann").status_code == 200
+    for path in ("/v1/wallets/bob", "/v1/wallets/bob/ledger"):
+        assert (user.get(path).status_code, user.get(path).json()["code"]) == (403, "forbidden")

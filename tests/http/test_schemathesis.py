@@ -1,0 +1,161 @@
+"""Requests that nobody would think of, made from the OpenAPI document: every answer must be one that it promises."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from callsheet.blobs.local import Place
+from callsheet.config import HttpSettings
+from callsheet.core import commands
+from callsheet.core.commands import Made
+from callsheet.http.openapi import document
+from callsheet.http.routes import ROUTES
+from tests.support.places import Places
+from tests.support.served import Served
+
+EXAMPLES_MAX = 8
+CHECKS = [
+    not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
+    response_schema_conformance,
+]  # fmt: skip
+SCHEMA = schemathesis.openapi.from_dict(document())
+OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)}
+MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def hurried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server on which nobody waits long."""
+    data: Path = tmp_path_factory.mktemp("hurried")
+    http = HttpSettings(wait_seconds_max=0.01)
+    if request.param == "sqlite":
+        with Served(data / "callsheet.db", data, http) as made:
+            yield made
+        return
+    places: Places = request.getfixturevalue("places")
+    url = places.lend()
+    with Served(url, data, http) as made:
+        yield made
+    places.give_back(url)
+
+
+@pytest.fixture(scope="module")
+def real(hurried: Served) -> dict[str, list[str]]:
+    """Parts of addresses that lead somewhere: a completed job with a file, one that failed, some that wait."""
+    jobs = [hurried.submit()["id"] for _ in range(6)]
+    done, failed = hurried.engine.execute(commands.Claim(worker_id="w", kinds=("draw",), count=2))
+    lease = done.lease
+    for name in ("1", "preview"):
+        place = Place("default", lease.job_id, lease.task_id, lease.attempt, name)
+        hurried.callsheet.house.blobs.put(place, b"\x89PNG")
+    made = Made(1, "sketch.png", "image/png", 4, "0" * 64)
+    hurried.engine.execute(commands.Complete(lease=lease, output={"ok": True}, files=(made,)))
+    hurried.engine.execute(commands.Fail(lease=failed.lease, message="no paint"))
+    client = hurried.client("client")
+    outputs = client.get(f"/v1/jobs/{lease.job_id}/outputs").raise_for_status().json()["outputs"]
+    keys = [
+        hurried.client("operator").post("/v1/admin/keys", json={"name": "x", "role": "viewer", "tenant": "other"})
+        for _ in range(2)
+    ]
+    return {
+        "job_id": jobs[:4], "DELETE job_id": jobs[4:], "task_id": [done.lease.task_id, failed.lease.task_id],
+        "file_id": [outputs[0]["files"][0]["id"]], "stage_no": ["1", "draw"], "user": ["ann"],
+        "workflow": ["sketch", "fuzzed"], "tenant": ["fuzzed"], "key_id": [key.json()["key"]["id"] for key in keys],
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session(hurried: Served) -> Iterator[requests.Session]:
+    with requests.Session() as made:
+        made.headers["Authorization"] = f"Bearer {hurried.keys['operator']}"
+        yield made
+
+
+def aimed(case: Any, choice: int, real: dict[str, list[str]]) -> None:
+    """Make some requests meet what is there; the others keep what was drawn. What is deleted is nobody else's."""
+    if choice:
+        for name in case.path_parameters or {}:
+            known = real[f"{case.method} {name}"] if f"{case.method} {name}" in real else real[name]
+            case.path_parameters[name] = known[choice % len(known)]
+    if choice > 2 and isinstance(case.body, dict) and "workflow" in case.body:
+        case.body |= {"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}
+    if case.headers and choice != 1:
+        case.headers.pop("Callsheet-Tenant", None)
+
+
+@pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_answer_is_one_that_the_document_promises(
+    hurried: Served, session: requests.Session, real: dict[str, list[str]], label: str, mode: GenerationMode
+) -> None:
+    operation = OPERATIONS[label]
+    seen: list[int] = []
+
+    @seed(20260314)
+    @settings(
+        max_examples=EXAMPLES_MAX, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy(generation_mode=mode), choice=st.integers(0, 5))
+    def check(case: Any, choice: int) -> None:
+        aimed(case, choice, real)
+        answer = case.call_and_validate(base_url=hurried.url, session=session, checks=CHECKS)
+        seen.append(answer.status_code)
+
+    try:
+        check()
+    except Exception as error:
+        if type(error).__name__ != "Unsatisfiable":
+            raise
+    assert seen or mode is GenerationMode.NEGATIVE
+
+
+def test_no_route_is_left_out() -> None:
+    assert set(OPERATIONS) == {f"{route.method} {route.path}" for route in ROUTES}
+
+
+def missing_answer(described: dict[str, Any]) -> None:
+    del described["paths"]["/v1/jobs/{job_id}"]["get"]["responses"]["404"]
+
+
+def missing_code(described: dict[str, Any]) -> None:
+    named = described["components"]["responses"]["404-job_not_found-route_not_found"]
+    named["content"]["application/problem+json"]["schema"]["properties"]["code"]["enum"].remove("job_not_found")
+
+
+def other_shape(described: dict[str, Any]) -> None:
+    described["components"]["schemas"]["Problem"]["properties"]["status"]["type"] = "string"
+
+
+def other_media_type(described: dict[str, Any]) -> None:
+    described["paths"]["/v1/jobs/{job_id}"]["get"]["responses"]["404"] = {
+        "description": "", "content": {"application/json": {"schema": {}}}
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", [missing_answer, missing_code, other_shape, other_media_type])
+def test_an_answer_that_the_document_does_not_promise_is_found(
+    hurried: Served, session: requests.Session, plant: Callable[[dict[str, Any]], None]
+) -> None:
+    described = document()
+    plant(described)
+    operation = schemathesis.openapi.from_dict(described)["/v1/jobs/{job_id}"]["GET"]
+    case = operation.Case(path_parameters={"job_id": "nowhere"})
+    with pytest.raises(FailureGroup):
+        case.call_and_validate(base_url=hurried.url, session=session, checks=CHECKS)

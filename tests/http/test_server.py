@@ -1,0 +1,348 @@
+"""The edge against slow, greedy and confused clients, byte by byte over sockets."""
+
+import errno
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from callsheet.config import HttpSettings
+from callsheet.core import commands
+from callsheet.http.server import bind
+from tests.support.plain import Plain
+from tests.support.served import TENANT, Served
+from tests.support.waiting import wait_until
+
+TIGHT = HttpSettings(
+    header_seconds=0.3, body_seconds=0.3, idle_seconds=1, send_seconds=0.3, stop_seconds=5, header_bytes_max=8_192,
+    target_bytes_max=2_048, body_bytes_max=65_536, bulk_bytes_max=131_072, beat_seconds=0.1,
+)  # fmt: skip
+JOB = json.dumps({"workflow": "sketch", "user": "ann", "input": {"prompt": "a pier"}}).encode()
+
+
+@pytest.fixture(scope="module")
+def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with tiny limits; no database is what these tests are about."""
+    data = tmp_path_factory.mktemp("tight")
+    with Served(data / "callsheet.db", data, TIGHT) as made:
+        yield made
+
+
+@pytest.fixture
+def plain(tight: Served) -> Iterator[Plain]:
+    with Plain(tight.url) as made:
+        yield made
+
+
+@pytest.fixture
+def key(tight: Served) -> str:
+    return tight.keys["client"]
+
+
+# -- time
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ", b"\r\n\r\n"])
+def test_a_head_that_does_not_arrive_in_time_closes_the_connection(plain: Plain, beginning: bytes) -> None:
+    plain.send(beginning)
+    assert plain.is_closed()
+
+
+def test_a_second_head_has_the_same_time_as_the_first(plain: Plain) -> None:
+    plain.ask("GET", "/healthz")
+    assert plain.reply().status == 200
+    plain.send(b"GET /healthz HT")
+    assert plain.is_closed()
+
+
+def test_a_head_that_trickles_is_not_given_more_time(plain: Plain) -> None:
+    plain.send(b"GET /healthz HTTP/1.1\r\nX-Slow: ")
+    bytes_sent = 0
+    while not plain.says_within(0.02):
+        plain.send(b"y")
+        bytes_sent += 1
+    assert 0 < bytes_sent < 1_000
+    assert plain.is_closed()
+
+
+def test_an_idle_connection_is_closed(plain: Plain) -> None:
+    plain.ask("GET", "/healthz")
+    assert plain.reply().status == 200
+    assert plain.is_closed()
+
+
+def test_a_body_that_trickles_is_answered_408(plain: Plain, key: str) -> None:
+    plain.send(plain.head("POST", "/v1/jobs", key, JOB) + JOB[:5])
+    reply = plain.reply()
+    assert (reply.status, reply.json()["code"], reply.headers["connection"]) == (408, "body_timeout", "close")
+    assert plain.is_closed()
+
+
+def test_a_body_that_nobody_wants_is_not_awaited_for_ever(plain: Plain) -> None:
+    plain.send(plain.head("POST", "/v1/jobs", None, JOB) + JOB[:5])
+    assert plain.reply().status == 401
+    assert plain.is_closed()
+
+
+def test_a_reader_that_takes_nothing_is_dropped(tight: Served, key: str) -> None:
+    big = commands.Submit(tenant=TENANT, user="ann", workflow="sketch", metadata={"text": "y" * 15_000})
+    assert len(tight.engine.execute_many([big] * 200)) == 200
+    with Plain(tight.url, receive_bytes=4_096) as reader:
+        reader.send(reader.head("GET", "/v1/jobs?limit=200", key) * 8)
+        assert b"200 OK" in reader.until(b"\r\n")
+        wait_until(lambda: not tight.connections)
+        with pytest.raises((EOFError, ConnectionError)):
+            reader.until(b"never said")
+
+
+# -- size
+
+
+def test_headers_that_are_too_large_are_answered_431(plain: Plain) -> None:
+    plain.ask("GET", "/healthz", x_big="y" * 9_000)
+    reply = plain.reply()
+    assert (reply.status, reply.json()["code"]) == (431, "headers_too_large")
+    assert set(reply.json()) == {"code", "message", "status", "request_id"}
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert plain.is_closed()
+
+
+def test_a_header_without_end_is_cut_off(plain: Plain) -> None:
+    plain.send(b"GET /healthz HTTP/1.1\r\nX-Big: ")
+    with suppress(ConnectionError):
+        for _ in range(64):
+            plain.send(b"y" * 1_024)
+    assert plain.reply().status == 431
+
+
+def test_many_small_headers_count_together(plain: Plain) -> None:
+    plain.ask("GET", "/healthz", None, None, **{f"x_{number}": "y" for number in range(2_000)})
+    assert plain.reply().status == 431
+
+
+def test_headers_just_below_the_limit_pass(plain: Plain) -> None:
+    plain.ask("GET", "/healthz", x_big="y" * 8_000)
+    assert plain.reply().status == 200
+
+
+def test_a_long_target_is_answered_414(plain: Plain) -> None:
+    plain.ask("GET", "/v1/jobs/" + "x" * 8_192)
+    reply = plain.reply()
+    assert (reply.status, reply.json()["code"]) == (414, "target_too_long")
+    assert plain.is_closed()
+
+
+def test_a_body_that_is_announced_too_large_is_refused_before_it_is_read(plain: Plain, key: str) -> None:
+    plain.send(plain.head("POST", "/v1/jobs", key, b"", content_length=str(10**12)))
+    reply = plain.reply()
+    assert (reply.status, reply.json()["code"], reply.headers["connection"]) == (413, "body_too_large", "close")
+
+
+def test_a_client_that_sends_a_large_body_all_the_same_can_read_why(tight: Served, key: str) -> None:
+    for _ in range(20):
+        with Plain(tight.url) as plain:
+            plain.ask("POST", "/v1/jobs", key, b"x" * 4_000_000)
+            assert plain.reply().status == 413
+            assert plain.is_closed()
+
+
+def test_a_chunked_body_is_cut_at_the_limit(plain: Plain, key: str) -> None:
+    plain.send(plain.head("POST", "/v1/jobs", key, content_type="application/json", transfer_encoding="chunked"))
+    with suppress(ConnectionError):
+        for _ in range(2_000):
+            plain.send(b"1000\r\n" + b" " * 4_096 + b"\r\n")
+    reply = plain.reply()
+    assert (reply.status, reply.headers["connection"]) == (413, "close")
+    assert plain.is_closed()
+
+
+def test_a_bulk_may_be_larger_than_a_job(tight: Served) -> None:
+    client = tight.client("client")
+    body = json.dumps({"jobs": [json.loads(JOB)]}).encode()
+    within, beyond = body.ljust(100_000), body.ljust(140_000)
+    answers = {
+        (path, len(sent)): client.post(path, content=sent, headers={"content-type": "application/json"}).status_code
+        for path in ("/v1/jobs", "/v1/jobs/bulk")
+        for sent in (within, beyond)
+    }
+    assert list(answers.values()) == [413, 413, 200, 413]
+
+
+# -- order
+
+
+def test_pipelined_requests_are_answered_in_their_order(plain: Plain, key: str) -> None:
+    one = plain.head("GET", "/healthz", x_request_id="one")
+    two = plain.head("GET", "/v1/me", key, x_request_id="two")
+    plain.send(one + two + plain.head("GET", "/nowhere", x_request_id="three"))
+    replies = [plain.reply() for _ in range(3)]
+    assert [reply.headers["x-request-id"] for reply in replies] == ["one", "two", "three"]
+    assert [reply.status for reply in replies] == [200, 200, 404]
+
+
+def test_a_flood_of_pipelined_requests_is_cut_off(plain: Plain, key: str) -> None:
+    head = plain.head("GET", "/v1/me", key)
+    with suppress(ConnectionError):
+        plain.send(head * 2_000)
+    answered = 0
+    with suppress(EOFError, ConnectionError):
+        while True:
+            plain.reply()
+            answered += 1
+    assert answered < 2_000
+
+
+def test_a_stream_with_a_request_behind_it_is_forgotten_when_its_client_leaves(tight: Served, key: str) -> None:
+    hub = tight.callsheet.house.hub
+    with Plain(tight.url) as plain:
+        plain.ask("GET", "/v1/events?after=now", key, accept="text/event-stream")
+        plain.until(b"retry: 1000\n\n")
+        plain.send(plain.head("GET", "/healthz"))
+        plain.until(b": alive")
+        assert hub.count == 1
+    wait_until(lambda: hub.count == 0)
+
+
+def test_an_unread_body_does_not_become_the_next_request(plain: Plain, key: str) -> None:
+    smuggled = plain.head("GET", "/v1/me", key)
+    plain.send(plain.head("POST", "/v1/jobs", None, smuggled))
+    refused = plain.reply()
+    plain.send(smuggled)
+    plain.ask("GET", "/healthz", x_request_id="next")
+    answer = plain.reply()
+    assert (refused.status, answer.status, answer.headers["x-request-id"]) == (401, 200, "next")
+
+
+@pytest.mark.parametrize(("target", "body", "status"), [
+    ("/v1/jobs", b"{", 400), ("/v1/jobs", b'{"workflow": 1}', 422), ("/v1/nothing", JOB, 404), ("/v1/me", JOB, 405),
+])  # fmt: skip
+def test_the_connection_lives_on_after_an_error(plain: Plain, key: str, target: str, body: bytes, status: int) -> None:
+    plain.ask("POST", target, key, body)
+    assert plain.reply().status == status
+    plain.ask("GET", "/v1/me", key)
+    assert plain.reply().json()["role"] == "client"
+
+
+def test_a_refusal_without_100_continue_ends_the_connection(plain: Plain) -> None:
+    # Whether the client sends the body all the same, or its next request, nobody could tell.
+    plain.send(plain.head("POST", "/v1/jobs", None, JOB, expect="100-continue"))
+    assert plain.reply().status == 401
+    assert plain.is_closed()
+
+
+def test_a_body_is_asked_for_with_100_continue(plain: Plain, key: str) -> None:
+    plain.send(plain.head("POST", "/v1/jobs", key, JOB, expect="100-continue"))
+    assert plain.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    plain.send(JOB)
+    assert plain.reply().status == 201
+
+
+def test_an_upgrade_is_declined_and_ends_the_connection(plain: Plain) -> None:
+    plain.ask("GET", "/healthz", connection="Upgrade", upgrade="websocket")
+    reply = plain.reply()
+    assert (reply.status, reply.headers["connection"]) == (200, "close")
+    assert plain.is_closed()
+
+
+@pytest.mark.parametrize("head", [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"GET /healthz HTTP/1.1\r\nno colon\r\n\r\n",
+    b"GET /h\xe9 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET http://elsewhere HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"POST /v1/jobs HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcd",
+    b"POST /v1/jobs HTTP/1.1\r\nContent-Length: -4\r\n\r\nabcd",
+    b"POST /v1/jobs HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"GET /healthz HTTP/1.1\r\nX-Null: a\x00b\r\n\r\n",
+])  # fmt: skip
+def test_what_is_not_http_is_answered_400_and_closed(plain: Plain, head: bytes) -> None:
+    plain.send(head)
+    reply = plain.reply()
+    assert reply.status in {400, 401}
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert plain.is_closed()
+
+
+def test_garbage_behind_a_request_does_not_get_into_its_answer(plain: Plain, key: str) -> None:
+    plain.send(plain.head("GET", "/v1/events?after=now", key, accept="text/event-stream"))
+    plain.until(b"retry: 1000\n\n")
+    plain.send(b"\x00\x01\x02garbage\r\n\r\n")
+    with pytest.raises((EOFError, ConnectionError)):
+        plain.until(b"HTTP/1.1 400")
+
+
+# -- HEAD
+
+
+@pytest.mark.parametrize("target", ["/healthz", "/v1/me", "/v1/jobs", "/v1/events"])
+def test_head_has_the_headers_of_get_and_no_body(plain: Plain, key: str, target: str) -> None:
+    plain.ask("HEAD", target, key)
+    head = plain.reply(bodiless=True)
+    plain.ask("GET", target, key)
+    got = plain.reply()
+    assert (head.status, head.headers["content-type"]) == (got.status, got.headers["content-type"])
+    assert head.headers["content-length"] == got.headers["content-length"]
+
+
+def test_head_of_a_stream_ends(tight: Served, plain: Plain, key: str) -> None:
+    job = tight.submit()
+    for target in ("/v1/events", f"/v1/jobs/{job['id']}/events"):
+        plain.ask("HEAD", target, key, accept="text/event-stream")
+        reply = plain.reply(bodiless=True)
+        assert (reply.status, reply.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    plain.ask("GET", "/healthz")
+    assert plain.reply().status == 200
+
+
+def test_an_answer_without_a_body_says_no_length(tight: Served, plain: Plain, key: str) -> None:
+    job = tight.submit()
+    plain.ask("GET", f"/v1/jobs/{job['id']}", key)
+    tag = plain.reply().headers["etag"]
+    plain.ask("GET", f"/v1/jobs/{job['id']}", key, if_none_match=tag)
+    reply = plain.reply()
+    assert (reply.status, "content-length" in reply.headers) == (304, False)
+    plain.ask("GET", "/healthz")
+    assert plain.reply().status == 200
+
+
+# -- starting and stopping
+
+
+def test_a_taken_port_is_said_in_one_sentence() -> None:
+    taken = bind("127.0.0.1", 0)
+    port = taken.getsockname()[1]
+    with pytest.raises(OSError, match="is taken by another program") as caught:
+        bind("127.0.0.1", port)
+    taken.close()
+    assert (caught.value.errno, caught.value.strerror) == (
+        errno.EADDRINUSE, f"Port {port} on 127.0.0.1 is taken by another program: choose another port.",
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may take any port")
+def test_a_port_for_root_is_said_in_one_sentence() -> None:
+    with pytest.raises(PermissionError, match="needs more rights"):
+        bind("127.0.0.1", 1)
+
+
+@pytest.mark.parametrize(("host", "port", "sentence"), [
+    ("192.0.2.1", 0, "192.0.2.1 is not an address of this machine"), ("no such host", 0, "is not an address"),
+    ("127.0.0.1", 70_000, "70000 is not a port"),
+])  # fmt: skip
+def test_an_address_that_cannot_be_is_said_in_one_sentence(host: str, port: int, sentence: str) -> None:
+    with pytest.raises(OSError, match=sentence):
+        bind(host, port)
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]", "localhost", "127.0.0.1"])
+def test_addresses_of_both_families_can_be_bound(host: str) -> None:
+    if ":" in host and not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    bound = bind(host, 0)
+    assert bound.getsockname()[1] > 0
+    with socket.create_connection(bound.getsockname()[:2], timeout=5):
+        pass
+    bound.close()

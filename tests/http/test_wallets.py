@@ -1,0 +1,126 @@
+"""Wallets over HTTP: balances, ledgers page by page, credits that move once, and nobody else's money."""
+
+from typing import Any
+
+import pytest
+
+from callsheet.core import commands
+from tests.support.served import OTHER, TENANT, Served
+
+
+def top_up(served: Served, user: str, role: str = "admin", **body: Any) -> Any:
+    return served.client(role).post(f"/v1/wallets/{user}/topup", json=body)
+
+
+def adjust(served: Served, user: str, **body: Any) -> Any:
+    return served.client("admin").post(f"/v1/wallets/{user}/adjust", json=body)
+
+
+def wallet(served: Served, user: str, role: str = "client") -> dict[str, Any]:
+    found: dict[str, Any] = served.client(role).get(f"/v1/wallets/{user}").raise_for_status().json()
+    return found
+
+
+def test_a_wallet_that_was_never_used_is_empty(served: Served) -> None:
+    assert wallet(served, "new") == {"user": "new", "balance": 0, "held": 0, "entries": 0}
+    assert served.client("client").get("/v1/wallets/new/ledger").json() == {"entries": [], "next": None}
+
+
+def test_credits_are_added_corrected_reserved_and_consumed(served: Served) -> None:
+    assert top_up(served, "bea", amount=20).json() == {"user": "bea", "balance": 20, "held": 0, "replay": False}
+    assert adjust(served, "bea", amount=-5, reason="Mistake.").json()["balance"] == 15
+    job = served.submit(user="bea")["id"]
+    assert wallet(served, "bea") == {"user": "bea", "balance": 12, "held": 3, "entries": 3}
+    served.engine.execute(commands.Cancel(tenant=TENANT, job_id=job))
+    lines = served.client("client").get("/v1/wallets/bea/ledger").json()["entries"]
+    assert [(line["seq"], line["kind"], line["amount"], line["balance"]) for line in lines] == [
+        (4, "refund", 3, 15), (3, "reserve", -3, 12), (2, "adjust", -5, 15), (1, "topup", 20, 20),
+    ]  # fmt: skip
+    assert [line["job_id"] for line in lines] == [job, job, None, None]
+    assert (lines[2]["reason"], lines[2]["actor"]) == ("Mistake.", "admin")
+
+
+def test_the_same_key_moves_credits_once_and_another_amount_is_refused(served: Served) -> None:
+    first, again = (top_up(served, "cat", amount=7, key="order-1") for _ in range(2))
+    assert (first.json()["replay"], again.json()["replay"], again.json()["balance"]) == (False, True, 7)
+    other = top_up(served, "cat", amount=8, key="order-1")
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert adjust(served, "cat", amount=7, reason="x", key="order-1").json()["balance"] == 14, "another verb"
+    assert top_up(served, "dan", amount=7, key="order-1").json()["balance"] == 7, "another user"
+
+
+def test_a_ledger_is_read_page_by_page(served: Served) -> None:
+    for n in range(1, 6):
+        top_up(served, "eli", amount=n)
+    client, before, seen = served.client("client"), None, []
+    while True:
+        query = {"limit": 2} | ({} if before is None else {"before": before})
+        page = client.get("/v1/wallets/eli/ledger", params=query).raise_for_status().json()
+        seen += [line["amount"] for line in page["entries"]]
+        before = page["next"]
+        if before is None:
+            break
+    assert seen == [5, 4, 3, 2, 1]
+
+
+BAD: list[tuple[str, dict[str, Any], int, str]] = [
+    ("topup", {"amount": 0}, 422, "out_of_range"),
+    ("topup", {"amount": -5}, 422, "out_of_range"),
+    ("topup", {"amount": 10**19}, 422, "out_of_range"),
+    ("topup", {"amount": 1.5}, 422, "invalid_body"),
+    ("topup", {}, 422, "invalid_body"),
+    ("topup", {"amount": 1, "actor": "system"}, 422, "invalid_body"),
+    ("adjust", {"amount": -1, "reason": "x"}, 402, "insufficient_credits"),
+    ("adjust", {"amount": 5, "reason": "  "}, 422, "reason_required"),
+    ("adjust", {"amount": 5}, 422, "invalid_body"),
+]
+
+
+@pytest.mark.parametrize(("verb", "body", "status", "code"), BAD, ids=str)
+def test_credits_that_cannot_move_are_refused_and_nothing_is_written(
+    served: Served, verb: str, body: dict[str, Any], status: int, code: str
+) -> None:
+    before = wallet(served, "fay")
+    answer = served.client("admin").post(f"/v1/wallets/fay/{verb}", json=body)
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert wallet(served, "fay") == before
+
+
+@pytest.mark.parametrize("query", [{"before": -1}, {"before": 2**63}, {"before": "x"}, {"limit": 0}, {"limit": 500}])
+def test_a_ledger_query_that_means_nothing_is_refused(served: Served, query: dict[str, Any]) -> None:
+    answer = served.client("client").get("/v1/wallets/ann/ledger", params=query)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
+
+
+def test_a_user_sees_no_other_users_wallet(served: Served) -> None:
+    top_up(served, "hal", amount=5)
+    assert wallet(served, "ann", "user")["user"] == "ann"
+    for path in ("/v1/wallets/hal", "/v1/wallets/hal/ledger"):
+        assert served.client("user").get(path).status_code == 403
+
+
+def test_the_same_name_in_another_tenant_is_another_wallet(served: Served) -> None:
+    top_up(served, "ida", amount=5)
+    assert wallet(served, "ida", "other client") == {"user": "ida", "balance": 0, "held": 0, "entries": 0}
+    top_up(served, "ida", "other admin", amount=9)
+    assert (wallet(served, "ida")["balance"], wallet(served, "ida", "other client")["balance"]) == (5, 9)
+
+
+def test_an_operator_names_the_tenant(served: Served) -> None:
+    client = served.client("operator", {"callsheet-tenant": OTHER})
+    client.post("/v1/wallets/joy/topup", json={"amount": 3}).raise_for_status()
+    assert (wallet(served, "joy", "other client")["balance"], wallet(served, "joy")["balance"]) == (3, 0)
+
+
+@pytest.mark.parametrize("role", ["client", "viewer", "worker", "user", "other client"])
+@pytest.mark.parametrize("verb", ["topup", "adjust"])
+def test_only_admins_move_credits_by_hand(served: Served, role: str, verb: str) -> None:
+    body = {"amount": 5, "reason": "please"}
+    assert served.client(role).post(f"/v1/wallets/kim/{verb}", json=body).status_code == 403
+    assert wallet(served, "kim")["balance"] == 0
+
+
+def test_a_users_name_may_be_almost_anything(served: Served) -> None:
+    for name in ("a%20b", "%E6%9D%B1", "mail%40example.com", "a%3Fb%23c"):
+        assert top_up(served, name, amount=1).json()["balance"] == 1
+        assert wallet(served, name)["balance"] == 1

@@ -1,0 +1,101 @@
+"""HTTP by hand over a socket: what no client library would send, and what comes back byte by byte."""
+
+import json
+import select
+import socket
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
+
+WAIT_SECONDS = 10.0
+"""A bound for answers that never come; nothing is expected to come near it."""
+
+
+class Reply(NamedTuple):
+    """An answer as it was sent."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Plain:
+    """A connection on which a test writes whatever it wants."""
+
+    def __init__(self, url: str, receive_bytes: int | None = None) -> None:
+        parts = urlsplit(url)
+        self._host = parts.netloc
+        self._socket = socket.socket()
+        if receive_bytes is not None:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        self._socket.settimeout(WAIT_SECONDS)
+        try:
+            self._socket.connect((str(parts.hostname), parts.port))
+        except OSError:
+            self._socket.close()
+            raise
+        self._seen = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def ask(self, method: str, target: str, key: str | None = None, body: bytes | None = None, **headers: str) -> None:
+        """Send a whole request; headers are given with underscores."""
+        self.send(self.head(method, target, key, body, **headers) + (body or b""))
+
+    def head(
+        self, method: str, target: str, key: str | None = None, body: bytes | None = None, **headers: str
+    ) -> bytes:
+        lines = [f"{method} {target} HTTP/1.1", f"Host: {self._host}"]
+        if key is not None:
+            lines.append(f"Authorization: Bearer {key}")
+        if body is not None:
+            headers = {"content_type": "application/json", "content_length": str(len(body))} | headers
+        lines.extend(f"{name.replace('_', '-')}: {value}" for name, value in headers.items())
+        return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+    def reply(self, *, bodiless: bool = False) -> Reply:
+        """Read one answer that says how long it is."""
+        head = self.until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:]) if name}
+        size = 0 if bodiless else int(headers.get("content-length", 0))
+        while len(self._seen) < size:
+            self._more()
+        body, self._seen = self._seen[:size], self._seen[size:]
+        return Reply(int(head[0].split()[1]), headers, body)
+
+    def until(self, mark: bytes) -> bytes:
+        """Read up to and with a mark."""
+        while mark not in self._seen:
+            self._more()
+        found, _, self._seen = self._seen.partition(mark)
+        return found + mark
+
+    def says_within(self, seconds: float) -> bool:
+        """Whether something comes within a time, if only the end."""
+        return bool(select.select([self._socket], [], [], seconds)[0])
+
+    def is_closed(self) -> bool:
+        """Wait until the other side closes, and say whether it did without another word."""
+        try:
+            rest = self._socket.recv(65_536)
+        except ConnectionError:
+            rest = b""
+        return not self._seen and not rest
+
+    def _more(self) -> None:
+        data = self._socket.recv(65_536)
+        if not data:
+            raise EOFError(f"closed after {self._seen[:200]!r}")
+        self._seen += data

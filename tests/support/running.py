@@ -1,0 +1,102 @@
+"""The command `callsheet` in processes of its own: servers that tell where they are, and commands that end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from callsheet.client import Client
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+END_SECONDS = 120.0
+
+
+def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment without what would lead a command to another server."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")} | dict(more or {})
+
+
+def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [str(CALLSHEET), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=clean_environment(),
+        timeout=END_SECONDS,
+    )
+
+
+class Running:
+    """A command that goes on until it is told to end; what it logs goes to a file."""
+
+    def __init__(
+        self, *words: object, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self._log = log.open("ab")
+        self.process = subprocess.Popen(
+            [str(CALLSHEET), *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=cwd,
+            env=clean_environment(env),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def line(self) -> str:
+        """Read the next line of standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def kill(self) -> None:
+        """End it without a word of warning."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end, and return its exit code."""
+        return self._end(number)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(END_SECONDS)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self._log.close()
+        return code
+
+
+class Up(Running):
+    """A server in a process of its own: `callsheet up`, or another command, with --json on a free port."""
+
+    def __init__(self, data: Path, *words: object, command: str = "up", env: Mapping[str, str] | None = None) -> None:
+        data.mkdir(parents=True, exist_ok=True)
+        self.data = data
+        log = data.with_name(f"{data.name}.log")
+        super().__init__(command, "--data", data, "--port", 0, "--json", *words, log=log, env=env)
+        first = self.line()
+        assert first, log.read_text()
+        self.told: dict[str, Any] = json.loads(first)
+        self.url: str = self.told["url"]
+
+    @property
+    def key(self) -> str:
+        return (self.data / "admin.key").read_text().strip()
+
+    def client(self) -> Client:
+        return Client(self.url, self.key)

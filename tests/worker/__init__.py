@@ -1,0 +1,1 @@
+"""The worker SDK at work on real engines."""

@@ -1,0 +1,226 @@
+"""What a handler does and what becomes of its task: it returns, saves, raises, reads what came before."""
+
+import asyncio
+import hashlib
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from callsheet.blobs.local import Place
+from callsheet.core.recipe import Retry as RetryPolicy
+from callsheet.core.recipe import StageSpec
+from callsheet.worker import Context, Earlier, GiveUp, Kept, Retry, Worker
+from tests.support.waiting import wait_until
+from tests.worker.floor import AT_ONCE, Floor
+
+PNG = b"\x89PNG\r\n\x1a\nand so on"
+
+
+def test_a_handler_that_returns_completes_its_task_with_what_it_returned(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> Any:
+        return {"echo": ctx.input, "where": [ctx.workflow, ctx.stage, ctx.stage_no, ctx.task_no, ctx.attempt]}
+
+    floor.start(worker)
+    job_id = floor.submit(input={"prompt": "ünïcode"})
+    assert floor.ended(job_id).status == "completed"
+    assert [json.loads(body) for body in floor.outputs(job_id)] == [
+        {"echo": {"prompt": "ünïcode"}, "where": ["work", "draw", 1, 1, 1]}
+    ]
+    assert floor.outcomes(job_id) == ["completed"]
+
+
+def test_an_async_handler_is_awaited(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    async def draw(ctx: Context) -> int:
+        await asyncio.sleep(0)
+        ctx.progress(50, "half")
+        return 7
+
+    floor.start(worker)
+    job_id = floor.submit()
+    assert floor.ended(job_id).status == "completed"
+    assert floor.outputs(job_id) == ["7"]
+
+
+def test_files_arrive_with_their_digest_and_size(floor: Floor, worker: Worker) -> None:
+    bodies = {"one.bin": b"\x00\x01" * 5_000, "zwei.txt": b""}
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        for name, body in bodies.items():
+            ctx.save(name, body, "text/plain")
+
+    floor.start(worker)
+    job_id = floor.submit()
+    assert floor.ended(job_id).status == "completed"
+    files = floor.files(job_id)
+    assert [(file.name, file.bytes, file.sha256) for file in files] == [
+        (name, len(body), hashlib.sha256(body).hexdigest()) for name, body in bodies.items()
+    ]
+    assert [floor.bytes_of(file) for file in files] == list(bodies.values())
+
+
+def test_a_handler_that_raises_fails_its_job_with_a_clean_message(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(_ctx: Context) -> None:
+        raise ValueError("no such model at https://models.example/x?sig=abc with token=verysecret")
+
+    floor.start(worker)
+    job = floor.ended(floor.submit())
+    assert (job.status, job.error_code) == ("failed", "task_failed")
+    assert job.error_message == "ValueError: no such model at [address] with [secret]"
+    assert floor.outcomes(job.id) == ["failed"]
+    assert [fault.partition(":")[0] for fault in floor.faults] == ["A draw failed"]
+
+
+def test_the_policy_says_whether_any_error_is_tried_again(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> int:
+        if ctx.attempt < 3:
+            raise RuntimeError("out of memory")
+        return ctx.attempt
+
+    floor.start(worker)
+    job_id = floor.submit(retry=RetryPolicy(on="any", backoff=AT_ONCE))
+    assert floor.ended(job_id).status == "completed"
+    assert floor.outcomes(job_id) == ["failed", "failed", "completed"]
+
+
+def test_a_handler_may_ask_for_another_try_or_say_that_none_will_help(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            raise Retry("the card is hot", code="too_hot")
+        raise GiveUp("no face in the picture", code="no_face")
+
+    floor.start(worker)
+    job = floor.ended(floor.submit(retry=RetryPolicy(on="any", tries_max=9, backoff=AT_ONCE)))
+    assert (job.status, job.error_code, job.error_message) == ("failed", "no_face", "no face in the picture")
+    attempts = floor.engine.read.attempts(floor.task(job.id).id)
+    assert [(attempt.outcome, attempt.error_code) for attempt in attempts] == [
+        ("failed", "too_hot"),
+        ("failed", "no_face"),
+    ]
+
+
+def test_even_a_handler_that_exits_fails_its_task(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(_ctx: Context) -> None:
+        raise SystemExit(3)
+
+    floor.start(worker)
+    job = floor.ended(floor.submit())
+    assert (job.status, job.error_message) == ("failed", "SystemExit: 3")
+
+
+@pytest.mark.parametrize("made", [object(), {"n": float("nan")}, "x" * 2_000_000], ids=["object", "nan", "too large"])
+def test_a_result_that_cannot_be_kept_fails_the_task_at_once(floor: Floor, worker: Worker, made: Any) -> None:
+    @worker.task("draw")
+    def draw(_ctx: Context) -> Any:
+        return made
+
+    floor.start(worker)
+    job = floor.ended(floor.submit(retry=RetryPolicy(on="any", backoff=AT_ONCE)))
+    assert job.status == "failed"
+    assert floor.outcomes(job.id) == ["failed"]
+
+
+def test_a_later_stage_reads_what_the_earlier_ones_made(floor: Floor, worker: Worker) -> None:
+    seen: list[list[Earlier]] = []
+
+    @worker.task("write")
+    def write(ctx: Context) -> dict[str, int]:
+        ctx.save("text.txt", f"scene {ctx.task_no}".encode(), "text/plain")
+        return {"scene": ctx.task_no}
+
+    @worker.task("cut")
+    def cut(ctx: Context) -> str:
+        before = ctx.before()
+        seen.append(before)
+        return b" | ".join(ctx.read(file) for earlier in before for file in earlier.files).decode()
+
+    floor.start(worker, concurrency=2)
+    stages = [StageSpec(name="script", kind="write", tasks=2), StageSpec(name="end", kind="cut", tasks=2)]
+    job_id = floor.submit(*stages)
+    assert floor.ended(job_id).status == "completed"
+    for before in seen:
+        assert [(e.stage, e.stage_no, e.task_no, e.output) for e in before] == [
+            ("script", 1, 1, {"scene": 1}),
+            ("script", 1, 2, {"scene": 2}),
+        ]
+    assert floor.outputs(job_id).count('"scene 1 | scene 2"') == 2
+
+
+def test_a_file_of_another_job_and_a_damaged_one_are_not_read(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> str:
+        made = ctx.save("a.txt", b"mine", "text/plain")
+        return made.sha256
+
+    @worker.task("peek")
+    def peek(ctx: Context) -> None:
+        (before,) = ctx.before()
+        mine = before.files[0]
+        with pytest.raises(FileNotFoundError):
+            ctx.read(Kept(ctx.input, mine.name, mine.media_type, mine.bytes, mine.sha256))
+        ctx.read(Kept(mine.id, mine.name, mine.media_type, mine.bytes, "0" * 64))
+
+    floor.start(worker)
+    other = floor.submit()
+    floor.ended(other)
+    stages = [StageSpec(name="draw", kind="draw"), StageSpec(name="peek", kind="peek")]
+    job = floor.ended(floor.submit(*stages, input=floor.files(other)[0].id, retry=RetryPolicy(on="never")))
+    assert (job.status, job.error_code) == ("failed", "file_damaged")
+
+
+def test_progress_and_previews_are_seen_while_the_handler_runs(floor: Floor, worker: Worker) -> None:
+    seen = threading.Event()
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        ctx.progress(33.9, "first layer, sk-abcdefghijk")
+        ctx.preview(PNG)
+        assert seen.wait(20)
+        with pytest.raises(ValueError, match="PNG"):
+            ctx.preview(b"GIF89a")
+
+    floor.start(worker)
+    job_id = floor.submit()
+
+    def shown() -> list[Any]:
+        events = [e for e in floor.engine.read.events(job_id) if e.type == "task.progressed"]
+        return [said for said in map(json.loads, (e.data or "" for e in events)) if said.get("preview")]
+
+    wait_until(shown)
+    assert shown()[-1] == {"progress": 33, "message": "first layer, [secret]", "preview": 1}
+    task = floor.task(job_id)
+    place = Place(task.tenant, job_id, task.id, task.attempts, "preview")
+    assert floor.blobs.path(place).read_bytes() == PNG
+    seen.set()
+    assert floor.ended(job_id).status == "completed"
+
+
+def test_less_than_was_asked_for_is_paid_less(floor: Floor, worker: Worker) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        ctx.delivered = 40
+
+    floor.start(worker)
+    job_id = floor.submit()
+    floor.ended(job_id)
+    (run,) = floor.engine.read.runs(job_id)
+    assert (run.consumed, run.returned) == (4, 6)
+
+
+def test_a_worker_has_one_handler_per_kind_and_at_least_one(worker: Worker, floor: Floor) -> None:
+    with pytest.raises(ValueError, match="no handler"):
+        worker.start(floor.link())
+    worker.task("draw")(lambda ctx: ctx.input)
+    with pytest.raises(ValueError, match="two handlers"):
+        worker.task("draw")
+    with pytest.raises(ValueError, match="at least one"):
+        worker.start(floor.link(), 0)
+    assert tuple(worker.handlers) == ("draw",)
