@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import backlog, cpu, latency, profile, throughput, versus, web
+from bench import backlog, cpu, latency, profile, streams, throughput, versus, web
 from bench.places import Places
 from bench.table import PAGE, Row, on_page, save, shown
 
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "latency": latency.measure,
     "cpu": cpu.measure,
     "web": web.measure,
+    "streams": streams.measure,
 }
 
 

@@ -1,10 +1,8 @@
 """The composition root: the one place where a database, a folder for files and an edge are put together."""
 
-import os
 import secrets
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -16,14 +14,12 @@ from callsheet.core.rows import ApiKey
 from callsheet.engine import Engine
 from callsheet.engine.gates import Gate
 from callsheet.engine.loops import Collector, Loop, Pulse, Relay, Sweeper
+from callsheet.folder import ADMIN_KEY_FILE, PRIVATE, SECRET_FILE, write_private
 from callsheet.http.app import App
 from callsheet.http.auth import DEFAULT_TENANT, hashed, new_secret
 from callsheet.http.house import House
 from callsheet.telemetry.lines import LineWriter
 
-_PRIVATE = 0o600
-ADMIN_KEY_FILE = "admin.key"
-_SECRET_FILE = "secret.key"  # noqa: S105 - a name, not a secret
 _KEYS_SEEN_MAX = 1_000
 
 
@@ -36,9 +32,11 @@ class Callsheet:
     ) -> None:  # fmt: skip
         data.mkdir(parents=True, exist_ok=True)
         self.data = data
+        if isinstance(place, Path):
+            place.touch(PRIVATE)  # what SQLite puts beside it is as private as the database
         self.engine = Engine.open(place, settings, gates=gates)
         self.house = House(
-            self.engine, LocalBlobs(data / "files"), secret or _kept_secret(data / _SECRET_FILE), http or HttpSettings()
+            self.engine, LocalBlobs(data / "files"), secret or _kept_secret(data / SECRET_FILE), http or HttpSettings()
         )
         self.app = App(self.house)
         self._loops: list[Pulse] = []
@@ -78,7 +76,7 @@ class Callsheet:
         file = self.data / ADMIN_KEY_FILE
         new = not file.exists()
         if new:
-            _write_private(file, new_secret() + "\n")
+            write_private(file, new_secret() + "\n")
         mark = hashed(file.read_text().strip())
         if not self.engine.read.fetch("api_key_by_hash", hash=mark):
             if not self.engine.read.fetch("tenants", ids=[DEFAULT_TENANT]):
@@ -96,22 +94,8 @@ class Callsheet:
 def _kept_secret(file: Path) -> bytes:
     """Return the secret that signs cursors, quotes and tokens; made at the first start."""
     if not file.exists():
-        _write_private(file, secrets.token_hex(32) + "\n")
+        write_private(file, secrets.token_hex(32) + "\n")
     return file.read_text().strip().encode()
-
-
-def _write_private(file: Path, text: str) -> None:
-    """Make a file that only its owner reads: whole or absent, and never in place of one that is there."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:  # noqa: PTH123 - with a mode
-            opened.write(text)
-            opened.flush()
-            os.fsync(opened.fileno())
-        with suppress(FileExistsError):  # another server on this folder was faster, and its text counts
-            file.hardlink_to(temporary)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _complain(loop: Loop, error: Exception) -> None:

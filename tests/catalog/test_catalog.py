@@ -105,6 +105,9 @@ def test_everything_wrong_in_a_file_is_found_at_once_in_the_order_of_its_lines(t
     text = f'price = -1\nname = "a b"\nlease_seconds = 0\n{STAGE}[input_schema]\ntype = 3\n'
     found = check([written(tmp_path, poster=text) / "poster.toml"])
     assert [finding.line for finding in found] == [1, 2, 3, 8]
+    text = 'prise = 3\nlease_seconds = 0\n[[stages]]\nname = "a b"\nkind = "gpu"\ntasks = "x"\ninputs = [inf]\n'
+    found = check([written(tmp_path, poster=f"{text}[input_schema]\ntype = 3\n") / "poster.toml"])
+    assert [finding.line for finding in found] == [1, 2, 4, 6, 7, 9]  # shapes, names and values in one look
 
 
 def test_two_files_of_one_name_are_found_in_the_second(tmp_path: Path) -> None:

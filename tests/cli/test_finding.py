@@ -27,7 +27,7 @@ def noted(folder: Path, url: str, key: str) -> Path:
 def test_the_server_is_that_of_the_options_then_of_the_environment_then_of_the_folder(
     served: Served, tmp_path: Path
 ) -> None:
-    url, key = served.url, served.keys["admin"]
+    url, key = served.url, served.keys["operator"]
     away = {"CALLSHEET_URL": "http://127.0.0.1:1", "CALLSHEET_KEY": "none"}
     assert ran("workers", "--url", url, "--key", key, env=away).code == 0
     folder = noted(tmp_path, "http://127.0.0.1:1", "none")
@@ -64,6 +64,17 @@ def test_an_address_that_is_none_and_an_answer_that_is_not_callsheets_are_said_i
         other = ran("workers", "--url", stub.url)
     assert (other.code, other.err.count("\n")) == (1, 1)
     assert "not one of Callsheet's" in other.err
+
+
+def test_with_json_a_failure_is_json_too(served: Served, tmp_path: Path) -> None:
+    words = ("job", "show", "nothing", "--json")
+    refused = ran(*words, "--url", served.url, "--key", served.keys["admin"])
+    said = json.loads(refused.err)
+    assert (refused.code, refused.out, said["code"]) == (1, "", "job_not_found")
+    assert (set(said), bool(said["request_id"])) == ({"code", "message", "request_id"}, True)
+    unknown, silent = ran(*words, "--data", tmp_path), ran(*words, "--url", "http://127.0.0.1:1")
+    assert (unknown.code, json.loads(unknown.err)["code"]) == (3, "no_server")
+    assert (silent.code, json.loads(silent.err)["code"]) == (3, "not_reachable")
 
 
 def test_help_and_completion_bring_nothing_heavy() -> None:
@@ -104,11 +115,9 @@ def test_a_real_process_submits_and_ends_with_the_codes_that_scripts_use(served:
 
 
 def test_every_command_takes_json_and_has_help() -> None:
-    # A worker and the demonstration run until they are stopped: what they say is for people.
-    without = {("work",), ("demo",)}
     listed = list(commands())
     assert len(listed) > 25
     for words, command in listed:
         assert command.help, words
-        assert any("--json" in option.opts for option in command.params) == (words not in without), words
+        assert any("--json" in option.opts for option in command.params), words
         assert ran(*words, "--help").code == 0

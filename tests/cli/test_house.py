@@ -38,11 +38,11 @@ def test_keys_are_made_listed_and_revoked(served: Served, run: Run) -> None:
 
 
 def test_workers_with_work_in_hand_are_listed(served: Served, run: Run) -> None:
-    assert run("workers").out == "No worker has work in hand.\n"
+    assert run("workers", role="operator").out == "No worker has work in hand.\n"
     served.submit()
     (leased,) = served.engine.execute(commands.Claim(worker_id="gpu-7", kinds=("draw",)))
-    assert "gpu-7" in run("workers").out
-    (worker,) = run("workers", "--json").json["workers"]
+    assert "gpu-7" in run("workers", role="operator").out
+    (worker,) = run("workers", "--json", role="operator").json["workers"]
     assert (worker["worker"], worker["kind"], worker["running"]) == ("gpu-7", "draw", 1)
     served.engine.execute(commands.Complete(lease=leased.lease))
 
@@ -51,6 +51,36 @@ def test_workflows_of_a_server_are_listed(run: Run) -> None:
     assert "sketch" in run("workflows", "list").out
     (sketch,) = [one for one in run("workflows", "list", "--json").json["workflows"] if one["name"] == "sketch"]
     assert (sketch["price"], sketch["stages"]) == (3, ["draw"])
+
+
+def test_another_operator_is_made_by_name(served: Served, run: Run) -> None:
+    made = run("keys", "create", "second", "--role", "admin", "--operator", "--json", role="operator").json
+    assert made["key"]["tenant"] == ""
+    assert ran("workers", "--url", served.url, "--key", made["secret"]).code == 0
+    for words in (["--role", "client", "--operator"], ["--role", "admin", "--operator", "--tenant", "default"]):
+        assert run("keys", "create", "x", *words, role="operator").code == 2
+    assert run("keys", "create", "x", "--role", "admin", "--operator").code == 1
+    assert "--operator" in ran("keys", "create", "--help").out
+
+
+def test_workflow_files_are_put_on_a_server_all_or_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "poster.toml").write_text(f"price = 4\n{SOUND}[retry]\ntries_max = 2\n")
+    (tmp_path / "banner.toml").write_text(SOUND)
+    said = "banner is version 1, for 0 credits.\nposter is version 1, for 4 credits.\n"
+    for _ in range(2):  # an equal one changes nothing
+        done = run("workflows", "put", tmp_path, role="operator")
+        assert (done.code, done.out) == (0, said), done.err
+    put = run("workflows", "put", tmp_path / "poster.toml", "--json", role="operator").json["workflows"]
+    assert [(one["name"], one["version"], one["price"]) for one in put] == [("poster", 1, 4)]
+    (tmp_path / "banner.toml").write_text(f"price = 9\n{SOUND}")
+    (tmp_path / "poster.toml").write_text(f"prise = 3\n{SOUND}")
+    broken = run("workflows", "put", tmp_path, role="operator")
+    assert (broken.code, broken.out) == (1, "")
+    assert "poster.toml:1: There is no field 'prise' here." in broken.err
+    listed = run("workflows", "list", "--json").json["workflows"]
+    assert {one["name"]: one["price"] for one in listed if one["name"] in {"poster", "banner"}} == {
+        "poster": 4, "banner": 0,
+    }  # fmt: skip
 
 
 def test_workflow_files_are_checked_without_a_server(tmp_path: Path) -> None:

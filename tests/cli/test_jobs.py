@@ -142,6 +142,25 @@ def drained(terminal: int) -> str:
     return said.decode()
 
 
+def test_a_list_of_jobs_is_a_line_each_for_grep_and_fits_a_narrow_terminal(served: Served, run: Run) -> None:
+    user = "a-user-with-a-name-of-forty-characters-or-so"
+    run("wallet", "topup", user, "3")
+    job = run("submit", "sketch", "--user", user, "--input", "{}", "--json").json["id"]
+    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "COLUMNS": "80"}
+    piped = subprocess.run([CALLSHEET, "jobs", "--user", user], capture_output=True, text=True, check=True, env=env)
+    (line,) = (line for line in piped.stdout.splitlines() if job in line)
+    assert line.split()[1:7] == ["sketch", user, "queued", "0", "%", "3"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d", line.split()[7])
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([CALLSHEET, "jobs", "--user", user], stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", drained(ours)).splitlines()
+    assert process.returncode == 0
+    assert shown[0].split() == ["JOB", "WORKFLOW", "STATUS"]
+    assert shown[1].split() == [job, "sketch", "queued"]
+    served.work()
+
+
 def test_jobs_are_listed_with_filters_and_a_limit(served: Served, run: Run) -> None:
     made = [submitted(run, "--label", "list=cli") for _ in range(3)]
     found = run("jobs", "--label", "list=cli", "--status", "queued", "--json")
@@ -170,7 +189,10 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(served: Served,
     fetched = run("job", "download", job, "--to", tmp_path, "--json")
     assert fetched.json == {"files": [str(tmp_path / "1-1-sketch.png")]}
     assert (tmp_path / "1-1-sketch.png").read_bytes() == b"bytes"
-    nowhere = run("job", "download", job, "--to", tmp_path / "absent")
+    assert run("job", "download", job, "--to", tmp_path / "new" / "folder").code == 0
+    assert (tmp_path / "new" / "folder" / "1-1-sketch.png").read_bytes() == b"bytes"
+    (tmp_path / "file").touch()
+    nowhere = run("job", "download", job, "--to", tmp_path / "file")
     assert (nowhere.code, nowhere.err.count("\n")) == (1, 1)
 
 

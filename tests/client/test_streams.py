@@ -117,7 +117,9 @@ def test_a_stream_that_only_ever_breaks_ends_with_an_error_after_bounded_tries(s
 
 
 def test_a_stream_that_is_refused_says_why_and_one_that_is_too_many_is_tried_again(stub: Stub, client_of: Make) -> None:
-    stub.says = [problem(429, "too_many_streams"), stream(frames(1, kind="job.completed")), Say(204, "")]
+    full = problem(429, "too_many_streams")
+    full = full._replace(headers={**full.headers, "retry-after": "0"})
+    stub.says = [full, stream(frames(1, kind="job.completed")), Say(204, "")]
     assert numbers(client_of(stub.url).events("j1")) == [1]
     stub.says = [problem(404, "job_not_found")]
     with pytest.raises(Exception, match=r"Not now\.") as refused:

@@ -40,7 +40,7 @@ def key(**fields: Any) -> c.CreateKey:
 def test_what_is_done_to_the_house_leaves_a_line() -> None:
     world = World(credits_=0)
     assert since(world, c.PutTenant(tenant="new", weight=3, by="k1")) == [
-        ("new", "k1", "tenant.put", "new", {"weight": 3, "status": "active", "active_jobs_max": 0})
+        ("new", "k1", "tenant.put", "new", {"weight": 3})
     ]
     assert since(world, c.PutWorkflow(recipe=DRAW, by="k1")) == [("", "k1", "workflow.put", "draw", None)]
     assert since(world, c.TopUp(tenant="acme", user="ann", amount=9, key="a", by="k1")) == [

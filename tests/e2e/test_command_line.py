@@ -28,13 +28,19 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_the_demonstration_brings_its_own_server_where_there_is_none(shown: tuple[Path, str]) -> None:
     data, said = shown
     assert len(list((data / "demo").iterdir())) == 4
-    assert "67 credits left, 0 of them held" in said
+    assert "The wallet has 67 credits left.\n" in said
     assert not (data / "server.json").exists()
 
 
 def test_verify_finds_nothing_on_a_sound_database(shown: tuple[Path, str]) -> None:
     done = run("verify", "--data", shown[0], "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"sound": True, "violations": []})
+
+
+def test_verify_and_migrate_look_where_the_others_look(shown: tuple[Path, str], tmp_path: Path) -> None:
+    (tmp_path / "callsheet-data").symlink_to(shown[0])
+    assert "up to date" in run("migrate", cwd=tmp_path).stdout
+    assert run("verify", cwd=tmp_path).returncode == 0
 
 
 def test_verify_names_a_broken_rule_and_exits_with_1(shown: tuple[Path, str], tmp_path: Path) -> None:
@@ -62,7 +68,7 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["verify"], "--data FOLDER or --database URL"),
+        (["verify"], "no folder callsheet-data: name one database, --data FOLDER or --database URL"),
         (["verify", "--data", ".", "--database", "postgresql://x/y"], "--data FOLDER or --database URL"),
         (["verify", "--data", "nowhere"], "no folder nowhere"),
         (["verify", "--data", "."], "no callsheet.db"),

@@ -1,5 +1,6 @@
 """`callsheet serve` and `callsheet work`: servers without a worker, workers without a server, one database."""
 
+import json
 from pathlib import Path
 
 import httpx
@@ -36,8 +37,9 @@ def test_a_module_of_handlers_works_in_a_process_of_its_own(place: str, module: 
         client.put_workflow("shout", {"stages": [{"name": "shout", "kind": "shout"}]})
         job = client.submit("shout", user="ann", input="hello")
         words = ["work", "--module", "shouting:worker", "--data", data, *database]
-        with Running(*words, log=module / "work.log", cwd=module) as working:
-            assert "works on shout" in working.line()
+        with Running(*words, "--json", log=module / "work.log", cwd=module) as working:
+            told = json.loads(working.line())
+            assert (told["kinds"], told["pid"]) == (["shout"], working.process.pid)
             assert client.wait(job.id, 60).completed
             (output,) = client.outputs(job.id)
             assert output.output == "HELLO"
@@ -74,10 +76,17 @@ def test_servers_that_share_a_database_and_a_secret_take_each_others_tokens(
         (["work", "--module", "shouting:worker"], "come with the worker protocol"),
         (["work", "--module", "nowhere:worker", "--data", "."], "cannot be imported"),
         (["work", "--module", "shouting:shout", "--data", "."], "not a callsheet.worker.Worker"),
+        (["work", "--module", ":worker", "--data", "."], "names a module and the worker in it"),
+        (["work", "--module", "broken:worker", "--data", "."], "broken cannot be imported: SyntaxError"),
+        (["work", "--module", "raising:worker", "--data", "."], "raising cannot be imported: KeyError: 'x'."),
+        (["work", "--module", "leaving:worker", "--data", "."], "leaving cannot be imported: SystemExit: 7."),
         (["up", "--demo", "--no-demo"], "exclude each other"),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: str, module: Path) -> None:
+    for name, text in (("broken", "def ("), ("raising", "{}['x']"), ("leaving", "raise SystemExit(7)")):
+        (module / f"{name}.py").write_text(text)
     done = run(*words, cwd=module)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr

@@ -1,5 +1,6 @@
 """`callsheet up` and `callsheet demo` in real processes: what they print, what they make, and what kills do to them."""
 
+import re
 import socket
 import stat
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 from callsheet.client import Client
 from tests.demo.reading import boxes, frames, samples
 from tests.support.running import Running, Up, run
+from tests.support.tidy import ROOT
 from tests.support.waiting import wait_until
 
 SECONDS = 90.0
@@ -48,7 +50,7 @@ def test_the_first_line_tells_a_program_all_it_needs(up: Up) -> None:
 
 
 def test_what_only_its_owner_may_read_is_readable_by_nobody_else(up: Up) -> None:
-    assert {mode(up.data / name) for name in ("admin.key", "secret.key", "server.json")} == {0o600}
+    assert {mode(up.data / name) for name in ("admin.key", "secret.key", "server.json", "callsheet.db")} == {0o600}
     assert up.key.startswith("cs_")
     with up.client() as client:
         assert client.me().role == "operator"
@@ -73,7 +75,7 @@ def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: U
         assert [stream.type for stream in film.streams] == ["video", "audio"]
     assert str(up.data / "demo") in shown.replace("\n", "")
     assert "approved in your name" in shown
-    assert "67 credits left, 0 of them held" in shown
+    assert "The wallet has 67 credits left.\n" in shown
 
 
 def test_what_the_jobs_went_through_is_on_record(up: Up, shown: str) -> None:
@@ -142,7 +144,11 @@ def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str,
 
 
 def test_up_with_the_demonstration_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
-    with Running("up", "--demo", "--data", "here", "--port", 0, log=tmp_path / "log", cwd=tmp_path) as started:
+    made = re.search(r"^run: .*\n\t\$\(BIN\)/callsheet (.+)\n", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert made is not None
+    assert made[1] == "up --demo"  # what `make run` does
+    words = [*made[1].split(), "--data", "here", "--port", 0]
+    with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
         said: list[str] = []
         while not said or "stays up at" not in said[-1]:
             line = started.line()

@@ -125,7 +125,7 @@ def test_checks_have_one_order(open_studio: Any) -> None:
     studio.tenant(active_jobs_max=1, status="suspended")
     assert studio.submit(idempotency_key="k").job_id == known.job_id
     assert studio.refused(studio.submission("dear")).code == "tenant_suspended"
-    studio.tenant(active_jobs_max=1)
+    studio.tenant(status="active")
     assert studio.refused(studio.submission("dear")).code == "too_many_active_jobs"
     studio.finish(known.job_id)
     assert studio.refused(studio.submission("dear")).code == "insufficient_credits"

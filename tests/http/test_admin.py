@@ -34,7 +34,7 @@ def test_a_tenant_is_made_changed_and_listed(served: Served) -> None:
     made = operator.put("/v1/admin/tenants/studio", json={"weight": 4}).json()
     assert (made["id"], made["weight"], made["status"], made["active_jobs_max"]) == ("studio", 4, "active", 0)
     changed = operator.put("/v1/admin/tenants/studio", json={"active_jobs_max": 2}).json()
-    assert (changed["weight"], changed["active_jobs_max"], changed["created_at"]) == (1, 2, made["created_at"])
+    assert (changed["weight"], changed["active_jobs_max"], changed["created_at"]) == (4, 2, made["created_at"])
     names = [tenant["id"] for tenant in operator.get("/v1/admin/tenants").json()["tenants"]]
     assert names == sorted(names)
     assert {"studio", TENANT, OTHER} <= set(names)
@@ -182,7 +182,7 @@ def test_a_token_that_makes_no_sense_is_refused(served: Served, body: dict[str, 
 
 def test_a_token_that_expired_or_was_tampered_with_opens_nothing(served: Served) -> None:
     signed = served.callsheet.house.signed
-    old = UserToken(TENANT, "ann", int(time.time()) - 2, "k")
+    old = UserToken(TENANT, "ann", int(time.time()) - 2)
     good = served.keys["user"]
     middle = good[:40] + ("A" if good[40] != "A" else "B") + good[41:]
     wrong = (
@@ -259,13 +259,35 @@ def test_operations_show_what_waits_runs_and_works(served: Served) -> None:
     queue = next(q for q in ops["queues"] if (q["kind"], q["workflow"]) == ("draw", "sketch"))
     assert (queue["waiting"], queue["running"] >= 1, ops["workers"] >= 1) == (waiting + 1, True, True)
     assert ops["active_jobs"]["running"] >= 1
-    workers = {w["worker"]: w for w in served.client("admin").get("/v1/admin/workers").json()["workers"]}
+    workers = {w["worker"]: w for w in served.client("operator").get("/v1/admin/workers").json()["workers"]}
     assert (workers["ops-worker"]["kind"], workers["ops-worker"]["running"]) == ("draw", 1)
     served.engine.execute(commands.Complete(lease=leased.lease))
-    assert "ops-worker" not in served.client("admin").get("/v1/admin/workers").text
+    assert "ops-worker" not in served.client("operator").get("/v1/admin/workers").text
 
 
-@pytest.mark.parametrize("path", ["/v1/admin/ops", "/v1/admin/tenants"])
+@pytest.mark.parametrize("path", ["/v1/admin/ops", "/v1/admin/tenants", "/v1/admin/workers"])
 @pytest.mark.parametrize("role", ["admin", "client", "viewer", "worker", "user"])
 def test_the_whole_house_is_the_operators_only(served: Served, path: str, role: str) -> None:
     assert served.client(role).get(path).status_code == 403
+
+
+def test_a_change_of_a_tenants_share_leaves_its_suspension_and_its_cap(served: Served) -> None:
+    operator = served.client("operator")
+    operator.put("/v1/admin/tenants/halted", json={"status": "suspended", "active_jobs_max": 3})
+    after = operator.put("/v1/admin/tenants/halted", json={"weight": 2}).json()
+    assert (after["weight"], after["status"], after["active_jobs_max"]) == (2, "suspended", 3)
+
+
+def test_a_suspended_tenant_may_look_and_change_nothing(served: Served) -> None:
+    operator = served.client("operator")
+    operator.put("/v1/admin/tenants/stopped", json={})
+    made = operator.post("/v1/admin/keys", json={"name": "a", "role": "admin", "tenant": "stopped"}).json()
+    theirs = served.client(None, {"authorization": f"Bearer {made['secret']}"})
+    assert theirs.post("/v1/wallets/zoe/topup", json={"amount": 5}).status_code == 200
+    operator.put("/v1/admin/tenants/stopped", json={"status": "suspended"})
+    refused = theirs.post("/v1/wallets/zoe/topup", json={"amount": 5})
+    assert (refused.status_code, refused.json()["code"]) == (403, "tenant_suspended")
+    assert theirs.post("/v1/admin/keys", json={"name": "b", "role": "client"}).status_code == 403
+    assert theirs.get("/v1/wallets/zoe").json()["balance"] == 5
+    operator.put("/v1/admin/tenants/stopped", json={"status": "active"})
+    assert theirs.post("/v1/wallets/zoe/topup", json={"amount": 5}).status_code == 200

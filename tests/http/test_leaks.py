@@ -160,7 +160,7 @@ def test_the_life_was_looked_at_from_all_sides(life: Life) -> None:
         "image/png",
     ):
         assert sign in texts, sign
-    good = {one.where.split(" ")[1] for one in life.said if one.where.endswith("200")}
+    good = {one.where.split(" ")[1] for one in life.said if one.where.endswith(("200", "303"))}
     named = {route.path.format_map(life.ids) for route in ROUTES if route.method == "GET"}
     assert named <= good
 

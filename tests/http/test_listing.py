@@ -65,7 +65,6 @@ def test_each_filter_leaves_out_what_it_says_and_filters_go_together(served: Ser
     assert listed(served, user=user, status="pending") == [later["id"]]
     assert listed(served, user=user, status="queued") == [other["id"], plain["id"]]
     assert listed(served, user=user, status="queued", workflow="sketch") == [plain["id"]]
-    assert listed(served, user=user, status="no such status") == []
     assert listed(served, user="nobody at all") == []
 
 
@@ -163,3 +162,9 @@ def test_a_deleted_job_is_in_no_list(served: Served) -> None:
     served.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
     assert listed(served, user=user) == []
     assert listed(served, label="film=gone") == []
+
+
+def test_a_status_that_does_not_exist_is_refused(served: Served) -> None:
+    answer = served.client("client").get("/v1/jobs?status=weird")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
+    assert "completed" in answer.json()["message"]

@@ -284,3 +284,13 @@ def test_nobody_changes_a_foreign_job_and_viewers_change_none(served: Served, pa
     for role in ("viewer", "worker", "user", "other viewer"):
         assert served.client(role).post(f"/v1/jobs/{theirs}/{path}", json=body).status_code == 403
     assert served.client("other client").get(f"/v1/jobs/{theirs}").content == before
+
+
+def test_a_stages_number_goes_before_another_ones_name(served: Served) -> None:
+    stages = [StageSpec(name="2", kind="numbered", gate=True), StageSpec(name="x", kind="numbered", gate=True)]
+    served.engine.execute(commands.PutWorkflow(recipe=Recipe(name="numbered", stages=stages)))
+    job = served.submit(workflow="numbered")
+    approved = served.client("client").post(f"/v1/jobs/{job['id']}/stages/1/approve", json={"approver": "eve"})
+    assert (approved.json()["no"], approved.json()["name"]) == (1, "2")
+    other = served.client("client").post(f"/v1/jobs/{job['id']}/stages/2/approve", json={"approver": "eve"})
+    assert other.status_code == 409, "stage 2 does not wait yet; the stage named 2 is not meant"

@@ -150,5 +150,14 @@ def test_a_quote_for_nothing_there_is_not_found(served: Served) -> None:
 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("worker", 403), ("user", 403), ("admin", 200)])
 def test_who_may_submit_may_quote(served: Served, role: str, status: int) -> None:
-    answer = served.client(role).post("/v1/quotes", json={"workflow": "sketch", "user": "ann"})
+    answer = served.client(role).post("/v1/quotes", json={"workflow": "sketch", "user": "ann", "input": {}})
     assert answer.status_code == status
+
+
+@pytest.mark.parametrize(("body", "code"), [
+    ({"user": "", "input": {}}, "invalid_user"),
+    ({"user": "ann", "input": {"prompt": 7}}, "invalid_input"),
+])  # fmt: skip
+def test_what_a_submit_would_refuse_has_no_price(served: Served, body: dict[str, Any], code: str) -> None:
+    answer = served.client("client").post("/v1/quotes", json={"workflow": "sketch", **body})
+    assert (answer.status_code, answer.json()["code"]) == (422, code)

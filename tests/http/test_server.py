@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,7 +26,7 @@ JOB = json.dumps({"workflow": "sketch", "user": "ann", "input": {"prompt": "a pi
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A server with tiny limits; no database is what these tests are about."""
     data = tmp_path_factory.mktemp("tight")
-    with Served(data / "callsheet.db", data, TIGHT) as made:
+    with Served(data / "callsheet.db", data, TIGHT, send_bytes=16_384) as made:
         yield made
 
 
@@ -82,20 +81,25 @@ def test_a_body_that_trickles_is_answered_408(plain: Plain, key: str) -> None:
 
 
 def test_a_body_that_nobody_wants_is_not_awaited_for_ever(plain: Plain) -> None:
-    plain.send(plain.head("POST", "/v1/jobs", None, JOB) + JOB[:5])
+    plain.send(plain.head("POST", "/v1/jobs", None, b"", content_length="10000"))
     assert plain.reply().status == 401
+    bytes_sent = 0
+    while not plain.says_within(0.02) and bytes_sent < 1_000:
+        plain.send(b" ")
+        bytes_sent += 1
+    assert bytes_sent < 1_000
     assert plain.is_closed()
 
 
 def test_a_reader_that_takes_nothing_is_dropped(tight: Served, key: str) -> None:
-    big = commands.Submit(tenant=TENANT, user="ann", workflow="sketch", metadata={"text": "y" * 15_000})
-    assert len(tight.engine.execute_many([big] * 200)) == 200
+    big = commands.Submit(tenant=TENANT, user="ann", workflow="sketch", input={}, metadata={"text": "y" * 15_000})
+    assert all(isinstance(done, commands.Submitted) for done in tight.engine.execute_many([big] * 100))
     with Plain(tight.url, receive_bytes=4_096) as reader:
-        reader.send(reader.head("GET", "/v1/jobs?limit=200", key) * 8)
+        reader.ask("GET", "/v1/jobs?limit=100", key)
         assert b"200 OK" in reader.until(b"\r\n")
         wait_until(lambda: not tight.connections)
         with pytest.raises((EOFError, ConnectionError)):
-            reader.until(b"never said")
+            reader.until(b'"next"')
 
 
 # -- size
@@ -195,7 +199,9 @@ def test_a_flood_of_pipelined_requests_is_cut_off(plain: Plain, key: str) -> Non
     assert answered < 2_000
 
 
-def test_a_stream_with_a_request_behind_it_is_forgotten_when_its_client_leaves(tight: Served, key: str) -> None:
+def test_a_stream_with_a_request_behind_it_is_forgotten_when_its_client_leaves(
+    tight: Served, key: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     hub = tight.callsheet.house.hub
     with Plain(tight.url) as plain:
         plain.ask("GET", "/v1/events?after=now", key, accept="text/event-stream")
@@ -204,6 +210,7 @@ def test_a_stream_with_a_request_behind_it_is_forgotten_when_its_client_leaves(t
         plain.until(b": alive")
         assert hub.count == 1
     wait_until(lambda: hub.count == 0)
+    assert capfd.readouterr().err == ""
 
 
 def test_an_unread_body_does_not_become_the_next_request(plain: Plain, key: str) -> None:
@@ -230,6 +237,8 @@ def test_a_refusal_without_100_continue_ends_the_connection(plain: Plain) -> Non
     # Whether the client sends the body all the same, or its next request, nobody could tell.
     plain.send(plain.head("POST", "/v1/jobs", None, JOB, expect="100-continue"))
     assert plain.reply().status == 401
+    with suppress(ConnectionError):
+        plain.send(plain.head("GET", "/healthz") * 3)
     assert plain.is_closed()
 
 
@@ -320,12 +329,6 @@ def test_a_taken_port_is_said_in_one_sentence() -> None:
     assert (caught.value.errno, caught.value.strerror) == (
         errno.EADDRINUSE, f"Port {port} on 127.0.0.1 is taken by another program: choose another port.",
     )  # fmt: skip
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may take any port")
-def test_a_port_for_root_is_said_in_one_sentence() -> None:
-    with pytest.raises(PermissionError, match="needs more rights"):
-        bind("127.0.0.1", 1)
 
 
 @pytest.mark.parametrize(("host", "port", "sentence"), [

@@ -123,6 +123,27 @@ def test_nothing_is_lost_or_doubled_while_readers_come_and_go(lively: Served) ->
     wait_until(lambda: lively.callsheet.house.hub.count == 0)
 
 
+@pytest.mark.parametrize("of_tenant", [False, True])
+def test_whoever_joins_in_the_middle_of_a_bustle_misses_nothing_and_hears_nothing_twice(
+    lively: Served, of_tenant: bool
+) -> None:
+    enough = Event()
+    (job,) = _submitted(lively, 1)
+    path = f"/v1/events?job={job}" if of_tenant else f"/v1/jobs/{job}/events"
+    seen: list[Frame] = []
+    with ThreadPoolExecutor(1) as threads:
+        bustling = threads.submit(_bustle, lively, job, enough)
+        try:
+            for _ in range(60):
+                with listening(lively, path, seen[-1].id if seen else None) as coming:
+                    seen += [next(frame for frame in coming if frame.id) for _ in range(5)]
+        finally:
+            enough.set()
+        bustling.result(ANSWER_SECONDS)
+    assert [frame.data["seq"] for frame in seen] == list(range(1, len(seen) + 1))
+    lively.work()
+
+
 def test_a_reader_that_dawdles_costs_little_and_still_gets_everything(tmp_path: Path, place: str) -> None:
     settings = HttpSettings(stream_buffer_max=4)
     with Served(place, tmp_path, settings, send_bytes=4_096) as served:
@@ -176,14 +197,8 @@ def test_a_silent_stream_says_that_it_is_alive(lively: Served) -> None:
 def test_a_stream_is_alive_while_nothing_it_wants_happens(lively: Served) -> None:
     enough = Event()
     (job,) = _submitted(lively, 1)
-
-    def bustle() -> None:
-        while not enough.is_set():
-            lively.engine.execute(commands.Pause(tenant=TENANT, job_id=job))
-            lively.engine.execute(commands.Resume(tenant=TENANT, job_id=job))
-
     with listening(lively, "/v1/events?after=now&job=none") as coming, ThreadPoolExecutor(1) as threads:
-        bustling = threads.submit(bustle)
+        bustling = threads.submit(_bustle, lively, job, enough)
         try:
             assert [next(coming) for _ in range(3)] == [Frame("", "", None, "alive")] * 3
         finally:
@@ -306,6 +321,13 @@ def test_clients_that_leave_are_forgotten(lively: Served) -> None:
 
 
 # -- steps
+
+
+def _bustle(served: Served, job: str, enough: Event) -> None:
+    """Let something happen to a job all the time."""
+    while not enough.is_set():
+        served.engine.execute(commands.Pause(tenant=TENANT, job_id=job))
+        served.engine.execute(commands.Resume(tenant=TENANT, job_id=job))
 
 
 def _work_all(served: Served, worker: str) -> None:

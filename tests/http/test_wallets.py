@@ -124,3 +124,14 @@ def test_a_users_name_may_be_almost_anything(served: Served) -> None:
     for name in ("a%20b", "%E6%9D%B1", "mail%40example.com", "a%3Fb%23c"):
         assert top_up(served, name, amount=1).json()["balance"] == 1
         assert wallet(served, name)["balance"] == 1
+
+
+def test_the_header_is_a_top_ups_key_as_good_as_the_bodys(served: Served) -> None:
+    admin = served.client("admin")
+    twice = [
+        admin.post("/v1/wallets/keyed/topup", json={"amount": 7}, headers={"idempotency-key": "bill-7"}).json()
+        for _ in range(2)
+    ]
+    assert [(answer["balance"], answer["replay"]) for answer in twice] == [(7, False), (7, True)]
+    both = admin.post("/v1/wallets/keyed/topup", json={"amount": 7, "key": "x"}, headers={"idempotency-key": "bill-7"})
+    assert (both.status_code, both.json()["code"]) == (422, "two_idempotency_keys")

@@ -116,6 +116,7 @@ class Meddled(ClockedConnection):
 
 def test_all_rules_look_at_one_moment(place):
     with Studio(place) as studio:
+        studio.tenant()
         studio.top_up(10)
         writer = studio.database.connect()
         reader = Meddled(studio.database.connect(reading=True), lambda: writer.run("UPDATE wallet SET held = 5"))

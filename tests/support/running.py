@@ -85,7 +85,7 @@ class Up(Running):
     """A server in a process of its own: `callsheet up`, or another command, with --json on a free port."""
 
     def __init__(self, data: Path, *words: object, command: str = "up", env: Mapping[str, str] | None = None) -> None:
-        data.mkdir(parents=True, exist_ok=True)
+        data.parent.mkdir(parents=True, exist_ok=True)
         self.data = data
         log = data.with_name(f"{data.name}.log")
         super().__init__(command, "--data", data, "--port", 0, "--json", *words, log=log, env=env)

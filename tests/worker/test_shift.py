@@ -2,14 +2,16 @@
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from callsheet.core import commands
+from callsheet.core.commands import TaskState
 from callsheet.core.recipe import StageSpec
-from callsheet.worker import Canceled, Context, Leaving, Lost, Worker
+from callsheet.worker import Canceled, Context, Leaving, Lost, Unreachable, Worker
 from tests.support.waiting import wait_until
-from tests.worker.floor import Floor
+from tests.worker.floor import Floor, Watched
 
 
 class Handler:
@@ -247,3 +249,26 @@ def test_a_handler_that_ends_after_its_task_was_given_back_changes_nothing(
     floor.start(worker, floor.link("w2"))
     assert floor.ended(job_id).status == "completed"
     assert floor.outputs(job_id) == ['"the second"']
+
+
+def test_a_report_of_a_canceled_task_that_nobody_answers_is_given_up_with_its_lease(
+    floor: Floor, worker: Worker
+) -> None:
+    class Mute(Watched):
+        def fail(self, *_: Any, **__: Any) -> TaskState:
+            raise Unreachable("nobody there")
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        while True:
+            ctx.progress(1)
+            floor.over.wait(0.02)
+
+    link = Mute(floor.engine, floor.blobs, "w1")
+    shift = floor.start(worker, link)
+    job_id = floor.submit(lease_seconds=1)
+    wait_until(lambda: shift.busy == 1)
+    floor.cancel(job_id)
+    wait_until(lambda: shift.busy == 0)
+    assert floor.faults[-1] == "Reporting a draw failed: nobody there"
+    assert floor.ended(job_id).status == "canceled"

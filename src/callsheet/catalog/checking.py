@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from callsheet.catalog.lines import Path as Place
-from callsheet.catalog.lines import lines_of
+from callsheet.catalog.lines import line_of, lines_of
 from callsheet.catalog.shapes import Fault, faults
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
@@ -50,16 +50,16 @@ def recipes_of(paths: Iterable[Path]) -> tuple[list[Recipe], list[Finding]]:
     findings: list[Finding] = []
     named: dict[str, Path] = {}
     for file in _files(paths, findings):
-        read = _table(file)
+        read = table_of(file)
         if isinstance(read, Finding):
             findings.append(read)
             continue
         table, lines = read[0], lines_of(read[1])
         name = table.setdefault("name", file.stem)
-        found = [Finding(str(file), _line(lines, fault.place), fault.what, fault.do) for fault in _faults(table)]
+        found = [Finding(str(file), line_of(lines, fault.place), fault.what, fault.do) for fault in _faults(table)]
         if isinstance(name, str) and named.setdefault(name, file) != file:
             what = f"The workflow {name!r} is in {named[name]} too."
-            found.append(Finding(str(file), _line(lines, ("name",)), what, "Give one of them another name."))
+            found.append(Finding(str(file), line_of(lines, ("name",)), what, "Give one of them another name."))
         findings += sorted(found, key=lambda finding: finding.line)
         if not found:
             recipes.append(msgspec.convert(table, Recipe))
@@ -84,7 +84,7 @@ def _files(paths: Iterable[Path], findings: list[Finding]) -> Iterator[Path]:
             findings.append(Finding(str(path), 1, "There is no such file.", "Name a .toml file or a folder."))
 
 
-def _table(file: Path) -> tuple[dict[str, Any], str] | Finding:
+def table_of(file: Path) -> tuple[dict[str, Any], str] | Finding:
     """Read a file: its table and its text, or what is wrong with it."""
     text = ""
     try:
@@ -105,30 +105,36 @@ def _table(file: Path) -> tuple[dict[str, Any], str] | Finding:
         return Finding(str(file), 1, f"The file cannot be read: {error.strerror}.", "Name a file that you may read.")
 
 
-def _line(lines: dict[Place, int], place: Place) -> int:
-    """Return the line of a place, or of what it would be in."""
-    while place not in lines:
-        place = place[:-1]
-    return lines[place]
-
-
 # -- recipes
 
 
 def _faults(table: dict[str, Any]) -> list[Fault]:
-    found = list(faults(table, Recipe, ()))
-    if found:
-        return found
-    found += _refused(table)
-    found += _schema_faults(table)
-    if found:
-        return found
-    return list(_tried((), table))
+    shape = list(faults(table, Recipe, ()))
+    sound = _without(table, {fault.place for fault in shape})
+    found = [*shape, *_refused(sound), *_schema_faults(sound)]
+    return found or list(_tried((), table))
+
+
+def _without(value: Any, places: set[Place], place: Place = ()) -> Any:
+    """Return what is left to judge where shapes are wrong: tables and stages without the fields that have a fault."""
+    if isinstance(value, list):
+        return [_without(one, places, (*place, no)) for no, one in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    left = {}
+    for name, one in value.items():
+        here = (*place, name)
+        whole = not isinstance(one, dict) or here == ("input_schema",)
+        if here == ("stages",):
+            whole = not isinstance(one, list)
+        if here not in places and not (whole and any(bad[: len(here)] == here for bad in places)):
+            left[name] = one if whole else _without(one, places, here)
+    return left
 
 
 def _refused(table: dict[str, Any]) -> Iterator[Fault]:
     """Try every field alone in a sound recipe."""
-    name = table["name"]
+    name = table.get("name", "workflow")
     try:
         name_checked("workflow", name, _LIMITS)
     except BadInput as error:
@@ -137,7 +143,7 @@ def _refused(table: dict[str, Any]) -> Iterator[Fault]:
     for field, value in table.items():
         if field == "stages":
             for no, stage in enumerate(value):
-                yield from _stage_refused(no, stage)
+                yield from _stage_refused(no, stage if isinstance(stage, dict) else {})
         elif field not in {"name", "input_schema"}:
             yield from _field_refused(name, (field,), value)
 
@@ -160,7 +166,8 @@ def _tried(place: Place, table: dict[str, Any]) -> Iterator[Fault]:
 
 
 def _stage_refused(no: int, stage: dict[str, Any]) -> Iterator[Fault]:
-    sound = {"name": stage["name"] if NAME.match(stage["name"]) else "stage", "kind": "kind"}
+    name = stage.get("name", "stage")
+    sound = {"name": name if NAME.match(name) else "stage", "kind": "kind"}
     for field, value in stage.items():
         try:
             check_stages([msgspec.convert({**sound, field: value}, StageSpec)], _LIMITS)
@@ -181,7 +188,7 @@ def _schema_faults(table: dict[str, Any]) -> Iterator[Fault]:
     if schema is None:
         return
     try:
-        validator(Recipe(name=table["name"], input_schema=schema))
+        validator(Recipe(name=table.get("name", "workflow"), input_schema=schema))
     except BadInput as refused:
         error = refused.__context__
         where = tuple(error.instance_path) if isinstance(error, jsonschema_rs.ValidationError) else ()

@@ -20,6 +20,13 @@ def lines_of(text: str) -> dict[Path, int]:
     return _Reader(text).read()
 
 
+def line_of(lines: dict[Path, int], place: Path) -> int:
+    """Return the line of a place, or of what it would be in."""
+    while place not in lines:
+        place = place[:-1]
+    return lines[place]
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self._text = text

@@ -14,9 +14,12 @@ class CatalogError(Exception):
         self.findings = findings
 
 
-def load(folder: Path) -> list[Recipe]:
-    """Read every workflow of a folder, by name; a file that is none raises CatalogError with all findings."""
-    recipes, findings = recipes_of([folder])
+def load(*paths: Path) -> list[Recipe]:
+    """Read workflow files, and every one in folders, by name; one that is none raises CatalogError with all findings.
+
+    What is wrong with any of them keeps back all of them.
+    """
+    recipes, findings = recipes_of(paths)
     if findings:
         raise CatalogError(findings)
     return sorted(recipes, key=lambda recipe: recipe.name)

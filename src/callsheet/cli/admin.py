@@ -1,16 +1,20 @@
 """Commands for whoever runs the house: workers, keys, workflows."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.output import FAILED, AsJson, as_json, group, say, table
+from callsheet.cli.output import FAILED, AsJson, Failure, as_json, group, say, table
 from callsheet.cli.server import Server, command
 
+if TYPE_CHECKING:
+    from callsheet.core.recipe import Recipe
+
 keys = group("keys", help="Make, list and revoke API keys.")
-workflows = group("workflows", help="Check workflow files, list what a server offers.")
+workflows = group("workflows", help="Check workflow files, put them on a server, list what it offers.")
 
 
 class Role(StrEnum):
@@ -48,11 +52,16 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     role: Annotated[Role, typer.Option("--role", help="What it may do.")],
     tenant: Annotated[str | None, typer.Option("--tenant", help="Whose it is; by default yours.")] = None,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Of no tenant: an admin key for the whole house (--role admin).")
+    ] = False,
     expires_in: Annotated[int | None, typer.Option("--expires-in", help="Seconds until it ends.")] = None,
 ) -> None:
-    """Make a key and print its secret, this once."""
+    """Make a key and print its secret, this once. `--role admin --operator` makes another operator."""
+    if operator and (tenant is not None or role is not Role.admin):
+        raise typer.BadParameter("--operator goes with --role admin, and without --tenant: it is of no tenant.")
     with server.client() as client:
-        made = client.create_key(name, role.value, tenant=tenant, expires_in_seconds=expires_in)
+        made = client.create_key(name, role.value, tenant="" if operator else tenant, expires_in_seconds=expires_in)
     if server.json:
         as_json(made)
         return
@@ -82,6 +91,33 @@ def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", 
         as_json(done)
         return
     say(f"Key {done.id} ({done.name}) is revoked.")
+
+
+def put(
+    server: Server,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="TOML files, or folders with them.")],
+) -> None:
+    """Put workflows on a server, all or, where one is unsound, none; an equal one changes nothing."""
+    import msgspec  # noqa: PLC0415 - only this command needs it
+
+    recipes = recipes_of(paths)
+    with server.client() as client:
+        done = [client.put_workflow(recipe.name, msgspec.to_builtins(recipe)) for recipe in recipes]
+    if server.json:
+        as_json({"workflows": done})
+        return
+    for workflow in done:
+        say(f"{workflow.name} is version {workflow.version}, for {workflow.price} credits.")
+
+
+def recipes_of(paths: Sequence[Path]) -> list["Recipe"]:
+    """Read workflow files; what is wrong with them is a failure, one line each."""
+    from callsheet import catalog  # noqa: PLC0415 - brings the schema library
+
+    try:
+        return catalog.load(*paths)
+    except catalog.CatalogError as error:
+        raise Failure(str(error), code="invalid_workflow") from None
 
 
 def list_workflows(server: Server) -> None:
@@ -124,4 +160,5 @@ def _summary(count: int) -> str:
 command(keys)(create)
 command(keys, "list")(list_keys)
 command(keys)(revoke)
+command(workflows)(put)
 command(workflows, "list")(list_workflows)

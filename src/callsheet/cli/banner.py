@@ -6,10 +6,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from callsheet.cli.standing import LOG_FILE, Plan, Standing
+from callsheet.cli.standing import Plan, Standing
+from callsheet.folder import ADMIN_KEY_FILE, DATA, LOG_FILE
 
 
-def banner(standing: Standing, plan: Plan, *, demo_here: bool) -> None:
+def banner(standing: Standing, plan: Plan, *, demo_here: bool, idle: bool) -> None:
     """Say where everything is, the new key once, and what to try next."""
     console = Console(highlight=False)
     console.print(f"\n[bold]Callsheet[/] answers at [bold cyan]{standing.url}[/]\n")
@@ -23,12 +24,18 @@ def banner(standing: Standing, plan: Plan, *, demo_here: bool) -> None:
     console.print(facts)
     if standing.key_new and standing.key_file is not None:
         console.print(f"\n  The admin key was made just now and is shown this once:\n  [bold]{_secret(standing)}[/]")
+    if idle:
+        console.print(
+            "\n  No worker runs in this process, for it has the demonstration's handlers only: "
+            "[cyan]callsheet work[/] runs yours.",
+            soft_wrap=True,
+        )
     console.print("\n  Try next:")
     if demo_here:
-        where = "" if _short(plan.data) == "callsheet-data" else f" --data {_short(plan.data)}"
+        where = "" if _short(plan.data) == str(DATA) else f" --data {_short(plan.data)}"
         console.print(f"  [cyan]callsheet demo{escape(where)}[/] makes a picture, a tone, a clip and a short video")
     console.print(
-        f'  [cyan]curl -H "Authorization: Bearer $(cat {escape(_short(standing.key_file or Path("admin.key")))})" '
+        f'  [cyan]curl -H "Authorization: Bearer $(cat {escape(_short(standing.key_file or Path(ADMIN_KEY_FILE)))})" '
         f"{standing.url}/v1/jobs[/]\n",
         soft_wrap=True,
     )

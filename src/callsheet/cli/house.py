@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.output import FAILED, AsJson, as_json, say
+from callsheet.folder import DATA, DATABASE_FILE
 from callsheet.store.connection import StoreError
 
 if TYPE_CHECKING:
     from callsheet.store.connection import Connection
 
-Data = Annotated[Path | None, typer.Option("--data", help="Folder with callsheet.db, for SQLite.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.")
+]
 Url = Annotated[str | None, typer.Option("--database", help="postgresql:// URL.")]
-_FILE = "callsheet.db"
 
 
 def verify(data: Data = None, database: Url = None, json: AsJson = False) -> None:
@@ -37,7 +39,7 @@ def migrate(data: Data = None, database: Url = None, json: AsJson = False) -> No
 
     connection = _connect(data, database, reading=False)
     try:
-        steps = schema.migrate(connection, schema.dialect_of("sqlite" if data else "postgresql"))
+        steps = schema.migrate(connection, schema.dialect_of("postgresql" if database else "sqlite"))
     finally:
         connection.close()
     if json:
@@ -71,16 +73,16 @@ def _known(connection: "Connection") -> None:
 
 
 def _connect(data: Path | None, url: str | None, *, reading: bool) -> "Connection":
-    if (data is None) == (url is None):
+    if data is not None and url is not None:
         raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
     if url is not None and not url.startswith(("postgresql://", "postgres://")):
         raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data.")
-    if data is not None and not data.is_dir():
-        raise typer.BadParameter(f"There is no folder {data}.")
-    if data is not None and reading and not (data / _FILE).exists():
-        raise typer.BadParameter(f"There is no {_FILE} in {data}.")
+    folder = data or DATA
+    if url is None and not folder.is_dir():
+        raise typer.BadParameter(f"There is no folder {folder}: name one database, --data FOLDER or --database URL.")
+    if url is None and reading and not (folder / DATABASE_FILE).exists():
+        raise typer.BadParameter(f"There is no {DATABASE_FILE} in {folder}.")
     from callsheet.config import Settings  # noqa: PLC0415 - what a database needs, only when there is one
     from callsheet.engine.engine import database_of  # noqa: PLC0415 - the same
 
-    place = data / _FILE if data is not None else str(url)
-    return database_of(place, Settings()).connect(reading=reading)
+    return database_of(url or folder / DATABASE_FILE, Settings()).connect(reading=reading)

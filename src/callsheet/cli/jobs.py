@@ -93,6 +93,7 @@ def jobs(  # noqa: PLR0913 - filters
         ("JOB", "WORKFLOW", "USER", "STATUS", "PROGRESS", "PRICE", "SUBMITTED"),
         ((j.id, j.workflow, j.user, j.status, f"{j.progress} %", j.price, _when(j)) for j in found),
         empty="There are no such jobs.",
+        least=("PRICE", "PROGRESS", "SUBMITTED", "USER"),
     )
 
 
@@ -192,7 +193,7 @@ def why(server: Server, job_id: JobId) -> None:
 def download(
     server: Server,
     job_id: JobId,
-    to: Annotated[Path, typer.Option("--to", help="Folder for the files.")] = Path(),
+    to: Annotated[Path, typer.Option("--to", help="Folder for the files; made if it is not there.")] = Path(),
 ) -> None:
     """Fetch the files of a job, proved by their digests."""
     with server.client() as client:
@@ -218,6 +219,7 @@ def _saved(client: "Client", job_id: str, to: Path) -> list[Path]:
     saved = []
     for output in client.outputs(job_id):
         for file in output.files:
+            to.mkdir(parents=True, exist_ok=True)
             name = f"{output.stage_no}-{output.task_no}-{Path(file.name).name or file.id}"
             saved.append(client.download(file, to / name))
     return saved
@@ -242,4 +244,4 @@ def _labels(words: list[str]) -> dict[str, str] | None:
 
 
 def _when(job: "Job") -> str:
-    return job.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return job.created_at.astimezone().strftime("%Y-%m-%dT%H:%M")

@@ -4,7 +4,7 @@ import importlib
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsheet.cli.output import FAILED, Failure, say
+from callsheet.cli.admin import recipes_of
+from callsheet.cli.output import FAILED, Failure, one_line, say
+from callsheet.folder import ADMIN_KEY_FILE, DATA
 
 if TYPE_CHECKING:
     from callsheet.cli.standing import Ending, Plan, Standing
+    from callsheet.core.recipe import Recipe
     from callsheet.worker import Worker
 
 Data = Annotated[Path, typer.Option("--data", help="Folder for the database, the files and the admin key.")]
@@ -37,15 +40,21 @@ Once = Annotated[bool, typer.Option("--once", help="Exit when it is done, also i
 ServerUrl = Annotated[
     str | None, typer.Option("--url", help="A server to run it on (or CALLSHEET_URL); its key is in CALLSHEET_KEY.")
 ]
+Last = Annotated[
+    bool,
+    typer.Option("--json", help="Print one line of JSON (completed, jobs, files) when it has been shown, and exit."),
+]
 Workers = Annotated[int, typer.Option("--workers", min=1, help="How many tasks to work on at once.")]
-DATA = Path("callsheet-data")
-ADMIN_KEY = "admin.key"
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file with settings: docs/settings.md has all.")]
+Recipes = Annotated[
+    Path | None, typer.Option("--workflows", help="Folder whose workflow files are put before the server answers.")
+]
 _NO_DEMO = "The demonstration is not installed: pip install 'callsheet[demo]'."
 
 
 def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     data: Data = DATA, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None, workers: Workers = 2,
-    public: Public = False, json: First = False,
+    public: Public = False, json: First = False, config: Config = None, workflows: Recipes = None,
     with_demo: Annotated[bool, typer.Option("--demo", help="Run the demonstration, then stay up.")] = False,
     no_demo: Annotated[bool, typer.Option("--no-demo", help="Leave the demonstration's workflows out.")] = False,
 ) -> None:  # fmt: skip
@@ -57,13 +66,19 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     if with_demo and no_demo:
         raise typer.BadParameter("--demo and --no-demo exclude each other.")
     from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.cli.settings import settings_of  # noqa: PLC0415 - the same
 
     demo_here = not no_demo and base.demo_is_installed()
     if with_demo and not demo_here:
         raise Failure(_NO_DEMO)
-    plan = base.Plan(data=base.folder(data), host=host, port=port, database=database, public=public)
-    with base.Ending() as ending, _stood(plan, json=json, workers=workers if demo_here else 0) as standing:
-        _announce(standing, plan, json=json, demo_here=demo_here)
+    settings, edge = settings_of(config)
+    recipes = recipes_of([workflows]) if workflows is not None else []
+    plan = base.Plan(
+        data=base.folder(data), host=host, port=port, database=database, public=public, settings=settings, http=edge
+    )
+    hands = workers if demo_here else 0
+    with base.Ending() as ending, _stood(plan, json=json, workers=hands, recipes=recipes) as standing:
+        _announce(standing, plan, json=json, demo_here=demo_here, idle=not hands)
         if with_demo:
             ending.during(lambda: _show(standing.url, _key(standing.key_file), plan.data, aside=json))
         if with_demo and not json:
@@ -73,23 +88,25 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
             say("Stopping: what is in hand is given back.")
 
 
-def serve(
+def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
     data: Data = DATA, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
-    secret_file: Secret = None, public: Public = False, json: First = False,
+    secret_file: Secret = None, public: Public = False, json: First = False, config: Config = None,
 ) -> None:  # fmt: skip
     """Start a server without a worker; any number of them may share a database, a files folder and a secret.
 
     The log goes where that of `up` goes.
     """
     from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.cli.settings import settings_of  # noqa: PLC0415 - the same
 
+    settings, edge = settings_of(config)
     secret = base.secret_of(secret_file, os.environ.get("CALLSHEET_SECRET"))
     plan = base.Plan(
         data=base.folder(data), host=host, port=port, database=database, public=public, secret=secret,
-        own_key=database is None,
+        own_key=database is None, settings=settings, http=edge,
     )  # fmt: skip
     with base.Ending() as ending, _stood(plan, json=json, workers=0) as standing:
-        _announce(standing, plan, json=json, demo_here=False)
+        _announce(standing, plan, json=json, demo_here=False, idle=False)
         ending.wait()
 
 
@@ -99,6 +116,9 @@ def work(
     database: Database = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")] = 1,
     grace: Grace = 10,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON (worker, kinds, pid) as soon as it works.")
+    ] = False,
 ) -> None:
     """Run the handlers of a module in a process of their own, on a server's folder and database."""
     if data is None:
@@ -113,13 +133,16 @@ def work(
     with base.Ending() as ending, base.inside(data, database) as (engine, blobs):
         name = f"{worker.name}-{secrets.token_hex(3)}"
         shift = worker.start(EngineLink(engine, blobs, name), concurrency)
-        say(f"{name} works on {', '.join(worker.handlers)}. Ctrl-C gives back what is in hand.")
+        if json:
+            say(one_line({"worker": name, "kinds": list(worker.handlers), "pid": os.getpid()}))
+        else:
+            say(f"{name} works on {', '.join(worker.handlers)}. Ctrl-C gives back what is in hand.")
         sys.stdout.flush()
         ending.wait()
         shift.stop(grace)
 
 
-def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA) -> None:
+def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Last = False) -> None:
     """Make a picture, a tone, a clip and a short video in front of you, on the server of --data or a new one."""
     from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
 
@@ -130,15 +153,15 @@ def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA) -> None:
     if url or note:
         # The folder's key goes to the folder's server only.
         at, key = (
-            (str(note["url"]), _key(here / ADMIN_KEY)) if note else (str(url), os.environ.get("CALLSHEET_KEY", ""))
+            (str(note["url"]), _key(here / ADMIN_KEY_FILE)) if note else (str(url), os.environ.get("CALLSHEET_KEY", ""))
         )
-        if not _show(at, key, here):
+        if not _show(at, key, here, aside=json, told=json):
             raise typer.Exit(FAILED)
         return
-    with base.Ending() as ending, _stood(base.Plan(data=here, port=0), json=False, workers=2) as standing:
+    with base.Ending() as ending, _stood(base.Plan(data=here, port=0), json=json, workers=2) as standing:
         well: list[bool] = []
-        ending.during(lambda: well.append(_show(standing.url, _key(standing.key_file), here)))
-        if not once:
+        ending.during(lambda: well.append(_show(standing.url, _key(standing.key_file), here, aside=json, told=json)))
+        if not once and not json:
             _stay(standing, ending)
             ending.wait()
     if well != [True]:
@@ -155,7 +178,7 @@ def register(app: typer.Typer) -> None:
 
 
 @contextmanager
-def _stood(plan: "Plan", *, json: bool, workers: int) -> Iterator["Standing"]:
+def _stood(plan: "Plan", *, json: bool, workers: int, recipes: Sequence["Recipe"] = ()) -> Iterator["Standing"]:
     """Stand a server up, with the demonstration and so many hands for it, and take it down."""
     from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
 
@@ -165,6 +188,7 @@ def _stood(plan: "Plan", *, json: bool, workers: int) -> Iterator["Standing"]:
         from callsheet.demo.furnish import furnish  # noqa: PLC0415 - an extra
 
         furnish(standing.callsheet.engine)
+    standing.put(recipes)
     with standing:
         if workers:
             from callsheet.demo.crew import worker  # noqa: PLC0415 - an extra
@@ -173,7 +197,7 @@ def _stood(plan: "Plan", *, json: bool, workers: int) -> Iterator["Standing"]:
         yield standing
 
 
-def _announce(standing: "Standing", plan: "Plan", *, json: bool, demo_here: bool) -> None:
+def _announce(standing: "Standing", plan: "Plan", *, json: bool, demo_here: bool, idle: bool) -> None:
     """Say where the server is: one line for programs, or what a person may do next."""
     if json:
         key_file = str(standing.key_file) if standing.key_file else None
@@ -183,7 +207,7 @@ def _announce(standing: "Standing", plan: "Plan", *, json: bool, demo_here: bool
         return
     from callsheet.cli.banner import banner  # noqa: PLC0415 - draws with rich
 
-    banner(standing, plan, demo_here=demo_here)
+    banner(standing, plan, demo_here=demo_here, idle=idle)
 
 
 def _stay(standing: "Standing", ending: "Ending") -> None:
@@ -192,17 +216,22 @@ def _stay(standing: "Standing", ending: "Ending") -> None:
         sys.stdout.flush()
 
 
-def _show(url: str, key: str, data: Path, *, aside: bool = False) -> bool:
-    """Run the demonstration; `aside` leaves standard output to programs."""
+def _show(url: str, key: str, data: Path, *, aside: bool = False, told: bool = False) -> bool:
+    """Run the demonstration; `aside` leaves standard output to programs, and `told` says to them how it ended."""
     from rich.console import Console  # noqa: PLC0415 - only what draws needs it
 
     from callsheet.client import CallsheetError  # noqa: PLC0415 - the same
     from callsheet.demo.show import show  # noqa: PLC0415 - an extra
 
     try:
-        return show(url, key, data / "demo", Console(highlight=False, stderr=aside))
+        shown = show(url, key, data / "demo", Console(highlight=False, stderr=aside))
     except CallsheetError as error:
         raise Failure(error.message) from None
+    if told:
+        jobs = [{"id": job.id, "workflow": job.workflow, "status": job.status} for job in shown.jobs]
+        say(one_line({"completed": shown.completed, "jobs": jobs, "files": [str(one.path) for one in shown.made]}))
+        sys.stdout.flush()
+    return shown.completed
 
 
 def _key(file: Path | None) -> str:
@@ -218,11 +247,15 @@ def _worker(module: str) -> "Worker":
     from callsheet.worker import Worker  # noqa: PLC0415 - only this command needs it
 
     path, _, name = module.partition(":")
+    if not path:
+        raise typer.BadParameter("--module names a module and the worker in it: package.module:worker.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(path), name or "worker", None)
     except ImportError as error:
         raise typer.BadParameter(f"{path} cannot be imported: {error}.") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does while it is read
+        raise typer.BadParameter(f"{path} cannot be imported: {type(error).__name__}: {error}.") from None
     if not isinstance(found, Worker) or not found.handlers:
         raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker with handlers.")
     return found

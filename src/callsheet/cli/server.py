@@ -17,6 +17,7 @@ import msgspec
 import typer
 
 from callsheet.cli.output import NO_SERVER, AsJson, Failure
+from callsheet.folder import DATA, SERVER_FILE
 
 if TYPE_CHECKING:
     from callsheet.client import Client
@@ -53,9 +54,9 @@ class Server(NamedTuple):
             with Client(url, key, patience=patience) as client:
                 yield client
         except NotReachable as error:
-            raise Failure(f"{_public(url)}: {error.message}", NO_SERVER) from None
+            raise Failure(f"{_public(url)}: {error.message}", NO_SERVER, code=error.code) from None
         except CallsheetError as error:
-            raise Failure(error.message) from None
+            raise Failure(error.message, code=error.code, request_id=error.request_id) from None
         except BrokenPipeError:  # whoever read the output has gone: `callsheet jobs | head`
             raise
         except OSError as error:
@@ -66,11 +67,11 @@ class Server(NamedTuple):
         if url:
             return url, key
         try:
-            note = msgspec.json.decode((self.data / "server.json").read_bytes(), type=Note)
+            note = msgspec.json.decode((self.data / SERVER_FILE).read_bytes(), type=Note)
             if key is None and note.admin_key_file:
                 key = (self.data / note.admin_key_file).read_text().strip()
         except (OSError, msgspec.MsgspecError):
-            raise Failure(_NOWHERE, NO_SERVER) from None
+            raise Failure(_NOWHERE, NO_SERVER, code="no_server") from None
         return note.url, key
 
 
@@ -86,7 +87,11 @@ def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[.
     def add(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(*args: Any, url: str | None, key: str | None, data: Path, json: bool, **more: Any) -> None:
-            function(Server(url, key, data, json), *args, **more)
+            try:
+                function(Server(url, key, data, json), *args, **more)
+            except Failure as failure:
+                failure.for_programs = json
+                raise
 
         _, *own = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature([*own, *_OPTIONS])  # type: ignore[attr-defined]
@@ -102,6 +107,6 @@ def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
 
 
 _OPTIONS = (
-    _option("url", Url, None), _option("key", ApiKey, None), _option("data", Data, Path("callsheet-data")),
+    _option("url", Url, None), _option("key", ApiKey, None), _option("data", Data, DATA),
     _option("json", AsJson, default=False),
 )  # fmt: skip

@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,18 +23,30 @@ from msgspec.structs import replace
 from callsheet.app import Callsheet
 from callsheet.blobs.local import LocalBlobs
 from callsheet.cli.output import Failure
+from callsheet.config import HttpSettings, Settings
+from callsheet.core.commands import PutWorkflow
 from callsheet.core.errors import Refusal
+from callsheet.core.recipe import Recipe
 from callsheet.embedded import EngineLink
 from callsheet.engine import Engine
+from callsheet.folder import (
+    DATABASE_FILE,
+    LOCK_FILE,
+    LOG_FILE,
+    PRIVATE,
+    PRIVATE_FOLDER,
+    SERVER_FILE,
+    is_private,
+    write_private,
+)
 from callsheet.http.server import Server, bind
 from callsheet.store.connection import StoreError
 from callsheet.worker import Shift, Worker
 
-DATABASE_FILE, SERVER_FILE, LOG_FILE, LOCK_FILE = "callsheet.db", "server.json", "callsheet.log", "server.lock"
-_PRIVATE = 0o600
 _READY_SECONDS = 30.0
 _GRACE_SECONDS = 2.0
 _SECRET_BYTES_MIN = 32
+_HOLD_TRIES, _HOLD_SECONDS = 5, 0.05
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -45,6 +58,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     database: str | None = None
     public: bool = False
     secret: bytes | None = None
+    settings: Settings = Settings()
+    http: HttpSettings = HttpSettings()
     own_key: bool = True
     """Make an admin key here, even if others exist."""
 
@@ -56,7 +71,7 @@ class Standing:
         plan = replace(plan, host=plan.host.removeprefix("[").removesuffix("]"))
         self._plan = plan
         self._log = log
-        self._lock = None if plan.database else locked(plan.data)
+        self._lock = locked(plan.data, shared=plan.database is not None)
         self._bound = _bound(plan)
         self.callsheet = _opened(plan)
         self.key_file, self.key_new = self._keys()
@@ -73,7 +88,7 @@ class Standing:
         if not self._ready.wait(_READY_SECONDS):
             raise Failure("The server did not begin to answer.")
         note = {"url": self.url, "admin_key_file": self.key_file and str(self.key_file), "pid": os.getpid()}
-        _write_private(self._plan.data / SERVER_FILE, json.dumps(note) + "\n")
+        write_private(self._plan.data / SERVER_FILE, json.dumps(note) + "\n", over=True)
         return self
 
     def __exit__(
@@ -86,8 +101,15 @@ class Standing:
         self._server.should_exit = True
         self._thread.join()
         self.callsheet.close()
-        if self._lock is not None:
-            self._lock.close()
+        self._lock.close()
+
+    def put(self, recipes: Sequence[Recipe]) -> None:
+        """Put workflows before anybody may ask for them; an equal one changes nothing."""
+        try:
+            for recipe in recipes:
+                self.callsheet.engine.execute(PutWorkflow(recipe=recipe, by="callsheet"))
+        except Refusal as error:
+            raise self._close(Failure(str(error))) from None
 
     def work(self, worker: Worker, concurrency: int) -> None:
         """Let a worker work in this process."""
@@ -150,42 +172,59 @@ def _url(host: str, port: int) -> str:
 def folder(data: Path) -> Path:
     """Make the folder, or say why it cannot be used."""
     try:
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        data.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
     except OSError as error:
         raise Failure(f"The folder {data} cannot be made: {error.strerror}.") from None
     if not os.access(data, os.W_OK | os.X_OK):
         raise Failure(f"The folder {data} cannot be written to: choose another with --data.")
+    if not is_private(data):
+        sys.stderr.write(f"callsheet: Others on this machine may look into {data}: chmod 700 {data} keeps them out.\n")
     return data.resolve()
 
 
-def locked(data: Path) -> IO[str]:
-    """Hold the folder for this process; the system lets go of it even if the process is killed."""
+def locked(data: Path, *, shared: bool = False) -> IO[str]:
+    """Hold the folder for this process; the system lets go of it even if the process is killed.
+
+    SQLite has one server. Servers on one PostgreSQL may share the folder; their hold only shows that somebody lives.
+    """
     file = (data / LOCK_FILE).open("a")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        note = running(data)
-        where = f" at {note['url']}" if note else ""
-        raise Failure(f"A server already runs on {data}{where}: use it, or choose another --data.") from None
-    return file
+    for _ in range(_HOLD_TRIES):
+        if _held(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+            return file
+        time.sleep(_HOLD_SECONDS)  # it may be held for a moment by somebody who only looks
+    file.close()
+    note = running(data)
+    where = f" at {note['url']}" if note else ""
+    raise Failure(f"A server already runs on {data}{where}: use it, or choose another --data.")
 
 
 def running(data: Path) -> dict[str, Any] | None:
-    """Return what the folder's server wrote about itself, if it lives."""
+    """Return what the folder's server wrote about itself, if it lives: if somebody holds the folder.
+
+    A number of a process proves nothing: another program may have got it since.
+    """
     try:
-        note: dict[str, Any] = json.loads((data / SERVER_FILE).read_text())
-        os.kill(note["pid"], 0)
-    except (OSError, ValueError, KeyError):
+        note: Any = json.loads((data / SERVER_FILE).read_text())
+        with (data / LOCK_FILE).open("a") as file:
+            return note if isinstance(note, dict) and "url" in note and not _held(file, fcntl.LOCK_EX) else None
+    except (OSError, ValueError, TypeError):
         return None
-    return note
+
+
+def _held(file: IO[str], how: int) -> bool:
+    """Try to hold a file; whoever closes it lets go."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def log_of(data: Path, *, quiet: bool) -> TextIO:
     """Return where log lines go: quiet, into a file of the folder; else to standard error."""
     if not quiet:
         return sys.stderr
-    return open(os.open(data / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _PRIVATE), "a")  # noqa: PTH123 - with a mode
+    return open(os.open(data / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE), "a")  # noqa: PTH123 - with a mode
 
 
 def secret_of(file: Path | None, given: str | None) -> bytes | None:
@@ -217,24 +256,17 @@ def inside(data: Path, database: str | None) -> Iterator[tuple[Engine, LocalBlob
 
 def _opened(plan: Plan) -> Callsheet:
     try:
-        return Callsheet(plan.database or plan.data / DATABASE_FILE, plan.data, secret=plan.secret)
+        place = plan.database or plan.data / DATABASE_FILE
+        return Callsheet(place, plan.data, plan.settings, plan.http, secret=plan.secret)
     except (StoreError, Refusal) as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"The folder {plan.data} cannot be used: {error.strerror}.") from None
 
 
-def _write_private(file: Path, text: str) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE), "w") as opened:  # noqa: PTH123 - with a mode
-        opened.write(text)
-    temporary.replace(file)
-
-
 def _forget_server(data: Path) -> None:
     note = running(data)
-    if note is not None and note["pid"] == os.getpid():
+    if note is not None and note.get("pid") == os.getpid():
         (data / SERVER_FILE).unlink(missing_ok=True)
 
 

@@ -112,7 +112,7 @@ class Jobs(Speaking):
 
     @call
     def delete(self, job_id: str) -> Talk[None]:
-        """Delete a job that has ended, with its files."""
+        """Delete a job with its files; one that has not ended is stopped first."""
         yield from self._ask(type(None), send("DELETE", path("jobs", job_id), again=False))
 
     @call

@@ -50,8 +50,13 @@ def unreachable(error: Broken) -> NotReachable:
 
 
 def _worth(reply: Reply, request: Request) -> bool:
-    """Say whether another try may help: a 429 was not done; behind a 503 it may have been."""
-    return reply.status == _TOO_MANY or (reply.status in _AWAY and request.again)
+    """Say whether another try may help: a 429 was not done; behind a 503 it may have been.
+
+    A 429 without a time to come back is a cap of the caller's own, which waiting does not lift.
+    """
+    if reply.status == _TOO_MANY:
+        return "retry-after" in reply.headers
+    return reply.status in _AWAY and request.again
 
 
 def _asked(reply: Reply) -> float | None:

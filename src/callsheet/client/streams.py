@@ -15,6 +15,8 @@ from callsheet.client.talk import Broken, Item, Items, Nap, Open, Read, Reply, R
 _SEEN_ALL = 204
 _SILENT_SECONDS = 45.0
 """The server says that it is alive every 15 seconds; a stream that is silent for longer is opened anew."""
+_GOOD_SECONDS = 10.0
+"""A stream that was open for so long had not failed to open: what came before it is forgiven."""
 _ENDS = frozenset({"job.completed", "job.failed", "job.canceled", "job.expired", "job.blocked"})
 Fits = Callable[[str, Frame], bool]
 """Say whether a frame is the next one after an id; False skips it, Broken opens the stream anew."""
@@ -57,7 +59,7 @@ class Streams(Speaking):
                         yield Item(event)
             except Broken as error:
                 why = str(error)
-            if time.monotonic() - began > self.patience.max_seconds:
+            if time.monotonic() - began > _GOOD_SECONDS:
                 failures = 0  # it was a good connection, only a quiet one
             failures += 1
             if failures > self.patience.retries_max:

@@ -7,7 +7,7 @@
     Nap       a wait                    is answered with nothing
     Item      one of many results       goes to the caller of an iterator
 
-What breaks is thrown in as Broken. A driver (sync.py, asynchronous.py) does the I/O; there are two, of forty lines.
+What breaks is thrown in as Broken. A driver (blocking.py, awaiting.py) does the I/O; there are two, of forty lines.
 """
 
 from collections.abc import Callable, Generator, Mapping

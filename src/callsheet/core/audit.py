@@ -37,7 +37,7 @@ def audited(decide: Decide, line: Line) -> Decide:
 def _write(ws: WorkingSet, command: Command, line: Line, tenant: str) -> None:
     if ws.again and ws.find(Audit, command.id) is not None:
         return
-    data = {name: getattr(command, name) for name in line.fields}
+    data = {name: value for name in line.fields if (value := getattr(command, name)) is not None}
     subject = getattr(command, line.subject)
     name = subject if isinstance(subject, str) else subject.name
     ws.append(Audit(command.id, tenant, ws.now, command.by, line.action, name, encode(data) if data else None))

@@ -17,17 +17,19 @@ from callsheet.core.working import WorkingSet, encode
 def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
     """Make a tenant or change it; an equal one changes nothing."""
     name_checked("tenant", command.tenant, ws.limits)
-    in_range("weight", command.weight, 1, 1_000)
-    in_range("active_jobs_max", command.active_jobs_max, 0, 2**31)
-    if command.status not in {"active", "suspended"}:
-        raise BadInput("invalid_status", f"A tenant is active or suspended, not {command.status!r}.")
     known = ws.find(Tenant, command.tenant)
-    wanted = (command.weight, command.status, command.active_jobs_max)
-    if known is not None and (known.weight, known.status, known.active_jobs_max) == wanted:
+    before = known or Tenant(command.tenant, 1, "active", 0, ws.now, ws.now)
+    given = {name: getattr(command, name) for name in ("weight", "status", "active_jobs_max")}
+    after = replace(before, **{name: value for name, value in given.items() if value is not None})
+    in_range("weight", after.weight, 1, 1_000)
+    in_range("active_jobs_max", after.active_jobs_max, 0, 2**31)
+    if after.status not in {"active", "suspended"}:
+        raise BadInput("invalid_status", f"A tenant is active or suspended, not {after.status!r}.")
+    if after == known:
         return known
-    tenant = Tenant(command.tenant, *wanted, known.created_at if known else ws.now, ws.now)
-    ws.put(tenant)
-    return tenant
+    after = replace(after, updated_at=ws.now)
+    ws.put(after)
+    return after
 
 
 def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:

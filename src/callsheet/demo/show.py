@@ -1,17 +1,18 @@
 """The demonstration, seen from outside: submits jobs over the API, shows how they come along, fetches the files."""
 
+import secrets
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-import httpx
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from callsheet.client import Client, Event, File, Job
+from callsheet.client import CallsheetError, Client, Event, File, Job
 from callsheet.demo.board import Board, Line
 from callsheet.demo.furnish import CREDITS, USER
 
@@ -22,6 +23,8 @@ PROMPTS = {
     "short-video": "a letter crosses the mountains",
 }
 
+_LABEL = "demonstration"
+
 
 class Made(Struct, frozen=True):
     """A file that was fetched, and what it cost."""
@@ -31,20 +34,49 @@ class Made(Struct, frozen=True):
     path: Path
 
 
-def show(url: str, key: str, folder: Path, console: Console) -> bool:
-    """Run the demonstration; returns whether all of it was completed."""
+class Shown(Struct, frozen=True):
+    """How the demonstration ended."""
+
+    jobs: list[Job]
+    made: list[Made]
+
+    @property
+    def completed(self) -> bool:
+        return all(job.completed for job in self.jobs)
+
+
+def show(url: str, key: str, folder: Path, console: Console) -> Shown:
+    """Run the demonstration; one that is interrupted leaves nothing behind that waits and holds credits."""
     with Client(url, key) as client:
         _pay(client, console)
-        board = Board(console)
-        follow = [
-            _Follower(client, url, key, board, client.submit(workflow, user=USER, input={"prompt": prompt}))
-            for workflow, prompt in PROMPTS.items()
-        ]
-        with board:
-            jobs = [follower.end() for follower in follow]
+        mark = secrets.token_hex(4)
+        try:
+            jobs = _followed(client, Board(console), mark)
+        except KeyboardInterrupt:
+            console.print("\nInterrupted: what has not ended is canceled.")
+            _cancel(client, mark)
+            raise
         made = [one for job in jobs if job.completed for one in _fetched(client, job, folder)]
         _tell(client, console, jobs, made, folder)
-        return all(job.completed for job in jobs)
+        return Shown(jobs, made)
+
+
+def _followed(client: Client, board: Board, mark: str) -> list[Job]:
+    """Submit the jobs, with a mark by which they are found again, and follow them to their ends."""
+    follow = []
+    for workflow, prompt in PROMPTS.items():
+        job = client.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: mark})
+        follow.append(_Follower(client, board, job))
+    with board:
+        return [follower.end() for follower in follow]
+
+
+def _cancel(client: Client, mark: str) -> None:
+    """Cancel what has not ended, also what was submitted while nobody waited for the answer any more."""
+    for job in list(client.jobs(label=f"{_LABEL}={mark}")):
+        if not job.ended:
+            with suppress(CallsheetError):  # it ended in the meantime
+                client.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
 
 
 def _pay(client: Client, console: Console) -> None:
@@ -54,15 +86,14 @@ def _pay(client: Client, console: Console) -> None:
     if balance < price:
         balance = client.topup(USER, CREDITS, reason="for the demonstration").balance
         console.print(f"The user [bold]{USER}[/] got {CREDITS} more credits.")
-    console.print(f"The user [bold]{USER}[/] has {balance} credits; these four jobs cost {price}.\n")
+    console.print(f"The user [bold]{USER}[/] has {credits_of(balance)}; these four jobs cost {price}.\n")
 
 
 class _Follower:
     """Follows one job to its end, and puts on the board what happens to it."""
 
-    def __init__(self, client: Client, url: str, key: str, board: Board, job: Job) -> None:
+    def __init__(self, client: Client, board: Board, job: Job) -> None:
         self._client = client
-        self._http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {key}"})
         self._board = board
         self._job = job
         stages = {stage.id: stage for stage in client.stages(job.id)}
@@ -95,9 +126,8 @@ class _Follower:
             self._done.set_exception(error)
 
     def _follow(self) -> Job:
-        with self._http:
-            for event in self._client.events(self._job.id):
-                self._see(event)
+        for event in self._client.events(self._job.id):
+            self._see(event)
         job = self._client.get(self._job.id)
         self._head.end(job.status, job.error.message if job.error else "")
         return job
@@ -136,9 +166,8 @@ class _Follower:
 
     def _picture(self, line: Line, task_id: str) -> None:
         if self._board.draws:
-            shown = self._http.get(f"/v1/jobs/{self._job.id}/tasks/{task_id}/preview")
-            if shown.is_success:
-                line.show(shown.content, "image/png")
+            with suppress(CallsheetError):  # the task has ended, and its preview with it
+                line.show(self._client.preview(self._job.id, task_id), "image/png")
 
     def _finished(self, line: Line, task_id: str) -> None:
         if self._board.draws:
@@ -169,7 +198,7 @@ def _tell(client: Client, console: Console, jobs: Sequence[Job], made: Sequence[
     for head in ("made", "for", "file", "size"):
         table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
     for one in made:
-        table.add_row(one.job.workflow, f"{one.job.price} credits", one.path.name, f"{one.file.bytes / 1024:,.0f} kB")
+        table.add_row(one.job.workflow, credits_of(one.job.price), one.path.name, f"{one.file.bytes / 1024:,.0f} kB")
     console.print()
     console.print(table)
     console.print(f"\nThe files are in [bold]{escape(str(folder))}[/].")
@@ -177,4 +206,9 @@ def _tell(client: Client, console: Console, jobs: Sequence[Job], made: Sequence[
         if job.error:
             console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
     wallet = client.wallet(USER)
-    console.print(f"The wallet has {wallet.balance} credits left, {wallet.held} of them held.")
+    held = f", and {wallet.held} held for jobs under way" if wallet.held else ""
+    console.print(f"The wallet has {credits_of(wallet.balance)} left{held}.")
+
+
+def credits_of(count: int) -> str:
+    return "1 credit" if count == 1 else f"{count} credits"

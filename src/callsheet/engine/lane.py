@@ -16,7 +16,7 @@ from typing import Any
 from callsheet.config import Settings
 from callsheet.core.commands import Command
 from callsheet.engine.batch import Batch, Done
-from callsheet.store.connection import ConnectionLost, Contended, StoreError
+from callsheet.store.connection import ConnectionLost, Contended
 
 Answer = Callable[[list[Any]], None]
 

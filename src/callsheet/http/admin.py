@@ -33,11 +33,11 @@ class Tenants(Struct, frozen=True):
 
 
 class TenantBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tenant's share and cap."""
+    """A tenant's share and cap; what is left out stays as it is."""
 
-    weight: int = 1
-    status: Literal["active", "suspended"] = "active"
-    active_jobs_max: int = 0
+    weight: int | None = None
+    status: Literal["active", "suspended"] | None = None
+    active_jobs_max: int | None = None
 
 
 class KeyBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +149,7 @@ async def put_tenant(house: House, request: Request) -> Answer:
             active_jobs_max=body.active_jobs_max, by=request.who.id,
         )
     )  # fmt: skip
+    house.keys.forget()
     return Answer(views.tenant_view(row))
 
 
@@ -240,5 +241,5 @@ ROUTES = (
           problems=("404 key_not_found", "409 own_key")),
     Route("GET", "/v1/admin/audit", list_audit, ADMINS, "Who did what, newest first", AuditLog, query=AuditQuery),
     Route("GET", "/v1/admin/ops", ops, HOUSE, "What waits, what runs, who works", Ops),
-    Route("GET", "/v1/admin/workers", list_workers, ADMINS, "Workers with work in hand", Workers),
+    Route("GET", "/v1/admin/workers", list_workers, HOUSE, "Workers with work in hand", Workers),
 )  # fmt: skip

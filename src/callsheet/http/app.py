@@ -19,6 +19,7 @@ from callsheet.store.connection import StoreError
 _encode = msgspec.json.Encoder().encode
 _BODILESS = frozenset({204, 304})
 _CHARS_MAX = 128
+_LOOKING = frozenset({"GET", "HEAD"})
 
 
 class App:
@@ -69,6 +70,8 @@ class App:
             request.who = await self._house.keys.who(request, in_query=route.token_in_query)
             if request.who.role not in route.who:
                 raise Problem(403, "forbidden", f"A key with the role {request.who.role} may not do this.")
+            if request.who.suspended and request.method not in _LOOKING:
+                raise Problem(403, "tenant_suspended", "This tenant is suspended: it may look, and change nothing.")
         if known.decoder is not None:
             request.body_max = getattr(self._house.settings, route.body_max)
             request.content = await request.body(known.decoder, required=known.needs_body)
@@ -79,10 +82,10 @@ class App:
             await answer.send(send)
         except Gone:
             raise
-        except Exception as error:  # noqa: BLE001 - it began with 200: all that is left is to break off
+        except Exception as error:  # noqa: BLE001 - it has begun: all that is left is to break off
             self._house.fault(request.id, error)
             return 500
-        return 200
+        return answer.status
 
     def _failed(self, error: Exception, request: Request) -> Answer:
         if isinstance(error, Refusal):

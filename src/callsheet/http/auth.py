@@ -33,6 +33,8 @@ class Who(msgspec.Struct, frozen=True, gc=False):
     tenant: str
     id: str
     user: str | None = None
+    suspended: bool = False
+    """The tenant may look, and change nothing."""
 
     @property
     def caller(self) -> str:
@@ -76,7 +78,6 @@ class UserToken(msgspec.Struct, frozen=True, array_like=True):
     tenant: str
     user: str
     until: int
-    key_id: str
 
 
 def new_secret() -> str:
@@ -116,7 +117,7 @@ class Keys:
     def token(self, who: Who, user: str, seconds: int) -> str:
         """Make a token with which a browser sees one user's jobs."""
         until = int(time.time()) + seconds
-        return TOKEN_PREFIX + self._signed.sign("user", UserToken(who.tenant, user, until, who.id))
+        return TOKEN_PREFIX + self._signed.sign("user", UserToken(who.tenant, user, until))
 
     def _user(self, secret: str) -> Who | None:
         token = self._signed.read("user", secret.removeprefix(TOKEN_PREFIX), UserToken)
@@ -132,7 +133,7 @@ class Keys:
             return who
         known = self._known
         rows = await self._reads.fetch("api_key_by_hash", hash=mark)
-        who = _valid(ApiKey(*rows[0])) if rows else None
+        who = _valid(ApiKey(*rows[0][1:]), suspended=rows[0][0] == "suspended") if rows else None
         if len(known) >= _KNOWN_MAX:
             known.clear()
         known[mark] = (now, who)  # what was read before `forget` is written where nobody looks any more
@@ -154,10 +155,10 @@ def _secret(request: Request, *, in_query: bool) -> str:
     return secret
 
 
-def _valid(key: ApiKey) -> Who | None:
+def _valid(key: ApiKey, *, suspended: bool) -> Who | None:
     if key.revoked_at is not None or (key.expires_at is not None and key.expires_at < time.time() * 1_000_000):
         return None
-    return Who(key.role if key.tenant else OPERATOR, key.tenant, key.id)
+    return Who(key.role if key.tenant else OPERATOR, key.tenant, key.id, suspended=suspended)
 
 
 def _refused(code: str, message: str) -> Problem:

@@ -66,6 +66,7 @@ SENTENCES: dict[str, str] = {
     "preview_not_found": "The task has sent no preview picture.",
     "previous_stage_open": "A stage is approved before the one in front of it is completed.",
     "quote_expired": "The quote is too old; ask for a new one.",
+    "range_not_satisfiable": "No byte of the file is in the range; `Content-Range` says how many there are.",
     "reason_required": "A requeue or an adjustment does not say why.",
     "route_not_found": "There is nothing at this address.",
     "stage_ended": "The stage has ended and takes no more tasks.",

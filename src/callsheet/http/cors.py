@@ -10,8 +10,8 @@ from callsheet.http.request import Header, Request
 from callsheet.http.route import Answer
 
 _METHODS = "GET, POST, PUT, PATCH, DELETE"
-_MAY_SEND = "authorization, content-type, idempotency-key, if-none-match, last-event-id, x-request-id"
-_MAY_READ = b"etag, location, idempotent-replay, retry-after, x-request-id"
+_MAY_SEND = "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, range, x-request-id"
+_MAY_READ = b"accept-ranges, content-range, etag, location, idempotent-replay, retry-after, x-request-id"
 _VARY: Header = (b"vary", b"origin")
 
 

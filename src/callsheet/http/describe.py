@@ -26,15 +26,16 @@ BODY = (
     "400 invalid_json", "408 body_timeout", "413 body_too_large", "415 unsupported_media_type",
     "415 unsupported_encoding", "422 invalid_body",
 )  # fmt: skip
-_HEADERS_OF = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+_HEADERS_OF = {401: ("WWW-Authenticate",), 416: ("Content-Range",), 429: ("Retry-After",), 503: ("Retry-After",)}
 _SHARED_CODES_MAX = 3
 _SAMPLE_FRAME = 'id: 1\nevent: job.created\ndata: {"seq": 1, "type": "job.created", …}\n\n'
 _TITLES = {
-    200: "As asked.", 201: "Made.", 204: "Done; there is nothing to say.", 304: "Nothing has changed.",
+    200: "As asked.", 201: "Made.", 204: "Done; there is nothing to say.", 206: "The part that was asked for.",
+    303: "It is elsewhere.", 304: "Nothing has changed.",
     400: "The request cannot be read.", 401: "No valid key.", 402: "Too few credits.", 403: "Not allowed.",
     404: "Not there, or not yours.", 408: "Too slow.", 409: "What is there forbids it.", 413: "Too large.",
-    414: "The address is too long.", 415: "Not JSON.", 422: "The request is wrong.", 429: "Too many.",
-    431: "The headers are too large.", 500: "Our fault.", 503: "Not now: try again in a moment.",
+    414: "The address is too long.", 415: "Not JSON.", 416: "Not in the file.", 422: "The request is wrong.",
+    429: "Too many.", 431: "The headers are too large.", 500: "Our fault.", 503: "Not now: try again in a moment.",
 }  # fmt: skip
 
 _TOKEN: Schema = {
@@ -197,7 +198,7 @@ def _answers(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[str
 
 def _good(route: Route, status: int, schemas: Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": _TITLES[status], "headers": _headers(("X-Request-Id", *route.sets))}
-    if status in {204, 304}:
+    if status in {204, 303, 304}:
         return answer
     if route.gives is not None:
         answer["description"] = inspect.getdoc(route.gives) or _TITLES[status]

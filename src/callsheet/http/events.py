@@ -152,7 +152,7 @@ async def _of_tenant(
     """Yield a tenant's events in the global order: the past page by page, then what comes."""
     behind = True
     while not watch.ended:
-        if behind:
+        if behind or watch.behind:  # the buffer may also have run over while the last frame was being sent
             watch.events.clear()
             watch.caught_up()
             batch = await _page(house, place, _PAGE)

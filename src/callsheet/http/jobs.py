@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from callsheet.core import commands, rows
 from callsheet.core.errors import Refusal
+from callsheet.core.machine import JOB as JOB_MACHINE
 from callsheet.core.money import wallet_id
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
 from callsheet.http.auth import Who
 from callsheet.http.codes import INPUT, NOTES, STAGE, VALUES
+from callsheet.http.conditions import matches
 from callsheet.http.house import House
 from callsheet.http.hub import JOB
 from callsheet.http.paging import limited, paged
@@ -140,7 +142,7 @@ def tag_of(job: rows.Job) -> str:
 
 
 async def submit_job(house: House, request: Request) -> Answer:
-    command = await _submit(house, request, request.content, request.header(b"idempotency-key"))
+    command = await _submit(house, request, request.content, request.idempotency_key(request.content.idempotency_key))
     done: commands.Submitted = await house.engine.aexecute(command)
     job = await _read(house, command.tenant, done.job_id)
     location = ("location", f"/v1/jobs/{job.id}")
@@ -154,7 +156,7 @@ async def submit_jobs(house: House, request: Request) -> Answer:
     ready: list[Any] = []
     for one in body.jobs:
         try:
-            ready.append(await _submit(house, request, one, None))
+            ready.append(await _submit(house, request, one, one.idempotency_key))
         except Problem as problem:
             ready.append(problem)
     places = [place for place, one in enumerate(ready) if not isinstance(one, Problem)]
@@ -170,8 +172,8 @@ async def get_job(house: House, request: Request) -> Answer:
     known = request.header(b"if-none-match")
     if query.wait:
         job = await request.unless_gone(_awaited(house, request, job, known, query.wait))
-    if known == tag_of(job):
-        return Answer(None, 304, (("etag", known),))
+    if matches(known, tag_of(job)):
+        return Answer(None, 304, (("etag", tag_of(job)),))
     return shown(job)
 
 
@@ -179,6 +181,8 @@ async def list_jobs(house: House, request: Request) -> Answer:
     query = request.query(ListQuery)
     who: Who = request.who
     count = limited(house, query.limit)
+    if query.status and query.status not in JOB_MACHINE.statuses:
+        raise Problem(422, "invalid_query", f"status is one of {', '.join(sorted(JOB_MACHINE.statuses))}.")
     user = who.user if who.role == USER else query.user
     label, value = _label(query.label)
     given: dict[str, Any] = {
@@ -235,13 +239,8 @@ async def delete_job(house: House, request: Request) -> Answer:
 # -- steps
 
 
-async def _submit(house: House, request: Request, body: SubmitBody, header: str | None) -> commands.Submit:
+async def _submit(house: House, request: Request, body: SubmitBody, key: str | None) -> commands.Submit:
     who: Who = request.who
-    key = body.idempotency_key
-    if header is not None:
-        if key is not None and key != header:
-            raise Problem(422, "two_idempotency_keys", "The body's idempotency_key and the header differ: send one.")
-        key = header
     command = commands.Submit(
         tenant=who.tenant, user=body.user, workflow=body.workflow, input=body.input, idempotency_key=key,
         priority=body.priority, start_in_seconds=body.start_in_seconds, deadline_seconds=body.deadline_seconds,
@@ -277,7 +276,7 @@ async def _awaited(house: House, request: Request, job: rows.Job, known: str | N
     """Wait until a job has ended, or, for a client that knows a state of it, until it is another."""
 
     def news(now: rows.Job) -> bool:
-        return now.finished_at is not None or (known is not None and tag_of(now) != known)
+        return now.finished_at is not None or (known is not None and not matches(known, tag_of(now)))
 
     if news(job):
         return job

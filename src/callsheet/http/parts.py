@@ -1,12 +1,10 @@
-"""The parts of a job: runs, stages, tasks, attempts, outputs, files; approval and adding tasks."""
+"""The parts of a job: runs, stages, tasks, attempts, outputs; approval and adding tasks."""
 
-import asyncio
 from collections import defaultdict
 from typing import Any
 
 from msgspec import Raw, Struct
 
-from callsheet.blobs.local import Place
 from callsheet.core import commands, rows
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
@@ -17,9 +15,6 @@ from callsheet.http.jobs import job_row
 from callsheet.http.problem import absent
 from callsheet.http.request import Request
 from callsheet.http.route import READERS, WATCHERS, WRITERS, Answer, Route
-
-_SHOWN = {"image/png", "image/jpeg", "image/webp", "audio/wav", "audio/mpeg", "video/mp4", "video/webm"}
-"""What a browser may show from here; anything else is handed over as a download."""
 
 
 class Runs(Struct, frozen=True):
@@ -148,57 +143,6 @@ async def add_stage(house: House, request: Request) -> Answer:
     return Answer(Added(added.stage_id, added.stage_no, added.task_ids, added.first_task_no), 201)
 
 
-async def get_file(house: House, request: Request) -> Answer:
-    who: Who = request.who
-    found = await house.reads.fetch("file_of_tenant", id=request.params["file_id"], tenant=who.tenant)
-    if not found:
-        raise absent("file")
-    file = rows.File(*found[0])
-    request.params["job_id"] = file.job_id
-    await job_row(house, request)
-    try:
-        body = await asyncio.to_thread(_bytes, house, file)
-    except FileNotFoundError:
-        raise absent("file") from None
-    return Answer(body, 200, _file_headers(file), file.media_type if file.media_type in _SHOWN else _PLAIN)
-
-
-async def get_preview(house: House, request: Request) -> Answer:
-    job = await job_row(house, request)
-    found = await house.reads.fetch("task_of_job", id=request.params["task_id"], job=job.id)
-    if not found:
-        raise absent("task")
-    task = rows.Task(*found[0])
-    try:
-        body = await asyncio.to_thread(_preview, house, task)
-    except FileNotFoundError:
-        raise absent("preview") from None
-    return Answer(body, 200, (("content-security-policy", "sandbox"),), "image/png")
-
-
-_PLAIN = "application/octet-stream"
-
-
-def _file_headers(file: rows.File) -> tuple[tuple[str, str], ...]:
-    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in file.name if c.isascii()) or "file"
-    how = "inline" if file.media_type in _SHOWN else "attachment"
-    return (
-        ("content-disposition", f'{how}; filename="{name}"'),
-        ("content-security-policy", "sandbox; default-src 'none'"),
-        ("etag", f'"{file.sha256}"'),
-    )
-
-
-def _bytes(house: House, file: rows.File) -> bytes:
-    with house.blobs.open(Place(file.tenant, file.job_id, file.task_id, file.attempt, f"{file.no}")) as blob:
-        return blob.read()
-
-
-def _preview(house: House, task: rows.Task) -> bytes:
-    with house.blobs.open(Place(task.tenant, task.job_id, task.id, task.attempts, "preview")) as blob:
-        return blob.read()
-
-
 def _about(command: Any, request: Request, **more: Any) -> commands.Command:
     who: Who = request.who
     made: commands.Command = command(
@@ -214,9 +158,9 @@ async def _stages(house: House, request: Request) -> list[rows.Stage]:
 
 async def _stage(house: House, request: Request) -> rows.Stage:
     wanted = request.params["stage_no"]
-    for stage in await _stages(house, request):
-        if wanted in {str(stage.no), stage.name}:
-            return stage
+    stages = await _stages(house, request)
+    for stage in (*(one for one in stages if str(one.no) == wanted), *(one for one in stages if one.name == wanted)):
+        return stage
     raise absent("stage")
 
 
@@ -228,14 +172,8 @@ ROUTES = (
     Route("GET", "/v1/jobs/{job_id}/tasks", list_tasks, WATCHERS, "A job's tasks", Tasks, problems=(_JOB,)),
     Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "A task's tries", Attempts,
           problems=(_JOB, "404 task_not_found")),
-    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/preview", get_preview, WATCHERS,
-          "The newest preview picture of a running task", media_type="image/png",
-          problems=(_JOB, "404 task_not_found", "404 preview_not_found")),
     Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, WATCHERS, "What a job's tasks made", Outputs,
           problems=(_JOB,)),
-    Route("GET", "/v1/files/{file_id}", get_file, WATCHERS, "Download a file",
-          media_type=", ".join([_PLAIN, *sorted(_SHOWN)]),
-          problems=("404 file_not_found", _JOB), sets=("Content-Disposition", "ETag"), token_in_query=True),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
           "Let a waiting stage go on", views.Stage, ApproveBody,
           problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),

@@ -2,13 +2,15 @@
 
 import hashlib
 import time
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from callsheet.core.commands import Submit
-from callsheet.core.recipe import parse
+from callsheet.core.money import wallet_id
+from callsheet.core.recipe import Recipe, parse, validator
 from callsheet.core.rows import Workflow
 from callsheet.core.submit import idem_of
 from callsheet.http import views
@@ -59,15 +61,36 @@ async def make_quote(house: House, request: Request) -> Answer:
     if "\0" in body.workflow + body.user:
         raise Problem(422, "invalid_text", "The workflow or the user has a character that no database keeps.")
     found, wallet = await house.reads.fetch_all([
-        ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": f"{who.tenant}/{body.user}"}),
+        ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": wallet_id(who.tenant, body.user)}),
     ])  # fmt: skip
     if not found:
         raise absent("workflow")
-    price = parse(Workflow(*found[0]).spec).price
+    recipe, schema = _compiled(Workflow(*found[0]).spec)
+    _check(house, body, recipe, schema)
+    price = recipe.price
     until = int(time.time()) + house.settings.quote_seconds
     token = house.signed.sign("quote", Signed(who.tenant, body.user, body.workflow, _digest(body.input), price, until))
     balance = wallet[0][3] if wallet else 0
     return Answer(Quote(body.workflow, price, balance, balance >= price, views.moment(until * _SECOND), token))
+
+
+@lru_cache(maxsize=256)
+def _compiled(spec: str) -> tuple[Recipe, Any]:
+    recipe = parse(spec)
+    return recipe, validator(recipe)
+
+
+def _check(house: House, body: QuoteBody, recipe: Recipe, schema: Any) -> None:
+    """Refuse to price what a submit would refuse."""
+    chars = house.engine.settings.limits.key_chars_max
+    if not body.user or len(body.user) > chars or not body.user.isprintable():
+        raise Problem(422, "invalid_user", f"A user id has 1 to {chars} printable characters.")
+    if not recipe.enabled:
+        raise Problem(409, "workflow_disabled", f"Workflow {recipe.name!r} is switched off.")
+    if schema is not None and (error := next(schema.iter_errors(body.input), None)):
+        where = "/".join(str(part) for part in error.instance_path) or "input"
+        most = house.engine.settings.limits.message_chars_max
+        raise Problem(422, "invalid_input", f"{where}: {error.message}"[:most])
 
 
 async def quoted_price(house: House, command: Submit, quote: str) -> int:
@@ -94,5 +117,5 @@ def _digest(given: Any) -> bytes:
 
 ROUTES = (
     Route("POST", "/v1/quotes", make_quote, WRITERS, "Price a job before submitting it", Quote, QuoteBody,
-          problems=("404 workflow_not_found", *TEXT)),
+          problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *TEXT)),
 )  # fmt: skip

@@ -53,7 +53,12 @@ def routes(api: tuple[Route, ...]) -> tuple[Route, ...]:
         _ = house, request
         return Answer(await asyncio.to_thread(people), 200, SAFE_PAGE, _HTML)
 
+    async def home(house: Any, request: Request) -> Answer:
+        _ = house, request
+        return Answer(None, 303, (("location", "/docs"),))
+
     mine = (
+        Route("GET", "/", home, ANYBODY, "The way to the page that describes this API", status=303, sets=("Location",)),
         Route("GET", "/openapi.json", openapi, ANYBODY, "This API as an OpenAPI 3.1 document"),
         Route("GET", "/docs", reference, ANYBODY, "This API as a page", media_type="text/html"),
         _static("reference.css", "text/css", "The page's looks"),

@@ -65,6 +65,17 @@ class Request:
         value = self._headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def idempotency_key(self, given: str | None) -> str | None:
+        """Return the key of a request: from its body or its header, and the same if from both."""
+        header = self.header(b"idempotency-key")
+        if header is None:
+            return given
+        if given and given != header:
+            raise Problem(
+                422, "two_idempotency_keys", "The body's key and the Idempotency-Key header differ: send one."
+            )
+        return header
+
     def query(self, shape: type[T]) -> T:
         """Read the query string into a struct; a parameter that is not listed is refused."""
         pairs = self._pairs()

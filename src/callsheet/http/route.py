@@ -38,6 +38,7 @@ class Streaming(NamedTuple):
     """An answer that the handler sends by itself, piece by piece."""
 
     send: Callable[[Any], Awaitable[None]]
+    status: int = 200
 
 
 Handler = Callable[[Any, Request], Awaitable[Answer | Streaming]]

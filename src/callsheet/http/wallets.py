@@ -89,8 +89,8 @@ async def _posted(
     who, user = _whose(request)
     done: commands.Balance = await house.engine.aexecute(
         command(
-            tenant=who.tenant, user=user, amount=body.amount, key=body.key, reason=body.reason, actor="admin",
-            by=who.id,
+            tenant=who.tenant, user=user, amount=body.amount, key=request.idempotency_key(body.key) or "",
+            reason=body.reason, actor="admin", by=who.id,
         )
     )  # fmt: skip
     return Answer(Balance(user, done.balance, done.held, done.replay))
@@ -105,7 +105,8 @@ def _whose(request: Request) -> tuple[Who, str]:
 
 
 _MOVED = (
-    "400 invalid_idempotency_key", "409 balance_too_large", "422 idempotency_key_reused", "422 invalid_user",
+    "400 invalid_idempotency_key", "409 balance_too_large", "422 idempotency_key_reused",
+    "422 two_idempotency_keys", "422 invalid_user",
     "422 invalid_tenant", *VALUES,
 )  # fmt: skip
 ROUTES = (

@@ -57,9 +57,14 @@ class Hand:
     @property
     def stop(self) -> type[Stop] | None:
         """Return why the handler must stop, if it must."""
-        if self._stop is None and time.monotonic() >= self._expires_at:
+        if self._stop is None and self.expired:
             self.end(Lost)
         return self._stop
+
+    @property
+    def expired(self) -> bool:
+        """Say whether the lease has run out, as far as this machine knows."""
+        return time.monotonic() >= self._expires_at
 
     def check(self) -> None:
         """Raise inside the handler what it must stop for."""

@@ -175,7 +175,7 @@ class Shift:
             except LeaseLost:
                 return  # the task is another's by now, and what this one made is not wanted
             except Unreachable:
-                if hand.stop not in {None, Canceled}:
+                if hand.expired or hand.stop not in {None, Canceled}:
                     raise
             else:
                 return

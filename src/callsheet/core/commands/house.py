@@ -12,12 +12,12 @@ Role = Literal["admin", "client", "viewer", "worker"]
 
 
 class PutTenant(Command, frozen=True, kw_only=True, gc=False):
-    """Make a tenant or change its share."""
+    """Make a tenant or change it; what is None stays as it is, and is 1, active and 0 for a new one."""
 
     tenant: str
-    weight: int = 1
-    status: Literal["active", "suspended"] = "active"
-    active_jobs_max: int = 0
+    weight: int | None = None
+    status: Literal["active", "suspended"] | None = None
+    active_jobs_max: int | None = None
 
 
 class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):

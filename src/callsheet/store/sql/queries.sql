@@ -172,7 +172,7 @@ SELECT {wallet w} FROM wallet w WHERE w.id = :id
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: api_key_by_hash
-SELECT {api_key k} FROM api_key k WHERE k.secret_hash = :hash
+SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :hash
 
 -- name: keys_of
 SELECT {api_key k} FROM api_key k WHERE (k.tenant = :tenant OR :all = 1) AND k.id > :after ORDER BY k.id LIMIT :count

@@ -1,0 +1,35 @@
+"""The data folder: the names of its files, and how one is written that only its owner reads."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+DATA = Path("callsheet-data")
+"""Where it is if nobody says otherwise."""
+DATABASE_FILE, LOCK_FILE = "callsheet.db", "server.lock"
+ADMIN_KEY_FILE, SECRET_FILE = "admin.key", "secret.key"
+SERVER_FILE, LOG_FILE = "server.json", "callsheet.log"
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
+
+
+def write_private(file: Path, text: str, *, over: bool = False) -> None:
+    """Make a file that only its owner reads: whole or absent; in place of one that is there only if `over`."""
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as opened:  # noqa: PTH123 - with a mode
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        if over:
+            temporary.replace(file)
+        else:
+            with suppress(FileExistsError):  # another server on this folder was faster, and its text counts
+                file.hardlink_to(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def is_private(folder: Path) -> bool:
+    """Say whether only its owner gets into a folder."""
+    return not folder.stat().st_mode & 0o077

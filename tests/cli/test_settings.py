@@ -1,0 +1,73 @@
+"""The settings of a server from a file, and the page that lists them all."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+
+from callsheet.cli import handbook
+from callsheet.cli.output import Failure
+from callsheet.cli.settings import Sections, settings_of
+from callsheet.config import HttpSettings, Settings
+from callsheet.core.limits import Limits
+from tests.cli.conftest import ran
+from tests.support.tidy import ROOT
+
+PAGE = ROOT / "docs" / "settings.md"
+
+
+def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
+    file = tmp_path / "callsheet.toml"
+    file.write_text("[engine]\nreaders = 8\n[limits]\ntries_max = 5\nkind_running_max = { gpu = 4 }\n"
+                    '[http]\ncors_origins = ["https://app.example"]\nbody_seconds = 5\n')  # fmt: skip
+    assert settings_of(file) == (
+        Settings(readers=8, limits=Limits(tries_max=5, kind_running_max={"gpu": 4})),
+        HttpSettings(cors_origins=("https://app.example",), body_seconds=5),
+    )
+    assert settings_of(None) == (Settings(), HttpSettings())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[engin]\n", ":1: There is no field 'engin' here. Did you mean 'engine'?"),
+        ("[http]\ncors_origin = []\n", ":2: There is no field 'cors_origin' here. Did you mean 'cors_origins'?"),
+        ('[http]\n\npage_max = "x"\n', ":3: http.page_max: expected int, got str. Write a whole number."),
+        ('[http]\ncors_origins = "x"\n', ":2: http.cors_origins: expected array, got str."),
+        ("[limits]\ntries_max = true\n", ":2: limits.tries_max: expected int, got bool."),
+        ("[limits]\nkind_running_max = { gpu = -1 }\n", ":2: limits.kind_running_max is -1. Write a number from 0."),
+        ("[engine]\nlanes = 0\n", ":2: engine.lanes is 0. Write a number from 1."),
+        ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
+        ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),
+        ("engine = 3\n", ":1: engine: expected object, got int."),
+        ("[engine\n", ":1: "),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "callsheet.toml"
+    file.write_text(text)
+    with pytest.raises(Failure) as refused:
+        settings_of(file)
+    assert str(refused.value).startswith(f"{file}{said}")
+    for command in ("up", "serve"):
+        done = ran(command, "--data", tmp_path / "data", "--config", file)
+        assert (done.code, done.err) == (1, f"callsheet: {refused.value}\n")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert "absent.toml" in ran("up", "--data", tmp_path / "data", "--config", tmp_path / "absent.toml").err
+
+
+def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:
+    assert PAGE.read_text() == handbook.page(), "run: python -m callsheet.cli.handbook > docs/settings.md"
+    for shape in (Settings, Limits, HttpSettings):
+        for field in fields(shape):
+            assert field.name == "limits" or f"| `{field.name}` |" in PAGE.read_text()
+    example = PAGE.read_text().partition("```toml\n")[2].partition("```")[0]
+    (tmp_path / "example.toml").write_text(example)
+    assert settings_of(tmp_path / "example.toml") != settings_of(None)
+    assert set(tomllib.loads(example)) == {field.name for field in fields(Sections)}

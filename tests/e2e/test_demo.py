@@ -1,0 +1,94 @@
+"""The demonstration and where its key goes, what an interruption leaves behind, and a server's own workflows."""
+
+import io
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console
+
+from callsheet.client import CallsheetError
+from callsheet.demo.show import credits_of, show
+from tests.client.stub import Say, Stub
+from tests.support.running import Running, Up, run
+from tests.support.waiting import wait_until
+
+SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with Up(tmp_path_factory.mktemp("demo") / "data") as started:
+        yield started
+
+
+def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credits(up: Up) -> None:
+    with up.client() as client, Running("demo", "--data", up.data, log=up.data / "demo.log") as shown:
+        wait_until(lambda: len(list(client.jobs(user="demo"))) == 4, SECONDS)
+        assert shown.stop(signal.SIGINT) == 130
+        jobs = list(client.jobs(user="demo"))
+        assert (len(jobs), {job.status for job in jobs} <= {"canceled", "completed"}) == (4, True)
+        assert {job.workflow: job.status for job in jobs}["short-video"] == "canceled"
+        assert client.wallet("demo").held == 0
+
+
+def test_pictures_are_shown_without_the_key_going_to_a_proxy(
+    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, color_system="truecolor", width=120)
+    with Stub() as proxy:
+        proxy.says = [Say(502, "<html>")]
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        assert show(up.url, up.key, tmp_path, console).completed
+        assert proxy.asked == []
+    assert "▀" in screen.getvalue()
+
+
+def test_a_program_is_told_in_one_line_what_was_made(up: Up) -> None:
+    done = run("demo", "--json", "--data", up.data)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["completed"], {job["status"] for job in told["jobs"]}) == (True, {"completed"})
+    assert all(Path(file).stat().st_size for file in told["files"])
+    assert len(told["files"]) == 4
+
+
+def test_a_credit_is_one() -> None:
+    assert [credits_of(count) for count in (0, 1, 2)] == ["0 credits", "1 credit", "2 credits"]
+
+
+def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_file(tmp_path: Path) -> None:
+    recipes = tmp_path / "workflows"
+    recipes.mkdir()
+    (recipes / "poster.toml").write_text('price = 4\n[[stages]]\nname = "draw"\nkind = "gpu"\n')
+    (tmp_path / "callsheet.toml").write_text(
+        '[limits]\nlabels_max = 1\n[http]\ncors_origins = ["https://app.example"]\n'
+    )
+    words = ["--no-demo", "--workflows", recipes, "--config", tmp_path / "callsheet.toml"]
+    for _ in range(2):  # a second start changes nothing
+        with Up(tmp_path / "data", *words) as server, server.client() as client:
+            assert [(one.name, one.version, one.price) for one in client.workflows()] == [("poster", 1, 4)]
+            with pytest.raises(CallsheetError, match="labels"):
+                client.submit("poster", user="ann", labels={"a": "1", "b": "2"})
+            seen = httpx.get(f"{server.url}/healthz", headers={"origin": "https://app.example"})
+            assert seen.headers["access-control-allow-origin"] == "https://app.example"
+            assert server.stop() == 0
+    (recipes / "poster.toml").write_text("price = -1\n")
+    done = run("up", "--data", tmp_path / "data", *words)
+    assert (done.returncode, "poster.toml:1: " in done.stderr) == (1, True)
+
+
+def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
+    words = ["up", "--no-demo", "--workers", 3, "--data", "here", "--port", 0]
+    with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
+        said = [started.line()]
+        while "curl" not in said[-1]:
+            said.append(started.line())
+            assert said[-1]
+        assert any("No worker runs in this process" in line for line in said)
+        assert started.stop() == 0
