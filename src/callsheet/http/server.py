@@ -66,10 +66,10 @@ def bind(host: str, port: int) -> socket.socket:
     name = host.removeprefix("[").removesuffix("]")
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except (OSError, UnicodeError):
+        family, _, _, _, address = found[0]
+        bound = socket.socket(family, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # nobody knows the name, or this machine does not speak its family
         raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of this machine.") from None
-    family, _, _, _, address = found[0]
-    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
