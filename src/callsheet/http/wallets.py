@@ -114,7 +114,7 @@ ROUTES = (
     Route("GET", "/v1/wallets/{user}/ledger", get_ledger, WATCHERS, "A user's ledger, newest first", Ledger,
           query=LedgerQuery),
     Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Add credits", Balance, TopUpBody,
-          problems=_MOVED),
+          problems=_MOVED, reads=("Idempotency-Key",)),
     Route("POST", "/v1/wallets/{user}/adjust", adjust, ADMINS, "Correct a balance", Balance, AdjustBody,
-          problems=(*_MOVED, "402 insufficient_credits", "422 reason_required")),
+          problems=(*_MOVED, "402 insufficient_credits", "422 reason_required"), reads=("Idempotency-Key",)),
 )  # fmt: skip

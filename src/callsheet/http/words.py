@@ -295,7 +295,7 @@ PATHS: dict[str, Word] = {
 
 HEADERS: dict[str, Word] = {
     "Callsheet-Tenant": Word("For an operator's key: which tenant to act for; without it `default`.", "default"),
-    "Idempotency-Key": Word("Makes the submit happen once, like `idempotency_key` in the body.", "order-4711"),
+    "Idempotency-Key": Word("Makes the call happen once, like the key in its body.", "order-4711"),
     "If-None-Match": Word("The ETag that you know: 304 if nothing has changed.", '"1-2-1773480413589000"'),
     "Range": Word("Which bytes you want: from and to, from, or how many of the last.", "bytes=0-1023"),
     "If-Range": Word("The ETag that you know: with another, the Range does not count.", '"1-2-1773480413589000"'),
