@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import backlog, cpu, latency, profile, streams, throughput, versus, web
+from bench import backlog, cpu, fleet, latency, profile, streams, throughput, versus, web
 from bench.places import Places
 from bench.table import PAGE, Row, on_page, save, shown
 
@@ -17,6 +17,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "cpu": cpu.measure,
     "web": web.measure,
     "streams": streams.measure,
+    "fleet": fleet.measure,
 }
 
 

@@ -33,7 +33,7 @@ def users() -> list[tuple[str, str]]:
 
 
 def top_up(tenant: str, user: str) -> TopUp:
-    return TopUp(tenant=tenant, user=user, amount=10**9, key="start")
+    return TopUp(tenant=tenant, user=user, amount=10**9, idempotency_key="start")
 
 
 def submits(count: int, seed: int) -> list[Submit]:

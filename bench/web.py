@@ -21,6 +21,8 @@ from bench.table import Row, below, beside, plain
 from bench.wire import Load, Make, load, request
 
 CALLERS = 64
+JOBS = 100
+"""So many different ones are asked for: reads of the same row share it."""
 GET_TARGET = 0.4
 SUBMITS_TARGET = 1_000
 EVENT_MS_MAX = 15.0
@@ -33,6 +35,7 @@ class Under(NamedTuple):
 
     port: int
     key: str
+    fleet: str
     pid: int
 
     def cpu_seconds(self) -> float:
@@ -54,12 +57,11 @@ def measure(places: Places, *, quick: bool) -> list[Row]:
 
 async def _requests(kind: str, under: Under, count: int) -> list[Row]:
     body = json.dumps({"workflow": "sketch", "user": "ann", "input": {"prompt": "a lighthouse"}}).encode()
-    job = await _submitted(under, body)
-    get = request("GET", f"/v1/jobs/{job}", under.key)
+    gets = [request("GET", f"/v1/jobs/{await _submitted(under, body)}", under.key) for _ in range(JOBS)]
     submit = request("POST", "/v1/jobs", under.key, body)
     echo = request("GET", "/echo", under.key)
     post = request("POST", "/echo", under.key, body)
-    got = await _pairs(under, lambda _: get, lambda _: echo, count)
+    got = await _pairs(under, lambda n: gets[n % JOBS], lambda _: echo, count)
     sent = await _pairs(under, lambda _: submit, lambda _: post, count // 4)
     return [
         beside(f"{kind} HTTP: get a job, {CALLERS} connections", got[0], "req/s", got[1], GET_TARGET),
@@ -135,7 +137,7 @@ def served(place: str) -> Iterator[Under]:
             if process.stdout is None:
                 raise RuntimeError("no pipe")
             said = json.loads(process.stdout.readline())
-            yield Under(said["port"], said["key"], process.pid)
+            yield Under(said["port"], said["key"], said["fleet"], process.pid)
         finally:
             process.terminate()
             process.communicate()

@@ -2,25 +2,31 @@
 
 import secrets
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from callsheet.blobs.local import LocalBlobs
+from callsheet.blobs.base import BlobError
+from callsheet.blobs.opening import blobs_of
+from callsheet.blobs.s3 import S3Blobs
 from callsheet.config import HttpSettings, Settings
 from callsheet.core import commands
 from callsheet.core.rows import ApiKey
 from callsheet.engine import Engine
+from callsheet.engine.filekeeping import Keeper, Orphans
 from callsheet.engine.gates import Gate
-from callsheet.engine.loops import Collector, Loop, Pulse, Relay, Sweeper
-from callsheet.folder import ADMIN_KEY_FILE, PRIVATE, SECRET_FILE, write_private
+from callsheet.engine.loops import Collector, Loop, Pulse, Relay, Rollcall, Sweeper
+from callsheet.folder import ADMIN_KEY_FILE, FLEET_KEY_FILE, PRIVATE, SECRET_FILE, write_private
 from callsheet.http.app import App
-from callsheet.http.auth import DEFAULT_TENANT, hashed, new_secret
+from callsheet.http.auth import DEFAULT_TENANT, Signed, hashed, new_secret
 from callsheet.http.house import House
 from callsheet.telemetry.lines import LineWriter
 
 _KEYS_SEEN_MAX = 1_000
+_OFTEN_SECONDS, _SELDOM_SECONDS = 0.25, 5.0
+"""How often loops look whose delay somebody waits for, and those whose delay nobody notices."""
 
 
 class Callsheet:
@@ -34,10 +40,10 @@ class Callsheet:
         self.data = data
         if isinstance(place, Path):
             place.touch(PRIVATE)  # what SQLite puts beside it is as private as the database
+        secret = secret or _kept_secret(data / SECRET_FILE)
+        blobs = blobs_of((settings or Settings()).blobs, data, Signed(secret))
         self.engine = Engine.open(place, settings, gates=gates)
-        self.house = House(
-            self.engine, LocalBlobs(data / "files"), secret or _kept_secret(data / SECRET_FILE), http or HttpSettings()
-        )
+        self.house = House(self.engine, blobs, secret, http or HttpSettings())
         self.app = App(self.house)
         self._loops: list[Pulse] = []
 
@@ -49,16 +55,31 @@ class Callsheet:
             writer = LineWriter(log, engine.read.now)
             engine.denials.append(writer.denial)
             loops.append(Relay(engine, "log", secrets.token_hex(8), writer.events))
-        self._loops = [Pulse(loop, engine.read.now, 0.25, _complain) for loop in loops]
+        pulses = [(loop, _OFTEN_SECONDS) for loop in loops] + self._tidying()
+        self._loops = [Pulse(loop, engine.read.now, seconds, _complain) for loop, seconds in pulses]
         for loop in self._loops:
             loop.start()
         self.house.hub.start()
+        if isinstance(self.house.blobs, S3Blobs):
+            threading.Thread(target=_probe, args=(self.house.blobs,), name="callsheet-probe", daemon=True).start()
+
+    def _tidying(self) -> list[tuple[Loop, float]]:
+        """Return the loops that tidy up, and how often they look."""
+        blobs, settings = self.house.blobs, self.engine.settings.blobs
+        rollcall = Rollcall(self.engine, self.engine.settings.limits.worker_silence_seconds)
+        tidying: list[tuple[Loop, float]] = [(Keeper(self.engine, blobs), _SELDOM_SECONDS), (rollcall, _SELDOM_SECONDS)]
+        if settings.orphan_seconds:
+            orphans = Orphans(self.engine.read, blobs, settings.orphan_grace_seconds)
+            tidying.append((orphans, settings.orphan_seconds))
+        return tidying
 
     def close(self) -> None:
         self.house.hub.stop()
         for loop in self._loops:
             loop.stop()
         self.engine.close()
+        if isinstance(self.house.blobs, S3Blobs):
+            self.house.blobs.close()
 
     def __enter__(self) -> Self:
         return self
@@ -78,12 +99,23 @@ class Callsheet:
         if new:
             write_private(file, new_secret() + "\n")
         mark = hashed(file.read_text().strip())
-        if not self.engine.read.fetch("api_key_by_hash", hash=mark):
+        if not self.engine.read.fetch("api_key_by_hash", mark=mark):
             if not self.engine.read.fetch("tenants", ids=[DEFAULT_TENANT]):
                 self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
             made = commands.CreateKey(tenant="", role="admin", name="first admin", secret_hash=mark, by="callsheet")
             self.engine.execute(made)
         return file, new
+
+    def fleet_secret(self) -> Path:
+        """Return the file with a secret for the fleet, made at the first start."""
+        file = self.data / FLEET_KEY_FILE
+        if not file.exists():
+            write_private(file, new_secret() + "\n")
+        mark = hashed(file.read_text().strip())
+        if not self.engine.read.fetch("api_key_by_hash", mark=mark):
+            made = commands.CreateKey(tenant="", role="worker", name="first fleet", secret_hash=mark, by="callsheet")
+            self.engine.execute(made)
+        return file
 
     def has_keys(self) -> bool:
         """Say whether somebody holds a key that has not been revoked."""
@@ -96,6 +128,16 @@ def _kept_secret(file: Path) -> bytes:
     if not file.exists():
         write_private(file, secrets.token_hex(32) + "\n")
     return file.read_text().strip().encode()
+
+
+def _probe(blobs: S3Blobs) -> None:
+    """Say once which of S3's promises the storage does not keep; what it says is not believed then, but read."""
+    words = {"digest": "takes bytes with another digest than was signed", "write_once": "lets a file be written twice"}
+    try:
+        for weakness in blobs.weaknesses():
+            sys.stderr.write(f"The storage {words[weakness]}: files are read again to be sure, which takes longer.\n")
+    except (BlobError, RuntimeError) as error:  # it does not answer, or the server has closed it meanwhile
+        sys.stderr.write(f"The storage could not be tried: {error}\n")
 
 
 def _complain(loop: Loop, error: Exception) -> None:

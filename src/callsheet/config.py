@@ -5,10 +5,29 @@ import msgspec
 from callsheet.core.limits import Limits
 
 
+class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where files lie. Keys of S3 are never among the settings: they come from the environment."""
+
+    url: str = ""
+    """`file:///folder`, or `s3://bucket/prefix`; without it the folder `files` beside the database."""
+    endpoint: str = ""
+    """The address of an S3 that is not Amazon's, as https://s3.example:9000."""
+    public_endpoint: str = ""
+    """The same S3 as workers and browsers reach it, if that is another address."""
+    region: str = "us-east-1"
+    path_style: bool = True
+    """With an endpoint of your own: the bucket is in the path, not in the host."""
+    orphan_seconds: float = 3_600.0
+    """How often objects that no row needs are looked for, and removed; 0 is never."""
+    orphan_grace_seconds: int = 86_400
+    """How old such an object must be."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine behaves."""
 
     limits: Limits = Limits()
+    blobs: BlobSettings = BlobSettings()
     lanes: int = 1
     """Writing connections per process on PostgreSQL; SQLite always has one. More lanes split the batches: add servers
     first, lanes where the way to the database is long."""
@@ -24,6 +43,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """A PostgreSQL statement that takes longer counts as a lost connection."""
     readers: int = 4
     """Reading connections per process."""
+    log_bytes_max: int = 16 * 1024 * 1024
+    """A log file of the data folder that would grow larger is set aside as `callsheet.log.1`, and a new one begun."""
+    log_files_max: int = 4
+    """So many log files are kept, with the one that is written."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +74,35 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     page_max: int = 200
     streams_max: int = 5_000
     streams_per_key_max: int = 2_500
+    streams_per_user_max: int = 20
+    """Streams that all tokens of one user may have open together."""
     stream_buffer_max: int = 256
     """Events that wait for a slow reader; with more it is read from the database again."""
     beat_seconds: float = 15.0
     """How often a silent stream says that it is alive."""
+    estimate_seconds: float = 30.0
+    """How long an estimate of what a job should take is kept before past jobs are looked at again."""
+    beats_per_second_max: float = 50.0
+    """Calls a second of one worker about tasks in hand; more are told to come back later."""
+    strikes_max: int = 20
+    """Wrong fleet secrets a minute from one address, before it is told to come back later."""
+    worker_approval: bool = False
+    """New workers wait until an operator has approved them."""
+    worker_verify_url: str = ""
+    """Asked, if set, whether a worker that registers is a machine of ours: POST {"worker", "labels", "capabilities",
+    "address"}, answered {"allowed": true} or {"allowed": false}."""
+    worker_verify_open: bool = False
+    """Let a worker in when that address does not answer."""
+    worker_verify_seconds: float = 5.0
+    worker_beat_seconds: float = 10.0
+    """How often workers are asked to be heard of."""
+    worker_seen_seconds: float = 30.0
+    """How often the last contact of workers is written down, all of them at once."""
+    url_seconds: int = 900
+    """For how long a signed address of a file, to put it or to get it, may be used."""
+    scale_window_seconds: int = 600
+    """How far back scale signals look at durations, rates and errors."""
+    scale_wait_seconds: float = 60.0
+    """The wait that the recommended number of workers aims at."""
     token_seconds_max: int = 3_600
     quote_seconds: int = 900

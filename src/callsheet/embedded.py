@@ -1,110 +1,218 @@
 """A worker's link to an engine in the same process: no network, the same rules."""
 
-import json
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
 
-from callsheet.blobs.local import LocalBlobs, Place
+import msgspec
+from msgspec.structs import replace
+
+from callsheet.blobs import keys
+from callsheet.blobs.base import Blobs, StorageAway, StorageFull
 from callsheet.core import commands
-from callsheet.core.commands import Beat, Leased, Made, TaskState
-from callsheet.core.rows import File
+from callsheet.core.commands import Lease, Leased, Made, TaskState
+from callsheet.core.errors import BadInput, LeaseLost, Refusal
+from callsheet.core.rows import File, Task
 from callsheet.engine import Engine
 from callsheet.engine.engine import Unavailable
+from callsheet.engine.room import give_back
+from callsheet.http.handing import Handing
+from callsheet.http.problem import Problem
+from callsheet.protocol import (
+    Beat,
+    Beaten,
+    Claim,
+    Claimed,
+    Complete,
+    Earlier,
+    Fail,
+    Files,
+    Given,
+    Gone,
+    Heartbeaten,
+    Refused,
+    Registered,
+    Reported,
+    Requeue,
+    Submitted,
+    Work,
+)
 from callsheet.store.connection import StoreError
 from callsheet.worker.errors import Unreachable
-from callsheet.worker.link import Earlier, Kept, Said
+from callsheet.worker.link import GONE, Check
 
 T = TypeVar("T")
-_PREVIEW = "preview"
+_BEAT_SECONDS, _WAIT_SECONDS = 10.0, 30.0
+_UNPROCESSABLE = 422
 
 
 class EngineLink:
-    """Reaches an engine by its commands, and blobs by their places."""
+    """Reaches an engine by its commands, and blobs by their keys."""
 
-    def __init__(self, engine: Engine, blobs: LocalBlobs, worker_id: str) -> None:
+    def __init__(self, engine: Engine, blobs: Blobs, worker_id: str) -> None:
         self._engine = engine
         self._blobs = blobs
+        self._handing = Handing(engine, blobs)
         self._worker_id = worker_id
         self._kinds: tuple[str, ...] = ()
         self._stopping = Event()
 
-    # -- commands
+    # -- coming and going
 
-    def claim(self, kinds: Sequence[str], count: int, wait_seconds: float) -> list[Leased]:
-        self._kinds = tuple(kinds)
-        command = commands.Claim(worker_id=self._worker_id, kinds=self._kinds, count=count)
-        return _answered(lambda: self._engine.claim(command, wait_seconds, lambda: not self._stopping.is_set()))
-
-    def heartbeat(self, beats: Sequence[tuple[Leased, Said]]) -> list[Beat | Exception]:
-        many = [
-            commands.Heartbeat(lease=task.lease, progress=said.progress, message=said.message, preview=said.preview)
-            for task, said in beats
-        ]
-        return _answered(lambda: self._engine.execute_many(many))
-
-    def complete(self, task: Leased, output: Any, files: Sequence[Made], delivered: int) -> TaskState:
-        return self._execute(
-            commands.Complete(lease=task.lease, output=output, files=tuple(files), delivered=delivered)
+    def register(self, kinds: Sequence[str], concurrency: int) -> Registered:
+        """Come to work: a part of the house needs no token."""
+        _ = concurrency
+        return Registered(
+            self._worker_id, "", list(kinds), approved=True, beat_seconds=_BEAT_SECONDS, wait_seconds_max=_WAIT_SECONDS
         )
 
-    def fail(self, task: Leased, code: str, message: str, *, retryable: bool | None) -> TaskState:
-        return self._execute(commands.Fail(lease=task.lease, code=code, message=message, retryable=retryable))
-
-    def requeue(self, task: Leased, reason: str) -> TaskState:
-        return self._execute(commands.Requeue(lease=task.lease, reason=reason))
-
-    # -- files
-
-    def put(self, task: Leased, no: int, body: bytes) -> None:
-        self._blobs.put(_place(task, str(no)), body)
-
-    def put_preview(self, task: Leased, body: bytes) -> None:
-        self._blobs.put(_place(task, _PREVIEW), body)
-
-    def before(self, task: Leased) -> list[Earlier]:
-        return _answered(lambda: self._before(task))
-
-    def read(self, task: Leased, file: Kept) -> bytes:
-        rows = _answered(lambda: self._engine.read.fetch("file_of_tenant", id=file.id, tenant=task.tenant))
-        found = File(*rows[0]) if rows else None
-        if found is None or found.job_id != task.lease.job_id:
-            raise FileNotFoundError(f"This job has no file {file.name!r}.")
-        place = Place(found.tenant, found.job_id, found.task_id, found.attempt, str(found.no))
-        with self._blobs.open(place) as blob:
-            return blob.read()
+    def deregister(self, reason: str) -> Gone:
+        """Go: everything was given back before."""
+        _ = reason
+        return Gone(0)
 
     def stop(self) -> None:
         self._stopping.set()
         self._engine.hints.announce(self._kinds)
 
+    def close(self) -> None:
+        """Leave the engine to whoever opened it."""
+
+    # -- work
+
+    def claim(self, asked: Claim) -> Claimed:
+        self._kinds = tuple(asked.kinds or ())
+        command = commands.Claim(worker_id=self._worker_id, kinds=self._kinds, count=asked.count)
+
+        def wanted() -> bool:
+            return not self._stopping.is_set()
+
+        tasks = _answered(lambda: self._engine.claim(command, asked.wait_seconds, wanted))
+        return Claimed(_run(self._handed(tasks)), drain=False)
+
+    async def _handed(self, tasks: Sequence[Leased]) -> list[Work]:
+        try:
+            return await self._handing.works(tasks)
+        except BaseException:
+            await give_back(self._engine, tasks, "the house could not hand it out")
+            raise
+
+    def heartbeat(self, beats: Sequence[Beat], within_seconds: float) -> Heartbeaten:
+        _ = within_seconds
+        many = [
+            commands.Heartbeat(
+                lease=beat.lease, lease_seconds=beat.lease_seconds, progress=beat.progress, message=beat.message,
+                preview=beat.preview, log=tuple(beat.log),
+            )
+            for beat in beats
+        ]  # fmt: skip
+        answers = _answered(lambda: self._engine.execute_many(many))
+        return Heartbeaten([_beaten(beat, answer) for beat, answer in zip(beats, answers, strict=True)], drain=False)
+
+    def submitted(self, told: Submitted) -> Reported:
+        return self._execute(commands.Submitting(lease=told.lease, provider=told.provider, ref=told.ref))
+
+    def complete(self, told: Complete) -> Reported:
+        if told.files:
+            _run(self._checked(told))
+        return self._execute(
+            commands.Complete(lease=told.lease, output=told.output, files=tuple(told.files), delivered=told.delivered)
+        )
+
+    async def _checked(self, told: Complete) -> None:
+        try:
+            task = await self._handing.held(self._worker_id, told.lease)
+        except Problem:
+            return  # it ended before: the rules know whether this is the same report again
+        await self._handing.check(task, told.files)
+
+    def fail(self, told: Fail) -> Reported:
+        return self._execute(
+            commands.Fail(lease=told.lease, code=told.code, message=told.message, retryable=told.retryable)
+        )
+
+    def requeue(self, told: Requeue) -> Reported:
+        return self._execute(commands.Requeue(lease=told.lease, reason=told.reason, cause=told.cause))
+
+    def forget(self, work: Work) -> None:
+        """Nothing is kept."""
+
+    # -- files
+
+    def given(self, work: Work, file_id: str) -> Given:
+        return _run(self._given(work.lease, file_id))
+
+    async def _given(self, lease: Lease, file_id: str) -> Given:
+        task = await self._handing.held(self._worker_id, lease)
+        return (await self._handing.grants(task, Files(lease=lease, gets=[file_id]))).gets[0]
+
+    def get(self, work: Work, file: Given, into: Path, check: Check) -> None:
+        check()
+        self.given(work, file.id)  # it must be the task's to read
+        (row,) = _answered(lambda: self._engine.read.fetch("files_read", ids=[file.id]))
+        with _stored(lambda: self._blobs.open(keys.of(File(*row)))) as blob, into.open("wb") as target:
+            shutil.copyfileobj(blob, target)
+
+    def put(self, work: Work, made: Made, body: bytes | Path, check: Check) -> None:
+        check()
+        task = self._held(work)
+        key = keys.made(task.tenant, task.job_id, task.id, task.attempts, made.no)
+        _stored(lambda: self._blobs.put(key, body))
+
+    def put_preview(self, work: Work, picture: bytes, media_type: str) -> None:
+        _ = media_type
+        task = self._held(work)
+        key = keys.preview(task.tenant, task.job_id, task.id, task.attempts)
+        _stored(lambda: self._blobs.put(key, picture, over=True))
+
+    def earlier(self, work: Work) -> list[Earlier]:
+        return _run(self._earlier(work.lease))
+
+    async def _earlier(self, lease: Lease) -> list[Earlier]:
+        tasks = await self._handing.earlier(await self._handing.held(self._worker_id, lease))
+        return [replace(one, output=msgspec.json.decode(one.output)) for one in tasks]
+
     # -- inside
 
-    def _execute(self, command: commands.Command) -> TaskState:
+    def _execute(self, command: commands.Command) -> Reported:
         state: TaskState = _answered(lambda: self._engine.execute(command))
-        return state
+        return Reported(state.task_id, state.status, state.job_status, state.skipped, state.replay)
 
-    def _before(self, task: Leased) -> list[Earlier]:
-        read, job_id = self._engine.read, task.lease.job_id
-        files: dict[tuple[str, int], list[Kept]] = defaultdict(list)
-        for row in read.fetch("files_of", id=job_id):
-            file = File(*row)
-            kept = Kept(file.id, file.name, file.media_type, file.bytes, file.sha256)
-            files[file.task_id, file.attempt].append(kept)
-        outputs = {(document.owner_id, document.name): document.body for document in read.documents(job_id)}
-        stages = {stage.id: stage for stage in read.stages(job_id) if stage.no < task.stage_no}
-        return [
-            Earlier(
-                stages[one.stage_id].name, stages[one.stage_id].no, one.no,
-                json.loads(outputs.get((one.id, f"output:{one.attempts}"), "null")), tuple(files[one.id, one.attempts]),
-            )
-            for one in read.tasks(job_id) if one.stage_id in stages and one.status == "completed"
-        ]  # fmt: skip
+    def _held(self, work: Work) -> Task:
+        return _run(self._handing.held(self._worker_id, work.lease))
 
 
-def _place(task: Leased, name: str) -> Place:
-    return Place(task.tenant, task.lease.job_id, task.lease.task_id, task.lease.attempt, name)
+def _beaten(beat: Beat, answer: Any) -> Beaten:
+    if isinstance(answer, Refusal):
+        return Beaten(beat.lease.task_id, refused=Refused(answer.code, answer.message))
+    if isinstance(answer, Exception):
+        raise Unreachable(str(answer)) from answer
+    return Beaten(beat.lease.task_id, answer.lease_seconds, answer.cancel)
+
+
+def _run(call: Coroutine[Any, Any, T]) -> T:
+    """Ask the house as its edge does, and hear of a problem as over HTTP."""
+    try:
+        return _answered(lambda: _in_a_loop(call))
+    except Problem as problem:
+        if problem.code in GONE:
+            raise LeaseLost(problem.message) from None
+        kind = BadInput if problem.status == _UNPROCESSABLE else Refusal
+        raise kind(problem.code, problem.message) from None
+
+
+def _in_a_loop(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call to its end, also below an async handler, whose own loop stands still meanwhile."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, call).result()
 
 
 def _answered(call: Callable[[], T]) -> T:
@@ -112,4 +220,12 @@ def _answered(call: Callable[[], T]) -> T:
     try:
         return call()
     except (Unavailable, StoreError) as error:
+        raise Unreachable(str(error)) from error
+
+
+def _stored(call: Callable[[], T]) -> T:
+    """The same, for the store of blobs."""
+    try:
+        return call()
+    except (StorageAway, StorageFull) as error:
         raise Unreachable(str(error)) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 DATA = Path("callsheet-data")
 """Where it is if nobody says otherwise."""
 DATABASE_FILE, LOCK_FILE = "callsheet.db", "server.lock"
-ADMIN_KEY_FILE, SECRET_FILE = "admin.key", "secret.key"
+ADMIN_KEY_FILE, FLEET_KEY_FILE, SECRET_FILE = "admin.key", "fleet.key", "secret.key"
 SERVER_FILE, LOG_FILE = "server.json", "callsheet.log"
 PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
 

@@ -39,7 +39,7 @@ def test_the_server_is_that_of_the_options_then_of_the_environment_then_of_the_f
 def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
     folder = noted(tmp_path, "http://127.0.0.1:1", "secret")
     with Stub() as stub:
-        stub.says = [Say(200, {"workers": []})]
+        stub.says = [Say(200, {"workers": [], "next": None})]
         assert ran("workers", "--data", folder, "--url", stub.url).code == 0
         assert "authorization" not in stub.asked[0].headers
 

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from callsheet.core import commands
 from tests.cli.conftest import Run, ran
 from tests.support.served import Served
 
@@ -35,16 +34,6 @@ def test_keys_are_made_listed_and_revoked(served: Served, run: Run) -> None:
     shown = run("keys", "create", "another", "--role", "viewer").out.splitlines()
     assert (len(shown), "shown this once" in shown[0], " " in shown[1]) == (2, True, False)
     assert run("keys", "create", "x", "--role", "king").code == 2
-
-
-def test_workers_with_work_in_hand_are_listed(served: Served, run: Run) -> None:
-    assert run("workers", role="operator").out == "No worker has work in hand.\n"
-    served.submit()
-    (leased,) = served.engine.execute(commands.Claim(worker_id="gpu-7", kinds=("draw",)))
-    assert "gpu-7" in run("workers", role="operator").out
-    (worker,) = run("workers", "--json", role="operator").json["workers"]
-    assert (worker["worker"], worker["kind"], worker["running"]) == ("gpu-7", "draw", 1)
-    served.engine.execute(commands.Complete(lease=leased.lease))
 
 
 def test_workflows_of_a_server_are_listed(run: Run) -> None:

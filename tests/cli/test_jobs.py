@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
 from tests.cli.conftest import Run
@@ -177,9 +177,9 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(served: Served,
     job = submitted(run)
     (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     lease = leased.lease
-    place = Place(leased.tenant, lease.job_id, lease.task_id, lease.attempt, "1")
-    served.callsheet.house.blobs.put(place, b"bytes")
-    made = commands.Made(1, "../sketch.png", "image/png", 5, hashlib.sha256(b"bytes").hexdigest())
+    key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
+    served.callsheet.house.blobs.put(key, b"bytes")
+    made = commands.Made(1, "sketch.png", "image/png", 5, hashlib.sha256(b"bytes").hexdigest())
     served.engine.execute(commands.Complete(lease=lease, files=(made,)))
     shown = run("job", "show", job)
     assert shown.code == 0

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 from callsheet.cli import handbook
 from callsheet.cli.output import Failure
 from callsheet.cli.settings import Sections, settings_of
-from callsheet.config import HttpSettings, Settings
+from callsheet.config import BlobSettings, HttpSettings, Settings
 from callsheet.core.limits import Limits
 from tests.cli.conftest import ran
 from tests.support.tidy import ROOT
@@ -20,9 +20,12 @@ PAGE = ROOT / "docs" / "settings.md"
 def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
     file = tmp_path / "callsheet.toml"
     file.write_text("[engine]\nreaders = 8\n[limits]\ntries_max = 5\nkind_running_max = { gpu = 4 }\n"
+                    '[blobs]\nurl = "s3://films"\n'
                     '[http]\ncors_origins = ["https://app.example"]\nbody_seconds = 5\n')  # fmt: skip
     assert settings_of(file) == (
-        Settings(readers=8, limits=Limits(tries_max=5, kind_running_max={"gpu": 4})),
+        Settings(
+            readers=8, blobs=BlobSettings(url="s3://films"), limits=Limits(tries_max=5, kind_running_max={"gpu": 4})
+        ),
         HttpSettings(cors_origins=("https://app.example",), body_seconds=5),
     )
     assert settings_of(None) == (Settings(), HttpSettings())
@@ -40,6 +43,8 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
         ("[engine]\nlanes = 0\n", ":2: engine.lanes is 0. Write a number from 1."),
         ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
         ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),
+        ("[engine.blobs]\n", ":1: The blobs have a section of their own. Write [blobs]."),
+        ("[blobs]\norphan_seconds = -1\n", ":2: blobs.orphan_seconds is -1. Write a number from 0."),
         ("engine = 3\n", ":1: engine: expected object, got int."),
         ("[engine\n", ":1: "),
     ],
@@ -64,9 +69,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:
     assert PAGE.read_text() == handbook.page(), "run: python -m callsheet.cli.handbook > docs/settings.md"
-    for shape in (Settings, Limits, HttpSettings):
+    for shape in (Settings, Limits, BlobSettings, HttpSettings):
         for field in fields(shape):
-            assert field.name == "limits" or f"| `{field.name}` |" in PAGE.read_text()
+            assert field.name in {"limits", "blobs"} or f"| `{field.name}` |" in PAGE.read_text()
     example = PAGE.read_text().partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "example.toml").write_text(example)
     assert settings_of(tmp_path / "example.toml") != settings_of(None)

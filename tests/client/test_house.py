@@ -21,8 +21,8 @@ def test_a_wallet_is_filled_once_per_key_and_its_ledger_is_read_backwards(
     admin = client_of(served.url, served.keys["admin"])
     user = f"user of {type(admin).__name__} / ü"
     assert admin.wallet(user).balance == 0
-    assert admin.topup(user, 20, key="invoice").replay is False
-    again = admin.topup(user, 20, key="invoice")
+    assert admin.topup(user, 20, idempotency_key="invoice").replay is False
+    again = admin.topup(user, 20, idempotency_key="invoice")
     assert (again.balance, again.replay) == (20, True)
     assert admin.topup(user, 5, reason="gift").balance == 25
     assert admin.adjust(user, -10, reason="mistake").balance == 15
@@ -73,7 +73,7 @@ def test_the_house_tells_its_tenants_queues_workers_and_deeds(served: Served, op
     served.submit()
     ops = operator.ops()
     assert any((queue.kind, queue.workflow) == ("draw", "sketch") and queue.waiting for queue in ops.queues)
-    assert operator.workers() == []
+    assert "m1" in {worker.worker for worker in operator.workers()}
     assert next(operator.audit()).action
     served.work()
 
@@ -87,3 +87,14 @@ def test_an_operator_acts_for_the_tenant_that_it_names(served: Served, monkeypat
     monkeypatch.setenv("CALLSHEET_TENANT", "other")
     with Client(url, key) as named:
         assert named.wallet("zoe").balance == 7
+
+
+def test_an_operator_looks_after_workers(served: Served, operator: Any) -> None:
+    served.register("tended", "draw")
+    assert operator.worker("tended").kinds == ["draw"]
+    assert operator.change_worker("tended", draining=True).draining
+    assert operator.rotate_worker("tended").token != served.keys["tended"]
+    assert operator.revoke_worker("tended").status == "revoked"
+    assert operator.change_worker("tended", approved=True).status == "gone"
+    assert "tended" not in {worker.worker for worker in operator.workers()}
+    assert "tended" in {worker.worker for worker in operator.workers(gone=True)}

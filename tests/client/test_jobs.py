@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from callsheet.blobs.local import Place
-from callsheet.client import CallsheetError, Damaged, File, NewJob
+from callsheet.blobs import keys
+from callsheet.client import CallsheetError, Damaged, File, Freed, NewJob
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
 from tests.client.either import Make
@@ -29,8 +29,8 @@ def filed(served: Served, body: bytes = b"picture", digest: str | None = None) -
     """Do one waiting sketch and keep a file of it."""
     (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     lease = leased.lease
-    place = Place(leased.tenant, lease.job_id, lease.task_id, lease.attempt, "1")
-    served.callsheet.house.blobs.put(place, body)
+    key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
+    served.callsheet.house.blobs.put(key, body)
     made = commands.Made(1, "sketch.png", "image/png", len(body), digest or hashlib.sha256(body).hexdigest())
     served.engine.execute(commands.Complete(lease=lease, output={"seed": 7}, files=(made,)))
 
@@ -117,7 +117,7 @@ def test_a_job_is_paused_resumed_changed_canceled_and_deleted(client: Any) -> No
     changed = client.change(job.id, priority=80, labels={"a": "b"})
     assert (changed.priority, changed.labels, changed.metadata) == (80, {"a": "b"}, None)
     assert client.cancel(job.id, grace_seconds=0).status == "canceled"
-    assert client.delete(job.id) is None
+    assert client.delete(job.id) == Freed(0, 0, pending=False)
     with pytest.raises(CallsheetError) as refused:
         client.get(job.id)
     error = refused.value

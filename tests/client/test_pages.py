@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys
 from callsheet.core import commands
 from tests.client.test_shape import CALLS
 from tests.support.catalogue import listed
@@ -28,8 +28,8 @@ def draw(served: Served) -> None:
     """Do one sketch and keep a file of it."""
     (leased,) = served.engine.claim(commands.Claim(worker_id="w1", kinds=("draw",)), wait_seconds=30)
     lease = leased.lease
-    place = Place(leased.tenant, lease.job_id, lease.task_id, lease.attempt, "1")
-    served.callsheet.house.blobs.put(place, b"picture")
+    key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
+    served.callsheet.house.blobs.put(key, b"picture")
     made = commands.Made(1, "sketch.png", "image/png", 7, hashlib.sha256(b"picture").hexdigest())
     served.engine.execute(commands.Complete(lease=lease, files=(made,)))
 

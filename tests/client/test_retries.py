@@ -60,7 +60,7 @@ def test_what_was_turned_away_is_sent_again_whatever_it_is(stub: Stub, client_of
 
 
 def test_a_cap_of_the_callers_own_is_raised_at_once(stub: Stub, client_of: Make) -> None:
-    stub.says = [problem(429, "too_many_active_jobs")]
+    stub.says = [problem(429, "too_many_active_jobs")._replace(headers=BUSY.headers)]
     with pytest.raises(CallsheetError) as refused:
         client_of(stub.url).submit("sketch", user="ann")
     assert (refused.value.code, len(stub.asked)) == ("too_many_active_jobs", 1)

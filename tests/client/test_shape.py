@@ -10,15 +10,22 @@ import pytest
 from msgspec import Struct
 
 import callsheet
-from callsheet.client import AsyncClient, Client, Event, Job, Run, models
+from callsheet.client import AsyncClient, Client, Event, File, Job, Run, models, stored
 from callsheet.client.binding import call, iterate
 from callsheet.client.clients import Calls
-from callsheet.http import admin, jobs, parts, quotes, views, wallets, why
+from callsheet.http import admin, freeing, jobs, parts, quotes, uploads, views, wallets, why
 
 CALLS: dict[str, Any] = {
     name: one for name in dir(Calls) if isinstance(one := inspect.getattr_static(Calls, name), call | iterate)
 }
-MODULES = (views, jobs, parts, quotes, wallets, why, admin)
+MODULES = (views, jobs, parts, quotes, wallets, why, admin, uploads, freeing)
+
+
+MODELS: dict[str, Any] = {
+    name: one
+    for name, one in sorted({**vars(models), **vars(stored)}.items())
+    if inspect.isclass(one) and issubclass(one, Struct) and one is not Struct
+}
 
 
 def sent(name: str) -> Any:
@@ -27,12 +34,11 @@ def sent(name: str) -> Any:
     return known.get(name) or next((getattr(module, name) for module in MODULES if hasattr(module, name)), None)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, one in vars(models).items() if inspect.isclass(one)
-                                        and issubclass(one, Struct) and one is not Struct))  # fmt: skip
+@pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_the_fields_that_the_server_sends(name: str) -> None:
     there = sent(name)
     assert there is not None, f"the server sends no {name}"
-    assert getattr(models, name).__struct_fields__ == there.__struct_fields__
+    assert MODELS[name].__struct_fields__ == there.__struct_fields__
 
 
 async def types(client: Client, other: AsyncClient) -> None:
@@ -40,6 +46,8 @@ async def types(client: Client, other: AsyncClient) -> None:
     assert_type(client.get("j"), Job)
     assert_type(client.runs("j"), list[Run])
     assert_type(client.events("j", after=3), Generator[Event, None, None])
+    assert_type(client.upload(b"", user="ann"), File)
+    assert_type(await other.upload(b"", user="ann"), File)
     assert_type(await other.get("j"), Job)
     assert_type(await other.runs("j"), list[Run])
     assert_type(other.events("j", after=3), AsyncGenerator[Event, None])

@@ -43,7 +43,7 @@ def test_what_is_done_to_the_house_leaves_a_line() -> None:
         ("new", "k1", "tenant.put", "new", {"weight": 3})
     ]
     assert since(world, c.PutWorkflow(recipe=DRAW, by="k1")) == [("", "k1", "workflow.put", "draw", None)]
-    assert since(world, c.TopUp(tenant="acme", user="ann", amount=9, key="a", by="k1")) == [
+    assert since(world, c.TopUp(tenant="acme", user="ann", amount=9, idempotency_key="a", by="k1")) == [
         ("acme", "k1", "wallet.topup", "ann", {"amount": 9, "reason": "top-up"})
     ]
     assert since(world, c.Adjust(tenant="acme", user="ann", amount=-4, reason="Mistake.", by="k1")) == [
@@ -71,7 +71,7 @@ def test_what_changes_nothing_leaves_no_line() -> None:
     again: list[c.Command] = [
         c.PutTenant(tenant="acme"),
         c.PutWorkflow(recipe=DRAW),
-        c.TopUp(tenant="acme", user="ann", amount=1_000, key="first"),
+        c.TopUp(tenant="acme", user="ann", amount=1_000, idempotency_key="first"),
         c.RevokeKey(key_id=made.id),
     ]
     for command in again:
@@ -145,8 +145,21 @@ def test_a_move_that_is_tried_again_after_a_lost_answer_leaves_one_line(action: 
     assert lines(world) == before
 
 
+def test_who_cancels_what_is_being_canceled_leaves_a_line_only_if_it_makes_a_difference() -> None:
+    world = World(DRAW)
+    job_id, _ = world.started()
+
+    def again(grace_seconds: int) -> int:
+        world.pass_(1)
+        command = c.Cancel(tenant="acme", job_id=job_id, actor="admin", grace_seconds=grace_seconds, by="k1")
+        return len(since(world, command))
+
+    assert [again(30), again(30), again(60), again(5), again(5)] == [1, 0, 0, 1, 0]
+    assert again(0) == 1
+    assert again(0) == 0
+
+
 def test_a_cancel_with_grace_that_is_tried_again_leaves_one_line() -> None:
-    """It writes the job's row again, so only its own line tells that it was done."""
     world = World(DRAW)
     job_id, _ = world.started()
     command = c.Cancel(tenant="acme", job_id=job_id, actor="admin", grace_seconds=30, id=world.new_id(), by="k1")

@@ -24,8 +24,11 @@ def key_of(**fields: Any) -> c.CreateKey:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_key_of_a_tenant_may_have_any_role(role: str) -> None:
+def test_a_key_of_a_tenant_may_have_any_role_but_the_fleets(role: str) -> None:
     world = World()
+    if role == "worker":  # it serves all tenants
+        assert world.refused(key_of(role=role)).code == "tenant_not_allowed"
+        return
     key = made(world, role=role)
     assert (key.tenant, key.role, key.name, key.secret_hash) == ("acme", role, "the shop", HASH)
     assert (key.created_at, key.expires_at, key.revoked_at) == (world.now, None, None)
@@ -33,9 +36,9 @@ def test_a_key_of_a_tenant_may_have_any_role(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_only_an_admin_may_be_without_a_tenant(role: str) -> None:
+def test_only_an_admin_and_the_fleet_may_be_without_a_tenant(role: str) -> None:
     world = World()
-    if role == "admin":
+    if role in {"admin", "worker"}:
         assert made(world, role=role, tenant="").tenant == ""
         return
     assert world.refused(key_of(role=role, tenant="")).code == "tenant_required"

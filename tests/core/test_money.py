@@ -16,11 +16,11 @@ from tests.core.world import DRAW, World
 
 
 def _top_up(amount: int, key: str = "", user: str = "ann") -> c.TopUp:
-    return c.TopUp(tenant="acme", user=user, amount=amount, key=key)
+    return c.TopUp(tenant="acme", user=user, amount=amount, idempotency_key=key)
 
 
 def _adjust(amount: int, reason: str = "goodwill", key: str = "") -> c.Adjust:
-    return c.Adjust(tenant="acme", user="ann", amount=amount, reason=reason, key=key)
+    return c.Adjust(tenant="acme", user="ann", amount=amount, reason=reason, idempotency_key=key)
 
 
 # -- how a run ends, and who gets what: refunds in percent -> (kind, returned, consumed) of a price of 10
@@ -169,6 +169,11 @@ def test_a_top_up_is_a_whole_positive_number(amount: int) -> None:
 )
 def test_a_movement_that_makes_no_sense_is_refused(command: c.Command, code: str) -> None:
     assert World().refused(command).code == code
+
+
+def test_an_adjustment_that_takes_too_much_is_not_told_to_buy_credits() -> None:
+    refusal = World(credits_=5).refused(_adjust(-9))
+    assert refusal.message == "This would take 9 credits and the balance is 5: it never goes below zero."
 
 
 def test_an_adjustment_goes_up_and_down_to_zero_and_says_why() -> None:

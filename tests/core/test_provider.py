@@ -153,7 +153,7 @@ def test_a_late_reference_from_the_worker_itself_is_accepted() -> None:
     world = World(KEEN)
     _, lease, call_id = _lost(world)
     stranger = replace(lease, token="guessed")
-    assert world.refused(c.Hand(lease=stranger, ref="late")).code == "lease_lost"
+    assert world.refused(c.Hand(lease=stranger, ref="late")).code == "lease_not_found"
     world.do(c.Hand(lease=lease, ref="late"))
     assert (_call(world, call_id).status, _call(world, call_id).ref) == ("submitted", "late")
 

@@ -24,13 +24,16 @@ from callsheet.core.rows import (
     Call,
     Entry,
     Event,
+    File,
     Inbox,
     Job,
     Queue,
     Row,
     Stage,
     Task,
+    Use,
     Wallet,
+    Worker,
     Workflow,
 )
 from callsheet.core.working import Key, Missing, WorkingSet
@@ -58,7 +61,7 @@ class World:
         for recipe in recipes:
             self.do(c.PutWorkflow(recipe=recipe))
         if credits_:
-            self.do(c.TopUp(tenant="acme", user="ann", amount=credits_, key="first"))
+            self.do(c.TopUp(tenant="acme", user="ann", amount=credits_, idempotency_key="first"))
 
     # -- commands
 
@@ -255,6 +258,12 @@ class _Loader:
         row = self.world.rows[Workflow].get(key)
         return parse(row.spec) if isinstance(row, Workflow) else None
 
+    def _holds(self, key: str) -> int:
+        return sum(t.worker_id == key and t.token_hash is not None for t in self.world.all(Task))
+
+    def _fleet(self, _key: str) -> int:
+        return sum(w.status in {"pending", "approved"} for w in self.world.all(Worker))
+
     def _idem(self, key: str) -> Job | None:
         return next((job for job in self.world.all(Job) if job.idem == key), None)
 
@@ -263,6 +272,26 @@ class _Loader:
 
     def _active(self, key: str) -> int:
         return sum(1 for j in self.world.all(Job) if j.wallet_id == key and j.finished_at is None)
+
+    def _awaited(self, key: tuple[str, str]) -> int:
+        files = self.world.all(File)
+        return sum(1 for f in files if (f.tenant, f.user_id) == key and f.job_id is None and f.status == "awaited")
+
+    def _used(self, key: str) -> tuple[Key, ...]:
+        return tuple(Use.key_of(use) for use in self.world.all(Use) if use.job_id == key)
+
+    def _files_of(self, key: str) -> tuple[str, ...]:
+        return tuple(file.id for file in self.world.all(File) if file.job_id == key)
+
+    def _lent(self, key: str) -> bool:
+        maker = self.world.get(File, key).job_id
+        others = {use.job_id for use in self.world.all(Use) if use.file_id == key} - {maker}
+        return any(self.world.job(job).finished_at is None for job in others)
+
+    def _needed(self, key: str) -> bool:
+        jobs = {u.job_id for u in self.world.all(Use) if u.file_id == key}
+        jobs |= {f.job_id for f in self.world.all(File) if f.id == key and f.job_id is not None}
+        return any(self.world.job(job_id).finished_at is None for job_id in jobs)
 
     def _tail(self, key: tuple[str, int, str]) -> Tail:
         queue, priority, tenant = key

@@ -132,7 +132,6 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
         (["up", "--data", "x", "--database", "postgresql://nobody@127.0.0.1:1/none"], "127.0.0.1"),
         (["serve", "--data", "x", "--secret-file", "nowhere"], "nowhere cannot be read"),
         (["serve", "--data", "x", "--secret-file", "file"], "at least 32"),
-        (["work", "--data", "x", "--module", "callsheet.demo.crew:worker"], "no Callsheet in x"),
     ],
 )
 def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:

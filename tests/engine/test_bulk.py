@@ -74,7 +74,7 @@ def test_a_text_that_no_database_can_hold_harms_only_its_sender(studio: Studio) 
             TopUp(tenant="acme", user="ada", amount=1),
             Heartbeat(lease=lease, message=bad),
             Cancel(tenant="acme", job_id=bad),
-            TopUp(tenant="acme", user="ada", amount=1, key=bad),
+            TopUp(tenant="acme", user="ada", amount=1, idempotency_key=bad),
         ]
         good, *refused = studio.engine.execute_many(many)
         assert not isinstance(good, Exception), good

@@ -7,10 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from callsheet.core import commands as c
 from callsheet.core.commands import Command, Lease
+from callsheet.core.holding import hashed
 from callsheet.core.machine import Actor
+from callsheet.core.rows import Worker
 from tests.support.faulty import faulty_engine, once
 from tests.support.racing import amiss
 from tests.support.studio import TENANT, Studio, stage
@@ -92,6 +95,60 @@ def retry_as_new(studio: Studio, name: str) -> Command:
     return c.Retry(tenant=TENANT, job_id=broken(studio, name), actor=ADMIN, retry_as="new_job")
 
 
+def come(_: Studio, name: str) -> Command:
+    return c.Register(worker_id=name, kinds=(name,), token_hash=hashed(name), concurrency=3)
+
+
+def there(studio: Studio, name: str) -> str:
+    """Register a worker that holds a task and has another before it; return its name."""
+    studio.do(come(studio, name))
+    fresh(studio, name, stages=[stage(name, tasks=3)])
+    studio.do(c.Claim(worker_id=name, kinds=(name,), session=hashed(name)))
+    return name
+
+
+def come_again(studio: Studio, name: str) -> Command:
+    return replace(come(studio, there(studio, name)), token_hash=hashed(f"{name}, again"))
+
+
+def claim_again(studio: Studio, name: str) -> Command:
+    """Claim as a worker does that never heard what it was given."""
+    worker = there(studio, name)
+    return c.Claim(worker_id=worker, kinds=(name,), session=hashed(name), holds=(), count=2)
+
+
+def resumed(studio: Studio, name: str) -> Command:
+    """Claim a task that lies at another machine since the try before."""
+    lease = leased(studio, name)
+    studio.do(c.Submitting(lease=lease, provider="comfyui", ref="prompt-1"))
+    studio.requeue(lease)
+    return c.Claim(worker_id="w1", kinds=(name,))
+
+
+def ask_upload(user: str) -> Command:
+    return c.AskUpload(tenant=TENANT, user=user, name="cat.png", media_type="image/png", bytes=3, sha256="a" * 64)
+
+
+def uploaded(studio: Studio, name: str) -> str:
+    file: str = studio.do(ask_upload(name)).id
+    studio.do(c.FinishUpload(tenant=TENANT, file_id=file))
+    return file
+
+
+def submit_with_a_file(studio: Studio, name: str) -> Command:
+    fresh(studio, name)
+    return studio.submission(name, name, input={"of": {"$file": uploaded(studio, name)}})
+
+
+def retry_with_a_file(studio: Studio, name: str) -> Command:
+    studio.do(submit_with_a_file(studio, name))
+    leases = [one.lease for one in studio.claim(name, count=2)]
+    for lease in leases:
+        studio.fail(lease)
+    return c.Retry(tenant=TENANT, job_id=leases[1].job_id, actor=ADMIN)
+
+
+PICTURE = c.Made(1, "picture.png", "image/png", 3, "b" * 64)
 KINDS: dict[str, Prepare] = {
     "submit": submit,
     "claim": claim,
@@ -114,6 +171,21 @@ KINDS: dict[str, Prepare] = {
     "intend": lambda s, n: c.Intend(lease=leased(s, n), provider="prov"),
     "hand": lambda s, n: c.Hand(lease=called(s, n), ref=n),
     "put a tenant": lambda _, n: c.PutTenant(tenant=n, weight=3),
+    "register": come,
+    "register again": come_again,
+    "deregister": lambda s, n: c.Deregister(worker_id=there(s, n), session=hashed(n)),
+    "revoke a worker": lambda s, n: c.RevokeWorker(worker_id=there(s, n)),
+    "drain a worker": lambda s, n: c.SetWorker(worker_id=there(s, n), draining=True),
+    "change a worker's token": lambda s, n: c.RotateWorker(worker_id=there(s, n), token_hash=hashed(f"{n}, new")),
+    "claim as a worker that lost an answer": claim_again,
+    "claim what lies elsewhere": resumed,
+    "write down where work lies": lambda s, n: c.Submitting(lease=leased(s, n), provider="comfyui", ref="prompt-1"),
+    "complete with a file": lambda s, n: c.Complete(lease=leased(s, n), files=(PICTURE,)),
+    "announce a file": lambda _, n: ask_upload(n),
+    "finish a file": lambda s, n: c.FinishUpload(tenant=TENANT, file_id=s.do(ask_upload(n)).id),
+    "drop a file": lambda s, n: c.DropFiles(tenant=TENANT, file_ids=(uploaded(s, n),)),
+    "submit with a file": submit_with_a_file,
+    "retry with a file": retry_with_a_file,
 }
 
 
@@ -133,10 +205,12 @@ def rows(studio: Studio) -> Counter[str]:
 
 def told(answer: Any) -> Any:
     """Return an answer without what differs from name to name, or says that it is a repetition."""
-    if isinstance(answer, list):
+    if isinstance(answer, list | tuple):
         return [told(one) for one in answer]
     plain = msgspec.to_builtins(answer)
-    own = {"replay", "changed", "lease", "created_at", "id", "kind", "workflow", "stage"}
+    if not isinstance(plain, dict):
+        return plain
+    own = {"replay", "changed", "requeued", "lease", "created_at", "id", "kind", "kinds", "workflow", "stage"}
     return {key: value for key, value in plain.items() if key not in own and not key.endswith(("_id", "_ids"))}
 
 
@@ -154,6 +228,73 @@ def test_a_command_whose_commit_was_cut_is_answered_and_takes_effect_once(studio
         expected = done(studio, prepare, f"plain-{number}", studio.do)
         with faulty_engine(studio.database, once(when)) as engine:
             assert (kind, done(studio, prepare, f"lost-{number}", engine.execute)) == (kind, expected)
+    assert amiss(studio) == []
+
+
+def worker_of(studio: Studio, name: str) -> Worker:
+    return Worker(*studio.read.fetch("worker_of", id=name)[0])
+
+
+BETWEEN: dict[str, tuple[Callable[[str], Command], Callable[[str], Command], str, str | None]] = {
+    "a start, and another one": (
+        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hashed("second")),
+        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hashed("third")), "approved", hashed("third"),
+    ),
+    "a goodbye, and a start": (
+        lambda n: c.Deregister(worker_id=n, session=hashed(n)),
+        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hashed("second")), "approved", hashed("second"),
+    ),
+    "an approval, and a revocation": (
+        lambda n: c.SetWorker(worker_id=n, approved=True, draining=True), lambda n: c.RevokeWorker(worker_id=n),
+        "revoked", None,
+    ),
+    "a revocation, and an approval": (
+        lambda n: c.RevokeWorker(worker_id=n), lambda n: c.SetWorker(worker_id=n, approved=True), "gone", None,
+    ),
+    "a changed token, and another one": (
+        lambda n: c.RotateWorker(worker_id=n, token_hash=hashed("second")),
+        lambda n: c.RotateWorker(worker_id=n, token_hash=hashed("third")), "approved", hashed("third"),
+    ),
+}  # fmt: skip
+"""What was decided and not heard, what another decided before it was tried again, and how the worker stands then."""
+
+
+@pytest.mark.parametrize("case", BETWEEN)
+def test_a_command_about_a_worker_does_not_undo_what_another_decided_meanwhile(studio, case):
+    """F7 with F25: tried again, it finds its own line in the audit log, and leaves the worker as it is."""
+    first, second, status, token = BETWEEN[case]
+    there(studio, "gpu")
+    lines = rows(studio)["audit"]
+    with faulty_engine(studio.database, once("after"), between=lambda: studio.do(second("gpu"))) as engine:
+        assert engine.execute(first("gpu")).status == status
+    worker = worker_of(studio, "gpu")
+    assert (worker.status, worker.token_hash) == (status, token)
+    assert rows(studio)["audit"] == lines + 2
+    assert amiss(studio) == []
+
+
+def test_a_claim_whose_tasks_were_given_back_meanwhile_leases_with_other_tokens(studio):
+    """L10: tried again it may take another task, or the same one anew; no two leases have one token."""
+    there(studio, "gpu")
+    claim = c.Claim(worker_id="gpu", kinds=("gpu",), session=hashed("gpu"), holds=(), count=2)
+    other = replace(claim, count=1)
+    with faulty_engine(studio.database, once("after"), between=lambda: studio.do(other)) as engine:
+        leased = engine.execute(claim)
+    assert leased
+    assert len({one.lease.token for one in leased}) == len(leased)
+    assert studio.beat(leased[0].lease).lease_seconds > 0
+    assert amiss(studio) == []
+
+
+def test_files_dropped_by_the_house_go_once_and_are_told_of_so_that_their_bytes_go(studio):
+    """F7: the answer to the second try names what the first one dropped; the audit log has one line."""
+    files = tuple(studio.do(ask_upload("ada")).id for _ in range(2))
+    studio.clock.advance(86_401)
+    lines = rows(studio)["audit"]
+    with faulty_engine(studio.database, once("after")) as engine:
+        gone = engine.execute(c.DropFiles(file_ids=files, by="retention"))
+    assert [file.id for file in gone.files] == list(files)
+    assert rows(studio)["audit"] == lines + 1
     assert amiss(studio) == []
 
 

@@ -31,7 +31,7 @@ def audit(studio: Studio, action: str = "") -> list[Audit]:
 
 def test_a_key_is_found_by_the_hash_of_its_secret_and_ends_when_revoked(studio: Studio) -> None:
     made = studio.do(key(expires_in_seconds=60))
-    ((status, *found),) = studio.read.fetch("api_key_by_hash", hash=HASH)
+    ((status, *found),) = studio.read.fetch("api_key_by_hash", mark=HASH)
     assert (status, ApiKey(*found)) == ("active", made)
     studio.clock.advance(5)
     ended = studio.do(c.RevokeKey(key_id=made.id, tenant=TENANT))

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from callsheet.core.commands import Claim, Command, Complete, Fail, Heartbeat, Intend, Lease, Requeue
-from callsheet.core.lease import hashed
+from callsheet.core.holding import hashed
 from tests.support.studio import Studio, stage
 
 
@@ -136,9 +136,9 @@ def test_a_foreign_or_made_up_lease_is_refused(studio: Studio) -> None:
     mine, theirs = (leased.lease for leased in studio.claim(count=2))
     before = studio.snapshot()
     for wrong, code in [
-        (replace(mine, token=theirs.token), "lease_lost"),
-        (replace(mine, token=""), "lease_lost"),
-        (replace(mine, token=hashed(mine.token)), "lease_lost"),
+        (replace(mine, token=theirs.token), "lease_not_found"),
+        (replace(mine, token=""), "lease_not_found"),
+        (replace(mine, token=hashed(mine.token)), "lease_not_found"),
         (replace(mine, job_id=other), "task_not_found"),
         (replace(mine, task_id="nothing"), "task_not_found"),
         (replace(mine, job_id="nothing"), "task_not_found"),

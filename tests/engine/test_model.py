@@ -224,6 +224,12 @@ class Lives(RuleBasedStateMachine):
         self.studio.advance(seconds)
         self.model.advance(seconds)
 
+    @rule()
+    def a_worker_dies(self):
+        """Nobody is heard of for longer than any lease lasts."""
+        if self.live():
+            self.advance(61)
+
     # -- what must always be true
 
     @invariant()

@@ -122,7 +122,7 @@ def test_a_top_up_with_a_key_adds_once(studio: Studio) -> None:
     assert studio.top_up(7, key="invoice-1").balance == 107
     again = studio.top_up(7, key="invoice-1")
     assert (again.balance, again.replay) == (107, True)
-    reused = TopUp(tenant="acme", user="ada", amount=8, key="invoice-1")
+    reused = TopUp(tenant="acme", user="ada", amount=8, idempotency_key="invoice-1")
     assert studio.refused(reused).code == "idempotency_key_reused"
     assert studio.balance() == 107
     assert studio.top_up(7, user="bob", key="invoice-1").balance == 7, "a key belongs to its wallet"
@@ -131,7 +131,7 @@ def test_a_top_up_with_a_key_adds_once(studio: Studio) -> None:
 def test_an_adjustment_has_a_reason_and_a_key(studio: Studio) -> None:
     # R79, R80
     def adjust(amount: int, reason: str = "goodwill", key: str = "") -> Adjust:
-        return Adjust(tenant="acme", user="ada", amount=amount, reason=reason, key=key)
+        return Adjust(tenant="acme", user="ada", amount=amount, reason=reason, idempotency_key=key)
 
     assert studio.do(adjust(-30, key="a")).balance == 70
     assert studio.do(adjust(-30, key="a")).replay is True

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callsheet.config import Settings
+from callsheet.core.commands import PutTenant
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_of
 from callsheet.engine.readlane import ReadLane
@@ -105,6 +106,31 @@ def test_each_caller_gets_its_own_answer_in_the_order_it_asked(database: Counted
         for clock, acme, other in asyncio.run(scenario(lane)):
             assert clock[0][0] > 1_600_000_000_000_000
             assert (list(acme), list(other)) == ([], [])
+
+
+def test_rows_asked_by_key_in_one_trip_are_one_question_and_each_caller_gets_its_own(database: Counted) -> None:
+    with Engine(database.inner) as engine:
+        engine.start()
+        for name in ("acme", "blue"):
+            engine.execute(PutTenant(tenant=name))
+    database.hold = threading.Event()
+
+    async def scenario(lane: ReadLane) -> list[Any]:
+        first = asyncio.ensure_future(lane.fetch("clock"))
+        await asyncio.to_thread(wait_until, lambda: database.trips)
+        keys = ["acme", "nobody", "blue", "acme"]
+        mixed = asyncio.gather(*(lane.row("tenants", key) for key in keys), lane.fetch_all([WHO]))
+        await asyncio.sleep(0)
+        assert database.hold is not None
+        database.hold.set()
+        await first
+        return await mixed
+
+    with lane_on(database) as lane:
+        acme, nobody, blue, again, who = asyncio.run(scenario(lane))
+    assert database.trips == [1, 2]
+    assert (acme[0], nobody, blue[0], again[0]) == ("acme", None, "blue", "acme")
+    assert who[0][0][0] == "acme"
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[f"{ask[0]}-{n}" for n, ask in enumerate(BAD)])

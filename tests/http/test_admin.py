@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from callsheet.core import commands
-from callsheet.http.auth import TOKEN_PREFIX, UserToken
+from callsheet.http.auth import TOKEN_PREFIX, UserToken, Who
 from tests.support.served import OTHER, TENANT, Served
 from tests.support.waiting import wait_until
 
@@ -182,7 +182,7 @@ def test_a_token_that_makes_no_sense_is_refused(served: Served, body: dict[str, 
 
 def test_a_token_that_expired_or_was_tampered_with_opens_nothing(served: Served) -> None:
     signed = served.callsheet.house.signed
-    old = UserToken(TENANT, "ann", int(time.time()) - 2)
+    old = UserToken(TENANT, "ann", int(time.time()) - 2, served.client("client").get("/v1/me").json()["id"])
     good = served.keys["user"]
     middle = good[:40] + ("A" if good[40] != "A" else "B") + good[41:]
     wrong = (
@@ -193,6 +193,29 @@ def test_a_token_that_expired_or_was_tampered_with_opens_nothing(served: Served)
         answer = with_secret(served, token).get("/v1/me")
         assert (answer.status_code, answer.json()["code"]) == (401, "invalid_key")
     assert with_secret(served, good).get("/v1/me").status_code == 200
+
+
+def test_a_token_ends_with_the_key_that_made_it(served: Served) -> None:
+    made = make(served).json()
+    body = {"user": "ann", "seconds": 600}
+    token = with_secret(served, made["secret"]).post("/v1/tokens", json=body).raise_for_status().json()["token"]
+    browser, other = with_secret(served, token), with_secret(served, served.keys["user"])
+    assert browser.get("/v1/me").json()["user"] == "ann"
+    served.client("admin").delete(f"/v1/admin/keys/{made['key']['id']}").raise_for_status()
+    refused = browser.get("/v1/me")
+    assert (refused.status_code, refused.json()["code"]) == (401, "invalid_key")
+    assert other.get("/v1/me").status_code == 200
+
+
+def test_a_token_is_no_longer_than_its_key(served: Served) -> None:
+    made = make(served, expires_in_seconds=1).json()
+    keys = served.callsheet.house.keys
+    who = Who("client", TENANT, made["key"]["id"])
+    browser = with_secret(served, keys.token(who, "ann", 600))
+    assert browser.get("/v1/me").status_code in {200, 401}
+    wait_until(lambda: browser.get("/v1/me").status_code == 401)
+    unknown = keys.token(Who("client", TENANT, "no such key"), "ann", 600)
+    assert with_secret(served, unknown).get("/v1/me").status_code == 401
 
 
 # -- the audit log
@@ -249,7 +272,7 @@ def test_the_log_is_read_newest_first_and_page_by_page(served: Served) -> None:
 
 
 def test_operations_show_what_waits_runs_and_works(served: Served) -> None:
-    served.engine.execute(commands.TopUp(tenant=TENANT, user="ops", amount=100, key="x"))
+    served.engine.execute(commands.TopUp(tenant=TENANT, user="ops", amount=100, idempotency_key="x"))
     before = {(q["kind"], q["workflow"]): q for q in served.client("operator").get("/v1/admin/ops").json()["queues"]}
     waiting = before.get(("draw", "sketch"), {"waiting": 0})["waiting"]
     served.submit(user="ops", priority=99)
@@ -260,7 +283,7 @@ def test_operations_show_what_waits_runs_and_works(served: Served) -> None:
     assert (queue["waiting"], queue["running"] >= 1, ops["workers"] >= 1) == (waiting + 1, True, True)
     assert ops["active_jobs"]["running"] >= 1
     workers = {w["worker"]: w for w in served.client("operator").get("/v1/admin/workers").json()["workers"]}
-    assert (workers["ops-worker"]["kind"], workers["ops-worker"]["running"]) == ("draw", 1)
+    assert [lease["kind"] for lease in workers["ops-worker"]["leases"]] == ["draw"]
     served.engine.execute(commands.Complete(lease=leased.lease))
     assert "ops-worker" not in served.client("operator").get("/v1/admin/workers").text
 

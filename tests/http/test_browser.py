@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys as blob_keys
 from callsheet.config import HttpSettings
 from callsheet.core import commands
 from callsheet.http.auth import Who
@@ -15,6 +15,7 @@ from callsheet.http.cors import Cors
 from tests.support.places import Places
 from tests.support.served import TENANT, Served
 from tests.support.sse import STREAM, listening, told
+from tests.support.waiting import wait_until
 
 OURS, FOREIGN = "https://app.example", "https://evil.example"
 PICTURE = b"\x89PNG\r\n\x1a\n not much of a picture"
@@ -158,7 +159,7 @@ def test_a_token_in_the_address_comes_alone(open_to_ours: Served) -> None:
 
 def test_a_stream_ends_when_its_token_does(open_to_ours: Served) -> None:
     job = open_to_ours.submit()["id"]
-    who = Who("client", TENANT, "a key")
+    who = Who("client", TENANT, open_to_ours.client("client").get("/v1/me").json()["id"])
     keys = open_to_ours.callsheet.house.keys
     with pytest.raises(httpx.HTTPStatusError, match="invalid_key"):
         told(open_to_ours, f"/v1/jobs/{job}/events?token={keys.token(who, 'ann', -1)}", role=None)
@@ -168,13 +169,31 @@ def test_a_stream_ends_when_its_token_does(open_to_ours: Served) -> None:
     open_to_ours.work()
 
 
+def test_a_user_has_fewer_streams_than_a_key_whatever_the_number_of_tokens(tmp_path: Path, place: str) -> None:
+    with Served(place, tmp_path, HttpSettings(streams_per_user_max=1)) as served:
+        job = served.submit()["id"]
+        body = {"user": "ann"}
+        served.keys["second"] = served.client("client").post("/v1/tokens", json=body).json()["token"]
+        address = f"/v1/jobs/{job}/events"
+        with listening(served, address, role="user"):
+            with served.client("second").stream("GET", address, headers={"accept": STREAM}) as refused:
+                assert refused.status_code == 429
+            waited = served.client("second").get(f"/v1/jobs/{job}?wait=0.1")
+            assert (waited.status_code, waited.json()["code"]) == (429, "too_many_streams")
+            with listening(served, address), listening(served, address):
+                assert served.callsheet.house.hub.count == 3
+        wait_until(lambda: served.callsheet.house.hub.count == 0)
+        with listening(served, address, role="second"):
+            assert served.callsheet.house.hub.count == 1
+
+
 def _file(served: Served) -> str:
     """Make a picture, and return its file's id."""
     job = served.submit()["id"]
     (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     lease = leased.lease
-    place = Place(TENANT, lease.job_id, lease.task_id, lease.attempt, "1")
-    served.callsheet.house.blobs.put(place, PICTURE)
+    key = blob_keys.made(TENANT, lease.job_id, lease.task_id, lease.attempt, 1)
+    served.callsheet.house.blobs.put(key, PICTURE)
     made = commands.Made(
         no=1, name="a.png", media_type="image/png", bytes=len(PICTURE), sha256=hashlib.sha256(PICTURE).hexdigest()
     )

@@ -9,12 +9,13 @@ from typing import IO, Any
 import httpx
 import pytest
 
-from callsheet.blobs.local import LocalBlobs, Place
+from callsheet.blobs import keys
+from callsheet.blobs.local import LocalBlobs
 from callsheet.core import commands
 from callsheet.core.commands import Made
 from callsheet.core.recipe import Recipe, StageSpec
 from callsheet.http.conditions import matches
-from callsheet.http.files import CHUNK
+from callsheet.http.sending import CHUNK
 from tests.support.places import Places
 from tests.support.served import TENANT, Served
 from tests.support.waiting import wait_until
@@ -32,8 +33,8 @@ class Watched(LocalBlobs):
         super().__init__(folder)
         self.opened: list[IO[bytes]] = []
 
-    def open(self, place: Place) -> IO[bytes]:
-        self.opened.append(super().open(place))
+    def open(self, key: str) -> IO[bytes]:
+        self.opened.append(super().open(key))
         return self.opened[-1]
 
 
@@ -56,33 +57,33 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def blobs(served: Served) -> Iterator[Watched]:
     """What is opened meanwhile; at the end all of it is closed."""
     house = served.callsheet.house
-    before = house.blobs
-    watched = Watched(before.path(Place("t", "j", "k", 1, "n")).parents[4])
+    before = served.blobs
+    watched = Watched(before.path("t").parent)
     house.blobs = watched
     yield watched
     house.blobs = before
     wait_until(lambda: all(file.closed for file in watched.opened))
 
 
-def made(served: Served, body: bytes | int, media_type: str = "image/png") -> tuple[str, Place]:
-    """Let ann's job make a file, of these bytes or of so many zeros, and return its address and place."""
+def made(served: Served, body: bytes | int, media_type: str = "image/png") -> tuple[str, str]:
+    """Let ann's job make a file, of these bytes or of so many zeros, and return its address and key."""
     recipe = Recipe(name="filed", stages=[StageSpec(name="draw", kind="filed")])
     served.engine.execute(commands.PutWorkflow(recipe=recipe))
     job = served.submit(workflow="filed")["id"]
     (leased,) = served.engine.execute(commands.Claim(worker_id="w", kinds=("filed",)))
     lease = leased.lease
-    place = Place(TENANT, job, lease.task_id, lease.attempt, "1")
-    blobs = served.callsheet.house.blobs
-    blobs.put(place, body if isinstance(body, bytes) else b"")
+    key = keys.made(TENANT, job, lease.task_id, lease.attempt, 1)
+    blobs = served.blobs
+    blobs.put(key, body if isinstance(body, bytes) else b"")
     if isinstance(body, int):
-        with blobs.path(place).open("r+b") as file:
+        with blobs.path(key).open("r+b") as file:
             file.truncate(body)
     digest = hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else "0" * 64
     size = body if isinstance(body, int) else len(body)
     file_made = Made(1, "a.png", media_type, size, digest)
     served.engine.execute(commands.Complete(lease=lease, files=(file_made,)))
     outputs = served.client("client").get(f"/v1/jobs/{job}/outputs").raise_for_status().json()["outputs"]
-    return str(outputs[0]["files"][0]["url"]), place
+    return str(outputs[0]["files"][0]["url"]), key
 
 
 @pytest.fixture(scope="module")
@@ -272,10 +273,10 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_breaks_off(
 ) -> None:
     faults: list[Any] = []
     monkeypatch.setattr(served.callsheet.house, "fault", lambda _id, error: faults.append(error))
-    address, place = made(served, LARGE)
+    address, key = made(served, LARGE)
     reader = Reader(served, address)
     reader.take(CHUNK)
-    with blobs.path(place).open("r+b") as file:
+    with blobs.path(key).open("r+b") as file:
         file.truncate(3 * CHUNK)
     assert reader.is_cut()
     assert reader.taken < LARGE
@@ -287,9 +288,11 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_breaks_off(
 
 
 def test_a_preview_is_shown_by_a_browser_with_a_token_and_never_kept(served: Served, blobs: Watched) -> None:
-    _, place = made(served, BODY)
-    blobs.put(place._replace(name="preview"), BODY)
-    path = f"/v1/jobs/{place.job_id}/tasks/{place.task_id}/preview"
+    _, key = made(served, BODY)
+    found = keys.parse(key)
+    assert isinstance(found, keys.Output)
+    blobs.put(keys.preview(*found[:4]), BODY)
+    path = f"/v1/jobs/{found.job_id}/tasks/{found.task_id}/preview"
     answer = served.client(None).get(path, params={"token": served.keys["user"]})
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, BODY, "image/png")
     assert answer.headers.get_list("cache-control") == ["no-store"]

@@ -158,7 +158,7 @@ def test_whatever_a_text_says_it_is_kept_as_it_is(served: Served, text: str) -> 
 def test_a_user_of_any_name_has_a_wallet_of_its_own(served: Served, user: str) -> None:
     admin = served.client("admin")
     path = f"/v1/wallets/{_quoted(user)}"
-    topped = admin.post(f"{path}/topup", json={"amount": 5, "key": "once"})
+    topped = admin.post(f"{path}/topup", json={"amount": 5, "idempotency_key": "once"})
     assert (topped.status_code, topped.json()["user"], topped.json()["balance"]) == (200, user, 5)
     assert admin.get(path).json()["balance"] == 5
     assert [entry["amount"] for entry in admin.get(f"{path}/ledger").json()["entries"]] == [5]
@@ -231,7 +231,7 @@ AMOUNTS = [0, -1, 2**62 + 1, 2**63 - 1, 2**63, -(2**63), 10**40, 1.5, "5", None,
 
 def test_an_amount_that_is_none_moves_nothing(served: Served) -> None:
     before = contents(served)
-    bodies = [{"amount": amount, "key": "bad", "reason": "a test"} for amount in AMOUNTS]
+    bodies = [{"amount": amount, "idempotency_key": "bad", "reason": "a test"} for amount in AMOUNTS]
     topups = [served.client("admin").post("/v1/wallets/ann/topup", json=body).status_code for body in bodies]
     down = AMOUNTS.index(-1)  # an adjustment may go down
     adjusts = [

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.commands import Made, Outcome
 from callsheet.http.routes import ROUTES
@@ -17,7 +17,7 @@ REF = "canary-ref-7f3a9c"
 PROMPT = "canary prompt about a lighthouse"
 SIGNED = "https://bucket.example/canary-object?X-Amz-Signature=canary-signature-55"
 WRONG = f"Traceback: {SIGNED} Bearer canary-bearer-token-1 /srv/canary/folder/model.bin password=canary-password"
-ROLES = ("operator", "admin", "client", "viewer", "user")
+ROLES = ("operator", "admin", "client", "viewer", "worker", "machine", "user")
 
 
 class Said(NamedTuple):
@@ -50,6 +50,7 @@ class Life:
         for role, secret in served.keys.items():
             self.canaries |= {f"{role} key": secret, f"{role} key's hash": hashlib.sha256(secret.encode()).hexdigest()}
         self.ids: dict[str, str] = {"user": "ann", "workflow": "sketch", "tenant": TENANT, "stage_no": "1"}
+        self.ids |= {"signed": "x", "worker": "m1"}
 
     def _signing_secret(self) -> str:
         return (self.served.callsheet.data / "secret.key").read_text().strip()
@@ -58,6 +59,7 @@ class Life:
         self._completes()
         self._fails_and_is_tried_again()
         self._goes_to_a_provider()
+        self._goes_to_a_machine()
         self._is_looked_at()
 
     def _post(self, path: str, body: Any = None, role: str = "client") -> dict[str, Any]:
@@ -82,11 +84,11 @@ class Life:
 
     def _completes(self) -> None:
         lease, engine = self._claimed(), self.served.engine
-        blobs = self.served.callsheet.house.blobs
-        for name in ("1", "preview"):
-            place = Place(TENANT, lease.job_id, lease.task_id, lease.attempt, name)
-            blobs.put(place, b"\x89PNG")
-            self.canaries[f"blob {name}"] = str(blobs.path(place))
+        try_ = (TENANT, lease.job_id, lease.task_id, lease.attempt)
+        for key in (keys.made(*try_, 1), keys.preview(*try_)):
+            self.served.blobs.put(key, b"\x89PNG")
+            self.canaries[f"path of {key}"] = str(self.served.blobs.path(key))
+            self.canaries[f"key {key}"] = key
         engine.execute(commands.Heartbeat(lease=lease, progress=50, message=WRONG))
         self._look(lease)  # while it is held
         made = Made(1, "a.png", "image/png", 4, "0" * 64)
@@ -110,6 +112,24 @@ class Life:
         self._look(lease)
         failed = Outcome("failed", message=f"{REF}: {WRONG}", retryable=False)
         engine.execute(commands.Collected(call_id=call.call_id, job_id=lease.job_id, outcome=failed))
+        self._look(lease)
+
+    def _goes_to_a_machine(self) -> None:
+        """Work over HTTP: what a worker says may be anything; what it is told is its own."""
+        self._post("/v1/jobs", {"workflow": "sketch", "user": "ann", "input": {"prompt": PROMPT}})
+        machine = self.served.client("machine")
+        (task,) = machine.post("/v1/worker/claim", json={}).json()["tasks"]
+        lease = commands.Lease(**task["lease"])
+        self.canaries |= {"a machine's lease": lease.token}
+        held = {"lease": task["lease"]}
+        for verb, body in (
+            ("heartbeat", {"beats": [{**held, "progress": 10, "message": WRONG, "log": [WRONG]}]}),
+            ("submitted", {**held, "provider": "acme", "ref": REF}),
+            ("fail", {**held, "code": "oom", "message": f"{REF} {WRONG}"}),
+        ):
+            said = heard(machine.post(f"/v1/worker/{verb}", json=body))
+            self.said.append(said)
+            assert said.where.endswith("200"), said
         self._look(lease)
 
     def _look(self, lease: commands.Lease) -> None:
@@ -161,7 +181,9 @@ def test_the_life_was_looked_at_from_all_sides(life: Life) -> None:
     ):
         assert sign in texts, sign
     good = {one.where.split(" ")[1] for one in life.said if one.where.endswith(("200", "303"))}
-    named = {route.path.format_map(life.ids) for route in ROUTES if route.method == "GET"}
+    named = {
+        route.path.format_map(life.ids) for route in ROUTES if route.method == "GET" and "{signed}" not in route.path
+    }
     assert named <= good
 
 

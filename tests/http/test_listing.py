@@ -13,7 +13,7 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 
 def paid(served: Served, user: str) -> str:
     """Give a user of this test's own some credits."""
-    served.engine.execute(commands.TopUp(tenant=TENANT, user=user, amount=1_000, key="start"))
+    served.engine.execute(commands.TopUp(tenant=TENANT, user=user, amount=1_000, idempotency_key="start"))
     return user
 
 

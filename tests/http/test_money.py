@@ -138,7 +138,7 @@ def test_an_adjustment_is_audited_with_who_and_why(served: Served, user: str) ->
 
 
 def test_the_same_top_up_twenty_times_at_once_counts_once(served: Served, user: str) -> None:
-    body = {"amount": 7, "key": f"{user}-1"}
+    body = {"amount": 7, "idempotency_key": f"{user}-1"}
     path = f"/v1/wallets/{user}/topup"
     answers = _at_once(served, 20, lambda client: client.post(path, json=body), role="admin")
     assert {(answer.status_code, answer.json()["balance"]) for answer in answers} == {(200, 7)}
@@ -169,7 +169,7 @@ def _at_once(
 
 
 def _top_up(served: Served, user: str, amount: int, key: str = "start") -> None:
-    served.engine.execute(commands.TopUp(tenant=TENANT, user=user, amount=amount, key=key))
+    served.engine.execute(commands.TopUp(tenant=TENANT, user=user, amount=amount, idempotency_key=key))
 
 
 def _submit(served: Served, user: str) -> str:

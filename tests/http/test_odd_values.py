@@ -43,7 +43,7 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/tokens", {"user": NUL}),
     ("POST", "/v1/tokens", {"user": "ann", "seconds": HUGE}),
     ("POST", "/v1/wallets/ann/topup", {"amount": HUGE}),
-    ("POST", "/v1/wallets/ann/topup", {"amount": 1, "key": NUL}),
+    ("POST", "/v1/wallets/ann/topup", {"amount": 1, "idempotency_key": NUL}),
     ("POST", "/v1/wallets/ann/adjust", {"amount": -HUGE, "reason": "x"}),
     ("POST", "/v1/wallets/ann/adjust", {"amount": 1, "reason": NUL}),
     ("PUT", "/v1/admin/tenants/odd", {"weight": HUGE}),
@@ -129,7 +129,7 @@ def test_a_question_that_cannot_be_asked_is_its_own_callers_problem(served: Serv
 
 def test_a_command_made_by_hand_is_refused_like_one_that_came_by_http(served: Served) -> None:
     answers = served.engine.execute_many([
-        commands.TopUp(tenant="default", user="ann", amount=1, key="odd"),
-        commands.TopUp(tenant="default", user="ann", amount=2**63, key="odder"),
+        commands.TopUp(tenant="default", user="ann", amount=1, idempotency_key="odd"),
+        commands.TopUp(tenant="default", user="ann", amount=2**63, idempotency_key="odder"),
     ])  # fmt: skip
     assert [getattr(answer, "code", "done") for answer in answers] == ["done", "out_of_range"]

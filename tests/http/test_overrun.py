@@ -26,7 +26,8 @@ class Log:
         self.watch = Watch(MOST)
         self._placed: list[Placed] = []
 
-    async def fetch(self, _query: str, *, tx: int, position: int, count: int) -> list[tuple[Any, ...]]:
+    async def fetch(self, _query: str, *, tenant: str, tx: int, position: int, count: int) -> list[tuple[Any, ...]]:
+        assert tenant == "acme"
         found = [placed for placed in self._placed if placed.place > (tx, position)][:count]
         return [(p[1], p[0], *(getattr(p.event, name) for name in Event.__struct_fields__)) for p in found]
 

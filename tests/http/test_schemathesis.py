@@ -20,11 +20,12 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys as blob_keys
 from callsheet.config import HttpSettings
 from callsheet.core import commands
 from callsheet.core.commands import Made
 from callsheet.http.openapi import document
+from callsheet.http.route import FLEET, MACHINES
 from callsheet.http.routes import ROUTES
 from tests.support.places import Places
 from tests.support.served import Served
@@ -61,9 +62,9 @@ def real(hurried: Served) -> dict[str, list[str]]:
     jobs = [hurried.submit()["id"] for _ in range(6)]
     done, failed = hurried.engine.execute(commands.Claim(worker_id="w", kinds=("draw",), count=2))
     lease = done.lease
-    for name in ("1", "preview"):
-        place = Place("default", lease.job_id, lease.task_id, lease.attempt, name)
-        hurried.callsheet.house.blobs.put(place, b"\x89PNG")
+    try_ = ("default", lease.job_id, lease.task_id, lease.attempt)
+    for key in (blob_keys.made(*try_, 1), blob_keys.preview(*try_)):
+        hurried.callsheet.house.blobs.put(key, b"\x89PNG")
     made = Made(1, "sketch.png", "image/png", 4, "0" * 64)
     hurried.engine.execute(commands.Complete(lease=lease, output={"ok": True}, files=(made,)))
     hurried.engine.execute(commands.Fail(lease=failed.lease, message="no paint"))
@@ -77,18 +78,44 @@ def real(hurried: Served) -> dict[str, list[str]]:
         "job_id": jobs[:4], "DELETE job_id": jobs[4:], "task_id": [done.lease.task_id, failed.lease.task_id],
         "file_id": [outputs[0]["files"][0]["id"]], "stage_no": ["1", "draw"], "user": ["ann"],
         "workflow": ["sketch", "fuzzed"], "tenant": ["fuzzed"], "key_id": [key.json()["key"]["id"] for key in keys],
+        "worker": ["m1", "fuzzed"], "signed": ["made-up"],
     }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def session(hurried: Served) -> Iterator[requests.Session]:
+WHO = {f"{route.method} {route.path}": route.who for route in ROUTES}
+
+
+@pytest.fixture
+def session(hurried: Served, label: str) -> Iterator[requests.Session]:
+    """Ask as an operator, or as the machine that the route is for."""
+    role = "operator"
+    if WHO[label] == FLEET:
+        role = "worker"
+    elif WHO[label] == MACHINES:
+        role = "fuzzed"
+        hurried.register("fuzzed", concurrency=1_000)
     with requests.Session() as made:
-        made.headers["Authorization"] = f"Bearer {hurried.keys['operator']}"
+        made.headers["Authorization"] = f"Bearer {hurried.keys[role]}"
         yield made
 
 
-def aimed(case: Any, choice: int, real: dict[str, list[str]]) -> None:
+@pytest.fixture
+def lease(hurried: Served, session: requests.Session, label: str) -> dict[str, Any] | None:
+    """A task in the machine's hand, for reports about one."""
+    if WHO[label] != MACHINES:
+        return None
+    hurried.submit()
+    tasks = session.post(f"{hurried.url}/v1/worker/claim", json={}).json()["tasks"]
+    held: dict[str, Any] = tasks[0]["lease"]
+    return held
+
+
+def aimed(case: Any, choice: int, real: dict[str, list[str]], lease: dict[str, Any] | None) -> None:
     """Make some requests meet what is there; the others keep what was drawn. What is deleted is nobody else's."""
+    if choice and lease is not None and isinstance(case.body, dict):
+        for holding in (case.body, *(beat for beat in case.body.get("beats", ()) if isinstance(beat, dict))):
+            if "lease" in holding:
+                holding["lease"] = lease
     if choice:
         for name in case.path_parameters or {}:
             known = real[f"{case.method} {name}"] if f"{case.method} {name}" in real else real[name]
@@ -102,8 +129,9 @@ def aimed(case: Any, choice: int, real: dict[str, list[str]]) -> None:
 @pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_every_answer_is_one_that_the_document_promises(
-    hurried: Served, session: requests.Session, real: dict[str, list[str]], label: str, mode: GenerationMode
-) -> None:
+    hurried: Served, session: requests.Session, real: dict[str, list[str]], lease: dict[str, Any] | None, label: str,
+    mode: GenerationMode,
+) -> None:  # fmt: skip
     operation = OPERATIONS[label]
     seen: list[int] = []
 
@@ -114,7 +142,7 @@ def test_every_answer_is_one_that_the_document_promises(
     )  # fmt: skip
     @given(case=operation.as_strategy(generation_mode=mode), choice=st.integers(0, 5))
     def check(case: Any, choice: int) -> None:
-        aimed(case, choice, real)
+        aimed(case, choice, real, lease)
         answer = case.call_and_validate(base_url=hurried.url, session=session, checks=CHECKS)
         seen.append(answer.status_code)
 

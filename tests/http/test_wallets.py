@@ -41,12 +41,14 @@ def test_credits_are_added_corrected_reserved_and_consumed(served: Served) -> No
 
 
 def test_the_same_key_moves_credits_once_and_another_amount_is_refused(served: Served) -> None:
-    first, again = (top_up(served, "cat", amount=7, key="order-1") for _ in range(2))
+    first, again = (top_up(served, "cat", amount=7, idempotency_key="order-1") for _ in range(2))
     assert (first.json()["replay"], again.json()["replay"], again.json()["balance"]) == (False, True, 7)
-    other = top_up(served, "cat", amount=8, key="order-1")
+    other = top_up(served, "cat", amount=8, idempotency_key="order-1")
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
-    assert adjust(served, "cat", amount=7, reason="x", key="order-1").json()["balance"] == 14, "another verb"
-    assert top_up(served, "dan", amount=7, key="order-1").json()["balance"] == 7, "another user"
+    assert adjust(served, "cat", amount=7, reason="x", idempotency_key="order-1").json()["balance"] == 14, (
+        "another verb"
+    )
+    assert top_up(served, "dan", amount=7, idempotency_key="order-1").json()["balance"] == 7, "another user"
 
 
 def test_a_ledger_is_read_page_by_page(served: Served) -> None:
@@ -133,5 +135,6 @@ def test_the_header_is_a_top_ups_key_as_good_as_the_bodys(served: Served) -> Non
         for _ in range(2)
     ]
     assert [(answer["balance"], answer["replay"]) for answer in twice] == [(7, False), (7, True)]
-    both = admin.post("/v1/wallets/keyed/topup", json={"amount": 7, "key": "x"}, headers={"idempotency-key": "bill-7"})
+    body = {"amount": 7, "idempotency_key": "x"}
+    both = admin.post("/v1/wallets/keyed/topup", json=body, headers={"idempotency-key": "bill-7"})
     assert (both.status_code, both.json()["code"]) == (422, "two_idempotency_keys")

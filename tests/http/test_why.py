@@ -246,7 +246,7 @@ def test_too_few_samples_are_no_basis(served: Served) -> None:
 
 def test_a_job_of_another_tenant_or_user_is_absent(served: Served) -> None:
     theirs = ask(served, "sketch", "other client")
-    served.engine.execute(commands.TopUp(tenant=TENANT, user="eve", amount=9, key="x"))
+    served.engine.execute(commands.TopUp(tenant=TENANT, user="eve", amount=9, idempotency_key="x"))
     eves = ask(served, "sketch", user="eve")
     for role, job in (("client", theirs), ("user", eves), ("client", "no-such-job")):
         answer = served.client(role).get(f"/v1/jobs/{job}/why")

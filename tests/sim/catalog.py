@@ -17,6 +17,8 @@ class House(NamedTuple):
     users: list[tuple[str, str]]
     workflows: list[str]
     limits: Limits
+    approval: bool
+    """Whether a worker waits for an operator's approval."""
     setup: list[Command]
     limited: bool
     """Whether running tasks hold places that others may wait for."""
@@ -32,14 +34,19 @@ def furnish(random: Random) -> House:
         stages_per_job_max=6,
         kind_running_max={"draw": random.choice((1, 2, 4))} if random.random() < 0.3 else {},
         provider_running_max={PROVIDER: random.choice((1, 2))} if random.random() < 0.3 else {},
+        workers_max=random.choice((1, 2, 1_000, 1_000)),
+        worker_silence_seconds=random.choice((60, 600)),
+        upload_seconds_max=120,
+        upload_keep_seconds=random.choice((0, 30, 300)),
+        uploads_awaited_max=2,
     )
     setup: list[Command] = [
         PutTenant(tenant=t, weight=random.choice((1, 2)), active_jobs_max=random.choice((0, 2, 4))) for t in tenants
     ]
     setup.extend(PutWorkflow(recipe=recipe) for recipe in recipes)
-    setup.extend(TopUp(tenant=t, user=u, amount=random.choice((12, 40, 90)), key="first") for t, u in users)
+    setup.extend(TopUp(tenant=t, user=u, amount=random.choice((12, 40, 90)), idempotency_key="first") for t, u in users)
     limited = bool(limits.kind_running_max or limits.provider_running_max or any(r.running_max for r in recipes))
-    return House(users, [recipe.name for recipe in recipes], limits, setup, limited)
+    return House(users, [recipe.name for recipe in recipes], limits, random.random() < 0.15, setup, limited)
 
 
 def _recipes(random: Random) -> list[Recipe]:
@@ -67,9 +74,11 @@ def _recipes(random: Random) -> list[Recipe]:
     ]
     return [
         Recipe(name="sketch", price=5, stages=[StageSpec(name="draw", kind="draw")], retry=retry(),
-               refunds=refunds(), lease_seconds=lease(), cancel_grace_seconds=10),
+               refunds=refunds(), lease_seconds=lease(), cancel_grace_seconds=10,
+               keep_seconds=random.choice((0, 20, 300))),
         Recipe(name="film", price=9, stages=film[: random.choice((2, 3))], retry=retry(), refunds=refunds(),
-               lease_seconds=lease(), running_max=random.choice((0, 0, 1, 2))),
+               lease_seconds=lease(), running_max=random.choice((0, 0, 1, 2)),
+               keep_seconds=random.choice((0, 0, 30))),
         Recipe(name="clip", price=7, stages=[StageSpec(name="render", kind="render", provider=PROVIDER)],
                retry=retry(), refunds=refunds(), lease_seconds=lease(), provider_deadline_seconds=300,
                collect_seconds=10),

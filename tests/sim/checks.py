@@ -71,6 +71,18 @@ STATE: dict[str, str] = {
         WHERE t.ready = 1 AND (j.status NOT IN ('queued', 'running') OR j.cancel_requested_at IS NOT NULL
         OR s.status NOT IN ('pending', 'running') OR t.status NOT IN ('pending', 'retried'))""",
     "L10 a token names one attempt": "SELECT token_hash FROM attempt GROUP BY token_hash HAVING count(*) > 1",
+    "L6 a worker that is out holds nothing": """
+        SELECT t.id, w.id, w.status FROM worker w JOIN task t ON t.worker_id = w.id
+        WHERE t.token_hash IS NOT NULL AND w.status IN ('revoked', 'gone')""",
+    "L8 a worker holds what it said it can": """
+        SELECT w.id FROM worker w JOIN task t ON t.worker_id = w.id WHERE t.token_hash IS NOT NULL
+        GROUP BY w.id, w.concurrency HAVING count(*) > w.concurrency""",
+    "A2 a worker has a token exactly while it is let in": """
+        SELECT id FROM worker WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)""",
+    "O7 an open job has its user's files": """
+        SELECT u.job_id, u.file_id, f.status FROM use u JOIN job j ON j.id = u.job_id
+        LEFT JOIN file f ON f.id = u.file_id WHERE j.finished_at IS NULL
+        AND (f.id IS NULL OR f.status <> 'ready' OR f.tenant <> j.tenant OR f.user_id <> j.user_id)""",
     "V1 whatever can go on is on offer or has its moment": """
         SELECT t.id FROM task t JOIN job j ON j.id = t.job_id JOIN stage s ON s.id = t.stage_id
         WHERE j.status IN ('queued', 'running') AND j.cancel_requested_at IS NULL AND s.status IN ('pending', 'running')
@@ -109,6 +121,7 @@ class Checks:
             if bad := self._peek.rows(query):
                 yield f"{name}: {bad[:3]}"
         yield from self._running()
+        yield from self._places()
         yield from self._evidence()
         self._commits += 1
         if self._commits % self._verify_every == 0:
@@ -133,6 +146,17 @@ class Checks:
         ):
             if self._peek.one(query.format("workflow"), workflow) > most:
                 yield f"L8 more than {most} tasks of {workflow} run"
+
+    def _places(self) -> Iterator[str]:
+        """Yield caps of the fleet and of announced files that are overstepped."""
+        there = self._peek.one("SELECT count(*) FROM worker WHERE status IN ('pending', 'approved')")
+        if there > self._limits.workers_max:
+            yield f"R201 {there} workers are in, and {self._limits.workers_max} may be"
+        most = self._limits.uploads_awaited_max
+        for owner in self._peek.rows(
+            "SELECT tenant, user_id FROM file WHERE status = 'awaited' GROUP BY 1, 2 HAVING count(*) > ?", most
+        ):
+            yield f"O6 {owner} has announced more than {most} files"
 
     def _evidence(self) -> Iterator[str]:
         """Yield what was written for good and has changed since (H19, J9, M11)."""

@@ -3,30 +3,42 @@
 from collections.abc import Callable
 from typing import Any
 
+from callsheet.blobs import keys
 from callsheet.core import commands as c
 from callsheet.core.recipe import StageSpec
 from tests.sim.catalog import House
 from tests.sim.network import Request, nobody
 from tests.sim.peek import Peek
+from tests.sim.shelf import Shelf
 from tests.sim.world import World
 
 _OPEN = ("pending", "queued", "running", "paused")
+_LENT = """SELECT DISTINCT f.job_id FROM file f JOIN use u ON u.file_id = f.id
+    JOIN job j ON j.id = u.job_id AND j.finished_at IS NULL
+    WHERE f.tenant = ? AND f.user_id = ? AND f.job_id IS NOT NULL ORDER BY 1"""
+"""Jobs that made files which another job needs."""
+_MISSING = """SELECT DISTINCT j.id FROM job j JOIN use u ON u.job_id = j.id JOIN file f ON f.id = u.file_id
+    WHERE j.tenant = ? AND j.user_id = ? AND j.status IN ('failed', 'expired') AND f.status = 'dropped' ORDER BY 1"""
+_WANTED_AGAIN = """EXISTS (SELECT 1 FROM use u JOIN job j ON j.id = u.job_id
+    WHERE u.file_id = f.id AND j.status IN ('failed', 'expired'))"""
 
 
 class Client:
     """One user of one tenant."""
 
-    def __init__(self, world: World, peek: Peek, house: House, tenant: str, user: str) -> None:
+    def __init__(self, world: World, peek: Peek, house: House, shelf: Shelf, tenant: str, user: str) -> None:
         self._world = world
         self._random = world.random
         self._peek = peek
         self._house = house
+        self._shelf = shelf
         self._tenant = tenant
         self._user = user
         self._actions: tuple[tuple[int, Callable[[], list[c.Command]]], ...] = (
             (14, self._submit), (2, self._bulk), (5, self._cancel), (4, self._pause), (5, self._resume),
-            (6, self._retry), (6, self._approve), (2, self._hold), (1, self._delete), (2, self._change),
+            (6, self._retry), (6, self._approve), (2, self._hold), (2, self._delete), (2, self._change),
             (3, self._add_tasks), (3, self._add_stage), (3, self._top_up), (1, self._adjust), (1, self._foreign),
+            (4, self.announce), (6, self.bring), (5, self._drop),
         )  # fmt: skip
 
     def act(self) -> Request | None:
@@ -50,7 +62,7 @@ class Client:
         return [
             c.Submit(
                 tenant=self._tenant, user=self._user, workflow=workflow, idempotency_key=key, stages=stages,
-                input={"n": 0 if key is None or random.random() < 0.75 else 1},
+                input={"n": 0 if random.random() < 0.75 else 1} if key is not None else self._input(),
                 priority=random.choice((None, None, 10, 90)) if key is None else None,
                 start_in_seconds=random.choice((0, 0, 0, 20)) if key is None else 0,
                 deadline_seconds=random.choice((None, None, None, 90)) if key is None else None,
@@ -59,6 +71,23 @@ class Client:
                 else None,
             )
         ]  # fmt: skip
+
+    def _input(self) -> dict[str, Any]:
+        """Refer to a file now and then: mostly to one that may be used, sometimes to any."""
+        fate = self._random.random()
+        if fate < 0.35:
+            return {"n": 0}
+        own, ready = "f.tenant = ? AND f.user_id = ?", "f.status = 'ready'"
+        made = "f.job_id IS NOT NULL"  # what a job has made is the next one's material
+        found = self._file(
+            f"{own} AND {ready}" if fate < 0.6 else f"{own} AND {ready} AND {made}" if fate < 0.85
+            else f"NOT ({own}) AND {ready}" if fate < 0.97 else own
+        )  # fmt: skip
+        return {"n": 0} if found is None else {"of": [{"$file": found}]}
+
+    def _file(self, which: str) -> str | None:
+        rows = self._peek.rows(f"SELECT f.id FROM file f WHERE {which} ORDER BY f.id", self._tenant, self._user)
+        return self._random.choice(rows)[0] if rows else None
 
     def _stages(self) -> list[StageSpec]:
         random = self._random
@@ -75,11 +104,35 @@ class Client:
         amount = self._random.choice((4, 20))
         key = f"pay-{amount}-{self._random.randrange(3)}" if self._random.random() < 0.6 else ""
         amount = amount + 1 if key and self._random.random() < 0.2 else amount
-        return [c.TopUp(tenant=self._tenant, user=self._user, amount=amount, key=key)]
+        return [c.TopUp(tenant=self._tenant, user=self._user, amount=amount, idempotency_key=key)]
 
     def _adjust(self) -> list[c.Command]:
         amount = self._random.choice((-30, -3, 2))
         return [c.Adjust(tenant=self._tenant, user=self._user, amount=amount, reason="goodwill")]
+
+    # -- what it brings
+
+    def announce(self) -> list[c.Command]:
+        digest = f"{self._random.getrandbits(64):064x}"
+        return [
+            c.AskUpload(
+                tenant=self._tenant, user=self._user, name="cat.png", media_type="image/png", bytes=3, sha256=digest
+            )
+        ]
+
+    def bring(self) -> list[c.Command]:
+        """Put the bytes of a file that was announced, and say so."""
+        found = self._file("f.tenant = ? AND f.user_id = ? AND f.status = 'awaited'")
+        if found is None:
+            return []
+        self._shelf.put(keys.uploaded(self._tenant, found))
+        return [c.FinishUpload(tenant=self._tenant, file_id=found)]
+
+    def _drop(self) -> list[c.Command]:
+        """Drop a file: rather one of a job that may be tried again, and want it."""
+        own = "f.tenant = ? AND f.user_id = ?"
+        found = self._file(f"{own} AND {_WANTED_AGAIN}") if self._random.random() < 0.6 else self._file(own)
+        return [] if found is None else [c.DropFiles(file_ids=(found,), tenant=self._tenant)]
 
     # -- what it does to its jobs
 
@@ -111,9 +164,16 @@ class Client:
 
     def _retry(self) -> list[c.Command]:
         retry_as = self._random.choice(("new_run", "new_run", "new_job"))
-        return self._to(c.Retry, "failed", "expired", retry_as=retry_as, actor=self._random.choice(("user", "admin")))
+        given: dict[str, Any] = {"retry_as": retry_as, "actor": self._random.choice(("user", "admin"))}
+        rows = self._peek.rows(_MISSING, self._tenant, self._user) if self._random.random() < 0.3 else []
+        if rows:
+            return [c.Retry(tenant=self._tenant, job_id=self._random.choice(rows)[0], **given)]
+        return self._to(c.Retry, "failed", "expired", **given)
 
     def _delete(self) -> list[c.Command]:
+        rows = self._peek.rows(_LENT, self._tenant, self._user) if self._random.random() < 0.5 else []
+        if rows:
+            return [c.Delete(tenant=self._tenant, job_id=self._random.choice(rows)[0])]
         return self._to(c.Delete, *_OPEN, "completed", "failed")
 
     def _change(self) -> list[c.Command]:
@@ -142,7 +202,7 @@ class Client:
         found = self._stage_of("created", "pending", "running", "waiting")
         if found is None:
             return []
-        inputs = [{"more": n} for n in range(self._random.choice((1, 2)))]
+        inputs = [self._input() for _ in range(self._random.choice((1, 2)))]
         return [c.AddTasks(tenant=self._tenant, job_id=found[0], stage_id=found[1], inputs=inputs)]
 
     def _add_stage(self) -> list[c.Command]:

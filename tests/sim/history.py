@@ -17,12 +17,13 @@ from callsheet.core.commands import (
     TakeCursor,
     TaskState,
 )
-from callsheet.core.errors import LeaseLost, Refusal
-from callsheet.core.lease import hashed
+from callsheet.core.errors import LeaseLost, Refusal, Unknown
+from callsheet.core.holding import hashed
 from callsheet.core.working import encode
 from callsheet.engine.lane import Unavailable
 from tests.sim.checks import Checks
 from tests.sim.peek import Peek
+from tests.sim.watch import Before, Watch
 from tests.sim.world import World
 
 
@@ -46,8 +47,9 @@ class Op(NamedTuple):
 class Frame:
     """What the database was like before a batch."""
 
-    def __init__(self, commits: int, past: "Past | None", *, stale: bool) -> None:
+    def __init__(self, commits: int, past: "Past | None", before: Before, *, stale: bool) -> None:
         self.commits = commits
+        self.before = before
         self.past = past
         self.stale = stale
         self.expires_at: int | None = None
@@ -58,10 +60,11 @@ class Frame:
 
 
 class Past(NamedTuple):
-    """How the attempt of a lease has ended so far."""
+    """How the attempt of a lease has ended so far, and whose it is."""
 
     outcome: str | None
     digest: str | None
+    worker_id: str
 
 
 class History:
@@ -72,6 +75,7 @@ class History:
         self._world = world
         self._peek = peek
         self._checks = checks
+        self._watch = Watch(peek)
         self._frames: list[Frame] = []
         self._granted: set[tuple[str, int]] = set()
 
@@ -87,7 +91,7 @@ class History:
         lease: Lease | None = getattr(commands[0], "lease", None) if len(commands) == 1 else None
         past = self._past(lease) if lease else None
         stale = lease is not None and self._stale(commands[0], lease, past)
-        frame = Frame(self._world.commits, past, stale=stale)
+        frame = Frame(self._world.commits, past, self._watch.before(commands), stale=stale)
         frame.expires_at = self._expires_at(lease) if lease else None
         frame.quiet = all(isinstance(command, TakeCursor | MoveCursor) for command in commands)
         self._frames.append(frame)
@@ -109,7 +113,11 @@ class History:
             self.ops.append(Op(command, None if unsure else result, now))
             if isinstance(result, list) and not frame.disturbed:
                 self._leases(result)
-        if len(commands) == 1 and not frame.disturbed:
+        if frame.disturbed:
+            return
+        for finding in self._watch.after(commands, results, frame.before):
+            self._world.blame(finding)
+        if len(commands) == 1:
             self._alone(commands[0], results[0], frame)
 
     # -- what an answer must mean
@@ -126,9 +134,11 @@ class History:
                 self._world.blame(f"H7 {_short(command)} with a lease that is over got {result}")
         if isinstance(command, Heartbeat) and isinstance(result, Beat) and not frame.stale:
             self._beaten(command, frame)
-        if isinstance(command, Complete) and frame.past is not None and frame.past.outcome == "completed":
-            same = frame.past.digest == digest_of(command.output)
+        if isinstance(command, Complete) and (past := frame.past) and past.outcome == "completed":
+            same = past.digest == digest_of(command)
             fine = isinstance(result, TaskState) and result.replay if same else isinstance(result, LeaseLost)
+            if command.worker_id not in {None, past.worker_id}:
+                fine = isinstance(result, Unknown)
             if not fine and not isinstance(result, Unavailable):
                 self._world.blame(f"H8 {_short(command)}, completed before ({same=}), got {result}")
 
@@ -167,21 +177,22 @@ class History:
 
     def _past(self, lease: Lease) -> Past | None:
         rows = self._peek.rows(
-            "SELECT outcome, digest FROM attempt WHERE task_id = ? AND no = ? AND token_hash = ?",
+            "SELECT outcome, digest, worker_id FROM attempt WHERE task_id = ? AND no = ? AND token_hash = ?",
             lease.task_id, lease.attempt, hashed(lease.token),
         )  # fmt: skip
         return Past(*rows[0]) if rows else None
 
-    def _stale(self, command: Command, lease: Lease, past: Past | None) -> bool:
-        if past is None or past.outcome is not None:
+    def _stale(self, command: Any, lease: Lease, past: Past | None) -> bool:
+        if past is None or past.outcome is not None or command.worker_id not in {None, past.worker_id}:
             return True
         live = self._peek.one("SELECT token_hash FROM task WHERE id = ?", lease.task_id)
         return not isinstance(command, Hand) and live != hashed(lease.token)
 
 
-def digest_of(output: Any) -> str:
-    """Return the digest under which a result is kept."""
-    return hashlib.sha256(encode(output).encode()).hexdigest()
+def digest_of(command: Complete) -> str:
+    """Return the digest under which a result is kept, with the files that it names."""
+    made = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
+    return hashlib.sha256((encode(command.output) + made).encode()).hexdigest()
 
 
 def _is_no_op(result: Any) -> bool:

@@ -14,18 +14,21 @@ from callsheet.store.sqlite import SqliteDatabase
 from tests.sim.catalog import furnish
 from tests.sim.checks import Checks
 from tests.sim.clients import Client
+from tests.sim.fleet import Board, FleetWorker
 from tests.sim.history import History
-from tests.sim.keepers import Reader, keepers
+from tests.sim.keepers import SELDOM, Reader, keepers
 from tests.sim.network import Network, Request, nobody
 from tests.sim.operator import Operator
 from tests.sim.peek import Peek
 from tests.sim.properties import PROPERTIES
+from tests.sim.properties_fleet import FLEET_AND_FILES
 from tests.sim.provider import FakeProvider
 from tests.sim.server import Server
+from tests.sim.shelf import GRACE_SECONDS, Shelf
 from tests.sim.workers import Worker
 from tests.sim.world import World
 
-STEPS = 90
+STEPS = 110
 VERIFY_EVERY = 10
 _MEMORY = Path("/dev/shm")
 _DEPTH_MAX = 2
@@ -39,6 +42,8 @@ _STUCK = """SELECT j.id FROM job j LEFT JOIN task t ON t.job_id = j.id AND t.due
     WHERE j.finished_at IS NULL AND j.cancel_requested_at IS NULL GROUP BY j.id
     HAVING ? OR sum(coalesce(t.status = 'running', 0)) = 0 ORDER BY min(coalesce(t.due_at, j.due_at)) LIMIT 2"""
 """The jobs with the first moments; under running limits those without a running task, which would hold its place."""
+_WAITING = "SELECT id FROM task WHERE ready = 1 LIMIT 1"
+_SHUT_OUT = "SELECT id FROM worker WHERE status IN ('pending', 'revoked') OR draining_at > 0 OR assigned IS NOT NULL"
 
 
 class Report(NamedTuple):
@@ -61,22 +66,32 @@ class Life:
         self.peek = Peek(path)
         self.checks = Checks(self.peek, self.house.limits, verify_every)
         self.history = History(world, self.peek, self.checks)
+        self.shelf = Shelf(world, self.peek)
         self.servers = [
-            Server(world, name, path, self.history, self.house.limits)
+            Server(world, name, path, self.history, self.house.limits, self.shelf)
             for name in world.random.choice((("server-1",), ("server-1", "server-2")))
         ]
         for server in self.servers:
             server.meanwhile = self.meanwhile
         self.network = Network(world, self.servers)
         self.provider = FakeProvider(world, self.peek)
-        self.clients = [Client(world, self.peek, self.house, *who) for who in self.house.users]
-        self.operator = Operator(world.random, self.house)
-        self.workers = [Worker(world, f"worker-{n}", self.provider) for n in (1, 2, 3)]
+        self.clients = [Client(world, self.peek, self.house, self.shelf, *who) for who in self.house.users]
+        self.fleet = self._fleet()
+        self.operator = Operator(world.random, self.house, self.fleet)
+        self.workers = [Worker(world, "worker-1", self.provider, self.shelf)] if world.chance(0.7) else []
+        self.workers += self.fleet
         self.relayed: list[int] = []
-        self.keepers = keepers(world, self.provider, self.relayed)
+        self.keepers = keepers(world, self.provider, self.shelf, self.relayed, self.house.limits.worker_silence_seconds)
         self.relay = next(keeper for keeper in self.keepers if keeper.name.startswith("relay"))
         self.reader = Reader(world)
         self._depth = 0
+
+    def _fleet(self) -> list[FleetWorker]:
+        """Return workers of the fleet, of which two may go by one name."""
+        self.world.approval = self.house.approval
+        names = self.random.choice((("gpu-1", "gpu-2"), ("gpu-1", "gpu-2", "gpu-3"), ("gpu-1", "gpu-2", "gpu-2")))
+        board = Board()
+        return [FleetWorker(self.world, name, self.provider, self.shelf, board) for name in names]
 
     def close(self) -> None:
         for server in self.servers:
@@ -88,6 +103,8 @@ class Life:
     def storm(self, steps: int) -> None:
         self.world.calm = True
         self.network.exchange([Request(self.house.setup, nobody)])
+        self.network.exchange([Request(client.announce(), nobody) for client in self.clients])
+        self.network.exchange([Request(client.bring(), nobody) for client in self.clients])
         self.world.calm = False
         for _ in range(steps):
             if self.world.broken:
@@ -109,9 +126,10 @@ class Life:
     def step(self) -> None:
         """Let somebody act, or several at once."""
         fate = self.random.random()
-        if fate < 0.17:
-            self.random.choice(self.keepers).act(self.servers, self.meanwhile)
-        elif fate < 0.2:
+        if fate < 0.2:
+            usual = [keeper for keeper in self.keepers if keeper.name not in SELDOM]
+            self.random.choice([*usual, *self.keepers]).act(self.servers, self.meanwhile)
+        elif fate < 0.22:
             self.reader.act(self.servers, self.random.choice((1, 5, 50)))
         elif fate < 0.26:
             self.network.deliver_late()
@@ -123,7 +141,7 @@ class Life:
 
     def _request(self) -> Request | None:
         fate = self.random.random()
-        if fate < 0.02:
+        if fate < 0.05:
             return self.operator.act()
         if fate < 0.45:
             return self.random.choice(self.clients).act()
@@ -145,6 +163,8 @@ class Life:
         """Stop all faults; good workers, patient people and the loops bring every job to its end in bounded time."""
         self.world.calm = True
         self.world.say("calm")
+        for worker in self.fleet:
+            worker.wake()
         end = self.world.clock.now() + int(_CALM_SECONDS + self.world.clock.back_seconds) * SECOND
         stuck = {job for (job,) in self.peek.rows(_STUCK, not self.house.limited)}
         sweepers = [keeper for keeper in self.keepers if keeper.name.startswith("sweeper")]
@@ -180,15 +200,18 @@ class Life:
     def _round(self) -> bool:
         """Let everybody do what there is to do; return whether anything changed."""
         before = self.world.commits
+        if self.peek.rows(_SHUT_OUT):
+            self.network.exchange([Request(self.operator.settle_down(), nobody)])
         for client in self.clients:
             if commands := client.settle_down():
                 self.network.exchange([Request(commands, nobody)])
-        for worker in self.workers:
-            self.network.exchange([worker.claim(9, every_kind=True)])
+        for worker in {worker.name: worker for worker in self.workers}.values():  # of twins one is enough
+            if worker.outside or self.peek.rows(_WAITING):
+                self.network.exchange([worker.claim(9, every_kind=True)])
             for _ in range(3):
                 self.network.exchange(worker.finish())
         for keeper in self.keepers:
-            if not keeper.name.startswith("relay"):
+            if keeper.name.startswith(("sweeper", "collector")):
                 keeper.act(self.servers, lambda: None)
         return self.world.commits != before
 
@@ -206,9 +229,10 @@ class Life:
 
     def judge(self) -> None:
         """Hold the whole history against its properties."""
+        self._tidy_up()
         for finding in self.checks.verified():
             self.world.blame(finding)
-        for rule in PROPERTIES:
+        for rule in (*PROPERTIES, *FLEET_AND_FILES):
             for finding in rule(self.history.ops, self.peek):
                 self.world.blame(finding)
         self.world.clock.move(self.world.clock.back_seconds + _HOLD_SECONDS)
@@ -222,6 +246,22 @@ class Life:
             self.world.blame("H21 the relay has left out events or changed their order")
         if not self.checks.events_unchanged():
             self.world.blame("A4 an event is not what it was when it was written")
+
+    def _tidy_up(self) -> None:
+        """Let the time of all files and workers pass: what nobody needs goes, and who is silent is gone."""
+        last = self.peek.one("SELECT max(keep_until) FROM file") or 0
+        wait = max(0, last - self.world.clock.now()) / SECOND + self.house.limits.worker_silence_seconds
+        self.world.clock.move(wait + self.world.clock.back_seconds + GRACE_SECONDS + 1)
+        for keeper in self.keepers:
+            if keeper.name in SELDOM:
+                for server in self.servers:
+                    server.heard = {}
+                keeper.act(self.servers, lambda: None)
+        for name, status in self.peek.rows("SELECT id, status FROM worker WHERE status NOT IN ('gone', 'revoked')"):
+            self.world.blame(f"V2 worker {name} was silent for long and is still {status}")
+        for (file,) in self.peek.rows("SELECT id FROM file WHERE keep_until IS NOT NULL"):
+            self.world.blame(f"V3 file {file} is past its time and is still there")
+        self.shelf.judge()
 
 
 def live(seed: int, steps: int = STEPS, *, verify_every: int = VERIFY_EVERY, verbose: bool = False) -> Report:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from callsheet.core import cascade, commands, lease, life, money, moves, provider, setup, submit
+from callsheet.core import cascade, claim, commands, holding, lease, life, money, moves, provider, setup, submit
 from callsheet.core.clock import SECOND
 from callsheet.core.commands import Command
 from callsheet.core.decide import DECISIONS
@@ -39,11 +39,11 @@ def bug(plant: Plant) -> Plant:
     return plant
 
 
-def _decide(patch: pytest.MonkeyPatch, kind: type[Command], decide: Callable[[WorkingSet, Any], Any]) -> None:
+def decide_by(patch: pytest.MonkeyPatch, kind: type[Command], decide: Callable[[WorkingSet, Any], Any]) -> None:
     patch.setitem(DECISIONS, kind, DECISIONS[kind]._replace(decide=decide))
 
 
-def _nothing(*_: Any, **__: Any) -> None:
+def nothing(*_: Any, **__: Any) -> None:
     """Do nothing where something was to be done."""
 
 
@@ -52,13 +52,14 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 @bug
 def any_token_holds_a_lease(patch: pytest.MonkeyPatch) -> None:
-    def held(ws: WorkingSet, lease: commands.Lease) -> tuple[Job, Task]:
-        task = ws.get(Task, lease.task_id)
+    def held(ws: WorkingSet, command: holding.Holding) -> tuple[Job, Task]:
+        task = ws.get(Task, command.lease.task_id)
         if task.token_hash is None:
             raise LeaseLost
         return ws.get(Job, task.job_id), task
 
     patch.setattr(lease, "held", held)
+    patch.setattr(lease, "held_or_past", held)
     patch.setattr(provider, "held", held)
 
 
@@ -72,7 +73,7 @@ def a_heartbeat_may_shorten_a_lease(patch: pytest.MonkeyPatch) -> None:
             ws.put(replace(task, lease_expires_at=at, due_at=at))
         return beat
 
-    _decide(patch, commands.Heartbeat, heartbeat)
+    decide_by(patch, commands.Heartbeat, heartbeat)
 
 
 @bug
@@ -85,16 +86,18 @@ def a_heartbeat_adds_to_what_is_left(patch: pytest.MonkeyPatch) -> None:
             ws.put(replace(ws.get(Task, before.id), lease_expires_at=at, due_at=at))
         return beat
 
-    _decide(patch, commands.Heartbeat, heartbeat)
+    decide_by(patch, commands.Heartbeat, heartbeat)
 
 
 @bug
 def a_task_is_requeued_without_limit(patch: pytest.MonkeyPatch) -> None:
-    def give_back(ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Any) -> commands.TaskState:
+    def give_back(
+        ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Any, _cause: str | None = None
+    ) -> commands.TaskState:
         return lease.end_try(ws, job, task, Ending(outcome, outcome, reason, again=True, forgiven=True), actor)
 
-    patch.setattr(lease, "give_back", give_back)
-    patch.setattr(provider, "give_back", give_back)
+    for module in (claim, lease, provider):
+        patch.setattr(module, "give_back", give_back)
 
 
 @bug
@@ -107,7 +110,7 @@ def a_lost_lease_is_not_counted_as_a_try(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_lost_lease_is_left_as_it_is(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(life, "lapse", _nothing)
+    patch.setattr(life, "lapse", nothing)
 
 
 @bug
@@ -146,7 +149,7 @@ def completed_work_is_refunded(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_retry_reserves_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(life, "reserve", _nothing)
+    patch.setattr(life, "reserve", nothing)
 
 
 @bug
@@ -158,7 +161,7 @@ def a_deleted_job_keeps_its_money(patch: pytest.MonkeyPatch) -> None:
         ws.put(replace(job, status="canceled", finished_at=ws.now, deleted_at=ws.now, due_at=None))
         return commands.JobState(job.id, "canceled", job.run)
 
-    _decide(patch, commands.Delete, delete)
+    decide_by(patch, commands.Delete, delete)
 
 
 @bug
@@ -212,12 +215,12 @@ def all_stages_open_at_once(patch: pytest.MonkeyPatch) -> None:
                 cascade.open_stage(ws, job, opened)
         return answer
 
-    _decide(patch, commands.Submit, submitted)
+    decide_by(patch, commands.Submit, submitted)
 
 
 @bug
 def a_cancel_leaves_waiting_tasks_on_offer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(life, "withdraw", _nothing)
+    patch.setattr(life, "withdraw", nothing)
 
 
 @bug
@@ -225,8 +228,8 @@ def a_paused_job_hands_out_tasks(patch: pytest.MonkeyPatch) -> None:
     def offers_too(job: Job, stage: Stage) -> bool:
         return job.status in {"queued", "running", "paused"} and stage.status in {"pending", "running"}
 
-    patch.setattr(life, "withdraw", _nothing)
-    for module in (cascade, lease, submit):
+    patch.setattr(life, "withdraw", nothing)
+    for module in (cascade, claim, lease, submit):
         patch.setattr(module, "offers", offers_too)
 
 
@@ -239,7 +242,7 @@ def a_late_result_revives_a_canceled_job(patch: pytest.MonkeyPatch) -> None:
             ws.put(replace(job, status="completed", error_code=None))
         return answer
 
-    _decide(patch, commands.Complete, complete)
+    decide_by(patch, commands.Complete, complete)
 
 
 @bug
@@ -260,7 +263,7 @@ def a_retry_overwrites_the_run_before(patch: pytest.MonkeyPatch) -> None:
             ws.put(replace(before, error_code=None, error_message=None))
         return answer
 
-    _decide(patch, commands.Retry, retry)
+    decide_by(patch, commands.Retry, retry)
 
 
 # -- providers
@@ -268,7 +271,8 @@ def a_retry_overwrites_the_run_before(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def an_unknown_call_is_made_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(life, "answer_lost", lambda _ws, _task: False)
+    for module in (claim, life):
+        patch.setattr(module, "answer_lost", lambda _ws, _task: False)
 
 
 @bug
@@ -276,7 +280,7 @@ def a_callback_counts_each_time_it_comes(patch: pytest.MonkeyPatch) -> None:
     def callback(ws: WorkingSet, command: commands.Callback) -> commands.TaskState:
         return provider.callback(ws, replace(command, webhook_id=f"{command.webhook_id}-{command.id}"))
 
-    _decide(patch, commands.Callback, callback)
+    decide_by(patch, commands.Callback, callback)
 
 
 @bug
@@ -295,7 +299,7 @@ def the_last_word_of_a_provider_wins(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_callback_before_its_reference_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(provider, "_open_held", _nothing)
+    patch.setattr(provider, "_open_held", nothing)
 
 
 # -- the engine around the rules
@@ -325,7 +329,7 @@ def a_refused_command_is_not_undone(patch: pytest.MonkeyPatch) -> None:
         return answer
 
     patch.setattr(WorkingSet, "undo", undo)
-    _decide(patch, commands.Retry, retry)
+    decide_by(patch, commands.Retry, retry)
 
 
 @bug
@@ -367,7 +371,11 @@ def the_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def the_sweeper_reads_one_page_only(patch: pytest.MonkeyPatch) -> None:
+    real = loops.due
+
     def due(read: Any, query: str, now: int, page: int) -> Any:
+        if query not in {"due_jobs", "due_tasks"}:
+            return real(read, query, now, page)
         rows = read.fetch(query, now=now, after_at=0, after_id="", count=page)
         return [rows] if rows else []
 

@@ -81,8 +81,8 @@ def reports(ops: Sequence[Op], peek: Peek) -> Iterator[str]:
         if outcome != outcomes[type(op.command)]:
             yield f"H7 {type(op.command).__name__} of {lease.task_id}/{lease.attempt} was taken; it is {outcome}"
         if isinstance(op.command, c.Complete):
-            accepted[lease.task_id].add((digest_of(op.command.output), lease.attempt))
-            if digest != digest_of(op.command.output):
+            accepted[lease.task_id].add((digest_of(op.command), lease.attempt))
+            if digest != digest_of(op.command):
                 yield f"H8 the result of {lease.task_id}/{lease.attempt} was taken and is not what is stored"
     for task, results in accepted.items():
         if len(results) > 1:
@@ -101,7 +101,7 @@ def makers(ops: Sequence[Op], peek: Peek) -> Iterator[str]:
     for op in _of(ops, c.AddStage):
         yield from _once(op, stages.get(op.command.id, 0))
     for op in _of(ops, c.TopUp, c.Adjust):
-        if op.done or not op.command.key:
+        if op.done or not op.command.idempotency_key:
             yield from _once(op, entries.get(posted_as(op.command), 0))
     tasks = _counted(peek, "SELECT id, 1 FROM task")
     for op in _of(ops, c.AddTasks):

@@ -2,25 +2,37 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from callsheet.blobs import keys
 from callsheet.config import Settings
-from callsheet.core.commands import Claim, Command
+from callsheet.core.commands import Claim, Command, DropFiles, Register, RotateWorker, WorkerState
+from callsheet.core.errors import NotAdmitted
+from callsheet.core.holding import hashed
 from callsheet.core.limits import Limits
 from callsheet.engine.batch import Batch
-from callsheet.engine.lane import Lane
+from callsheet.engine.lane import Lane, Unavailable
 from callsheet.engine.offers import Offers
 from callsheet.engine.prefetch import Recipes
 from callsheet.engine.reading import Reading
 from tests.sim.faults import Crash, StormyDatabase
 from tests.sim.history import History
+from tests.sim.shelf import Shelf
 from tests.sim.world import World
 
 _FOREVER = 1e9
 _TRIES_MAX = 4
+
+
+class Admitted(NamedTuple):
+    """What is heard of a start, or of a changed token: how the worker stands, and the token's hash."""
+
+    state: WorkerState
+    session: str
 
 
 class Patience:
@@ -58,8 +70,11 @@ class StillLane(Lane):
 class Server:
     """One of the servers on the life's database."""
 
-    def __init__(self, world: World, name: str, path: Path, history: History, limits: Limits) -> None:
+    def __init__(self, world: World, name: str, path: Path, history: History, limits: Limits, shelf: Shelf) -> None:
         self.name = name
+        self.heard: dict[str, None] = {}
+        """Workers of the fleet that were heard of since it was last written down; kept in memory only."""
+        self._shelf = shelf
         self.busy = False
         self.lives = 0
         self.meanwhile: Callable[[], None] = lambda: None
@@ -71,6 +86,7 @@ class Server:
 
     def _start(self) -> None:
         self.lives += 1
+        self.heard = {}
         self.read = Reading(self._database, 1)
         self._recipes = Recipes()
         self._patience = Patience(self._world, self._others_act)
@@ -100,7 +116,18 @@ class Server:
         finally:
             self.busy = False
         self._history.answered(prepared, results)
-        return results
+        return [self._edge(command, result) for command, result in zip(prepared, results, strict=True)]
+
+    def _edge(self, command: Command, result: Any) -> Any:
+        """Do what the edge does with an answer: hand out a token, remember a contact, remove bytes."""
+        if not isinstance(result, NotAdmitted | Unavailable) and (name := _caller(command)) is not None:
+            self.heard[name] = None
+        if isinstance(command, Register | RotateWorker) and isinstance(result, WorkerState):
+            return Admitted(result, command.token_hash)
+        if isinstance(command, DropFiles) and command.tenant is not None and not isinstance(result, Exception):
+            with suppress(ConnectionError):  # what is left behind is an orphan
+                self._shelf.delete([keys.of(file) for file in result.files])
+        return result
 
     def _make_batch(self) -> Batch:
         return Batch(self._database.connect(), self._settings.limits, self._recipes, Offers())
@@ -110,4 +137,13 @@ class Server:
         if isinstance(command, Claim):
             tokens = tuple(self._world.new_token() for _ in range(command.count))
             return replace(command, id=self._world.new_id(), tokens=tokens)
+        if isinstance(command, Register | RotateWorker):
+            return replace(command, id=self._world.new_id(), token_hash=hashed(self._world.new_token()))
         return replace(command, id=self._world.new_id())
+
+
+def _caller(command: Command) -> str | None:
+    """Return the worker of the fleet that sent a command, if one did."""
+    if isinstance(command, Claim):
+        return None if command.session is None else command.worker_id
+    return getattr(command, "worker_id", None) if hasattr(command, "lease") else None

@@ -55,6 +55,8 @@ class World:
         self.commits = 0
         self.calm = False
         """Whether the faults have stopped."""
+        self.approval = False
+        """Whether an operator must approve workers before they get work."""
         self.broken: list[str] = []
 
     def new_id(self) -> str:

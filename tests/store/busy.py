@@ -15,6 +15,7 @@ Names = dict[str, str]
 FILES = (Made(1, "picture.png", "image/png", 11, "a" * 64), Made(2, "tone.wav", "audio/wav", 12, "b" * 64))
 KEYS: dict[str, tuple[str, Role]] = {
     "operator_key": ("", "admin"), "client_key": (TENANT, "client"), "revoked_key": (TENANT, "viewer"),
+    "fleet_key": ("", "worker"),
 }  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def no_weapons(command: Submit) -> Verdict | None:
 def live(studio: WatchedStudio) -> Names:
     """Live it; return the ids of its jobs by what became of them, and of some of their tasks."""
     names: Names = {}
-    for scene in (_set_up, _ends, _tries, _stages, _growth, _provider, _late_answers, _open_ends):
+    for scene in (_set_up, _ends, _tries, _stages, _growth, _provider, _late_answers, _uploads, _fleet, _open_ends):
         scene(studio, names)
     return names
 
@@ -223,6 +224,42 @@ def _late_answers(studio: WatchedStudio, names: Names) -> None:
     lease = studio.take("call")
     intended(studio, lease)
     studio.complete(lease, {"url": 2})
+
+
+def _uploads(studio: WatchedStudio, names: Names) -> None:
+    """Files that people brought: one used, one awaited, one dropped."""
+    for name in ("brought", "awaited", "dropped"):
+        asked = commands.AskUpload(
+            tenant=TENANT, user="ada", name=f"{name}.png", media_type="image/png", bytes=4, sha256="c" * 64
+        )
+        names[name] = studio.do(asked).id
+    for name in ("brought", "dropped"):
+        studio.do(commands.FinishUpload(tenant=TENANT, file_id=names[name]))
+    studio.do(commands.DropFiles(tenant=TENANT, file_ids=(names["dropped"],)))
+    names["illustrated"] = studio.ask("gift", input={"picture": {"$file": names["brought"]}}, start_in_seconds=9_999)
+
+
+def _fleet(studio: WatchedStudio, names: Names) -> None:
+    """Workers that come over HTTP: one busy, one that went, one that was put out, one that started twice."""
+
+    def come(worker: str, token: str, concurrency: int = 3) -> None:
+        studio.do(
+            commands.Register(
+                worker_id=worker, kinds=("draw",), token_hash=token * 64, concurrency=concurrency,
+                by=names["fleet_key"],
+            )
+        )  # fmt: skip
+
+    for worker, token in (("gpu-busy", "1"), ("gpu-gone", "2"), ("gpu-out", "3"), ("gpu-twice", "4")):
+        come(worker, token)
+    for worker, token in (("gpu-gone", "2"), ("gpu-out", "3"), ("gpu-twice", "4")):
+        studio.ask()
+        studio.do(commands.Claim(worker_id=worker, kinds=("draw",), session=token * 64))
+    studio.do(commands.Deregister(worker_id="gpu-gone", session="2" * 64, reason="The night."))
+    studio.do(commands.RevokeWorker(worker_id="gpu-out", by=names["operator_key"]))
+    come("gpu-twice", "5")
+    studio.do(commands.SetWorker(worker_id="gpu-twice", draining=True, by=names["operator_key"]))
+    studio.do(commands.Claim(worker_id="gpu-busy", kinds=("draw",), count=3, session="1" * 64, lease_seconds=9_000))
 
 
 def _open_ends(studio: WatchedStudio, names: Names) -> None:

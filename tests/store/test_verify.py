@@ -10,14 +10,14 @@ from callsheet.store import verify
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import queries
 from tests.store.conftest import Lived
-from tests.store.plants_house import FILES, KEYS
+from tests.store.plants_house import FILES, KEYS, WORKERS
 from tests.store.plants_life import JOBS, STAGES
 from tests.store.plants_money import MONEY, SUBMITTED
 from tests.store.plants_work import CALLS, LEASES, TEXTS_AND_EVENTS
 from tests.support.clocked import ClockedConnection, VirtualClock
 from tests.support.studio import Studio
 
-PLANTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS + FILES + KEYS
+PLANTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS + FILES + KEYS + WORKERS
 OTHER_HASH = "(SELECT token_hash FROM attempt WHERE job_id = '{done}')"
 TIMELY = {"J13", "L11"}
 

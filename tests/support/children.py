@@ -115,7 +115,7 @@ def _canceled(engine: Engine, jobs: list[str], chance: random.Random) -> dict[st
 
 
 def _topped_up(engine: Engine, key: str) -> dict[str, Any]:
-    engine.execute(commands.TopUp(tenant=TENANT, user=USER, amount=7, key=key))
+    engine.execute(commands.TopUp(tenant=TENANT, user=USER, amount=7, idempotency_key=key))
     return {"did": "top_up", "key": key}
 
 

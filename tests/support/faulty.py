@@ -14,31 +14,37 @@ Plan = Callable[[], When | None]
 
 
 class FaultyDatabase:
-    """Another database, with a plan for its commits."""
+    """Another database, with a plan for its commits, and with what others do before a lost connection is replaced."""
 
-    def __init__(self, inner: Database, plan: Plan) -> None:
+    def __init__(self, inner: Database, plan: Plan, between: Callable[[], None] | None = None) -> None:
         self.inner = inner
         self.plan = plan
+        self.between = between
+        self.lost = False
         self.name = inner.name
         self.lanes = inner.lanes
 
     def connect(self, *, reading: bool = False) -> Connection:
+        if self.lost and not reading and self.between is not None:
+            between, self.between = self.between, None
+            between()
         inner = self.inner.connect(reading=reading)
-        return inner if reading else FaultyConnection(inner, self.plan)
+        return inner if reading else FaultyConnection(inner, self)
 
 
 class FaultyConnection:
     """Everything is the other connection's, but a commit may be the last thing that it does."""
 
-    def __init__(self, inner: Connection, plan: Plan) -> None:
+    def __init__(self, inner: Connection, database: FaultyDatabase) -> None:
         self._inner = inner
-        self._plan = plan
+        self._database = database
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def commit(self) -> None:
-        when = self._plan()
+        when = self._database.plan()
+        self._database.lost = self._database.lost or when is not None
         if when == "before":
             self._inner.rollback()
             raise ConnectionLost("lost before the commit")
@@ -48,9 +54,11 @@ class FaultyConnection:
 
 
 @contextmanager
-def faulty_engine(database: Database, plan: Plan, settings: Settings | None = None) -> Iterator[Engine]:
+def faulty_engine(
+    database: Database, plan: Plan, settings: Settings | None = None, between: Callable[[], None] | None = None
+) -> Iterator[Engine]:
     """Open another server on a database, over connections that break by plan."""
-    engine = Engine(FaultyDatabase(database, plan), settings)
+    engine = Engine(FaultyDatabase(database, plan, between), settings)
     engine.start()
     with engine:
         yield engine

@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from callsheet.app import Callsheet
+from callsheet.blobs.local import LocalBlobs
 from callsheet.config import HttpSettings, Settings
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
@@ -30,11 +31,12 @@ class Served:
 
     def __init__(
         self, place: str | Path, data: Path, http: HttpSettings | None = None, settings: Settings | None = None,
-        *, send_bytes: int | None = None,
+        *, send_bytes: int | None = None, machine: bool = True,
     ) -> None:  # fmt: skip
         self.callsheet = Callsheet(place, data, settings, http)
         self.engine = self.callsheet.engine
         self.keys: dict[str, str] = {}
+        self._machine = machine
         self._clients: list[httpx.Client] = []
         bound = bind("127.0.0.1", 0)
         if send_bytes is not None:  # what the system keeps for a reader that dawdles; connections inherit it
@@ -53,15 +55,19 @@ class Served:
         operator = self.client("operator")
         for tenant in (TENANT, OTHER):
             operator.put(f"/v1/admin/tenants/{tenant}", json={}).raise_for_status()
-            for role in ("admin", "client", "viewer", "worker"):
+            for role in ("admin", "client", "viewer"):
                 name = role if tenant == TENANT else f"{tenant} {role}"
                 body = {"name": name, "role": role, "tenant": tenant}
                 self.keys[name] = operator.post("/v1/admin/keys", json=body).raise_for_status().json()["secret"]
+        fleet = operator.post("/v1/admin/keys", json={"name": "fleet", "role": "worker"})
+        self.keys["worker"] = fleet.raise_for_status().json()["secret"]
+        if self._machine:
+            self.keys["machine"] = self.register("m1")["token"]
         token = self.client("client").post("/v1/tokens", json={"user": "ann"})
         self.keys["user"] = token.raise_for_status().json()["token"]
         self.engine.execute(commands.PutWorkflow(recipe=SKETCH))
         for tenant in (TENANT, OTHER):
-            self.engine.execute(commands.TopUp(tenant=tenant, user="ann", amount=1_000, key="start"))
+            self.engine.execute(commands.TopUp(tenant=tenant, user="ann", amount=1_000, idempotency_key="start"))
         return self
 
     def __exit__(
@@ -88,9 +94,23 @@ class Served:
         return made
 
     @property
+    def blobs(self) -> LocalBlobs:
+        """The folder of files."""
+        blobs = self.callsheet.house.blobs
+        assert isinstance(blobs, LocalBlobs)
+        return blobs
+
+    @property
     def connections(self) -> int:
         """How many are open."""
         return len(self._server.server_state.connections)
+
+    def register(self, worker: str = "w1", *kinds: str, **more: Any) -> dict[str, Any]:
+        """Register a worker under the fleet's secret, and return what it is told; its token is a key of that name."""
+        body = {"worker": worker, "kinds": list(kinds or ("draw",))} | more
+        told: dict[str, Any] = self.client("worker").post("/v1/worker/register", json=body).raise_for_status().json()
+        self.keys[worker] = told["token"]
+        return told
 
     def submit(self, role: str = "client", **more: Any) -> dict[str, Any]:
         """Submit a sketch of ann's and return it."""

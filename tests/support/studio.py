@@ -89,7 +89,7 @@ class Studio:
         self.do(commands.PutWorkflow(recipe=Recipe(name=name, **recipe)))
 
     def top_up(self, amount: int, user: str = USER, tenant: str = TENANT, key: str = "") -> Balance:
-        balance: Balance = self.do(commands.TopUp(tenant=tenant, user=user, amount=amount, key=key))
+        balance: Balance = self.do(commands.TopUp(tenant=tenant, user=user, amount=amount, idempotency_key=key))
         return balance
 
     # -- asking

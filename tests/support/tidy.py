@@ -13,8 +13,8 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 MAY_SLEEP = "tests/support/waiting.py"
 CORE_MAY_IMPORT = re.compile(
-    r"(__future__|abc|bisect|collections|dataclasses|datetime|enum|functools|hashlib|itertools|json|jsonschema_rs"
-    r"|math|msgspec|operator|re|typing|zlib|callsheet\.core)(\.|$)"
+    r"(__future__|abc|bisect|collections|dataclasses|datetime|enum|functools|graphlib|hashlib|itertools|json"
+    r"|jsonschema_rs|math|msgspec|operator|re|typing|zlib|callsheet\.core)(\.|$)"
 )
 CLOCK_READ = re.compile(r"\b(datetime|date)\.(now|utcnow|today)$")
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|X[X]X|HAC[K])\b")

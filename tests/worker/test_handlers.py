@@ -7,11 +7,13 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from callsheet.blobs.local import Place
+from callsheet.blobs import keys
+from callsheet.core.errors import Refusal
 from callsheet.core.recipe import Retry as RetryPolicy
 from callsheet.core.recipe import StageSpec
-from callsheet.worker import Context, Earlier, GiveUp, Kept, Retry, Worker
+from callsheet.worker import Context, Earlier, GiveUp, Retry, Worker
 from tests.support.waiting import wait_until
 from tests.worker.floor import AT_ONCE, Floor
 
@@ -37,6 +39,7 @@ def test_an_async_handler_is_awaited(floor: Floor, worker: Worker) -> None:
     async def draw(ctx: Context) -> int:
         await asyncio.sleep(0)
         ctx.progress(50, "half")
+        ctx.upload("half.txt", b"half", "text/plain")
         return 7
 
     floor.start(worker)
@@ -51,7 +54,7 @@ def test_files_arrive_with_their_digest_and_size(floor: Floor, worker: Worker) -
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         for name, body in bodies.items():
-            ctx.save(name, body, "text/plain")
+            ctx.upload(name, body, "text/plain")
 
     floor.start(worker)
     job_id = floor.submit()
@@ -133,14 +136,14 @@ def test_a_later_stage_reads_what_the_earlier_ones_made(floor: Floor, worker: Wo
 
     @worker.task("write")
     def write(ctx: Context) -> dict[str, int]:
-        ctx.save("text.txt", f"scene {ctx.task_no}".encode(), "text/plain")
+        ctx.upload("text.txt", f"scene {ctx.task_no}".encode(), "text/plain")
         return {"scene": ctx.task_no}
 
     @worker.task("cut")
     def cut(ctx: Context) -> str:
         before = ctx.before()
         seen.append(before)
-        return b" | ".join(ctx.read(file) for earlier in before for file in earlier.files).decode()
+        return b" | ".join(ctx.download(file).read_bytes() for earlier in before for file in earlier.files).decode()
 
     floor.start(worker, concurrency=2)
     stages = [StageSpec(name="script", kind="write", tasks=2), StageSpec(name="end", kind="cut", tasks=2)]
@@ -157,16 +160,18 @@ def test_a_later_stage_reads_what_the_earlier_ones_made(floor: Floor, worker: Wo
 def test_a_file_of_another_job_and_a_damaged_one_are_not_read(floor: Floor, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> str:
-        made = ctx.save("a.txt", b"mine", "text/plain")
+        made = ctx.upload("a.txt", b"mine", "text/plain")
         return made.sha256
 
     @worker.task("peek")
     def peek(ctx: Context) -> None:
         (before,) = ctx.before()
         mine = before.files[0]
-        with pytest.raises(FileNotFoundError):
-            ctx.read(Kept(ctx.input, mine.name, mine.media_type, mine.bytes, mine.sha256))
-        ctx.read(Kept(mine.id, mine.name, mine.media_type, mine.bytes, "0" * 64))
+        for other in (ctx.input, replace(mine, id=ctx.input)):
+            with pytest.raises(Refusal) as refused:
+                ctx.download(other)
+            assert refused.value.code == "file_not_found"
+        ctx.download(replace(mine, sha256="0" * 64))
 
     floor.start(worker)
     other = floor.submit()
@@ -184,7 +189,7 @@ def test_progress_and_previews_are_seen_while_the_handler_runs(floor: Floor, wor
         ctx.progress(33.9, "first layer, sk-abcdefghijk")
         ctx.preview(PNG)
         assert seen.wait(20)
-        with pytest.raises(ValueError, match="PNG"):
+        with pytest.raises(ValueError, match="PNG or a JPEG"):
             ctx.preview(b"GIF89a")
 
     floor.start(worker)
@@ -197,8 +202,9 @@ def test_progress_and_previews_are_seen_while_the_handler_runs(floor: Floor, wor
     wait_until(shown)
     assert shown()[-1] == {"progress": 33, "message": "first layer, [secret]", "preview": 1}
     task = floor.task(job_id)
-    place = Place(task.tenant, job_id, task.id, task.attempts, "preview")
-    assert floor.blobs.path(place).read_bytes() == PNG
+    key = keys.preview(task.tenant, job_id, task.id, task.attempts)
+    with floor.blobs.open(key) as shown_there:
+        assert shown_there.read() == PNG
     seen.set()
     assert floor.ended(job_id).status == "completed"
 

@@ -2,16 +2,15 @@
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
 
 from callsheet.core import commands
-from callsheet.core.commands import TaskState
 from callsheet.core.recipe import StageSpec
-from callsheet.worker import Canceled, Context, Leaving, Lost, Unreachable, Worker
+from callsheet.protocol import Claim, Claimed
+from callsheet.worker import Canceled, Context, Leaving, Lost, Worker
 from tests.support.waiting import wait_until
-from tests.worker.floor import Floor, Watched
+from tests.worker.floor import Floor
 
 
 class Handler:
@@ -184,6 +183,7 @@ def test_a_stop_gives_work_back_without_using_up_a_try(floor: Floor, worker: Wor
     assert handler.began.wait(20)
     shift.stop()
     assert handler.stopped_by == [Leaving]
+    assert floor.endings == ["requeued"]
     task = floor.task(job_id)
     assert (task.status, task.attempts_charged, task.requeues) == ("retried", 0, 1)
     floor.start(worker, floor.link("w2"))
@@ -220,7 +220,7 @@ def test_a_stopped_shift_claims_nothing_more(floor: Floor, worker: Worker) -> No
     shift.stop()
     job_id = floor.submit()
     assert len(link.claimed) == 1
-    assert link.claim(("draw",), 1, 30) == []
+    assert link.claim(Claim(kinds=["draw"], wait_seconds=30)) == Claimed([], drain=False)
     assert floor.job(job_id).status == "queued"
 
 
@@ -254,17 +254,14 @@ def test_a_handler_that_ends_after_its_task_was_given_back_changes_nothing(
 def test_a_report_of_a_canceled_task_that_nobody_answers_is_given_up_with_its_lease(
     floor: Floor, worker: Worker
 ) -> None:
-    class Mute(Watched):
-        def fail(self, *_: Any, **__: Any) -> TaskState:
-            raise Unreachable("nobody there")
-
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         while True:
             ctx.progress(1)
             floor.over.wait(0.02)
 
-    link = Mute(floor.engine, floor.blobs, "w1")
+    link = floor.link()
+    link.mute = True
     shift = floor.start(worker, link)
     job_id = floor.submit(lease_seconds=1)
     wait_until(lambda: shift.busy == 1)

@@ -4,39 +4,33 @@ Shapes are checked field by field, so that one look shows everything. Values are
 each field is tried alone in a recipe that is otherwise sound, and what the engine refuses belongs to that field.
 """
 
-import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
 import msgspec
-from msgspec import Struct
 
+from callsheet.catalog.inheriting import EXTENDS, OVERRIDES, Shelf
 from callsheet.catalog.lines import Path as Place
-from callsheet.catalog.lines import line_of, lines_of
 from callsheet.catalog.shapes import Fault, faults
+from callsheet.catalog.sheets import Finding
+from callsheet.core.comfy import ComfySpec
+from callsheet.core.comfy_check import flaws, input_flaw, may_be_missing
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
 from callsheet.core.recipe import NAME, Recipe, StageSpec, check_recipe, check_stages, name_checked, validator
 
-_AT_LINE = re.compile(r"line (\d+)")
-_BYTES_MAX = 1024 * 1024
+_NOT_KEPT = frozenset({EXTENDS, OVERRIDES})
 _LIMITS = Limits()
 _TYPES = "A type is array, boolean, integer, null, number, object or string."
 
 
-class Finding(Struct, frozen=True):
-    """Something wrong in a file: where, what, and what to do."""
+class Written(Recipe, frozen=True, kw_only=True):
+    """What may be in a file: a recipe, or what it changes of another."""
 
-    file: str
-    line: int
-    what: str
-    do: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what} {self.do}"
+    extends: str | None = None
+    overrides: dict[str, Any] | None = None
 
 
 def check(paths: Iterable[Path]) -> list[Finding]:
@@ -49,70 +43,55 @@ def recipes_of(paths: Iterable[Path]) -> tuple[list[Recipe], list[Finding]]:
     recipes: list[Recipe] = []
     findings: list[Finding] = []
     named: dict[str, Path] = {}
-    for file in _files(paths, findings):
-        read = table_of(file)
-        if isinstance(read, Finding):
-            findings.append(read)
+    listed = list(dict.fromkeys(_files(paths)))
+    files = [one for one in listed if isinstance(one, Path)]
+    shelf = Shelf(files, _faults)
+    for file in listed:
+        if isinstance(file, Finding):
+            findings.append(file)
             continue
-        table, lines = read[0], lines_of(read[1])
-        name = table.setdefault("name", file.stem)
-        found = [Finding(str(file), line_of(lines, fault.place), fault.what, fault.do) for fault in _faults(table)]
-        if isinstance(name, str) and named.setdefault(name, file) != file:
+        whole = shelf.whole(file)
+        found, name = list(whole.findings), whole.table.get("name")
+        if whole.sheet and isinstance(name, str) and named.setdefault(name, file) != file:
             what = f"The workflow {name!r} is in {named[name]} too."
-            found.append(Finding(str(file), line_of(lines, ("name",)), what, "Give one of them another name."))
+            found.append(whole.sheet.finding(Fault(("name",), what, "Give one of them another name.")))
         findings += sorted(found, key=lambda finding: finding.line)
         if not found:
-            recipes.append(msgspec.convert(table, Recipe))
+            recipes.append(msgspec.convert(_kept(whole.table), Recipe))
+    for file in sorted(shelf.wholes.keys() - set(files)):  # what those extend, beside them
+        findings += shelf.wholes[file].findings
     return recipes, findings
+
+
+def _kept(table: dict[str, Any]) -> dict[str, Any]:
+    """Return what is a recipe's of a file's table."""
+    return {name: value for name, value in table.items() if name not in _NOT_KEPT}
 
 
 # -- files
 
 
-def _files(paths: Iterable[Path], findings: list[Finding]) -> Iterator[Path]:
+def _files(paths: Iterable[Path]) -> Iterator[Path | Finding]:
     for path in paths:
         if path.is_dir():
             inside = sorted(path.glob("*.toml"))
             if not inside:
-                findings.append(
-                    Finding(str(path), 1, "There is no workflow in this folder.", "Name one with .toml files.")
-                )
+                yield Finding(str(path), 1, "There is no workflow in this folder.", "Name one with .toml files.")
             yield from inside
         elif path.is_file():
             yield path
         else:
-            findings.append(Finding(str(path), 1, "There is no such file.", "Name a .toml file or a folder."))
-
-
-def table_of(file: Path) -> tuple[dict[str, Any], str] | Finding:
-    """Read a file: its table and its text, or what is wrong with it."""
-    text = ""
-    try:
-        if file.stat().st_size > _BYTES_MAX:
-            return Finding(str(file), 1, "The file is larger than 1 MiB.", "A recipe is a page: name the right file.")
-        text = file.read_text(encoding="utf-8")
-        return tomllib.loads(text), text
-    except tomllib.TOMLDecodeError as error:
-        what, _, where = str(error).partition(" (at ")
-        at = _AT_LINE.match(where)
-        line = int(at[1]) if at else text.rstrip().count("\n") + 1
-        return Finding(str(file), line, f"{what}.", "Correct the TOML here.")
-    except UnicodeDecodeError:
-        return Finding(str(file), 1, "The file is not text in UTF-8.", "Save it as UTF-8.")
-    except RecursionError:
-        return Finding(str(file), 1, "The file is nested too deeply.", "A recipe has a handful of levels.")
-    except OSError as error:
-        return Finding(str(file), 1, f"The file cannot be read: {error.strerror}.", "Name a file that you may read.")
+            yield Finding(str(path), 1, "There is no such file.", "Name a .toml file or a folder.")
 
 
 # -- recipes
 
 
 def _faults(table: dict[str, Any]) -> list[Fault]:
-    shape = list(faults(table, Recipe, ()))
+    shape = list(faults(table, Written, ()))
     sound = _without(table, {fault.place for fault in shape})
-    found = [*shape, *_refused(sound), *_schema_faults(sound)]
-    return found or list(_tried((), table))
+    found = [*shape, *_refused(sound), *_schema_faults(sound), *_graph_faults(sound)]
+    return found or list(_tried((), _kept(table)))
 
 
 def _without(value: Any, places: set[Place], place: Place = ()) -> Any:
@@ -124,7 +103,7 @@ def _without(value: Any, places: set[Place], place: Place = ()) -> Any:
     left = {}
     for name, one in value.items():
         here = (*place, name)
-        whole = not isinstance(one, dict) or here == ("input_schema",)
+        whole = not isinstance(one, dict) or name in {"input_schema", "comfyui"}
         if here == ("stages",):
             whole = not isinstance(one, list)
         if here not in places and not (whole and any(bad[: len(here)] == here for bad in places)):
@@ -144,7 +123,7 @@ def _refused(table: dict[str, Any]) -> Iterator[Fault]:
         if field == "stages":
             for no, stage in enumerate(value):
                 yield from _stage_refused(no, stage if isinstance(stage, dict) else {})
-        elif field not in {"name", "input_schema"}:
+        elif field not in {"name", "input_schema", *_NOT_KEPT}:
             yield from _field_refused(name, (field,), value)
 
 
@@ -169,6 +148,8 @@ def _stage_refused(no: int, stage: dict[str, Any]) -> Iterator[Fault]:
     name = stage.get("name", "stage")
     sound = {"name": name if NAME.match(name) else "stage", "kind": "kind"}
     for field, value in stage.items():
+        if field == "comfyui":
+            continue
         try:
             check_stages([msgspec.convert({**sound, field: value}, StageSpec)], _LIMITS)
         except BadInput as error:
@@ -180,6 +161,7 @@ def _advice(code: str) -> str:
         "out_of_range": "Write a number within.",
         "invalid_workflow": "Add a [[stages]] table, or inline = true.",
         "too_many_stages": "Join some of them.",
+        "invalid_graph": "Take inline = true out.",
     }.get(code, "Choose another name.")
 
 
@@ -194,3 +176,24 @@ def _schema_faults(table: dict[str, Any]) -> Iterator[Fault]:
         where = tuple(error.instance_path) if isinstance(error, jsonschema_rs.ValidationError) else ()
         do = _TYPES if where[-1:] == ("type",) else "Correct the schema here; it may refer to itself only."
         yield Fault(("input_schema", *where), str(refused), do)
+
+
+def _graph_faults(table: dict[str, Any]) -> Iterator[Fault]:
+    for no, stage in enumerate(table.get("stages", ())):
+        if not isinstance(stage.get("comfyui"), dict):
+            continue
+        spec = msgspec.convert(stage["comfyui"], ComfySpec)
+        found = list(flaws(spec, _LIMITS))
+        yield from (Fault(("stages", no, "comfyui", *flaw.place), flaw.what, flaw.do) for flaw in found)
+        if not found:
+            yield from _value_faults(("stages", no, "inputs"), spec, stage.get("inputs"), table.get("input_schema"))
+
+
+def _value_faults(place: Place, spec: ComfySpec, inputs: Any, schema: Any) -> Iterator[Fault]:
+    """Find values that a graph needs and a job, or the stage's own inputs, may not bring."""
+    for no, input in enumerate(inputs or ()):
+        if flaw := input_flaw(spec, input):
+            yield Fault((*place, no), flaw, "Give the graph what it takes.")
+    if inputs is None and (missing := may_be_missing(spec, schema)):
+        what, _, do = missing.partition(": ")
+        yield Fault(("input_schema",), f"{what}.", f"{do[:1].upper()}{do[1:]}")

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from callsheet.catalog.checking import Finding, recipes_of
+from callsheet.catalog.checking import recipes_of
+from callsheet.catalog.sheets import Finding
 from callsheet.core.recipe import Recipe
 
 

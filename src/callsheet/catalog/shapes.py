@@ -4,7 +4,8 @@ import datetime as dt
 import difflib
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_args, get_origin
+from types import UnionType
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 from msgspec import NODEFAULT, Struct
@@ -16,6 +17,7 @@ _WORDS = {
     "array": "a list: […]", "object": "a table", "null": "nothing",
 }  # fmt: skip
 _DATES = (dt.date, dt.time)
+_UNIONS = (Union, UnionType)
 
 
 class Fault(NamedTuple):
@@ -40,13 +42,29 @@ def faults(table: dict[str, Any], shape: type[Struct], place: Path) -> Iterator[
 
 
 def _value_faults(value: Any, kind: Any, place: Path) -> Iterator[Fault]:
-    if isinstance(kind, type) and issubclass(kind, Struct) and isinstance(value, dict):
-        yield from faults(value, kind, place)
-    elif get_origin(kind) is list and isinstance(value, list) and _is_struct(get_args(kind)[0]):
-        for no, one in enumerate(value):
-            yield from _value_faults(one, get_args(kind)[0], (*place, no))
-    else:
+    fitting = _fitting(value, kind)
+    if fitting is None:
         yield from _json_faults(value, place) or _type_faults(value, kind, place)
+    elif _is_struct(fitting):
+        yield from faults(value, fitting, place)
+    else:
+        inner = get_args(fitting)[-1]
+        for name, one in enumerate(value) if isinstance(value, list) else value.items():
+            yield from _value_faults(one, inner, (*place, name))
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    """Return the struct, or the list or table of structs, that a value is to be judged by part by part, or None."""
+    for one in get_args(kind) if get_origin(kind) in _UNIONS else (kind,):
+        if _is_struct(one) and isinstance(value, dict):
+            return one
+        if get_origin(one) in {list, dict} and isinstance(value, get_origin(one)) and _holds_struct(get_args(one)[-1]):
+            return one
+    return None
+
+
+def _holds_struct(kind: Any) -> bool:
+    return any(map(_is_struct, get_args(kind) if get_origin(kind) in _UNIONS else (kind,)))
 
 
 def _type_faults(value: Any, kind: Any, place: Path) -> list[Fault]:

@@ -1,4 +1,4 @@
-"""Commands for whoever runs the house: workers, keys, workflows."""
+"""Commands for whoever runs the house: keys, workflows."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -28,23 +28,8 @@ class Role(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands of the house."""
-    command(app)(workers)
     app.add_typer(keys)
     app.add_typer(workflows)
-
-
-def workers(server: Server) -> None:
-    """List workers with work in hand."""
-    with server.client() as client:
-        found = client.workers()
-    if server.json:
-        as_json({"workers": found})
-        return
-    table(
-        ("WORKER", "KIND", "RUNNING", "LEASED UNTIL"),
-        ((w.worker, w.kind, w.running, w.lease_expires_at) for w in found),
-        empty="No worker has work in hand.",
-    )
 
 
 def create(
@@ -57,7 +42,10 @@ def create(
     ] = False,
     expires_in: Annotated[int | None, typer.Option("--expires-in", help="Seconds until it ends.")] = None,
 ) -> None:
-    """Make a key and print its secret, this once. `--role admin --operator` makes another operator."""
+    """Make a key and print its secret, this once.
+
+    `--role admin --operator` makes another operator, `--role worker` a secret for the fleet.
+    """
     if operator and (tenant is not None or role is not Role.admin):
         raise typer.BadParameter("--operator goes with --role admin, and without --tenant: it is of no tenant.")
     with server.client() as client:

@@ -30,6 +30,9 @@ readers = 8
 active_jobs_max = 20
 kind_running_max = { gpu = 4 }
 
+[blobs]
+url = "s3://films/callsheet"
+
 [http]
 cors_origins = ["https://app.example"]
 ```

@@ -1,33 +1,50 @@
 """The house from inside, without a server: prove a database, bring it up to date, print the API's description."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.output import FAILED, AsJson, as_json, say
+from callsheet.cli.output import FAILED, AsJson, Failure, as_json, say
 from callsheet.folder import DATA, DATABASE_FILE
 from callsheet.store.connection import StoreError
 
 if TYPE_CHECKING:
-    from callsheet.store.connection import Connection
+    from callsheet.blobs.base import Blobs
+    from callsheet.config import BlobSettings
+    from callsheet.engine.reading import Reading
+    from callsheet.store.connection import Connection, Database
 
 Data = Annotated[
     Path | None, typer.Option("--data", help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.")
 ]
 Url = Annotated[str | None, typer.Option("--database", help="postgresql:// URL.")]
+Config = Annotated[Path | None, typer.Option("--config", help="The server's TOML file, if files lie where it says.")]
 
 
-def verify(data: Data = None, database: Url = None, json: AsJson = False) -> None:
-    """Prove that every job, lease and credit is in its place; exit code 1 if not."""
+def verify(
+    data: Data = None, database: Url = None, json: AsJson = False, config: Config = None,
+    files: Annotated[
+        bool, typer.Option("--files", help="Also look at the bytes of every file: in --data, or where --config says.")
+    ] = False,
+    newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: only so many of the newest.")] = 0,
+) -> None:  # fmt: skip
+    """Prove that every job, lease, credit and (with --files) file is in its place; exit code 1 if not."""
     from callsheet.store import verify as proof  # noqa: PLC0415 - brings the databases with it
 
-    connection = _connect(data, database, reading=True)
+    connection = _connect(None if files and database else data, database, reading=True)
     try:
         _known(connection)
         broken = proof.check(connection, connection.now())
     finally:
         connection.close()
+    if files:
+        from callsheet.engine.filekeeping import check_files  # noqa: PLC0415 - brings the engine with it
+
+        with storage(data, database, config) as (read, blobs, _):
+            broken += check_files(read, blobs, newest)
     say(proof.as_json(broken) if json else proof.report(broken))
     if broken:
         raise typer.Exit(FAILED)
@@ -64,6 +81,26 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
+@contextmanager
+def storage(
+    data: Path | None, url: str | None, config: Path | None
+) -> Iterator[tuple["Reading", "Blobs", "BlobSettings"]]:
+    """Open a house's database to read, and where its files lie: below --data, or where its settings say."""
+    from callsheet.blobs.base import BlobError  # noqa: PLC0415 - brings httpx with it
+    from callsheet.blobs.opening import blobs_of  # noqa: PLC0415 - the same
+    from callsheet.cli.settings import settings_of  # noqa: PLC0415 - the same
+    from callsheet.engine.reading import Reading  # noqa: PLC0415 - the same
+
+    settings, _ = settings_of(config)
+    read = Reading(_database(None if url else data, url, reading=True), 1)
+    try:
+        yield read, blobs_of(settings.blobs, (data or DATA).resolve(), None), settings.blobs
+    except BlobError as error:
+        raise Failure(str(error)) from None
+    finally:
+        read.close()
+
+
 def _known(connection: "Connection") -> None:
     """Refuse a database that is not ours, before its missing tables speak for themselves."""
     try:
@@ -73,6 +110,10 @@ def _known(connection: "Connection") -> None:
 
 
 def _connect(data: Path | None, url: str | None, *, reading: bool) -> "Connection":
+    return _database(data, url, reading=reading).connect(reading=reading)
+
+
+def _database(data: Path | None, url: str | None, *, reading: bool) -> "Database":
     if data is not None and url is not None:
         raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
     if url is not None and not url.startswith(("postgresql://", "postgres://")):
@@ -85,4 +126,4 @@ def _connect(data: Path | None, url: str | None, *, reading: bool) -> "Connectio
     from callsheet.config import Settings  # noqa: PLC0415 - what a database needs, only when there is one
     from callsheet.engine.engine import database_of  # noqa: PLC0415 - the same
 
-    return database_of(url or folder / DATABASE_FILE, Settings()).connect(reading=reading)
+    return database_of(url or folder / DATABASE_FILE, Settings())

@@ -5,7 +5,7 @@ Modules are imported when a command needs them, so that `--help` and shell compl
 
 import typer
 
-from callsheet.cli import admin, house, jobs, money, serve
+from callsheet.cli import admin, autoscale, comfyui, files, fleet, house, importing, jobs, money, serve, work
 from callsheet.cli.output import Commands
 
 app = typer.Typer(
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="The durable job backend for AI-made media.",
 )
-for _module in (serve, jobs, money, admin, house):
+for _module in (serve, work, comfyui, jobs, files, money, admin, fleet, autoscale, importing, house):
     _module.register(app)
 
 

@@ -49,7 +49,7 @@ def topup(
 ) -> None:
     """Add credits to a user's wallet."""
     with server.client() as client:
-        done = client.topup(user, amount, key=idempotency_key, reason=reason)
+        done = client.topup(user, amount, idempotency_key=idempotency_key, reason=reason)
     if server.json:
         as_json(done)
         return

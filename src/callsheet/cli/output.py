@@ -51,9 +51,8 @@ class Commands(TyperGroup):
 
 def group(name: str, **more: Any) -> typer.Typer:
     """Make a group of commands."""
-    return typer.Typer(
-        name=name, cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, **more
-    )
+    more.setdefault("no_args_is_help", not more.get("invoke_without_command"))
+    return typer.Typer(name=name, cls=Commands, pretty_exceptions_enable=False, rich_markup_mode=None, **more)
 
 
 def say(line: str) -> None:

@@ -1,8 +1,6 @@
-"""Running a server: `up` (everything in one process), `serve` (no worker), `work` (no server), `demo`."""
+"""Running a server: `up` (everything in one process), `serve` (no worker), `demo`."""
 
-import importlib
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsheet.cli.admin import recipes_of
+from callsheet.cli.ending import Ending
 from callsheet.cli.output import FAILED, Failure, one_line, say
 from callsheet.folder import ADMIN_KEY_FILE, DATA
 
 if TYPE_CHECKING:
-    from callsheet.cli.standing import Ending, Plan, Standing
+    from callsheet.cli.standing import Plan, Standing
     from callsheet.core.recipe import Recipe
-    from callsheet.worker import Worker
 
 Data = Annotated[Path, typer.Option("--data", help="Folder for the database, the files and the admin key.")]
 Database = Annotated[str | None, typer.Option("--database", help="postgresql:// URL, in place of SQLite in --data.")]
@@ -34,8 +32,6 @@ Secret = Annotated[
     Path | None,
     typer.Option("--secret-file", help="Signing secret that several servers share (or CALLSHEET_SECRET)."),
 ]
-ServerData = Annotated[Path | None, typer.Option("--data", help="Folder of the server: its files, and its SQLite.")]
-Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds to finish in before work is given back.")]
 Once = Annotated[bool, typer.Option("--once", help="Exit when it is done, also if a server was started for it.")]
 ServerUrl = Annotated[
     str | None, typer.Option("--url", help="A server to run it on (or CALLSHEET_URL); its key is in CALLSHEET_KEY.")
@@ -77,7 +73,7 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
         data=base.folder(data), host=host, port=port, database=database, public=public, settings=settings, http=edge
     )
     hands = workers if demo_here else 0
-    with base.Ending() as ending, _stood(plan, json=json, workers=hands, recipes=recipes) as standing:
+    with Ending() as ending, _stood(plan, json=json, workers=hands, recipes=recipes) as standing:
         _announce(standing, plan, json=json, demo_here=demo_here, idle=not hands)
         if with_demo:
             ending.during(lambda: _show(standing.url, _key(standing.key_file), plan.data, aside=json))
@@ -105,41 +101,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
         data=base.folder(data), host=host, port=port, database=database, public=public, secret=secret,
         own_key=database is None, settings=settings, http=edge,
     )  # fmt: skip
-    with base.Ending() as ending, _stood(plan, json=json, workers=0) as standing:
+    with Ending() as ending, _stood(plan, json=json, workers=0) as standing:
         _announce(standing, plan, json=json, demo_here=False, idle=False)
         ending.wait()
-
-
-def work(
-    module: Annotated[str, typer.Option("--module", help="Where the worker is: package.module:worker.")],
-    data: ServerData = None,
-    database: Database = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")] = 1,
-    grace: Grace = 10,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one line of JSON (worker, kinds, pid) as soon as it works.")
-    ] = False,
-) -> None:
-    """Run the handlers of a module in a process of their own, on a server's folder and database."""
-    if data is None:
-        raise typer.BadParameter(
-            "Name the server's folder with --data (and its --database): workers that reach a server over HTTP come "
-            "with the worker protocol."
-        )
-    from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
-    from callsheet.embedded import EngineLink  # noqa: PLC0415 - the same
-
-    worker = _worker(module)
-    with base.Ending() as ending, base.inside(data, database) as (engine, blobs):
-        name = f"{worker.name}-{secrets.token_hex(3)}"
-        shift = worker.start(EngineLink(engine, blobs, name), concurrency)
-        if json:
-            say(one_line({"worker": name, "kinds": list(worker.handlers), "pid": os.getpid()}))
-        else:
-            say(f"{name} works on {', '.join(worker.handlers)}. Ctrl-C gives back what is in hand.")
-        sys.stdout.flush()
-        ending.wait()
-        shift.stop(grace)
 
 
 def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Last = False) -> None:
@@ -158,7 +122,7 @@ def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Las
         if not _show(at, key, here, aside=json, told=json):
             raise typer.Exit(FAILED)
         return
-    with base.Ending() as ending, _stood(base.Plan(data=here, port=0), json=json, workers=2) as standing:
+    with Ending() as ending, _stood(base.Plan(data=here, port=0), json=json, workers=2) as standing:
         well: list[bool] = []
         ending.during(lambda: well.append(_show(standing.url, _key(standing.key_file), here, aside=json, told=json)))
         if not once and not json:
@@ -170,7 +134,7 @@ def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Las
 
 def register(app: typer.Typer) -> None:
     """Add the commands that run a server."""
-    for command in (up, serve, work, demo):
+    for command in (up, serve, demo):
         app.command()(command)
 
 
@@ -182,7 +146,7 @@ def _stood(plan: "Plan", *, json: bool, workers: int, recipes: Sequence["Recipe"
     """Stand a server up, with the demonstration and so many hands for it, and take it down."""
     from callsheet.cli import standing as base  # noqa: PLC0415 - brings the whole house with it
 
-    log = base.log_of(plan.data, quiet=not json and sys.stderr.isatty())
+    log = base.log_of(plan, quiet=not json and sys.stderr.isatty())
     standing = base.Standing(plan, log)
     if workers:
         from callsheet.demo.furnish import furnish  # noqa: PLC0415 - an extra
@@ -210,7 +174,7 @@ def _announce(standing: "Standing", plan: "Plan", *, json: bool, demo_here: bool
     banner(standing, plan, demo_here=demo_here, idle=idle)
 
 
-def _stay(standing: "Standing", ending: "Ending") -> None:
+def _stay(standing: "Standing", ending: Ending) -> None:
     if not ending.asked:
         say(f"\nCallsheet stays up at {standing.url}. Ctrl-C ends it.")
         sys.stdout.flush()
@@ -241,21 +205,3 @@ def _key(file: Path | None) -> str:
         raise Failure(
             f"The key in {file} cannot be read: name the server with --url, its key in CALLSHEET_KEY."
         ) from None
-
-
-def _worker(module: str) -> "Worker":
-    from callsheet.worker import Worker  # noqa: PLC0415 - only this command needs it
-
-    path, _, name = module.partition(":")
-    if not path:
-        raise typer.BadParameter("--module names a module and the worker in it: package.module:worker.")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(path), name or "worker", None)
-    except ImportError as error:
-        raise typer.BadParameter(f"{path} cannot be imported: {error}.") from None
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does while it is read
-        raise typer.BadParameter(f"{path} cannot be imported: {type(error).__name__}: {error}.") from None
-    if not isinstance(found, Worker) or not found.handlers:
-        raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker with handlers.")
-    return found

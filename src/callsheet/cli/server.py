@@ -81,8 +81,13 @@ def _public(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command that speaks to a server: its first parameter is the Server, made from four options."""
+def command(
+    group: typer.Typer, name: str | None = None, *, bare: bool = False
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command that speaks to a server: its first parameter is the Server, made from four options.
+
+    A bare one is what the group does when none of its commands is named.
+    """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -96,10 +101,28 @@ def command(group: typer.Typer, name: str | None = None) -> Callable[[Callable[.
         _, *own = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature([*own, *_OPTIONS])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *_OPTIONS)}
-        group.command(name)(run)
+        if bare:
+            group.callback(invoke_without_command=True)(_alone(run))
+        else:
+            group.command(name)(run)
         return function
 
     return add
+
+
+def _alone(run: Callable[..., None]) -> Callable[..., None]:
+    """Run unless a command of the group was named."""
+
+    def alone(ctx: typer.Context, **given: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            run(**given)
+
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *inspect.signature(run).parameters.values()]
+    alone.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    alone.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    alone.__doc__ = run.__doc__
+    return alone
 
 
 def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:

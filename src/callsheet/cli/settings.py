@@ -1,4 +1,4 @@
-"""The settings of a server from a TOML file: a section for the engine, one for its limits, one for the HTTP edge."""
+"""The settings of a server from a TOML file: a section for the engine, for its limits, its files, the HTTP edge."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,14 +8,16 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callsheet.catalog.checking import Finding, table_of
 from callsheet.catalog.lines import line_of, lines_of
 from callsheet.catalog.shapes import Fault, faults
+from callsheet.catalog.sheets import Finding, table_of
 from callsheet.cli.output import Failure
-from callsheet.config import HttpSettings, Settings
+from callsheet.config import BlobSettings, HttpSettings, Settings
 from callsheet.core.limits import Limits
 
-_AT_LEAST_ONE = frozenset({("engine", "lanes"), ("engine", "readers")})
+_AT_LEAST_ONE = frozenset({
+    ("engine", "lanes"), ("engine", "readers"), ("engine", "log_files_max"), ("http", "page_max"),
+})  # fmt: skip
 
 
 class Sections(Struct, frozen=True, kw_only=True):
@@ -23,6 +25,7 @@ class Sections(Struct, frozen=True, kw_only=True):
 
     engine: Settings = Settings()
     limits: Limits = Limits()
+    blobs: BlobSettings = BlobSettings()
     http: HttpSettings = HttpSettings()
 
 
@@ -39,15 +42,15 @@ def settings_of(file: Path | None) -> tuple[Settings, HttpSettings]:
         said = sorted((line_of(lines, fault.place), f"{fault.what} {fault.do}") for fault in found)
         raise Failure("\n".join(f"{file}:{line}: {sentence}" for line, sentence in said))
     sections = msgspec.convert(table, Sections)
-    return replace(sections.engine, limits=sections.limits), sections.http
+    return replace(sections.engine, limits=sections.limits, blobs=sections.blobs), sections.http
 
 
 def _faults(table: dict[str, Any]) -> Iterator[Fault]:
     yield from faults(table, Sections, ())
     for section, fields in table.items():
         for name, value in fields.items() if isinstance(fields, dict) else ():
-            if (section, name) == ("engine", "limits"):
-                yield Fault((section, name), "The limits have a section of their own.", "Write [limits].")
+            if section == "engine" and name in {"limits", "blobs"}:
+                yield Fault((section, name), f"The {name} have a section of their own.", f"Write [{name}].")
             for number in value.values() if isinstance(value, dict) else (value,):
                 least = int((section, name) in _AT_LEAST_ONE)
                 if isinstance(number, int | float) and number < least:

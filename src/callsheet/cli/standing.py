@@ -5,35 +5,32 @@ import ipaddress
 import json
 import os
 import secrets
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import IO, Any, Self, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from callsheet.app import Callsheet
-from callsheet.blobs.local import LocalBlobs
+from callsheet.blobs.base import BlobError
 from callsheet.cli.output import Failure
 from callsheet.config import HttpSettings, Settings
 from callsheet.core.commands import PutWorkflow
 from callsheet.core.errors import Refusal
 from callsheet.core.recipe import Recipe
 from callsheet.embedded import EngineLink
-from callsheet.engine import Engine
 from callsheet.folder import (
     DATABASE_FILE,
     LOCK_FILE,
     LOG_FILE,
-    PRIVATE,
     PRIVATE_FOLDER,
     SERVER_FILE,
     is_private,
@@ -41,6 +38,7 @@ from callsheet.folder import (
 )
 from callsheet.http.server import Server, bind
 from callsheet.store.connection import StoreError
+from callsheet.telemetry.rolled import RolledFile
 from callsheet.worker import Shift, Worker
 
 _READY_SECONDS = 30.0
@@ -128,6 +126,7 @@ class Standing:
             ))  # fmt: skip
         if has_keys and not plan.own_key:
             return None, False
+        self.callsheet.fleet_secret()
         return self.callsheet.admin_key()
 
     def _close(self, failure: Failure) -> Failure:
@@ -220,11 +219,12 @@ def _held(file: IO[str], how: int) -> bool:
     return True
 
 
-def log_of(data: Path, *, quiet: bool) -> TextIO:
-    """Return where log lines go: quiet, into a file of the folder; else to standard error."""
+def log_of(plan: Plan, *, quiet: bool) -> TextIO:
+    """Return where log lines go: quiet, into files of the folder; else to standard error."""
     if not quiet:
         return sys.stderr
-    return open(os.open(data / LOG_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, PRIVATE), "a")  # noqa: PTH123 - with a mode
+    rolled = RolledFile(plan.data / LOG_FILE, plan.settings.log_bytes_max, plan.settings.log_files_max)
+    return TextIOWrapper(rolled, encoding="utf-8", write_through=True)
 
 
 def secret_of(file: Path | None, given: str | None) -> bytes | None:
@@ -241,24 +241,11 @@ def secret_of(file: Path | None, given: str | None) -> bytes | None:
     return secret
 
 
-@contextmanager
-def inside(data: Path, database: str | None) -> Iterator[tuple[Engine, LocalBlobs]]:
-    """Open a server's folder and database beside it."""
-    if not data.is_dir() or not (database or (data / DATABASE_FILE).exists()):
-        raise Failure(f"There is no Callsheet in {data}: `callsheet up --data {data}` makes one.")
-    try:
-        engine = Engine.open(database or data / DATABASE_FILE)
-    except (StoreError, Refusal) as error:
-        raise Failure(str(error)) from None
-    with engine:
-        yield engine, LocalBlobs(data.resolve() / "files")
-
-
 def _opened(plan: Plan) -> Callsheet:
     try:
         place = plan.database or plan.data / DATABASE_FILE
         return Callsheet(place, plan.data, plan.settings, plan.http, secret=plan.secret)
-    except (StoreError, Refusal) as error:
+    except (StoreError, Refusal, BlobError) as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"The folder {plan.data} cannot be used: {error.strerror}.") from None
@@ -268,56 +255,6 @@ def _forget_server(data: Path) -> None:
     note = running(data)
     if note is not None and note.get("pid") == os.getpid():
         (data / SERVER_FILE).unlink(missing_ok=True)
-
-
-# -- waiting for the end
-
-
-class Ending:
-    """Waits for SIGINT or SIGTERM. The first one ends things in order, a second one at once."""
-
-    def __init__(self) -> None:
-        self._asked = threading.Event()
-        self._interrupts = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    @property
-    def asked(self) -> bool:
-        return self._asked.is_set()
-
-    def wait(self) -> None:
-        """Wait until somebody asks for the end."""
-        self._asked.wait()
-
-    def during(self, call: Callable[[], object]) -> None:
-        """Do something that ends early when the end is asked for."""
-        self._interrupts = True
-        try:
-            if not self._asked.is_set():
-                call()
-        except KeyboardInterrupt:
-            self._asked.set()
-        finally:
-            self._interrupts = False
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        _ = frame
-        if self._asked.is_set():
-            os._exit(128 + number)
-        self._asked.set()
-        if self._interrupts:
-            raise KeyboardInterrupt
 
 
 def demo_is_installed() -> bool:

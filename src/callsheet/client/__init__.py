@@ -11,7 +11,7 @@ from callsheet.client.models import (
     Entry,
     Error,
     Event,
-    File,
+    Expected,
     Job,
     Key,
     Me,
@@ -31,14 +31,18 @@ from callsheet.client.models import (
     Token,
     Wallet,
     Why,
-    Worker,
     Workflow,
 )
 from callsheet.client.patience import Patience
+from callsheet.client.scaling import Scale
+from callsheet.client.stored import File, Freed
+from callsheet.client.workers import Worker, WorkerLease, WorkerToken
+from callsheet.core.scaling import Signals
 
 __all__ = [
     "Added", "AsyncClient", "Attempt", "AuditLine", "Balance", "CallsheetError", "Client", "Constraint", "Damaged",
-    "Entry", "Error", "Event", "File", "Job", "Key", "Me", "NewJob", "NewKey", "NotReachable", "Ops", "Outcome",
-    "Output", "Patience", "Problem", "ProgressEstimate", "Queue", "Quote", "Run", "Stage", "StartEstimate", "Task",
-    "Tenant", "Token", "Wallet", "Why", "Worker", "Workflow",
+    "Entry", "Error", "Event", "Expected", "File", "Freed", "Job", "Key", "Me", "NewJob", "NewKey", "NotReachable",
+    "Ops", "Outcome", "Output", "Patience", "Problem", "ProgressEstimate", "Queue", "Quote", "Run", "Scale",
+    "Signals", "Stage", "StartEstimate", "Task", "Tenant", "Token", "Wallet", "Why", "Worker", "WorkerLease",
+    "WorkerToken", "Workflow",
 ]  # fmt: skip

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, closing
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import httpx
 
 from callsheet.client.talk import Ask, Broken, Item, Items, Nap, Open, Read, Reply, Request, Send, Talk, Work
-from callsheet.client.wire import BROKEN, broken, parts, reply_of
+from callsheet.client.wire import BROKEN, broken, built, reply_of, source_of
 
 T = TypeVar("T")
+_CHUNK = 256 * 1024
 
 
 async def run(http: httpx.AsyncClient, timeout: float, talk: Talk[T]) -> T:  # noqa: ASYNC109 - httpx's, per read
@@ -63,7 +64,9 @@ class _Hand:
         try:
             match ask:
                 case Send(request):
-                    response = await self._http.request(**parts(request, self._timeout))
+                    with source_of(request) as source:
+                        content = _pieces(source) if source else request.body
+                        response = await self._http.send(built(self._http, request, self._timeout, content))
                     return reply_of(response, response.content)
                 case Open(request):
                     return await self._opened(request)
@@ -78,7 +81,12 @@ class _Hand:
 
     async def _opened(self, request: Request) -> Reply:
         await self.aclose()
-        made = self._http.build_request(**parts(request, self._timeout))
+        made = built(self._http, request, self._timeout, request.body)
         self._open = await self._http.send(made, stream=True)
         self._chunks = self._open.aiter_bytes()
         return reply_of(self._open, b"" if self._open.is_success else await self._open.aread())
+
+
+async def _pieces(source: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(source.read, _CHUNK):
+        yield piece

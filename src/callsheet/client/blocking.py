@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import httpx
 
 from callsheet.client.talk import Ask, Broken, Item, Items, Nap, Open, Read, Reply, Request, Send, Talk, Work
-from callsheet.client.wire import BROKEN, broken, parts, reply_of
+from callsheet.client.wire import BROKEN, broken, built, reply_of, source_of
 
 T = TypeVar("T")
 
@@ -61,7 +61,9 @@ class _Hand:
         try:
             match ask:
                 case Send(request):
-                    response = self._http.request(**parts(request, self._timeout))
+                    with source_of(request) as source:
+                        made = built(self._http, request, self._timeout, source or request.body)
+                        response = self._http.send(made)
                     return reply_of(response, response.content)
                 case Open(request):
                     return self._opened(request)
@@ -76,7 +78,7 @@ class _Hand:
 
     def _opened(self, request: Request) -> Reply:
         self.close()
-        made = self._http.build_request(**parts(request, self._timeout))
+        made = built(self._http, request, self._timeout, request.body)
         self._open = self._http.send(made, stream=True)
         self._chunks = self._open.iter_bytes()
         return reply_of(self._open, b"" if self._open.is_success else self._open.read())

@@ -13,14 +13,16 @@ from callsheet.client.files import Files
 from callsheet.client.house import House, Money
 from callsheet.client.jobs import Jobs
 from callsheet.client.patience import Patience
+from callsheet.client.scaling import Scaling
 from callsheet.client.streams import Streams
 from callsheet.client.talk import Items, Talk
+from callsheet.client.uploads import Uploads
 from callsheet.client.wire import options
 
 T = TypeVar("T")
 
 
-class Calls(Jobs, Streams, Files, Money, House):
+class Calls(Jobs, Streams, Files, Uploads, Money, House, Scaling):
     """Every call. `url`, `key` and `tenant` may come from CALLSHEET_URL, CALLSHEET_KEY and CALLSHEET_TENANT.
 
     A key belongs to a tenant; only an operator, whose key belongs to none, names the tenant to act for.

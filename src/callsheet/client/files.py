@@ -3,20 +3,18 @@
 import hashlib
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from callsheet.client.binding import call
 from callsheet.client.errors import Damaged, error_of, failed
-from callsheet.client.models import File
 from callsheet.client.patience import patiently, unreachable
 from callsheet.client.speaking import Speaking, get, path
-from callsheet.client.talk import Ask, Broken, Nap, Open, Read, Reply, Talk, Work
+from callsheet.client.stored import File
+from callsheet.client.talk import Ask, Broken, Nap, Open, Read, Reply, Request, Talk, Work
 
-
-class Sink(Protocol):
-    """Where bytes go."""
-
-    def write(self, data: bytes, /) -> Any: ...
+_PART, _ELSEWHERE = 206, 307
+_WHOLE = {"accept-encoding": "identity"}
+"""Bytes as they are kept, so that they can be counted."""
 
 
 class Files(Speaking):
@@ -57,26 +55,79 @@ class Files(Speaking):
         return reply.body
 
     def _fetched(self, file: File | str, make: Callable[[], Any]) -> Talk[None]:
-        """Stream a file into a new sink; one that breaks on the way is begun again."""
+        """Stream a file into a new sink; what breaks on the way goes on where it broke, if the file is the same."""
         request = get(path("files", file if isinstance(file, str) else file.id))
-        failures = 0
-        while True:
-            reply = yield from patiently(self.patience, request, Open)
-            if failed(reply.status):
-                raise error_of(reply.status, reply.body, reply.headers.get("x-request-id", ""))
-            sink = yield Work(make)
-            try:
-                size, digest = yield from _poured(sink)
-            except Broken as error:
-                failures += 1
-                if failures > self.patience.retries_max:
-                    raise unreachable(error) from None
+        failures = furthest = 0
+        got: _Got | None = None
+        try:
+            while True:
+                headers = _WHOLE if got is None else got.rest()
+                reply, proof = yield from self._opened(request._replace(headers=headers))
+                if got is None or not got.goes_on(reply):
+                    got = yield from _anew(got, make, reply)
+                try:
+                    yield from got.pour()
+                    break
+                except Broken as error:
+                    failures = 1 if got.size > furthest else failures + 1
+                    furthest = max(furthest, got.size)
+                    if failures > self.patience.retries_max:
+                        raise unreachable(error) from None
                 yield Nap(self.patience.seconds(failures))
-                continue
-            finally:
-                sink.close()
-            _prove(file, reply, size, digest)
-            return
+        finally:
+            if got is not None:
+                got.sink.close()
+        _prove(file, got, proof)
+
+    def _opened(self, request: Request) -> Talk[tuple[Reply, str]]:
+        """Open a file, in its bucket if the server shows the way; return also what the server says that it is."""
+        reply = yield from patiently(self.patience, request, Open)
+        proof, there = reply.headers.get("etag", ""), reply.headers.get("location", "")
+        if reply.status == _ELSEWHERE and there.startswith(("https://", "http://")):
+            in_bucket = Request("GET", there, headers=request.headers, bare=True)
+            reply = yield from patiently(self.patience, in_bucket, Open)
+        if failed(reply.status):
+            raise error_of(reply.status, reply.body, reply.headers.get("x-request-id", ""))
+        return reply, proof.strip('"')
+
+
+class _Got:
+    """What has arrived of a file."""
+
+    def __init__(self, sink: Any, tag: str) -> None:
+        self.sink = sink
+        self.size = 0
+        self.tag = tag
+        self._digest = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        return self._digest.hexdigest()
+
+    def pour(self) -> Generator[Ask, Any, None]:
+        """Take what comes, up to the end."""
+        while chunk := (yield Read()):
+            yield Work(lambda data=chunk: self.sink.write(data))  # type: ignore[misc]
+            self.size += len(chunk)
+            self._digest.update(chunk)
+
+    def rest(self) -> dict[str, str]:
+        """Return how the rest is asked for; bytes without a name of their state are asked for anew."""
+        if not self.size or not self.tag.startswith('"'):
+            return _WHOLE
+        return {**_WHOLE, "range": f"bytes={self.size}-", "if-range": self.tag}
+
+    def goes_on(self, reply: Reply) -> bool:
+        """Say whether an answer begins where this ends."""
+        begins = reply.headers.get("content-range", "").startswith(f"bytes {self.size}-")
+        return reply.status == _PART and begins and reply.headers.get("etag", self.tag) == self.tag
+
+
+def _anew(got: _Got | None, make: Callable[[], Any], reply: Reply) -> Generator[Ask, Any, _Got]:
+    """Forget what has arrived, if anything, and take what this answer brings."""
+    if got is not None:
+        got.sink.close()
+    return _Got((yield Work(make)), reply.headers.get("etag", ""))
 
 
 class _Memory(bytearray):
@@ -89,22 +140,13 @@ class _Memory(bytearray):
         """Keep the bytes: there is nothing to give back."""
 
 
-def _poured(sink: Sink) -> Generator[Ask, Any, tuple[int, str]]:
-    size, digest = 0, hashlib.sha256()
-    while chunk := (yield Read()):
-        size += len(chunk)
-        digest.update(chunk)
-        yield Work(lambda data=chunk: sink.write(data))  # type: ignore[misc]
-    return size, digest.hexdigest()
-
-
-def _prove(file: File | str, reply: Reply, size: int, digest: str) -> None:
+def _prove(file: File | str, got: _Got, proof: str) -> None:
     """Refuse other bytes than the job's record says; without the record, than the server says."""
     if isinstance(file, str):
-        wanted_size, wanted = size, reply.headers.get("etag", "").strip('"')
+        wanted_size, wanted = got.size, proof
     else:
         wanted_size, wanted = file.bytes, file.sha256
-    if (size, digest) != (wanted_size, wanted):
+    if (got.size, got.digest) != (wanted_size, wanted):
         name = file if isinstance(file, str) else file.id
         raise Damaged("damaged_file", f"The file {name} arrived with other bytes than it has: fetch it again.")
 

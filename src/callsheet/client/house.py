@@ -15,11 +15,11 @@ from callsheet.client.models import (
     Tenant,
     Token,
     Wallet,
-    Worker,
     Workflow,
 )
 from callsheet.client.speaking import Speaking, get, path, send
 from callsheet.client.talk import Items, Talk
+from callsheet.client.workers import Worker, WorkerToken
 
 
 class Money(Speaking):
@@ -36,17 +36,19 @@ class Money(Speaking):
         yield from self._pages(Entry, "entries", path("wallets", user, "ledger"), "before", {})
 
     @call
-    def topup(self, user: str, amount: int, *, key: str | None = None, reason: str = "top-up") -> Talk[Balance]:
+    def topup(
+        self, user: str, amount: int, *, idempotency_key: str | None = None, reason: str = "top-up"
+    ) -> Talk[Balance]:
         """Add bought credits. The same key moves them once: use the invoice's number; without one a key is made."""
-        return (yield from self._posted(user, "topup", amount, key, reason))
+        return (yield from self._posted(user, "topup", amount, idempotency_key, reason))
 
     @call
-    def adjust(self, user: str, amount: int, *, reason: str, key: str | None = None) -> Talk[Balance]:
+    def adjust(self, user: str, amount: int, *, reason: str, idempotency_key: str | None = None) -> Talk[Balance]:
         """Correct a balance by hand, up or down, and say why."""
-        return (yield from self._posted(user, "adjust", amount, key, reason))
+        return (yield from self._posted(user, "adjust", amount, idempotency_key, reason))
 
     def _posted(self, user: str, verb: str, amount: int, key: str | None, reason: str) -> Talk[Balance]:
-        body = {"amount": amount, "key": key or uuid4().hex, "reason": reason}
+        body = {"amount": amount, "idempotency_key": key or uuid4().hex, "reason": reason}
         return (yield from self._ask(Balance, send("POST", path("wallets", user, verb), body, again=True)))
 
 
@@ -121,7 +123,33 @@ class House(Speaking):
         """Return what waits, what runs, who works."""
         return (yield from self._ask(Ops, get(path("admin", "ops"))))
 
+    @iterate
+    def workers(self, *, gone: bool = False) -> Items[Worker]:
+        """Iterate over workers, by name."""
+        yield from self._pages(Worker, "workers", path("admin", "workers"), "after", {"gone": gone or None})
+
     @call
-    def workers(self) -> Talk[list[Worker]]:
-        """Return workers with work in hand."""
-        return (yield from self._list(Worker, "workers", get(path("admin", "workers"))))
+    def worker(self, worker: str) -> Talk[Worker]:
+        """Return one worker, with the tasks in its hand."""
+        return (yield from self._ask(Worker, get(path("admin", "workers", worker))))
+
+    @call
+    def change_worker(
+        self, worker: str, *, approved: bool | None = None, draining: bool | None = None, kinds: list[str] | None = None
+    ) -> Talk[Worker]:
+        """Approve, drain or assign a worker; what is left out stays as it is."""
+        wanted = {"approved": approved, "draining": draining, "kinds": kinds}
+        body = {name: value for name, value in wanted.items() if value is not None}
+        return (yield from self._ask(Worker, send("PATCH", path("admin", "workers", worker), body, again=True)))
+
+    @call
+    def revoke_worker(self, worker: str) -> Talk[Worker]:
+        """Let a worker in no longer; what it holds is given back."""
+        return (yield from self._ask(Worker, send("POST", path("admin", "workers", worker, "revoke"), {}, again=True)))
+
+    @call
+    def rotate_worker(self, worker: str) -> Talk[WorkerToken]:
+        """Give a worker another token; the old one fails at once."""
+        return (
+            yield from self._ask(WorkerToken, send("POST", path("admin", "workers", worker, "rotate"), {}, again=False))
+        )

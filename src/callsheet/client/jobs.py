@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from callsheet.client.binding import call, iterate
 from callsheet.client.models import Added, Attempt, Job, NewJob, Outcome, Output, Quote, Run, Stage, Task, Why
 from callsheet.client.speaking import Speaking, get, path, send
+from callsheet.client.stored import Freed
 from callsheet.client.talk import Items, Talk
 
 _BULK = 1_000
@@ -111,9 +112,9 @@ class Jobs(Speaking):
         return (yield from self._ask(Job, send("PATCH", path("jobs", job_id), body, again=True)))
 
     @call
-    def delete(self, job_id: str) -> Talk[None]:
+    def delete(self, job_id: str) -> Talk[Freed]:
         """Delete a job with its files; one that has not ended is stopped first."""
-        yield from self._ask(type(None), send("DELETE", path("jobs", job_id), again=False))
+        return (yield from self._ask(Freed, send("DELETE", path("jobs", job_id), again=False)))
 
     @call
     def runs(self, job_id: str) -> Talk[list[Run]]:

@@ -5,12 +5,23 @@ from typing import Any
 
 from msgspec import Struct
 
+from callsheet.client.stored import File
+
 
 class Error(Struct, frozen=True):
     """Why something ended badly."""
 
     code: str
     message: str
+
+
+class Expected(Struct, frozen=True):
+    """How long such jobs took from their start to their end: a guess, not a promise."""
+
+    estimate: bool
+    seconds_p50: float
+    seconds_p90: float
+    samples: int
 
 
 class Job(Struct, frozen=True):
@@ -40,6 +51,7 @@ class Job(Struct, frozen=True):
     retry_of: str | None
     labels: dict[str, str] | None
     metadata: dict[str, Any] | None
+    expected: Expected | None = None
 
     @property
     def ended(self) -> bool:
@@ -224,17 +236,6 @@ class Event(Struct, frozen=True):
     cursor: str | None = None
 
 
-class File(Struct, frozen=True):
-    """A stored file of a job."""
-
-    id: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
-    url: str
-
-
 class Output(Struct, frozen=True):
     """What a task of a job made."""
 
@@ -377,12 +378,3 @@ class Ops(Struct, frozen=True):
     queues: list[Queue]
     workers: int
     streams: int
-
-
-class Worker(Struct, frozen=True):
-    """A worker with work in hand."""
-
-    worker: str
-    kind: str
-    running: int
-    lease_expires_at: datetime | None

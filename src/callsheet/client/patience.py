@@ -8,6 +8,7 @@ from callsheet.client.errors import NotReachable
 from callsheet.client.talk import Broken, Nap, Open, Reply, Request, Send, Talk
 
 _TOO_MANY = 429
+_CAP = b'"too_many_active_jobs"'
 _AWAY = frozenset({502, 503, 504})
 _ASKED_MAX = 60.0
 _draw = SystemRandom().uniform
@@ -52,10 +53,10 @@ def unreachable(error: Broken) -> NotReachable:
 def _worth(reply: Reply, request: Request) -> bool:
     """Say whether another try may help: a 429 was not done; behind a 503 it may have been.
 
-    A 429 without a time to come back is a cap of the caller's own, which waiting does not lift.
+    A cap on active jobs is the caller's to wait for: it lasts as long as a job does.
     """
     if reply.status == _TOO_MANY:
-        return "retry-after" in reply.headers
+        return "retry-after" in reply.headers and _CAP not in reply.body
     return reply.status in _AWAY and request.again
 
 

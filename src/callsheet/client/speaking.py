@@ -32,7 +32,14 @@ class Speaking:
         """Read one page after the other; `cursor` is what the server calls the place to go on."""
         given = {"limit": PAGE, **query}
         while True:
-            page = yield from self._ask(dict[str, Any], get(path, **given))
+            try:
+                page = yield from self._ask(dict[str, Any], get(path, **given))
+            except CallsheetError as error:
+                most = error.details.get("limit_max")
+                if most is None or most >= given["limit"]:
+                    raise
+                given["limit"] = most  # this server shows fewer at once
+                continue
             for one in msgspec.convert(page[name], list[shape]):  # type: ignore[valid-type]
                 yield Item(one)
             if page["next"] is None:

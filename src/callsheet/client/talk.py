@@ -11,7 +11,7 @@ What breaks is thrown in as Broken. A driver (blocking.py, awaiting.py) does the
 """
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import IO, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -36,6 +36,10 @@ class Request(NamedTuple):
     """It may be sent twice and is done once."""
     hold_seconds: float = 0
     """How long the server may take on purpose."""
+    source: Callable[[], IO[bytes]] | None = None
+    """Opens what is sent in place of `body`, piece by piece; once for every try."""
+    bare: bool = False
+    """To a signed address, perhaps of somebody else: the key does not go with it."""
 
 
 class Reply(NamedTuple):

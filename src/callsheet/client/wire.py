@@ -1,7 +1,9 @@
 """What both drivers send and read alike: requests, replies, and breakage, in httpx's terms."""
 
 import re
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
 
 import httpx
 
@@ -11,6 +13,7 @@ from callsheet.client.talk import Broken, Reply, Request
 BROKEN = (httpx.TransportError, httpx.StreamError, httpx.DecodingError)
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
 """Where no proxy of the environment can lead."""
+_OURS = ("authorization", "callsheet-tenant")
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
@@ -36,13 +39,26 @@ def options(url: str, key: str, tenant: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def parts(request: Request, timeout: float) -> dict[str, Any]:
-    """Return a request as httpx takes it."""
+def built(http: httpx.Client | httpx.AsyncClient, request: Request, timeout: float, content: Any) -> httpx.Request:
+    """Return a request as httpx sends it."""
     headers = dict(request.headers) | ({"content-type": "application/json"} if request.body is not None else {})
-    return {
-        "method": request.method, "url": request.path, "params": dict(request.query) or None, "content": request.body,
-        "headers": headers, "timeout": httpx.Timeout(timeout, read=timeout + request.hold_seconds),
-    }  # fmt: skip
+    made = http.build_request(
+        request.method, request.path, params=dict(request.query) or None, content=content, headers=headers,
+        timeout=httpx.Timeout(timeout, read=timeout + request.hold_seconds),
+    )  # fmt: skip
+    for name in _OURS if request.bare else ():
+        made.headers.pop(name, None)
+    return made
+
+
+@contextmanager
+def source_of(request: Request) -> Iterator[IO[bytes] | None]:
+    """Open what a request sends, if that is not in it."""
+    if request.source is None:
+        yield None
+        return
+    with request.source() as file:
+        yield file
 
 
 def reply_of(response: httpx.Response, body: bytes) -> Reply:

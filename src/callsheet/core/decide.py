@@ -4,10 +4,11 @@
 needs something else says so with `Missing`, and is asked again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, NamedTuple
 
-from callsheet.core import change, commands, keys, lease, life, provider, setup, submit
+from callsheet.core import change, claim, commands, files, fleet, keys, lease, life, provider, setup, submit
 from callsheet.core.audit import Line, audited
 from callsheet.core.ids import child
 from callsheet.core.money import wallet_id
@@ -19,7 +20,14 @@ Wants = dict[str, set[Key]]
 """Keys by what they name: a table or a fact. Missing names begin empty."""
 
 
+FleetCommand = (
+    commands.Register | commands.Deregister | commands.SetWorker | commands.RevokeWorker | commands.RotateWorker
+    | commands.TickWorker
+)  # fmt: skip
 LeaseEnd = commands.Complete | commands.Fail | commands.Requeue | commands.Hand
+
+
+_LOOKED_AT_MAX = 10_000
 
 
 class Decision(NamedTuple):
@@ -49,15 +57,26 @@ def _submit_wants(command: commands.Submit, wants: Wants) -> None:
         wants["idem"].add(idem)
 
 
+def _files_wanted(ws: WorkingSet, job_id: str, inputs: Iterable[Any], wants: Wants) -> None:
+    """Load the files that inputs refer to at once; an input is not checked yet, so only its beginning is looked at."""
+    for one in inputs:
+        for key in islice(filter(files.may_be, files.references(one, _LOOKED_AT_MAX)), ws.limits.files_per_task_max):
+            wants["file"].add(key)
+            wants["use"].add((job_id, key))
+
+
 def _submit_follows(ws: WorkingSet, command: commands.Submit, wants: Wants) -> None:
     recipe = ws.known("current_recipe", command.workflow)
     if not recipe:
         return
     stages = command.stages if command.stages is not None else recipe.stages
     priority = recipe.priority if command.priority is None else command.priority
+    _files_wanted(ws, command.id, (command.input,), wants)
     for no, stage in enumerate(stages):
         queue = queue_of(stage.kind, recipe.name, stage.provider)
         wants["queue"].add(queue)
+        if stage.inputs:
+            _files_wanted(ws, command.id, stage.inputs, wants)
         if no == 0 and not stage.gate:
             wants["tail"].add((queue, priority, command.tenant))
 
@@ -70,14 +89,47 @@ def _money_wants(command: commands.TopUp | commands.Adjust, wants: Wants) -> Non
 
 def _claim_wants(command: commands.Claim, wants: Wants) -> None:
     wants["offer"].add(command.kinds)
+    if command.session is not None:
+        wants["worker"].add(command.worker_id)
+        wants["holds"].add(command.worker_id)
+
+
+def _worker_wants(command: FleetCommand, wants: Wants) -> None:
+    wants["worker"].add(command.worker_id)
+    if isinstance(command, commands.Register):
+        wants["ref"].add(fleet.FLEET)
+        wants["fleet"].add(fleet.FLEET)
+    draining = isinstance(command, commands.SetWorker) and command.draining
+    if draining or not isinstance(command, commands.SetWorker | commands.RotateWorker):
+        wants["held_by"].add(command.worker_id)
+
+
+def _worker_follows(ws: WorkingSet, command: FleetCommand, wants: Wants) -> None:
+    for key in ws.known("held_by", command.worker_id) or ():
+        task = ws.get(Task, key)
+        if ws.knows(Job, task.job_id):
+            _tick_task_follows(ws, commands.TickTask(job_id=task.job_id, task_id=task.id), wants)
+
+
+def _upload_wants(command: commands.AskUpload, wants: Wants) -> None:
+    wants["tenant"].add(command.tenant)
+    wants["file"].add(command.id)
+    wants["awaited"].add((command.tenant, command.user))
+
+
+def _drop_wants(command: commands.DropFiles, wants: Wants) -> None:
+    wants["file"].update(command.file_ids)
+    wants["needed"].update(command.file_ids)
 
 
 def _lease_wants(command: commands.Heartbeat | commands.Intend, wants: Wants) -> None:
     wants["job"].add(command.lease.job_id)
     wants["task"].add(command.lease.task_id)
+    if isinstance(command, commands.Heartbeat) and (command.message or command.log):
+        wants["attempt"].add((command.lease.task_id, command.lease.attempt))
 
 
-def _ends_wants(command: LeaseEnd, wants: Wants) -> None:
+def _ends_wants(command: LeaseEnd | commands.Submitting, wants: Wants) -> None:
     key = command.lease
     wants["job"].add(key.job_id)
     wants["task"].add(key.task_id)
@@ -110,6 +162,16 @@ def _tree_follows(ws: WorkingSet, command: commands.JobCommand | commands.TickJo
     wants["recipe"].add((job.workflow, job.workflow_version))
     wants["wallet"].add(job.wallet_id)
     wants["tenant"].add(job.tenant)
+
+
+def _add_stage_follows(ws: WorkingSet, command: commands.AddStage, wants: Wants) -> None:
+    _tree_follows(ws, command, wants)
+    _files_wanted(ws, command.job_id, command.stage.inputs or (), wants)
+
+
+def _add_tasks_follows(ws: WorkingSet, command: commands.AddTasks, wants: Wants) -> None:
+    _tree_follows(ws, command, wants)
+    _files_wanted(ws, command.job_id, command.inputs, wants)
 
 
 def _tick_task_wants(command: commands.TickTask, wants: Wants) -> None:
@@ -157,6 +219,7 @@ def _callback_follows(ws: WorkingSet, command: commands.Callback, wants: Wants) 
 
 
 _TREE = (_job_wants, _tree_follows)
+_WORKER = (_worker_wants, _worker_follows)
 
 
 def _by_admin(decide: Callable[[WorkingSet, Any], Any], action: str, *fields: str) -> Callable[[WorkingSet, Any], Any]:
@@ -186,9 +249,26 @@ DECISIONS: dict[type[commands.Command], Decision] = {
     commands.Retry: Decision(_by_admin(life.retry, "job.retry"), *_TREE),
     commands.Delete: Decision(_by_admin(life.delete, "job.delete"), *_TREE),
     commands.Change: Decision(_by_admin(change.change, "job.change", "priority", "labels"), *_TREE),
-    commands.AddStage: Decision(change.add_stage, *_TREE),
-    commands.AddTasks: Decision(change.add_tasks, *_TREE),
-    commands.Claim: Decision(lease.claim, _claim_wants),
+    commands.AddStage: Decision(change.add_stage, _job_wants, _add_stage_follows),
+    commands.AddTasks: Decision(change.add_tasks, _job_wants, _add_tasks_follows),
+    commands.Register: Decision(
+        audited(fleet.register, Line("worker.register", "worker_id", ("kinds", "concurrency"))), *_WORKER
+    ),
+    commands.Deregister: Decision(
+        audited(fleet.deregister, Line("worker.deregister", "worker_id", ("reason",))), *_WORKER
+    ),
+    commands.SetWorker: Decision(
+        audited(fleet.set_worker, Line("worker.set", "worker_id", ("approved", "draining", "kinds"))), *_WORKER
+    ),
+    commands.RevokeWorker: Decision(audited(fleet.revoke_worker, Line("worker.revoke", "worker_id")), *_WORKER),
+    commands.RotateWorker: Decision(audited(fleet.rotate_worker, Line("worker.rotate", "worker_id")), *_WORKER),
+    commands.TickWorker: Decision(audited(fleet.tick_worker, Line("worker.silent", "worker_id")), *_WORKER),
+    commands.Seen: Decision(fleet.seen, lambda c, wants: wants["worker"].update(c.workers)),
+    commands.AskUpload: Decision(files.ask_upload, _upload_wants),
+    commands.FinishUpload: Decision(files.finish_upload, lambda c, wants: wants["file"].add(c.file_id)),
+    commands.DropFiles: Decision(files.drop_files, _drop_wants),
+    commands.Claim: Decision(claim.claim, _claim_wants),
+    commands.Submitting: Decision(lease.submitting, _ends_wants),
     commands.Heartbeat: Decision(lease.heartbeat, _lease_wants),
     commands.Complete: Decision(lease.complete, _ends_wants, _ends_follows),
     commands.Fail: Decision(lease.fail, _ends_wants, _ends_follows),

@@ -7,7 +7,8 @@
       LeaseLost                the token is stale, foreign, or its lease was revoked
       InsufficientCredits      the wallet cannot pay
       Conflict                 a cap, a key reused for another body, a state that forbids it
-      Denied                   a gate said no before acceptance
+      Denied                   a gate said no before acceptance, or an operator has not said yes
+      NotAdmitted              the worker's token is not, or no longer, good
 
 A refused command changes nothing. The code is stable; the message is for a person; the details are numbers.
 """
@@ -60,15 +61,11 @@ class LeaseLost(Refusal):
 
 
 class InsufficientCredits(Refusal):
-    """The wallet's balance does not cover the price."""
+    """The wallet's balance does not cover a price, or what an adjustment would take."""
 
-    def __init__(self, required: int, balance: int) -> None:
-        super().__init__(
-            "insufficient_credits",
-            f"This costs {required} credits and the wallet holds {balance}: top it up first.",
-            required=required,
-            balance=balance,
-        )
+    def __init__(self, required: int, balance: int, message: str = "") -> None:
+        said = message or f"This costs {required} credits and the wallet holds {balance}: top it up first."
+        super().__init__("insufficient_credits", said, required=required, balance=balance)
 
 
 class Conflict(Refusal):
@@ -77,3 +74,10 @@ class Conflict(Refusal):
 
 class Denied(Refusal):
     """A gate refused the job before it was accepted."""
+
+
+class NotAdmitted(Refusal):
+    """The worker's token is not good: it was revoked, changed, or belongs to an earlier start."""
+
+    def __init__(self) -> None:
+        super().__init__("not_admitted", "This worker's token is not known, or no longer valid: register again.")

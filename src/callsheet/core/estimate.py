@@ -38,9 +38,9 @@ class Past:
 
     def percent(self, elapsed: int) -> int:
         """Say how far something is that began so long ago: it never goes back and never reaches 100."""
-        half, most = self.p50, self.p90
+        half, most, elapsed = self.p50, self.p90, max(elapsed, 0)
         if elapsed < half:
-            return _AT_HALF * max(elapsed, 0) // half
+            return _AT_HALF * elapsed // half
         if elapsed < most:
             return _AT_HALF + (_AT_MOST - _AT_HALF) * (elapsed - half) // (most - half)
         return _AT_MOST

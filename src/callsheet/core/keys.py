@@ -20,8 +20,10 @@ def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
         return known
     if command.role not in ROLES:
         raise BadInput("invalid_role", f"A role is one of {', '.join(ROLES)}.")
-    if not command.tenant and command.role != "admin":
-        raise BadInput("tenant_required", "Only an admin key may be without a tenant: name the tenant.")
+    if not command.tenant and command.role not in {"admin", "worker"}:
+        raise BadInput("tenant_required", "Only an admin or a worker key is without a tenant: name the tenant.")
+    if command.tenant and command.role == "worker":
+        raise BadInput("tenant_not_allowed", "Workers serve all tenants: their key is the house's, without a tenant.")
     if command.tenant and ws.find(Tenant, command.tenant) is None:
         raise Unknown("tenant", command.tenant[:80])
     if not command.name.strip() or len(command.name) > ws.limits.name_chars_max or not command.name.isprintable():

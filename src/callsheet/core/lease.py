@@ -1,32 +1,32 @@
-"""Leases: claim, heartbeat, complete, fail, requeue, and what happens when one runs out.
+"""Leases: heartbeat, complete, fail, requeue, and what happens when one runs out.
 
 A lease is a token and an epoch (the attempt's number). Only the newest epoch's token counts; whoever comes with an
 older one is told that the lease is lost, and nothing changes. A report that is repeated gets the same answer.
 """
 
 import hashlib
-import re
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from callsheet.core.cascade import AT_REST, cascade, offer, offers, recipe_of
-from callsheet.core.clock import SECOND
+from callsheet.core.clock import SECOND, seconds
 from callsheet.core.commands import (
     Beat,
-    Claim,
     Complete,
     Fail,
     Heartbeat,
     Lease,
-    Leased,
     Requeue,
+    Submitting,
     TaskState,
 )
-from callsheet.core.errors import BadInput, LeaseLost, Unknown
+from callsheet.core.errors import BadInput, LeaseLost
+from callsheet.core.files import check_file
+from callsheet.core.holding import hashed, held, held_or_past
 from callsheet.core.ids import child
 from callsheet.core.machine import Actor
-from callsheet.core.moves import move_job, move_stage, move_task, shift
+from callsheet.core.moves import move_task, shift
 from callsheet.core.order import front_rank
 from callsheet.core.recipe import in_range
 from callsheet.core.redact import clean
@@ -35,85 +35,6 @@ from callsheet.core.submit import bounded_json
 from callsheet.core.working import WorkingSet
 
 _FULL = 100
-_MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,60}/[a-zA-Z0-9.+-]{1,60}(; ?[a-z-]{1,20}=[a-zA-Z0-9._-]{1,40})?\Z")
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-
-
-def hashed(token: str) -> str:
-    """Return what is stored of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-# -- claim
-
-
-def claim(ws: WorkingSet, command: Claim) -> list[Leased]:
-    """Lease the best waiting tasks; the store offers them in order, the rules take those that still stand."""
-    in_range("count", command.count, 1, ws.limits.claim_max)
-    if command.lease_seconds is not None:
-        in_range("lease_seconds", command.lease_seconds, 1, ws.limits.lease_seconds_max)
-    if not command.kinds or not command.worker_id:
-        raise BadInput("invalid_claim", "A claim names a worker and at least one kind.")
-    if ws.again and (own := _claimed_before(ws, command)):
-        return own
-    offered: tuple[str, ...] = ws.fact("offer", command.kinds)
-    taken: list[Leased] = []
-    place: int = ws.fact("place", command.kinds)
-    start = place
-    while place < len(offered) and len(taken) < command.count:
-        task = ws.get(Task, offered[place])
-        place += 1
-        if leased := _lease(ws, command, task, command.tokens[len(taken)]):
-            taken.append(leased)
-    if place != start:
-        ws.set_fact("place", command.kinds, place)
-    return taken
-
-
-def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | None:
-    job = ws.get(Job, task.job_id)
-    stage = ws.get(Stage, task.stage_id)
-    if not task.ready or not offers(job, stage):
-        return None
-    if task.ready_at is not None and task.ready_at > ws.at(job):  # the clock was set back after the wait was over
-        job = replace(job, updated_at=task.ready_at)
-        ws.put(job)
-    now = ws.at(job)
-    lasting = command.lease_seconds or task.lease_seconds
-    expires = ws.now + lasting * SECOND
-    attempt = Attempt(task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now)
-    ws.put(attempt)
-    task = move_task(
-        ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=expires, lease_expires_at=expires,
-        token_hash=attempt.token_hash, worker_id=command.worker_id, attempts=attempt.no, called=0, progress=0,
-        message=None, attempts_charged=task.attempts_charged + 1, started_at=task.started_at or now,
-    )  # fmt: skip
-    if stage.status == "pending":
-        move_stage(ws, job, ws.get(Stage, stage.id), "start", "worker", started_at=stage.started_at or now)
-    if job.status == "queued":
-        move_job(ws, job, "start", "worker", {}, started_at=now)
-    return _leased(ws, job, stage, task, token, lasting)
-
-
-def _leased(ws: WorkingSet, job: Job, stage: Stage, task: Task, token: str, lasting: int) -> Leased:
-    body = ws.find(Document, (task.id, "input")) or ws.find(Document, (job.id, "input"))
-    return Leased(
-        Lease(job.id, task.id, task.attempts, token), job.tenant, job.workflow, task.kind, stage.name, stage.no,
-        task.no, lasting, body.body if body else "null", task.trace or stage.trace or job.trace,
-    )  # fmt: skip
-
-
-def _claimed_before(ws: WorkingSet, command: Claim) -> list[Leased]:
-    """Find what this very claim had leased before its answer was lost."""
-    mine = {task.token_hash: task for task in (ws.get(Task, key) for key in ws.fact("held_by", command.worker_id))}
-    found = ((mine.get(hashed(token)), token) for token in command.tokens)
-    return [
-        _leased(
-            ws, ws.get(Job, t.job_id), ws.get(Stage, t.stage_id), t, token, command.lease_seconds or t.lease_seconds
-        )
-        for t, token in found
-        if t is not None
-    ]
 
 
 # -- while it runs
@@ -121,18 +42,20 @@ def _claimed_before(ws: WorkingSet, command: Claim) -> list[Leased]:
 
 def heartbeat(ws: WorkingSet, command: Heartbeat) -> Beat:
     """Prolong a lease from now, never back; take progress up and the wish to stop down."""
-    live = held_or_past(ws, command.lease)
+    live = held_or_past(ws, command)
     if isinstance(live, Attempt):
         if live.outcome != "canceled":
             raise LeaseLost
         return Beat(0.0, cancel=True)
     job, task = live
     lasting = task.lease_seconds if command.lease_seconds is None else command.lease_seconds
-    in_range("lease_seconds", lasting, 1, ws.limits.lease_seconds_max)
+    lasting = min(max(lasting, 1), ws.limits.lease_seconds_max)
     expires = max(task.lease_expires_at or 0, ws.now + lasting * SECOND)
     after = replace(task, lease_expires_at=expires, due_at=expires)
     if command.progress is not None or command.message is not None or command.preview:
         after = _progressed(ws, job, after, command)
+    if command.log:
+        _logged(ws, job, task, command)
     ws.put(after)
     return Beat((expires - ws.now) / SECOND, job.cancel_requested_at is not None)
 
@@ -143,7 +66,7 @@ def _progressed(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Tas
     if message is not None and len(message) > ws.limits.message_chars_max:
         raise BadInput("message_too_long", f"A progress message has at most {ws.limits.message_chars_max} characters.")
     if message:
-        message = clean(message, ws.limits.message_chars_max)
+        message = _said(ws, task, message)
     stage = ws.get(Stage, task.stage_id)
     whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
     overall = (_FULL * job.stages_completed + whole) // job.stages_total
@@ -155,6 +78,26 @@ def _progressed(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Tas
     return replace(task, progress=percent, message=message if message is not None else task.message)
 
 
+def _logged(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> None:
+    in_range("the number of log lines", len(command.log), 1, ws.limits.log_lines_max)
+    lines = [_said(ws, task, line) for line in command.log]
+    ws.emit(job, "task.logged", "worker", {"lines": lines}, entity_id=task.id)
+
+
+def submitting(ws: WorkingSet, command: Submitting) -> TaskState:
+    """Write down where the work lies at somebody else's machine, before it is sent there."""
+    for what, text in (("provider", command.provider), ("ref", command.ref)):
+        if not text or len(text) > ws.limits.key_chars_max or not text.isprintable():
+            most = ws.limits.key_chars_max
+            raise BadInput(f"invalid_{what}", f"A {what} has 1 to {most} printable characters.")
+    job, task = held(ws, command)
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    if (attempt.provider, attempt.ref) != (command.provider, command.ref):
+        ws.put(replace(attempt, provider=command.provider, ref=command.ref))
+        ws.emit(job, "task.submitted", "worker", {"attempt": task.attempts}, entity_id=task.id)
+    return _state(ws, job, task.id)
+
+
 # -- the end of a try
 
 
@@ -162,8 +105,9 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
     """Accept a result from the newest lease, and let everything that follows from it follow."""
     in_range("delivered", command.delivered, 1, _FULL)
     body = bounded_json("output", command.output, ws.limits.output_bytes_max)
-    digest = hashlib.sha256(body.encode()).hexdigest()
-    live = held_or_past(ws, command.lease)
+    made = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
+    digest = hashlib.sha256((body + made).encode()).hexdigest()
+    live = held_or_past(ws, command)
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "completed", digest)
     job, task = live
@@ -174,17 +118,19 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
 
 def _keep_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> None:
     in_range("the number of files", len(command.files), 0, ws.limits.files_per_task_max)
-    for place, made in enumerate(command.files, 1):
-        if made.no != place or not made.name or len(made.name) > ws.limits.name_chars_max:
-            raise BadInput("invalid_file", "Files are numbered from 1 on and have a name.")
-        if not _MEDIA_TYPE.match(made.media_type) or not _DIGEST.match(made.sha256):  # both are sent out as headers
-            raise BadInput("invalid_file", "A file has a media type such as image/png, and its SHA-256 in hexadecimal.")
-        in_range("the size of a file", made.bytes, 0, ws.limits.file_bytes_max)
-        file_id = child(child(task.id, task.attempts), made.no)
+    keep = recipe_of(ws, job).keep_seconds if command.files else 0
+    until = ws.now + seconds(keep) if keep else None
+    last = 0
+    for made in command.files:
+        if not last < made.no <= ws.limits.files_per_task_max:  # one that could not be put leaves a gap
+            most = ws.limits.files_per_task_max
+            raise BadInput("invalid_file", f"Files have numbers of their own, from 1 to {most}, in ascending order.")
+        last = made.no
+        check_file(made.name, made.media_type, made.bytes, made.sha256, ws.limits)
         ws.append(
             File(
-                file_id, job.tenant, job.id, task.id, task.attempts, made.no, made.name, made.media_type, made.bytes,
-                made.sha256, ws.at(job),
+                child(child(task.id, task.attempts), made.no), job.tenant, job.user_id, job.id, task.id, task.attempts,
+                made.no, made.name, made.media_type, made.bytes, made.sha256, ws.at(job), "ready", until,
             )
         )  # fmt: skip
 
@@ -204,7 +150,7 @@ def accept(ws: WorkingSet, job: Job, task: Task, body: str, digest: str, deliver
 
 def fail(ws: WorkingSet, command: Fail) -> TaskState:
     """Take a failed try: again if policy and tries allow it, else the end of task, stage and job."""
-    live = held_or_past(ws, command.lease)
+    live = held_or_past(ws, command)
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "failed", None)
     job, task = live
@@ -226,7 +172,7 @@ def failed(
 ) -> TaskState:
     """End a try that went wrong."""
     code = _code(code)
-    text = clean(message, ws.limits.message_chars_max)
+    text = _said(ws, task, message)
     again = recipe_of(ws, job).retry.wants(retryable=retryable) and task.attempts_charged < task.tries_max
     return end_try(ws, job, task, Ending("failed", code, text, again), actor)
 
@@ -235,24 +181,26 @@ def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
     """Take a task back without using up a try, within the second limit."""
     if not command.reason.strip():
         raise BadInput("reason_required", "A requeue says why the work is given back.")
-    if _let_go(ws, command.lease):
+    if _let_go(ws, command):
         return replace(_state(ws, ws.get(Job, command.lease.job_id), command.lease.task_id), replay=True)
-    live = held_or_past(ws, command.lease)
+    live = held_or_past(ws, command)
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "requeued", None)
     job, task = live
     if answer_lost(ws, task):  # the provider may have accepted: the call is looked up, not made again
         return _state(ws, job, task.id)
-    return give_back(ws, job, task, "requeued", f"Requeued: {command.reason}", "worker")
+    return give_back(ws, job, task, "requeued", f"Requeued: {command.reason}", "worker", _code(command.cause))
 
 
-def give_back(ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Actor) -> TaskState:
+def give_back(
+    ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Actor, cause: str | None = None
+) -> TaskState:
     """End a try that nobody is to blame for; after too many of them the task fails all the same."""
-    text = clean(reason, ws.limits.message_chars_max)
+    text = _said(ws, task, reason)
     if task.requeues >= task.requeues_max:
         limit = f"Given back {task.requeues} times, which is the limit. {text}"
         return end_try(ws, job, task, Ending(outcome, "requeue_exhausted", limit, again=False, forgiven=True), actor)
-    return end_try(ws, job, task, Ending(outcome, outcome, text, again=True, forgiven=True), actor)
+    return end_try(ws, job, task, Ending(outcome, cause or outcome, text, again=True, forgiven=True), actor)
 
 
 def lapse(ws: WorkingSet, job: Job, task: Task) -> None:
@@ -320,38 +268,16 @@ def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:
         ws.put(replace(call, status="ended", ended_at=max(ws.now, call.intended_at), outcome=outcome, collect_at=None))
 
 
-# -- who holds what
-
-
-def held(ws: WorkingSet, lease: Lease) -> tuple[Job, Task]:
-    """Return the job and task of a live lease, or say that it is lost."""
-    task = ws.find(Task, lease.task_id)
-    if task is None or task.job_id != lease.job_id:
-        raise Unknown("task", lease.task_id[:80])
-    if task.token_hash is None or task.token_hash != hashed(lease.token):
-        raise LeaseLost
-    return ws.get(Job, task.job_id), task
-
-
-def held_or_past(ws: WorkingSet, lease: Lease) -> tuple[Job, Task] | Attempt:
-    """Return what a live lease holds, or the attempt that this very lease was."""
-    try:
-        return held(ws, lease)
-    except LeaseLost:
-        attempt = ws.find(Attempt, (lease.task_id, lease.attempt))
-        if attempt is None or attempt.token_hash != hashed(lease.token) or attempt.ended_at is None:
-            raise
-        return attempt
-
-
-def _let_go(ws: WorkingSet, lease: Lease) -> bool:
+def _let_go(ws: WorkingSet, command: Requeue) -> bool:
     """Say whether this very lease was given back while its call was under way: then there is nothing left to give."""
+    lease = command.lease
     task = ws.find(Task, lease.task_id)
     if task is None or not task.called or task.attempts != lease.attempt:
         return False
     attempt, call = ws.find(Attempt, (lease.task_id, lease.attempt)), ws.find(Call, child(task.id, task.attempts))
-    unknown = call is not None and call.status == "unknown"
-    return unknown and attempt is not None and attempt.token_hash == hashed(lease.token)
+    if call is None or call.status != "unknown" or attempt is None:
+        return False
+    return attempt.token_hash == hashed(lease.token) and command.worker_id in {None, attempt.worker_id}
 
 
 def _repeated(ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, digest: str | None) -> TaskState:
@@ -366,6 +292,12 @@ def _repeated(ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, dige
 
 def _state(ws: WorkingSet, job: Job, task_id: str) -> TaskState:
     return TaskState(job.id, task_id, ws.get(Task, task_id).status, job.status)
+
+
+def _said(ws: WorkingSet, task: Task, text: str) -> str:
+    """Return what a worker says about a task as it may be shown: cleaned, and without its reference elsewhere."""
+    ref = ws.get(Attempt, (task.id, task.attempts)).ref
+    return clean(text.replace(ref, "[reference]") if ref else text, ws.limits.message_chars_max)
 
 
 def _code(code: str) -> str:

@@ -21,6 +21,7 @@ from callsheet.core.commands import (
     TickTask,
 )
 from callsheet.core.errors import BadInput, Conflict, Unknown
+from callsheet.core.files import check_lent, use_again
 from callsheet.core.ids import child
 from callsheet.core.lease import answer_lost, backoff_over, lapse
 from callsheet.core.machine import JOB, STAGE, TASK
@@ -65,7 +66,7 @@ def cancel(ws: WorkingSet, command: Cancel) -> JobState:
     grace = recipe_of(ws, job).cancel_grace_seconds if command.grace_seconds is None else command.grace_seconds
     in_range("grace_seconds", grace, 0, ws.limits.lease_seconds_max)
     reason = clean(command.reason, ws.limits.message_chars_max)
-    asked = job.cancel_requested_at is not None
+    before, asked = job, job.cancel_requested_at is not None
     if asked:
         due_at = min(job.cancel_due_at or ws.now, ws.now + seconds(grace))
         job = replace(job, cancel_due_at=due_at, due_at=min(job.due_at or due_at, due_at))
@@ -77,7 +78,8 @@ def cancel(ws: WorkingSet, command: Cancel) -> JobState:
     if grace == 0 or stage is None or not stage.tasks_running:
         finish(ws, job, "cancel", command.actor, "canceled", job.cancel_reason)
         return state(ws, job)
-    ws.put(job)
+    if job != before:
+        ws.put(job)
     if not asked:
         withdraw(ws, job)
         _tell_calls(ws, job)
@@ -181,6 +183,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         plant(ws, fresh, recipe, _specs(ws, job), body.body if body else None, command)
         return state(ws, fresh)
     again = replace(job, run=job.run + 1)
+    use_again(ws, again)
     reserve(ws, wallet, again, command.actor)
     ws.put(Run(job.id, again.run, job.tenant, command.id, job.price, ws.at(job)))
     again = move_job(
@@ -236,6 +239,7 @@ def delete(ws: WorkingSet, command: Delete) -> JobState:
     if job is not None and job.tenant == command.tenant and job.deleted_at is not None:
         return state(ws, job, changed=False)
     job = job_of(ws, command)
+    check_lent(ws, job)
     if job.finished_at is None:
         job = replace(job, cancel_requested_at=job.cancel_requested_at or ws.at(job), cancel_reason="Deleted.")
         job = finish(ws, job, "cancel", command.actor, "canceled", job.cancel_reason)

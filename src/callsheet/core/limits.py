@@ -14,12 +14,30 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     input_bytes_max: int = 256 * 1024
     input_depth_max: int = 64
     output_bytes_max: int = 1024 * 1024
+    graph_bytes_max: int = 512 * 1024
+    """A ComfyUI graph of a workflow, as JSON."""
+    graph_nodes_max: int = 2_000
     name_chars_max: int = 128
     key_chars_max: int = 255
     message_chars_max: int = 2_000
     labels_max: int = 32
     files_per_task_max: int = 64
     file_bytes_max: int = 4 * 1024**3
+    upload_seconds_max: int = 86_400
+    """How long an announced file may wait for its bytes."""
+    upload_keep_seconds: int = 0
+    """How long files that people brought are kept; 0 is for ever. Those that open jobs need stay."""
+    uploads_awaited_max: int = 100
+    """Announced files per user whose bytes are not there yet."""
+    keep_seconds_max: int = 10 * 366 * 86_400
+    workers_max: int = 1_000
+    """Workers that may be registered at once."""
+    worker_concurrency_max: int = 1_000
+    kinds_per_worker_max: int = 256
+    worker_silence_seconds: int = 7_200
+    """A worker that was not heard of for so long makes room for others; its leases ran out long before."""
+    log_lines_max: int = 100
+    """Lines of a handler's log in one heartbeat."""
     key_seconds_max: int = 10 * 366 * 86_400
     label_chars_max: int = 200
     metadata_bytes_max: int = 16 * 1024

@@ -93,7 +93,8 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, 
     if not reason.strip():
         raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
     if wallet.balance + amount < 0:
-        raise InsufficientCredits(-amount, wallet.balance)
+        said = f"This would take {-amount} credits and the balance is {wallet.balance}: it never goes below zero."
+        raise InsufficientCredits(-amount, wallet.balance, said)
     _room(ws, wallet, amount)
     return _post(ws, wallet, Posting("adjust", amount, idem=idem, reason=reason), actor)
 

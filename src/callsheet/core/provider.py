@@ -23,8 +23,9 @@ from callsheet.core.commands import (
     TaskState,
 )
 from callsheet.core.errors import BadInput, Conflict, Unknown
+from callsheet.core.holding import hashed, held
 from callsheet.core.ids import child
-from callsheet.core.lease import accept, close_call, failed, give_back, hashed, held
+from callsheet.core.lease import accept, close_call, failed, give_back
 from callsheet.core.recipe import in_range
 from callsheet.core.rows import Attempt, Call, Inbox, Job, Task
 from callsheet.core.submit import bounded_json
@@ -33,7 +34,7 @@ from callsheet.core.working import WorkingSet, encode
 
 def intend(ws: WorkingSet, command: Intend) -> Intended:
     """Write the call down; the same attempt asked twice has one call."""
-    job, task = held(ws, command.lease)
+    job, task = held(ws, command)
     key = child(task.id, task.attempts)
     call = ws.find(Call, key)
     if call is None:
@@ -60,7 +61,7 @@ def hand(ws: WorkingSet, command: Hand) -> TaskState:
     if call is not None and call.status == "unknown" and _was(ws, command):
         job, task = ws.get(Job, call.job_id), ws.get(Task, call.task_id)
     else:
-        job, task = held(ws, lease)
+        job, task = held(ws, command)
     if call is None:
         raise Conflict("no_intent", "Write the call down before making it: there is no intent for this attempt.")
     _bind(ws, job, task, call, command.ref)

@@ -9,6 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from callsheet.core.clock import seconds
+from callsheet.core.comfy import ComfySpec
+from callsheet.core.comfy_check import check_comfy, input_flaw, may_be_missing
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
 
@@ -65,6 +67,8 @@ class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One input per task, in place of `tasks`; without it each task has the job's input."""
     gate: bool = False
     provider: str = ""
+    comfyui: ComfySpec | None = None
+    """A ComfyUI graph, which a worker sends with the task's values in it. Workflows have them; jobs bring none."""
     labels: dict[str, str] | None = None
     metadata: dict[str, Any] | None = None
     trace: dict[str, str] | None = None
@@ -92,6 +96,8 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cancel_grace_seconds: int = 30
     running_max: int = 0
     """Running tasks of this workflow, over all servers; 0 is no limit."""
+    keep_seconds: int = 0
+    """How long the files that its jobs make are kept; 0 is for ever."""
     inline: bool = False
     """Jobs may bring their own stages, or begin with none and get them later."""
     enabled: bool = True
@@ -105,6 +111,7 @@ _CHECKS: tuple[tuple[str, int, str], ...] = (
     ("provider_deadline_seconds", 1, "deadline_seconds_max"),
     ("collect_seconds", 1, "lease_seconds_max"),
     ("cancel_grace_seconds", 0, "lease_seconds_max"),
+    ("keep_seconds", 0, "keep_seconds_max"),
 )
 
 
@@ -121,8 +128,23 @@ def check_recipe(recipe: Recipe, limits: Limits) -> None:
         in_range(f"{recipe.name}.refunds.{field}", getattr(recipe.refunds, field), 0, _FULL)
     if not recipe.stages and not recipe.inline:
         raise BadInput("invalid_workflow", f"Workflow {recipe.name!r} has no stages and takes none inline.")
-    check_stages(recipe.stages, limits)
+    check_stages(recipe.stages, limits, graphs=True)
+    _check_values(recipe)
     validator(recipe)
+
+
+def _check_values(recipe: Recipe) -> None:
+    """Refuse graphs with values that no job could bring, or that a stage's own inputs do not."""
+    for stage in recipe.stages:
+        if stage.comfyui is None:
+            continue
+        if recipe.inline:
+            raise BadInput("invalid_graph", f"Stage {stage.name!r} has a graph; jobs may bring others in its place.")
+        for no, input in enumerate(stage.inputs or ()):
+            if flaw := input_flaw(stage.comfyui, input):
+                raise BadInput("invalid_graph", f"Stage {stage.name!r}, inputs[{no}]: {flaw}")
+        if stage.inputs is None and (missing := may_be_missing(stage.comfyui, recipe.input_schema)):
+            raise BadInput("invalid_graph", f"Stage {stage.name!r}: {missing}")
 
 
 def _check_backoff(recipe: Recipe) -> None:
@@ -133,8 +155,8 @@ def _check_backoff(recipe: Recipe) -> None:
             raise BadInput("out_of_range", f"{recipe.name}.retry.backoff.{field} must be from {least} to {most}.")
 
 
-def check_stages(stages: list[StageSpec], limits: Limits) -> None:
-    """Refuse stages that could not run."""
+def check_stages(stages: list[StageSpec], limits: Limits, *, graphs: bool = False) -> None:
+    """Refuse stages that could not run; graphs belong to workflows, not to the stages that a job brings."""
     if len(stages) > limits.stages_per_job_max:
         raise BadInput("too_many_stages", f"A job has at most {limits.stages_per_job_max} stages.")
     for stage in stages:
@@ -143,6 +165,15 @@ def check_stages(stages: list[StageSpec], limits: Limits) -> None:
         if stage.provider:
             name_checked("provider", stage.provider, limits)
         in_range(f"tasks of stage {stage.name!r}", stage.size, 0, limits.tasks_per_stage_max)
+        if stage.comfyui is not None:
+            if not graphs:
+                raise BadInput("invalid_graph", f"Stage {stage.name!r} brings a graph: put it into a workflow first.")
+            check_comfy(stage.name, stage.comfyui, limits)
+
+
+def graph_of(recipe: Recipe, stage_no: int) -> ComfySpec | None:
+    """Return the graph of a job's stage, by its number; stages that were added later have none."""
+    return recipe.stages[stage_no - 1].comfyui if 0 < stage_no <= len(recipe.stages) else None
 
 
 def validator(recipe: Recipe) -> Any:

@@ -71,14 +71,14 @@ def adjust(ws: WorkingSet, command: Adjust) -> Balance:
 def idem_of(command: TopUp | Adjust) -> str:
     """Return the name under which a movement of credits is known."""
     verb = "topup" if isinstance(command, TopUp) else "adjust"
-    return f"{command.tenant}/{len(command.user)}/{command.user}/{verb}/{command.key or command.id}"
+    return f"{command.tenant}/{len(command.user)}/{command.user}/{verb}/{command.idempotency_key or command.id}"
 
 
 def _posted(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
     name_checked("tenant", command.tenant, ws.limits)
     if not command.user or len(command.user) > ws.limits.key_chars_max or not command.user.isprintable():
         raise BadInput("invalid_user", f"A user id has 1 to {ws.limits.key_chars_max} printable characters.")
-    if len(command.key) > ws.limits.key_chars_max or not command.key.isprintable():
+    if len(command.idempotency_key) > ws.limits.key_chars_max or not command.idempotency_key.isprintable():
         raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} printable characters.")
     if ws.find(Tenant, command.tenant) is None:
         raise Unknown("tenant", command.tenant[:80])

@@ -9,15 +9,17 @@ from msgspec.structs import replace
 
 from callsheet.core.cascade import offers
 from callsheet.core.clock import seconds
+from callsheet.core.comfy import values_of
 from callsheet.core.commands import Retry, Submit, Submitted
 from callsheet.core.errors import BadInput, Conflict, Denied, Unknown
+from callsheet.core.files import use
 from callsheet.core.ids import stage_id, task_id
 from callsheet.core.limits import Limits
 from callsheet.core.machine import JOB, NEW, STAGE, TASK
 from callsheet.core.money import reserve, wallet_id, wallet_of
 from callsheet.core.moves import due
 from callsheet.core.order import next_rank, queue_of
-from callsheet.core.recipe import Recipe, StageSpec, check_stages, in_range
+from callsheet.core.recipe import Recipe, StageSpec, check_stages, graph_of, in_range
 from callsheet.core.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
 from callsheet.core.working import WorkingSet, encode, encoded
 
@@ -51,6 +53,7 @@ def plant(
     ws.put(Run(job.id, 1, job.tenant, command.id, job.price, ws.now))
     if body is not None:
         ws.append(Document(job.id, "input", job.id, body))
+        use(ws, job, body)
     JOB.step(NEW, "schedule" if job.status == "pending" else "submit", command.actor)
     ws.emit(job, "job.created", command.actor, {"workflow": job.workflow, "price": job.price}, target=job.status)
     names = []
@@ -96,7 +99,11 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
         )  # fmt: skip
         ws.put(task)
         if body is not None:
-            ws.append(Document(key, "input", job.id, bounded_json("input", body, ws.limits.input_bytes_max)))
+            if graph := graph_of(recipe, stage.no):
+                values_of(graph, body)
+            text = bounded_json("input", body, ws.limits.input_bytes_max)
+            ws.append(Document(key, "input", job.id, text))
+            use(ws, job, text)
     if offered:
         ws.woken.add(stage.kind)
     ws.set_fact("open_tasks", stage.id, [*ws.fact("open_tasks", stage.id), *keys] if stage.tasks_total else keys)
@@ -159,6 +166,9 @@ def _input(recipe: Recipe, ws: WorkingSet, command: Submit) -> str | None:
     if compiled is not None and (error := next(compiled.iter_errors(command.input), None)):
         where = "/".join(str(part) for part in error.instance_path) or "input"
         raise BadInput("invalid_input", f"{where}: {error.message}"[: ws.limits.message_chars_max])
+    for stage in recipe.stages:
+        if stage.comfyui is not None and stage.inputs is None:
+            values_of(stage.comfyui, command.input)  # what does not fit its graph is refused now, not by a worker
     return body
 
 

@@ -21,6 +21,7 @@ def check_texts(command: Command) -> None:
             raise BadInput("invalid_text", f"The {name} has a character that no database keeps.")
     for name in _numbers(type(command)):
         number = getattr(command, name)
+        number = number.attempt if isinstance(number, Lease) else number
         if number is not None and not -_NUMBER_MAX <= number <= _NUMBER_MAX:
             raise BadInput("out_of_range", f"The {name} is a number that no database keeps.")
 
@@ -42,7 +43,7 @@ def _texts(command: type[Command]) -> tuple[str, ...]:
 
 @lru_cache
 def _numbers(command: type[Command]) -> tuple[str, ...]:
-    return tuple(name for name, hint in get_type_hints(command).items() if _holds(hint, int))
+    return tuple(name for name, hint in get_type_hints(command).items() if _holds(hint, int, Lease))
 
 
 def _holds(hint: Any, *wanted: type) -> bool:

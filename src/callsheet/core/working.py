@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from callsheet.core.limits import Limits
 from callsheet.core.machine import Actor
-from callsheet.core.rows import ROWS, Audit, Document, Entry, Event, File, Job, Row
+from callsheet.core.rows import ROWS, Audit, Document, Entry, Event, File, Job, Row, Use, Worker
 
 R = TypeVar("R", bound=Row)
 Key = Hashable
@@ -34,7 +34,7 @@ encoded = msgspec.json.Encoder(order="deterministic").encode
 _plain = msgspec.json.Encoder().encode
 
 
-LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document, File, Audit})
+LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document, File, Use, Worker, Audit})
 """Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
 LASTING_FACTS = frozenset({"stages", "recipe", "current_recipe", "current_version", "validator"})
 

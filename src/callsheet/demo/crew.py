@@ -26,7 +26,7 @@ def tone(ctx: Context) -> dict[str, Any]:
     made = Tone(_prompt(ctx))
     for percent in made.play():
         ctx.progress(percent, "playing")
-    ctx.save("tone.wav", made.wav(), "audio/wav")
+    ctx.upload("tone.wav", made.wav(), "audio/wav")
     return {"seconds": made.seconds}
 
 
@@ -42,7 +42,7 @@ def script(ctx: Context) -> dict[str, Any]:
     made = Script(_prompt(ctx), SCENES)
     for percent in made.write():
         ctx.progress(percent, "writing")
-    ctx.save("script.txt", made.text(), "text/plain")
+    ctx.upload("script.txt", made.text(), "text/plain")
     return {"scenes": [{"title": scene.title, "text": scene.text} for scene in made.scenes()]}
 
 
@@ -65,7 +65,7 @@ def render(ctx: Context) -> dict[str, Any]:
     sound = Tone(_prompt(ctx), _SCENE_SECONDS * len(board))
     for _ in sound.play():
         ctx.progress(0, "composing")
-    cut = montage([ctx.read(file) for file in board], sound.wav(), seconds=_SCENE_SECONDS)
+    cut = montage([ctx.download(file).read_bytes() for file in board], sound.wav(), seconds=_SCENE_SECONDS)
     return _shot(ctx, cut, "short-video.mp4", "rendering")
 
 
@@ -78,7 +78,7 @@ def _drawn(ctx: Context, prompt: str, name: str) -> dict[str, Any]:
     for percent in picture.draw():
         ctx.progress(percent, "drawing")
         ctx.preview(picture.preview())
-    ctx.save(name, picture.png(), "image/png")
+    ctx.upload(name, picture.png(), "image/png")
     return {"prompt": prompt}
 
 
@@ -87,5 +87,5 @@ def _shot(ctx: Context, made: Film, name: str, message: str) -> dict[str, Any]:
         ctx.progress(percent, message)
         if number % _PREVIEW_EVERY == 0:
             ctx.preview(made.preview())
-    ctx.save(name, made.mp4(), "video/mp4")
+    ctx.upload(name, made.mp4(), "video/mp4")
     return {"frames": len(made.frames)}

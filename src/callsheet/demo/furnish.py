@@ -19,6 +19,11 @@ def furnish(engine: Engine) -> None:
             engine.execute(commands.PutWorkflow(recipe=recipe, by="callsheet"))
     engine.execute(
         commands.TopUp(
-            tenant=TENANT, user=USER, amount=CREDITS, key="demo-welcome", reason="for the demonstration", by="callsheet"
+            tenant=TENANT,
+            user=USER,
+            amount=CREDITS,
+            idempotency_key="demo-welcome",
+            reason="for the demonstration",
+            by="callsheet",
         )
     )

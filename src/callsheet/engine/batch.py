@@ -13,7 +13,6 @@ from callsheet.engine.offers import Offers
 from callsheet.engine.prefetch import Prefetch, Recipes
 from callsheet.store.connection import Connection
 
-_ROUNDS_MAX = 32
 _KEPT_MAX = 50_000
 _LAST = ("wallet", "active", "tail")
 """Wanted by many, loaded once, after everything that is locked before them."""
@@ -28,7 +27,7 @@ def subject(command: Command) -> str:
         return wallet_id(command.tenant, command.user)
     if isinstance(command, Claim):
         return command.kinds[0] if command.kinds else ""
-    return str(getattr(command, "job_id", ""))
+    return str(getattr(command, "job_id", "") or getattr(command, "worker_id", ""))
 
 
 class Done(NamedTuple):
@@ -78,9 +77,9 @@ class Batch:
         ws.now = self.connection.now()  # once everything is locked: never earlier than what is seen
         results: list[Any] = [None] * len(commands)
         waiting: Sequence[int] = range(len(commands))
-        missing: dict[str, set[Key]] = {}
-        for _ in range(_ROUNDS_MAX):
-            missing = defaultdict(set)
+        loaded: set[tuple[str, Key]] = set()
+        while True:
+            missing: dict[str, set[Key]] = defaultdict(set)
             rest: list[int] = []
             stuck: set[str] = set()
             for count, place in enumerate(waiting, 1):
@@ -103,9 +102,12 @@ class Batch:
                     results[place] = error
             if not rest:
                 return results
+            asked = {(name, key) for name, keys in missing.items() for key in keys}
+            if asked <= loaded:
+                raise AssertionError(f"a decision still misses {asked}, which was loaded for it")
+            loaded |= asked
             prefetch.load(missing)
             waiting = rest
-        raise AssertionError(f"a decision still misses {dict(missing)} after {_ROUNDS_MAX} rounds")
 
     def _say(self, ws: WorkingSet) -> None:
         for row, rows in ws.said():
@@ -141,5 +143,6 @@ class Batch:
             if new:
                 self.connection.insert(row, new)
         if ws.purged:
-            self.connection.fetch_all([("purge_documents", {"ids": ws.purged}), ("purge_files", {"ids": ws.purged})])
+            purges = ("purge_documents", "purge_files", "purge_uses")
+            self.connection.fetch_all([(purge, {"ids": ws.purged}) for purge in purges])
         return wrote

@@ -232,7 +232,9 @@ class Engine:
 _NAMED = (
     commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust, commands.PutTenant,
     commands.PutWorkflow, commands.CreateKey, commands.RevokeKey, commands.Cancel, commands.Approve, commands.Delete,
-    commands.Pause, commands.Resume, commands.Hold, commands.Change,
+    commands.Pause, commands.Resume, commands.Hold, commands.Change, commands.Register, commands.Deregister,
+    commands.SetWorker, commands.RevokeWorker, commands.RotateWorker, commands.TickWorker, commands.AskUpload,
+    commands.DropFiles,
 )  # fmt: skip
 """Commands that make something, if only a line of the audit log: tried again, they must find it."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
+from callsheet.core.clock import SECOND
 from callsheet.core.commands import (
     Collect,
     Collected,
@@ -18,6 +19,7 @@ from callsheet.core.commands import (
     TakeCursor,
     TickJob,
     TickTask,
+    TickWorker,
 )
 from callsheet.core.errors import BadInput
 from callsheet.engine.background import Background
@@ -52,19 +54,35 @@ class Sweeper:
         self._page = page
 
     def run_once(self, now: int) -> int:
-        jobs = self._sweep(now, "due_jobs", lambda row: TickJob(job_id=row[1]))
-        return jobs + self._sweep(now, "due_tasks", lambda row: TickTask(task_id=row[1], job_id=row[2]))
+        jobs = sweep(self._engine, now, "due_jobs", lambda row: TickJob(job_id=row[1]), self._page)
+        tick = sweep(self._engine, now, "due_tasks", lambda row: TickTask(task_id=row[1], job_id=row[2]), self._page)
+        return jobs + tick
 
-    def _sweep(self, now: int, query: str, command: Callable[[Sequence[Any]], Command]) -> int:
-        swept = 0
-        faults: list[Exception] = []
-        for rows in due(self._engine.read, query, now, self._page):
-            results = self._engine.execute_many([command(row) for row in rows])
-            faults += [result for result in results if isinstance(result, Exception)]
-            swept += len(rows)
-        if faults:
-            raise faults[0]
-        return swept
+
+class Rollcall:
+    """Finds workers that were not heard of for long."""
+
+    def __init__(self, engine: Executes, silence_seconds: int, page: int = PAGE) -> None:
+        self._engine = engine
+        self._silence = silence_seconds * SECOND
+        self._page = page
+
+    def run_once(self, now: int) -> int:
+        before = now - self._silence
+        return sweep(self._engine, before, "silent_workers", lambda row: TickWorker(worker_id=row[1]), self._page)
+
+
+def sweep(engine: Executes, now: int, query: str, command: Callable[[Sequence[Any]], Command], page: int = PAGE) -> int:
+    """Send a command for everything that is due; what goes wrong with one is told after all of them had theirs."""
+    swept = 0
+    faults: list[Exception] = []
+    for rows in due(engine.read, query, now, page):
+        results = engine.execute_many([command(row) for row in rows])
+        faults += [result for result in results if isinstance(result, Exception)]
+        swept += len(rows)
+    if faults:
+        raise faults[0]
+    return swept
 
 
 def due(read: Reading, query: str, now: int, page: int) -> Iterable[Sequence[Sequence[Any]]]:

@@ -16,6 +16,7 @@ from callsheet.core.rows import (
     Call,
     Cursor,
     Document,
+    File,
     Inbox,
     Job,
     Queue,
@@ -24,7 +25,9 @@ from callsheet.core.rows import (
     Stage,
     Task,
     Tenant,
+    Use,
     Wallet,
+    Worker,
     Workflow,
 )
 from callsheet.core.working import Key, WorkingSet
@@ -69,6 +72,7 @@ class Prefetch:
 
     def load(self, wants: Wants) -> None:
         """Load everything wanted, in the one order."""
+        wants = self._with_held(wants)
         together: list[Loading] = []
         for name in _ORDER:
             keys = wants.get(name)
@@ -87,6 +91,15 @@ class Prefetch:
         self._ask(together)
         if unknown := set(wants) - set(_ORDER):
             raise LookupError(f"nobody knows how to load {unknown}")
+
+    def _with_held(self, wants: Wants) -> Wants:
+        """Add the jobs of what workers hold: they are locked with the others, once the workers are, and then read."""
+        keys = [key for key in wants.get("held_by", ()) if not self._ws.has("held_by", key)]
+        if not keys:
+            return wants
+        self.load({name: wants[name] for name in ("ref", "worker") if name in wants})
+        jobs = {row[0] for row in self._connection.fetch("jobs_held_by", ids=keys)}
+        return {**wants, "job": {*wants.get("job", ()), *jobs}}
 
     def _ask(self, loaders: Iterable[Loading]) -> None:
         """Let loaders ask together and give each its rows; one that finds that it knows all does not ask."""
@@ -156,6 +169,27 @@ class Prefetch:
         for key in keys:
             self._ws.facts["recipe", key] = self._recipes.known(key)
 
+    def _counted(self, name: str, keys: list[Key]) -> Loading:
+        """Count per key; what has no row is none."""
+        found = yield name, {"ids": keys}
+        self._facts(name, keys, dict(found), 0)  # type: ignore[arg-type]
+
+    def _fleet(self, keys: list[Key]) -> Loading:
+        found = yield "fleet", {}
+        self._facts("fleet", keys, {}, found[0][0])
+
+    def _awaited(self, keys: list[Key]) -> Loading:
+        found = yield "awaited", {"keys": keys}
+        self._facts("awaited", keys, {(tenant, user): count for tenant, user, count in found}, 0)
+
+    def _needed(self, keys: list[Key]) -> Loading:
+        found = yield "needed", {"ids": keys}
+        self._facts("needed", keys, {row[0]: True for row in found}, default=False)
+
+    def _lent(self, keys: list[Key]) -> Loading:
+        found = yield "lent", {"ids": keys}
+        self._facts("lent", keys, {row[0]: True for row in found}, default=False)
+
     def _document(self, keys: list[Any]) -> Loading:
         found = yield "documents", {"ids": [owner for owner, _ in keys]}
         self._ws.load(Document, [Document(*got) for got in found], keys)
@@ -185,9 +219,13 @@ class Prefetch:
             self._held(tasks, jobs)
 
     def _held_by(self, keys: list[Key]) -> None:
+        """Read what workers hold, now that its jobs are locked: until that moment any of it may have ended."""
         self._ask([self._grouped("held_by", Task, "held_by", "worker_id", keys)])
-        tasks = [self._ws.get(Task, task) for key in keys for task in self._ws.facts["held_by", key]]
-        self.load({"job": {task.job_id for task in tasks}})
+        tasks: list[Task] = []
+        for key in keys:  # what came into a hand since then is not locked, and not looked at
+            held = [self._ws.get(Task, task) for task in self._ws.facts["held_by", key]]
+            tasks += (mine := [task for task in held if self._ws.knows(Job, task.job_id)])
+            self._ws.facts["held_by", key] = tuple(task.id for task in mine)
         self._held([task.id for task in tasks], [task.job_id for task in tasks])
 
     def _held(self, tasks: list[str], jobs: list[str]) -> None:
@@ -215,14 +253,17 @@ def _group(name: str, row: type[Row], query: str, field: str) -> Loader:
     return lambda self, keys: self._grouped(name, row, query, field, keys)
 
 
-_BY_TABLE = frozenset({"workflows", "runs", "attempts"})
+_BY_TABLE = frozenset({"workflows", "runs", "attempts", "uses"})
 _ROWS: dict[str, type[Row]] = {
     "job": Job, "stage": Stage, "task": Task, "run": Run, "attempt": Attempt, "document": Document, "call": Call,
-    "inbox": Inbox, "cursor": Cursor, "api_key": ApiKey, "audit": Audit,
+    "inbox": Inbox, "cursor": Cursor, "api_key": ApiKey, "file": File, "use": Use, "worker": Worker, "audit": Audit,
     "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
 }  # fmt: skip
 _FIRST: dict[str, Loader] = {
     "ref": Prefetch._ref,  # noqa: SLF001 - as above
+    "worker": _by_id(Worker, "workers"),
+    "holds": lambda self, keys: self._counted("holds", keys),
+    "fleet": Prefetch._fleet,  # noqa: SLF001
     "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001
     "call_link": Prefetch._call_link,  # noqa: SLF001
     "job": _by_id(Job, "jobs"),
@@ -251,6 +292,13 @@ _THEN: dict[str, Loader] = {
     "inbox": _by_id(Inbox, "inbox"),
     "held_callbacks": _group("held_callbacks", Inbox, "held_callbacks", "ref"),
     "cursor": _by_id(Cursor, "cursors"),
+    "used": _group("used", Use, "used_by", "job_id"),
+    "file": _by_id(File, "files"),
+    "files_of": _group("files_of", File, "files_of_jobs", "job_id"),
+    "lent": Prefetch._lent,  # noqa: SLF001
+    "use": _by_id(Use, "uses"),
+    "awaited": Prefetch._awaited,  # noqa: SLF001
+    "needed": Prefetch._needed,  # noqa: SLF001
     "api_key": _by_id(ApiKey, "api_keys"),
     "audit": _by_id(Audit, "audits"),
     "entry": Prefetch._entry,  # noqa: SLF001

@@ -20,8 +20,10 @@ class Question(NamedTuple):
     """What one caller asks together, and where the answer goes."""
 
     asks: Sequence[Ask]
-    future: "asyncio.Future[list[Rows]]"
+    future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
+    key: str | None = None
+    """Only the row with this key is wanted: whoever asks the same query in the same trip is asked for at once."""
 
 
 class ReadLane:
@@ -50,17 +52,26 @@ class ReadLane:
         """Read a named query."""
         return (await self.fetch_all([(query, given)]))[0]
 
+    async def row(self, query: str, key: str) -> Sequence[Any] | None:
+        """Read one row by its key; the query takes `ids`, and the key is its first column."""
+        found: Sequence[Any] | None = await self._asked([(query, {})], key)
+        return found
+
     async def fetch_all(self, asks: Sequence[Ask]) -> list[Rows]:
         """Read several named queries, one after the other."""
+        found: list[Rows] = await self._asked(asks)
+        return found
+
+    async def _asked(self, asks: Sequence[Ask], key: str | None = None) -> Any:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Rows]] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
         if self._stopping:
             raise ConnectionLost("The engine is closed.")
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._turns[loop] = []
             loop.call_soon(self._hand_over, loop)
-        turn.append(Question(asks, future, loop))
+        turn.append(Question(asks, future, loop, key))
         return await future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -109,16 +120,24 @@ class ReadLane:
         """Ask everything in one trip."""
         if self._connection is None:
             self._connection = self._database.connect(reading=True)
+        keys = _keys(questions)
+        asks: list[Ask] = [(query, {"ids": list(mine)}) for query, mine in keys.items()]
+        asks.extend(ask for question in questions if question.key is None for ask in question.asks)
         try:
-            rows = self._connection.fetch_all([ask for question in questions for ask in question.asks])
+            rows = self._connection.fetch_all(asks)
         except ConnectionLost:
             self._connection.close()
             self._connection = None
             raise
-        answers, start = [], 0
+        by_key = {query: {row[0]: row for row in found} for query, found in zip(keys, rows, strict=False)}
+        answers: list[Any] = []
+        start = len(keys)
         for question in questions:
-            answers.append(rows[start : start + len(question.asks)])
-            start += len(question.asks)
+            if question.key is not None:
+                answers.append(by_key[question.asks[0][0]].get(question.key))
+            else:
+                answers.append(rows[start : start + len(question.asks)])
+                start += len(question.asks)
         return answers
 
     def _alone(self, question: Question) -> Any:
@@ -127,6 +146,15 @@ class ReadLane:
             return self._answered([question])[0]
         except Exception as error:  # noqa: BLE001 - this caller's to hear
             return error
+
+
+def _keys(questions: Sequence[Question]) -> dict[str, dict[str, None]]:
+    """Return, by query, the keys whose rows are wanted, each once."""
+    keys: dict[str, dict[str, None]] = {}
+    for question in questions:
+        if question.key is not None:
+            keys.setdefault(question.asks[0][0], {})[question.key] = None
+    return keys
 
 
 def _deliver(questions: Sequence[Question], answers: Sequence[Any]) -> None:

@@ -10,7 +10,7 @@ from callsheet.http import views
 from callsheet.http.auth import Who, hashed, new_secret
 from callsheet.http.codes import VALUES
 from callsheet.http.house import House
-from callsheet.http.paging import limited, paged
+from callsheet.http.paging import limited, listed, paged
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
 from callsheet.http.route import ADMINS, HOUSE, OPERATOR, ROLES, WRITERS, Answer, Route
@@ -76,6 +76,8 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     before: str = _LAST_ID
     limit: int = 100
+    subject: str | None = None
+    """Only what was done to this one: a worker, a job, a key."""
 
 
 class AuditLog(Struct, frozen=True):
@@ -104,21 +106,6 @@ class Ops(Struct, frozen=True):
     streams: int
 
 
-class Worker(Struct, frozen=True):
-    """A worker with work in hand."""
-
-    worker: str
-    kind: str
-    running: int
-    lease_expires_at: str | None
-
-
-class Workers(Struct, frozen=True):
-    """Workers with work in hand."""
-
-    workers: list[Worker]
-
-
 class Me(Struct, frozen=True):
     """Who the key says you are."""
 
@@ -135,7 +122,7 @@ async def me(house: House, request: Request) -> Answer:
 
 
 async def list_tenants(house: House, request: Request) -> Answer:
-    query = request.query(NamesQuery)
+    query = listed(house, request, NamesQuery)
     found = await house.reads.fetch("tenants_after", after=query.after, count=limited(house, query.limit))
     page, more = paged(found, query.limit)
     return Answer(Tenants([views.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None))
@@ -154,7 +141,7 @@ async def put_tenant(house: House, request: Request) -> Answer:
 
 
 async def list_keys(house: House, request: Request) -> Answer:
-    query = request.query(NamesQuery)
+    query = listed(house, request, NamesQuery)
     found = await house.reads.fetch("keys_of", **_scope(request), after=query.after, count=limited(house, query.limit))
     page, more = paged(found, query.limit)
     return Answer(Keys([views.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None))
@@ -163,9 +150,12 @@ async def list_keys(house: House, request: Request) -> Answer:
 async def create_key(house: House, request: Request) -> Answer:
     body: KeyBody = request.content
     who: Who = request.who
-    tenant = who.tenant if body.tenant is None else body.tenant
+    of_house = body.role == "worker" and who.role == OPERATOR
+    tenant = body.tenant if body.tenant is not None else "" if of_house else who.tenant
     if who.role != OPERATOR and tenant != who.tenant:
         raise Problem(403, "forbidden", "Only an operator makes keys for another tenant.")
+    if who.role != OPERATOR and body.role == "worker":
+        raise Problem(403, "forbidden", "Workers serve all tenants: only an operator makes their keys.")
     secret = new_secret()
     made: rows.ApiKey = await house.engine.aexecute(
         commands.CreateKey(
@@ -198,9 +188,13 @@ async def create_token(house: House, request: Request) -> Answer:
 
 
 async def list_audit(house: House, request: Request) -> Answer:
-    query = request.query(AuditQuery)
+    query = listed(house, request, AuditQuery)
     count = limited(house, query.limit)
-    found = await house.scans.fetch("audit_of", **_scope(request), before=query.before, count=count)
+    given = {**_scope(request), "before": query.before, "count": count}
+    if query.subject is None:
+        found = await house.scans.fetch("audit_of", **given)
+    else:
+        found = await house.scans.fetch("audit_about", subject=query.subject, **given)
     page, more = paged(found, query.limit)
     return Answer(AuditLog([views.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None))
 
@@ -214,12 +208,6 @@ async def ops(house: House, request: Request) -> Answer:
             len({row[0] for row in workers}), house.hub.count,
         )
     )  # fmt: skip
-
-
-async def list_workers(house: House, request: Request) -> Answer:
-    _ = request
-    found = await house.scans.fetch("workers_live")
-    return Answer(Workers([Worker(row[0], row[1], row[2], views.moment(row[3])) for row in found]))
 
 
 def _scope(request: Request) -> dict[str, Any]:
@@ -236,10 +224,10 @@ ROUTES = (
           problems=("422 invalid_tenant", *VALUES)),
     Route("GET", "/v1/admin/keys", list_keys, ADMINS, "List keys", Keys, query=NamesQuery),
     Route("POST", "/v1/admin/keys", create_key, ADMINS, "Make a key; its secret is shown once", views.NewKey, KeyBody,
-          status=201, problems=("404 tenant_not_found", "422 invalid_key_name", "422 tenant_required", *VALUES)),
+          status=201, problems=("404 tenant_not_found", "422 invalid_key_name", "422 tenant_required",
+                               "422 tenant_not_allowed", *VALUES)),
     Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke a key", views.Key,
           problems=("404 key_not_found", "409 own_key")),
     Route("GET", "/v1/admin/audit", list_audit, ADMINS, "Who did what, newest first", AuditLog, query=AuditQuery),
     Route("GET", "/v1/admin/ops", ops, HOUSE, "What waits, what runs, who works", Ops),
-    Route("GET", "/v1/admin/workers", list_workers, HOUSE, "Workers with work in hand", Workers),
 )  # fmt: skip

@@ -6,14 +6,17 @@ from typing import Any
 
 import msgspec
 
+from callsheet.blobs.base import BlobError, StorageRefused
 from callsheet.core.errors import Refusal
 from callsheet.engine.lane import Unavailable
+from callsheet.http.auth import Who
 from callsheet.http.cors import Cors
 from callsheet.http.house import House
 from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id, problem_of, unavailable
 from callsheet.http.request import SAFE, Gone, Receive, Request, Scope, Send
-from callsheet.http.route import ANYBODY, Answer, Known, Router, Streaming
+from callsheet.http.route import ANYBODY, Answer, Known, Route, Router, Streaming
 from callsheet.http.routes import ROUTES
+from callsheet.http.storage import problem_of_storage
 from callsheet.store.connection import StoreError
 
 _encode = msgspec.json.Encoder().encode
@@ -33,6 +36,7 @@ class App:
     def end_streams(self) -> None:
         """Let every stream and long poll end: the server stops."""
         self._house.hub.end()
+        self._house.fleet.room.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -67,7 +71,7 @@ class App:
     async def _handled(self, known: Known, request: Request) -> Answer | Streaming:
         route = known.route
         if route.who is not ANYBODY:
-            request.who = await self._house.keys.who(request, in_query=route.token_in_query)
+            request.who = await self._who(route, request)
             if request.who.role not in route.who:
                 raise Problem(403, "forbidden", f"A key with the role {request.who.role} may not do this.")
             if request.who.suspended and request.method not in _LOOKING:
@@ -76,6 +80,14 @@ class App:
             request.body_max = getattr(self._house.settings, route.body_max)
             request.content = await request.body(known.decoder, required=known.needs_body)
         return await route.handler(self._house, request)
+
+    async def _who(self, route: Route, request: Request) -> Who:
+        try:
+            return await self._house.keys.who(request, in_query=route.token_in_query)
+        except Problem as refused:
+            if route.guarded:
+                self._house.strikes.count(request.address, refused)
+            raise
 
     async def _streamed(self, answer: Streaming, request: Request, send: Send) -> int:
         try:
@@ -94,6 +106,10 @@ class App:
             problem = error
         elif isinstance(error, Unavailable | StoreError):
             problem = unavailable()
+        elif isinstance(error, BlobError):
+            problem = problem_of_storage(error)
+            if isinstance(error, StorageRefused):  # only the operator can mend it
+                self._house.fault(request.id, error)
         else:
             self._house.fault(request.id, error)
             problem = Problem(500, "internal_error", "Something went wrong here; the request id finds it in our log.")

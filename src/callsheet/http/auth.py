@@ -5,19 +5,20 @@ import hmac
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
 from callsheet.core.machine import Actor
-from callsheet.core.rows import ApiKey
+from callsheet.core.rows import ApiKey, Worker
 from callsheet.engine.readlane import ReadLane
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
-from callsheet.http.route import OPERATOR, USER
+from callsheet.http.route import MACHINE, OPERATOR, USER
 
 T = TypeVar("T")
-KEY_PREFIX, TOKEN_PREFIX = "cs_", "cst_"
+KEY_PREFIX, TOKEN_PREFIX, WORKER_PREFIX = "cs_", "cst_", "csw_"
 _SECRET_BYTES = 32
 _CHARS_MAX = 1_024
 _FRESH_SECONDS = 1.0
@@ -35,6 +36,8 @@ class Who(msgspec.Struct, frozen=True, gc=False):
     user: str | None = None
     suspended: bool = False
     """The tenant may look, and change nothing."""
+    worker: Worker | None = None
+    """The row of a registered worker, as it was a moment ago."""
 
     @property
     def caller(self) -> str:
@@ -73,16 +76,17 @@ class Signed:
 
 
 class UserToken(msgspec.Struct, frozen=True, array_like=True):
-    """What a user's token says: whose jobs may be seen, until when (unix seconds)."""
+    """What a user's token says: whose jobs may be seen, until when (unix seconds), and with which key it ends."""
 
     tenant: str
     user: str
     until: int
+    key: str
 
 
-def new_secret() -> str:
-    """Make a key's secret."""
-    return KEY_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
+def new_secret(prefix: str = KEY_PREFIX) -> str:
+    """Make a key's secret, or a worker's token."""
+    return prefix + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def hashed(secret: str) -> str:
@@ -103,7 +107,7 @@ class Keys:
         if request.secret is None:
             request.secret = _secret(request, in_query=in_query)
         secret = request.secret
-        who = self._user(secret) if secret.startswith(TOKEN_PREFIX) else await self._program(secret)
+        who = await self._found(secret)
         if who is None:
             raise _refused("invalid_key", "This key is not known, or no longer valid.")
         if who.role == OPERATOR:
@@ -117,23 +121,46 @@ class Keys:
     def token(self, who: Who, user: str, seconds: int) -> str:
         """Make a token with which a browser sees one user's jobs."""
         until = int(time.time()) + seconds
-        return TOKEN_PREFIX + self._signed.sign("user", UserToken(who.tenant, user, until))
+        return TOKEN_PREFIX + self._signed.sign("user", UserToken(who.tenant, user, until, who.id))
 
-    def _user(self, secret: str) -> Who | None:
+    async def _found(self, secret: str) -> Who | None:
+        if secret.startswith(TOKEN_PREFIX):
+            return await self._user(secret)
+        if secret.startswith(WORKER_PREFIX):
+            return await self._cached(hashed(secret), self._machine)
+        return await self._program(secret)
+
+    async def _machine(self, mark: str) -> Who | None:
+        rows = await self._reads.fetch("worker_by_token", hash=mark)
+        worker = Worker(*rows[0]) if rows else None
+        return None if worker is None else Who(MACHINE, "", f"worker:{worker.id}", worker=worker)
+
+    async def _user(self, secret: str) -> Who | None:
         token = self._signed.read("user", secret.removeprefix(TOKEN_PREFIX), UserToken)
         if token is None or token.until < time.time():
             return None
-        return Who(USER, token.tenant, f"user:{token.user}", token.user)
+        maker = await self._holder("api_key_by_id", token.key)
+        return maker and Who(USER, token.tenant, f"user:{token.user}", token.user, suspended=maker.suspended)
 
     async def _program(self, secret: str) -> Who | None:
-        mark = hashed(secret)
+        return await self._holder("api_key_by_hash", hashed(secret))
+
+    async def _holder(self, query: str, mark: str) -> Who | None:
+        """Return whose key this is, by its id or its hash; None if it lets nobody in."""
+
+        async def look(mark: str) -> Who | None:
+            rows = await self._reads.fetch(query, mark=mark)
+            return _valid(ApiKey(*rows[0][1:]), suspended=rows[0][0] == "suspended") if rows else None
+
+        return await self._cached(mark, look)
+
+    async def _cached(self, mark: str, look: Callable[[str], Awaitable[Who | None]]) -> Who | None:
         at, who = self._known.get(mark, (0.0, None))
         now = time.monotonic()
         if now - at < _FRESH_SECONDS:
             return who
         known = self._known
-        rows = await self._reads.fetch("api_key_by_hash", hash=mark)
-        who = _valid(ApiKey(*rows[0][1:]), suspended=rows[0][0] == "suspended") if rows else None
+        who = await look(mark)
         if len(known) >= _KNOWN_MAX:
             known.clear()
         known[mark] = (now, who)  # what was read before `forget` is written where nobody looks any more
@@ -158,7 +185,8 @@ def _secret(request: Request, *, in_query: bool) -> str:
 def _valid(key: ApiKey, *, suspended: bool) -> Who | None:
     if key.revoked_at is not None or (key.expires_at is not None and key.expires_at < time.time() * 1_000_000):
         return None
-    return Who(key.role if key.tenant else OPERATOR, key.tenant, key.id, suspended=suspended)
+    role = key.role if key.tenant or key.role == "worker" else OPERATOR
+    return Who(role, key.tenant, key.id, suspended=suspended)
 
 
 def _refused(code: str, message: str) -> Problem:

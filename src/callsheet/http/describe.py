@@ -13,7 +13,8 @@ from callsheet.http.codes import ANY, SENTENCES
 from callsheet.http.problem import CONTENT_TYPE
 from callsheet.http.route import ANYBODY, ROLES, Route
 from callsheet.http.schemas import Schema, Schemas, parameters
-from callsheet.http.words import HEADERS, PATHS, WORDS, Word
+from callsheet.http.word import Word
+from callsheet.http.words import HEADERS, PATHS, WORDS
 
 PARAMETER = re.compile(r"\{(\w+)\}")
 STREAM = "text/event-stream"
@@ -31,11 +32,14 @@ _SHARED_CODES_MAX = 3
 _SAMPLE_FRAME = 'id: 1\nevent: job.created\ndata: {"seq": 1, "type": "job.created", …}\n\n'
 _TITLES = {
     200: "As asked.", 201: "Made.", 204: "Done; there is nothing to say.", 206: "The part that was asked for.",
-    303: "It is elsewhere.", 304: "Nothing has changed.",
+    303: "It is elsewhere.", 304: "Nothing has changed.", 307: "Its bytes are elsewhere.",
     400: "The request cannot be read.", 401: "No valid key.", 402: "Too few credits.", 403: "Not allowed.",
-    404: "Not there, or not yours.", 408: "Too slow.", 409: "What is there forbids it.", 413: "Too large.",
+    404: "Not there, or not yours.", 408: "Too slow.", 409: "What is there forbids it.",
+    410: "No longer there.", 411: "Without its length.",
+    412: "It is there already.", 413: "Too large.",
     414: "The address is too long.", 415: "Not JSON.", 416: "Not in the file.", 422: "The request is wrong.",
     429: "Too many.", 431: "The headers are too large.", 500: "Our fault.", 503: "Not now: try again in a moment.",
+    507: "There is no room.",
 }  # fmt: skip
 
 _TOKEN: Schema = {
@@ -198,7 +202,7 @@ def _answers(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[str
 
 def _good(route: Route, status: int, schemas: Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": _TITLES[status], "headers": _headers(("X-Request-Id", *route.sets))}
-    if status in {204, 303, 304}:
+    if status in {204, 303, 304, 307}:
         return answer
     if route.gives is not None:
         answer["description"] = inspect.getdoc(route.gives) or _TITLES[status]

@@ -15,7 +15,7 @@ from callsheet.http.auth import Who
 from callsheet.http.house import House
 from callsheet.http.hub import JOB, TENANT, Key, Watch
 from callsheet.http.jobs import job_row
-from callsheet.http.paging import NUMBER_MAX, limited
+from callsheet.http.paging import NUMBER_MAX, limited, listed, paged
 from callsheet.http.problem import Problem
 from callsheet.http.request import SAFE, Request, Send
 from callsheet.http.route import READERS, WATCHERS, Answer, Route, Streaming
@@ -55,34 +55,37 @@ class FeedQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Events(Struct, frozen=True):
-    """Events of a job, oldest first."""
+    """Events of a job, oldest first; there may be more behind them."""
 
     events: list[views.Event]
+    more: bool
 
 
 class Feed(Struct, frozen=True):
-    """Events of a tenant, oldest first, and where to go on."""
+    """Events of a tenant, oldest first, and where to go on: at once if there is more, else when something happened."""
 
     events: list[views.Event]
     next: str
+    more: bool
 
 
 # -- one job
 
 
 async def job_events(house: House, request: Request) -> Answer | Streaming:
-    query = request.query(EventsQuery)
+    query = listed(house, request, EventsQuery)
     job = await job_row(house, request)
     after = _last_id(request, query.after)
     if not _streams(request):
-        found = await house.reads.fetch("events_of", subject=job.id, after=after, count=limited(house, query.limit) - 1)
-        return Answer(Events([views.event_view(rows.Event(*row[2:])) for row in found]))
+        count = limited(house, query.limit)
+        page, more = paged(await house.reads.fetch("events_of", subject=job.id, after=after, count=count), query.limit)
+        return Answer(Events([views.event_view(rows.Event(*row[2:])) for row in page], more))
     if job.finished_at is not None and after >= job.seq and not query.follow:
         return Answer(None, 204)  # tells a browser's EventSource not to come back
     if request.method == "HEAD":
         return _HEAD
     key = (JOB, job.id)
-    watch = await house.hub.join(key, request.who.caller)
+    watch = await house.hub.join(key, request.who.caller, browser=request.who.user is not None)
     return _stream(house, request, key, watch, _of_job(house, job.id, after, watch, follow=query.follow))
 
 
@@ -125,7 +128,7 @@ async def _of_job(house: House, job_id: str, after: int, watch: Watch, *, follow
 
 
 async def tenant_events(house: House, request: Request) -> Answer | Streaming:
-    query = request.query(FeedQuery)
+    query = listed(house, request, FeedQuery)
     who: Who = request.who
     wanted = _wanted(query)
     place = await _place(house, who, request.header(b"last-event-id") or query.after)
@@ -135,15 +138,17 @@ async def tenant_events(house: House, request: Request) -> Answer | Streaming:
         key = (TENANT, who.tenant)
         watch = await house.hub.join(key, who.caller)
         return _stream(house, request, key, watch, _of_tenant(house, who, place, watch, wanted))
-    most = limited(house, query.limit) - 1
+    limited(house, query.limit)
     events: list[views.Event] = []
-    for placed in await _page(house, place, _PAGE):
-        if len(events) == most:
-            break
+    page, more = paged(await _page(house, who, place, _PAGE + 1), _PAGE)
+    for placed in page:
+        if wanted(placed.event):
+            if len(events) == query.limit:
+                more = True
+                break
+            events.append(views.event_view(placed.event, _cursor(house, who, placed.place)))
         place = placed.place
-        if placed.event.tenant == who.tenant and wanted(placed.event):
-            events.append(views.event_view(placed.event, _cursor(house, who, place)))
-    return Answer(Feed(events, _cursor(house, who, place)))
+    return Answer(Feed(events, _cursor(house, who, place), more))
 
 
 async def _of_tenant(
@@ -155,7 +160,7 @@ async def _of_tenant(
         if behind or watch.behind:  # the buffer may also have run over while the last frame was being sent
             watch.events.clear()
             watch.caught_up()
-            batch = await _page(house, place, _PAGE)
+            batch = await _page(house, who, place, _PAGE)
             behind = len(batch) == _PAGE
         else:
             batch = list(watch.events)
@@ -164,7 +169,7 @@ async def _of_tenant(
             if placed.place <= place:
                 continue
             place = placed.place
-            if placed.event.tenant == who.tenant and wanted(placed.event):
+            if wanted(placed.event):
                 cursor = _cursor(house, who, place)
                 yield _frame(cursor, placed.event, cursor)
         if not behind:
@@ -173,8 +178,8 @@ async def _of_tenant(
             yield _NOTHING
 
 
-async def _page(house: House, place: tuple[int, int], count: int) -> list[Placed]:
-    found = await house.scans.fetch("events_after", tx=place[0], position=place[1], count=count)
+async def _page(house: House, who: Who, place: tuple[int, int], count: int) -> list[Placed]:
+    found = await house.scans.fetch("events_of_tenant", tenant=who.tenant, tx=place[0], position=place[1], count=count)
     return [Placed((row[1], row[0], rows.Event(*row[2:]))) for row in found]
 
 
@@ -274,6 +279,7 @@ ROUTES = (
     Route(
         "GET", "/v1/events", tenant_events, READERS, "All events of the tenant", Feed, query=FeedQuery,
         problems=_STREAMED, reads=("Last-Event-ID",), streams=True,
-        details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID.",
+        details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID. As JSON, `next` is where to "
+        "go on; `more` says that there is more already, which a page may do that has no event of the `type` or `job`.",
     ),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from callsheet.http.metrics import Moment
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
 from callsheet.http.route import ANYBODY, HOUSE, Answer, Route
+from callsheet.http.scaling import usual
 from callsheet.store.connection import StoreError
 
 
@@ -33,12 +34,13 @@ async def readyz(house: House, request: Request) -> Answer:
 async def metrics(house: House, request: Request) -> Answer:
     _ = request
     try:
-        found = await house.scans.fetch_all([("depths", {}), ("active_jobs", {}), ("workers_live", {})])
+        depths, active, working = await house.scans.fetch_all([
+            ("depths", {}), ("active_jobs", {}), ("workers_live", {}),
+        ])  # fmt: skip
+        moment = Moment(house.hub.count, depths, active, working, await usual(house))
     except StoreError:
-        found = []  # what this process counted is told all the same
-    return Answer(
-        house.metrics.text(Moment(house.hub.count, *found)), media_type="text/plain; version=0.0.4; charset=utf-8"
-    )
+        moment = Moment(house.hub.count)  # what this process counted is told all the same
+    return Answer(house.metrics.text(moment), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 ROUTES = (

@@ -83,13 +83,13 @@ class Hub(Background):
         self._ended = False
         engine.watchers.append(self._stirred.set)
 
-    async def join(self, key: Key, caller: str) -> Watch:
-        """Begin to watch; what is committed from now on will come."""
+    async def join(self, key: Key, caller: str, *, browser: bool = False) -> Watch:
+        """Begin to watch; what is committed from now on will come. A browser has a user's token, and fewer streams."""
         if self._ended:
             raise Problem(503, "stopping", "This server stops: come back in a moment.", {"retry-after": "1"})
         mine = self._by_caller.get(caller, 0)
-        if mine >= self._settings.streams_per_key_max:
-            raise _too_many(f"{mine} streams of this key are open: close some.")
+        if mine >= (self._settings.streams_per_user_max if browser else self._settings.streams_per_key_max):
+            raise _too_many(f"{mine} streams of this {'user' if browser else 'key'} are open: close some.")
         if self.count >= self._settings.streams_max:
             raise _too_many(f"{self.count} streams are open here: try again later.")
         watch = Watch(self._settings.stream_buffer_max)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from callsheet.blobs import keys
 from callsheet.core import commands, rows
 from callsheet.core.errors import Refusal
 from callsheet.core.machine import JOB as JOB_MACHINE
@@ -13,11 +14,13 @@ from callsheet.core.money import wallet_id
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
 from callsheet.http.auth import Who
-from callsheet.http.codes import INPUT, NOTES, STAGE, VALUES
+from callsheet.http.codes import INPUT, NOTES, REFERENCES, STAGE, VALUES
 from callsheet.http.conditions import matches
+from callsheet.http.expected import Expected
+from callsheet.http.freeing import Freed, freed
 from callsheet.http.house import House
 from callsheet.http.hub import JOB
-from callsheet.http.paging import limited, paged
+from callsheet.http.paging import limited, listed, paged
 from callsheet.http.problem import Problem, absent, problem_of
 from callsheet.http.quotes import quoted_price
 from callsheet.http.request import Request
@@ -120,22 +123,28 @@ class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
 async def job_row(house: House, request: Request) -> rows.Job:
     """Return the job that a path names, if the caller may see it."""
     who: Who = request.who
-    found = await house.reads.fetch("job_of_tenant", id=request.params["job_id"], tenant=who.tenant)
-    if not found:
-        raise absent("job")
-    job = rows.Job(*found[0])
+    job = await _read(house, who.tenant, request.params["job_id"])
     if who.user is not None and job.user_id != who.user:
         raise absent("job")
     return job
 
 
-def shown(job: rows.Job, status: int = 200, *headers: tuple[str, str]) -> Answer:
+async def shown(house: House, job: rows.Job, status: int = 200, *headers: tuple[str, str]) -> Answer:
     """Answer with a job and its tag."""
-    return Answer(views.job_json(job), status, (("etag", tag_of(job)), *headers))
+    expected = await house.expectations.of(job)
+    return Answer(views.job_json(job, expected), status, (("etag", tag_of(job, expected)), *headers))
 
 
-def tag_of(job: rows.Job) -> str:
-    return f'"{job.run}-{job.seq}-{job.updated_at}"'
+def tag_of(job: rows.Job, expected: Expected | None) -> str:
+    """Name what is shown of a job: its row, and what is expected of it."""
+    if expected is None:
+        return f'{_row_tag(job)}"'
+    return f'{_row_tag(job)}-{expected.seconds_p50}-{expected.seconds_p90}-{expected.samples}"'
+
+
+def _row_tag(job: rows.Job) -> str:
+    """Return how the tags of a job begin while its row is the same."""
+    return f'"{job.run}-{job.seq}-{job.updated_at}'
 
 
 # -- handlers
@@ -147,8 +156,8 @@ async def submit_job(house: House, request: Request) -> Answer:
     job = await _read(house, command.tenant, done.job_id)
     location = ("location", f"/v1/jobs/{job.id}")
     if done.replay:
-        return shown(job, 200, location, ("idempotent-replay", "true"))
-    return shown(job, 201, location)
+        return await shown(house, job, 200, location, ("idempotent-replay", "true"))
+    return await shown(house, job, 201, location)
 
 
 async def submit_jobs(house: House, request: Request) -> Answer:
@@ -172,13 +181,14 @@ async def get_job(house: House, request: Request) -> Answer:
     known = request.header(b"if-none-match")
     if query.wait:
         job = await request.unless_gone(_awaited(house, request, job, known, query.wait))
-    if matches(known, tag_of(job)):
-        return Answer(None, 304, (("etag", tag_of(job)),))
-    return shown(job)
+    answer = await shown(house, job)
+    if known is not None and matches(known, answer.headers[0][1]):
+        return Answer(None, 304, answer.headers)
+    return answer
 
 
 async def list_jobs(house: House, request: Request) -> Answer:
-    query = request.query(ListQuery)
+    query = listed(house, request, ListQuery)
     who: Who = request.who
     count = limited(house, query.limit)
     if query.status and query.status not in JOB_MACHINE.statuses:
@@ -193,11 +203,11 @@ async def list_jobs(house: House, request: Request) -> Answer:
     if user:
         found = await house.scans.fetch("jobs_of_wallet", wallet=wallet_id(who.tenant, user), **given)
     else:
-        found = await house.scans.fetch("jobs_listed", tenant=who.tenant, **given)
+        found = await house.scans.fetch(_listing(query.status), tenant=who.tenant, **given)
     page, more = paged(found, query.limit)
     jobs = [rows.Job(*row) for row in page]
     cursor = house.signed.sign("jobs", [who.tenant, jobs[-1].id]) if more else None
-    return Answer(Page([views.job_view(job) for job in jobs], cursor))
+    return Answer(Page([views.job_view(job, await house.expectations.of(job)) for job in jobs], cursor))
 
 
 async def cancel_job(house: House, request: Request) -> Answer:
@@ -232,8 +242,8 @@ async def delete_job(house: House, request: Request) -> Answer:
     who: Who = request.who
     job_id = request.params["job_id"]
     await house.engine.aexecute(commands.Delete(tenant=who.tenant, job_id=job_id, actor=who.actor, by=who.id))
-    await asyncio.to_thread(house.blobs.forget_job, who.tenant, job_id)
-    return Answer(None, 204)
+    prefix = keys.job_prefix(who.tenant, job_id)
+    return Answer(await freed(house, request, lambda: house.blobs.delete_prefix(prefix)))
 
 
 # -- steps
@@ -259,31 +269,36 @@ def _outcome(request: Request, one: Any) -> BulkResult:
 
 
 async def _read(house: House, tenant: str, job_id: str) -> rows.Job:
-    found = await house.reads.fetch("job_of_tenant", id=job_id, tenant=tenant)
-    if not found:
+    """Return a tenant's job; another's, and a deleted one, looks absent."""
+    found = await house.reads.row("jobs_unlocked", job_id)
+    job = rows.Job(*found) if found else None
+    if job is None or job.tenant != tenant or job.deleted_at is not None:
         raise absent("job")
-    return rows.Job(*found[0])
+    return job
 
 
 async def _moved(house: House, request: Request, command: Any, **more: Any) -> Answer:
     who: Who = request.who
     job_id = request.params["job_id"]
     state = await house.engine.aexecute(command(tenant=who.tenant, job_id=job_id, actor=who.actor, by=who.id, **more))
-    return shown(await _read(house, who.tenant, state.job_id))
+    return await shown(house, await _read(house, who.tenant, state.job_id))
 
 
 async def _awaited(house: House, request: Request, job: rows.Job, known: str | None, seconds: float) -> rows.Job:
-    """Wait until a job has ended, or, for a client that knows a state of it, until it is another."""
+    """Wait until a job has ended, or, for a client that knows a state of it, until it is another.
+
+    A new estimate is no news: it is shown when there is some, or when the wait is over.
+    """
 
     def news(now: rows.Job) -> bool:
-        return now.finished_at is not None or (known is not None and not matches(known, tag_of(now)))
+        return now.finished_at is not None or (known not in {None, "*"} and _row_tag(now) not in str(known))
 
     if news(job):
         return job
     loop = asyncio.get_running_loop()
     end = loop.time() + min(max(seconds, 0), house.settings.wait_seconds_max)
     key, who = (JOB, job.id), request.who.caller
-    watch = await house.hub.join(key, who)
+    watch = await house.hub.join(key, who, browser=request.who.user is not None)
     try:
         while True:
             job = await job_row(house, request)
@@ -295,6 +310,13 @@ async def _awaited(house: House, request: Request, job: rows.Job, known: str | N
             watch.caught_up()
     finally:
         house.hub.leave(key, who, watch)
+
+
+def _listing(status: str) -> str:
+    """Return the query that lists a tenant's jobs; those that have not ended, and those that ended badly, are few."""
+    if status in {"", "completed"}:
+        return "jobs_listed"
+    return "jobs_bad" if status in JOB_MACHINE.terminal else "jobs_open"
 
 
 def _before(house: House, request: Request, cursor: str) -> str:
@@ -331,7 +353,7 @@ ROUTES = (
         "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", views.Job, SubmitBody, status=201, also=(200,),
         problems=(
             "400 invalid_idempotency_key", "402 insufficient_credits", "403 tenant_suspended", "403 *",
-            "404 workflow_not_found", "404 tenant_not_found", "409 workflow_disabled", "409 job_deleted",
+            "404 workflow_not_found", "404 tenant_not_found", *REFERENCES, "409 workflow_disabled", "409 job_deleted",
             "422 idempotency_key_reused", "422 two_idempotency_keys", "422 invalid_user", "422 invalid_input",
             *INPUT, *NOTES, "422 inline_stages", *STAGE, "422 invalid_quote", "422 quote_expired",
             "429 too_many_active_jobs",
@@ -354,8 +376,8 @@ ROUTES = (
     ),
     Route("PATCH", "/v1/jobs/{job_id}", change_job, WRITERS, "Change priority, labels, metadata or trace", views.Job,
           ChangeBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), sets=_SHOWN),
-    Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job", status=204,
-          problems=_MOVE,
+    Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job", Freed,
+          problems=(*_MOVE, "409 file_in_use"),
           details="One that lives is canceled first. Its texts and files go; ids, money and evidence stay."),
     Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", views.Job, CancelBody,
           problems=(*_MOVE, *VALUES), sets=_SHOWN),
@@ -364,5 +386,6 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Go on with a paused job", views.Job,
           problems=_MOVE, sets=_SHOWN),
     Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Try a failed or expired job again", views.Job,
-          RetryBody, problems=(*_MOVE, "402 insufficient_credits", "429 too_many_active_jobs"), sets=_SHOWN),
+          RetryBody, sets=_SHOWN,
+          problems=(*_MOVE, *REFERENCES, "402 insufficient_credits", "429 too_many_active_jobs")),
 )  # fmt: skip

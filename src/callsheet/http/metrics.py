@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from callsheet.core.machine import JOB
+from callsheet.core.scaling import Signals
 from callsheet.http.route import Route
 
 _QUEUES_MAX = 1_000
@@ -66,6 +67,8 @@ class Moment(NamedTuple):
     """Status, jobs."""
     workers: Sequence[Sequence[Any]] | None = None
     """Worker, kind, running tasks, the end of its first lease."""
+    signals: Sequence[Signals] | None = None
+    """What the fleet is scaled by."""
 
 
 class _Gauges(Collector):
@@ -111,6 +114,39 @@ class _Gauges(Collector):
                 ("kind",),
                 (((kind,), count) for kind, count in sorted(kinds.items())),
             )
+        if moment.signals is not None:
+            yield from _scaling(moment.signals)
+
+
+_SIGNALS = {
+    "depth": "Tasks that wait: ready, and between two tries.",
+    "oldest_wait_seconds": "How long the oldest ready task has waited.",
+    "running": "Tasks in the hands of workers; those at a provider not.",
+    "workers": "Workers that take this kind: with a lease of it, or registered and heard of lately.",
+    "capacity": "Tasks that these workers do at once.",
+    "free": "Places of them with nothing to do.",
+    "recommended_workers": "Workers with which what waits begins in time; never fewer than are busy.",
+    "estimated_wait_seconds": "How long a new task may wait; absent without a basis.",
+    "failed_tries": "Tries that failed in the window.",
+    "lost_leases": "Tries in the window whose worker was not heard of any more.",
+    "spot_interruptions": "Tries in the window that were given back because the machine was taken away.",
+}
+
+
+def _scaling(kinds: Sequence[Signals]) -> Iterable[Metric]:
+    """Read signals out; what is not known is absent, never 0."""
+    for name, text in _SIGNALS.items():
+        family = GaugeMetricFamily(f"callsheet_queue_{name}", text, labels=("kind",))
+        for one in kinds:
+            if (value := getattr(one, name)) is not None:
+                family.add_metric((one.kind,), value)
+        yield family
+    family = GaugeMetricFamily("callsheet_queue_try_seconds", "How long a try took.", labels=("kind", "quantile"))
+    for one in kinds:
+        for quantile, value in (("0.5", one.try_seconds_p50), ("0.95", one.try_seconds_p95)):
+            if value is not None:
+                family.add_metric((one.kind, quantile), value)
+    yield family
 
 
 def _family(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], int]]) -> Metric:

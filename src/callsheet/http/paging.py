@@ -1,18 +1,32 @@
 """Pages: a limit that is checked, and whether there is more."""
 
-from typing import Any
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from callsheet.http.house import House
 from callsheet.http.problem import Problem
+from callsheet.http.request import Request
+
+Q = TypeVar("Q", bound=Struct)
 
 NUMBER_MAX = 2**63 - 1
 """The largest number that a database keeps."""
 
 
+def listed(house: House, request: Request, shape: type[Q]) -> Q:
+    """Read the query of a list; whoever names no limit gets at most what this server shows at once."""
+    query, most = request.query(shape), house.settings.page_max
+    given: int = getattr(query, "limit")  # noqa: B009 - every list has one
+    return replace(query, limit=most) if given > most and b"limit=" not in request.query_string else query
+
+
 def limited(house: House, limit: int) -> int:
     """Return how many rows a page asks for: one more than it shows, to know whether there are more."""
-    if not 1 <= limit <= house.settings.page_max:
-        raise Problem(422, "invalid_query", f"limit must be from 1 to {house.settings.page_max}.")
+    most = house.settings.page_max
+    if not 1 <= limit <= most:
+        raise Problem(422, "invalid_query", f"limit must be from 1 to {most}.", limit_max=most)
     return limit + 1
 
 

@@ -9,7 +9,7 @@ from callsheet.core import commands, rows
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
 from callsheet.http.auth import Who
-from callsheet.http.codes import INPUT, NOTES, STAGE, TEXT
+from callsheet.http.codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
 from callsheet.http.problem import absent
@@ -107,7 +107,7 @@ async def list_outputs(house: House, request: Request) -> Answer:
     stages, tasks, documents, files = await house.reads.fetch_all([
         ("stages_of", of_job), ("tasks_of_job", of_job), ("documents_of", of_job), ("files_of", of_job),
     ])  # fmt: skip
-    by_task: dict[tuple[str, int], list[views.File]] = defaultdict(list)
+    by_task: dict[tuple[str | None, int], list[views.File]] = defaultdict(list)
     for file in (rows.File(*row) for row in files):
         by_task[file.task_id, file.attempt].append(views.file_view(file))
     bodies = {(row[0], row[1]): row[3] for row in documents}
@@ -180,7 +180,7 @@ ROUTES = (
           details="A stage is named by its number or its name."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,
           "Add tasks to a stage that has not ended", Added, TasksBody, status=201,
-          problems=(_JOB, _STAGE, "409 stage_ended", "422 too_many_tasks", *INPUT)),
+          problems=(_JOB, _STAGE, "409 stage_ended", "422 too_many_tasks", "422 invalid_input", *INPUT, *REFERENCES)),
     Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to an unfinished job", Added,
-          StageBody, status=201, problems=(_JOB, "409 job_ended", *STAGE, *INPUT, *NOTES)),
+          StageBody, status=201, problems=(_JOB, "409 job_ended", *STAGE, *INPUT, *NOTES, *REFERENCES)),
 )  # fmt: skip

@@ -7,6 +7,7 @@ raised by the edge       the request never reached the engine: bad JSON, no key,
 
 import itertools
 import secrets
+from http import HTTPStatus
 from typing import Any
 
 from callsheet.core.errors import (
@@ -16,14 +17,21 @@ from callsheet.core.errors import (
     IllegalMove,
     InsufficientCredits,
     LeaseLost,
+    NotAdmitted,
     Refusal,
     Unknown,
 )
 
 _BY_CLASS: dict[type[Refusal], int] = {
     BadInput: 422, Unknown: 404, IllegalMove: 409, LeaseLost: 409, InsufficientCredits: 402, Conflict: 409, Denied: 403,
+    NotAdmitted: 401,
 }  # fmt: skip
-_BY_CODE = {"invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429}
+_BY_CODE = {
+    "invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429,
+    "too_many_uploads": 429,
+}  # fmt: skip
+_CAP_SECONDS = "5"
+"""When to ask again for what a cap refused: jobs take seconds to minutes."""
 CONTENT_TYPE = "application/problem+json"
 _PROCESS = secrets.token_hex(4)
 _numbers = itertools.count(1)
@@ -66,7 +74,9 @@ def status_of(refusal: Refusal) -> int:
 
 def problem_of(refusal: Refusal) -> Problem:
     """Return a refusal as an answer."""
-    return Problem(status_of(refusal), refusal.code, refusal.message, **refusal.details)
+    status = status_of(refusal)
+    headers = {"retry-after": _CAP_SECONDS} if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    return Problem(status, refusal.code, refusal.message, headers, **refusal.details)
 
 
 def absent(what: str) -> Problem:

@@ -58,6 +58,12 @@ class Request:
     def method(self) -> str:
         return str(self.scope["method"])
 
+    @property
+    def address(self) -> str:
+        """Where the request comes from, as far as the socket knows."""
+        client = self.scope.get("client")
+        return str(client[0]) if client else ""
+
     def header(self, name: bytes) -> str | None:
         """Return a header by its lower-case name."""
         if self._headers is None:

@@ -14,7 +14,12 @@ from callsheet.http.request import Request
 
 OPERATOR = "operator"
 ADMIN, CLIENT, VIEWER, WORKER, USER = "admin", "client", "viewer", "worker", "user"
-ROLES = (OPERATOR, ADMIN, CLIENT, VIEWER, WORKER, USER)
+MACHINE = "machine"
+ROLES = (OPERATOR, ADMIN, CLIENT, VIEWER, WORKER, MACHINE, USER)
+FLEET = frozenset({WORKER})
+"""Whoever has the fleet's secret, a key of the role worker, may register."""
+MACHINES = frozenset({MACHINE})
+"""A registered worker, with the token of its own."""
 HOUSE = frozenset({OPERATOR})
 ADMINS = frozenset({OPERATOR, ADMIN})
 WRITERS = ADMINS | {CLIENT}
@@ -71,6 +76,8 @@ class Route(NamedTuple):
     """Headers of the request that matter, besides the key."""
     sets: tuple[str, ...] = ()
     """Headers of the answer, besides those that every answer has."""
+    guarded: bool = False
+    """Wrong keys are counted by address here, and too many of them are told to come back later."""
     streams: bool = False
     """Whether whoever accepts text/event-stream gets one."""
 

@@ -1,10 +1,28 @@
 """All routes."""
 
-from callsheet.http import admin, events, files, health, jobs, parts, quotes, reference, wallets, why, workflows
+from callsheet.http import (
+    admin,
+    blobs,
+    events,
+    files,
+    health,
+    jobs,
+    parts,
+    quotes,
+    reference,
+    scaling,
+    uploads,
+    wallets,
+    why,
+    worker,
+    workers,
+    workflows,
+)
 from callsheet.http.route import Route
 
 _API: tuple[Route, ...] = (
-    *jobs.ROUTES, *parts.ROUTES, *files.ROUTES, *why.ROUTES, *events.ROUTES, *quotes.ROUTES, *wallets.ROUTES,
-    *workflows.ROUTES, *admin.ROUTES, *health.ROUTES,
+    *jobs.ROUTES, *parts.ROUTES, *files.ROUTES, *uploads.ROUTES, *blobs.ROUTES, *why.ROUTES, *events.ROUTES,
+    *quotes.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
+    *scaling.ROUTES, *health.ROUTES, *worker.ROUTES,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = (*_API, *reference.routes(_API))

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from callsheet.core.recipe import Recipe
-from callsheet.http.words import BODIES, STATUSES, WORDS, Word
+from callsheet.http.word import Word
+from callsheet.http.words import BODIES, STATUSES, WORDS
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/"

@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 
 from callsheet.core import rows
 from callsheet.core.recipe import Recipe
+from callsheet.http.expected import Expected
 
 _SECOND = 1_000_000
 
@@ -66,6 +67,7 @@ class Job(Struct, frozen=True):
     retry_of: str | None
     labels: dict[str, str] | None
     metadata: dict[str, Any] | None
+    expected: Expected | None
 
 
 def _phase(job: rows.Job) -> str | None:
@@ -80,21 +82,21 @@ def error_of(code: str | None, message: str | None) -> Error | None:
     return Error(code, message or "") if code else None
 
 
-def job_view(job: rows.Job) -> Job:
+def job_view(job: rows.Job, expected: Expected | None) -> Job:
     """Show a job."""
     return Job(
         job.id, job.workflow, job.workflow_version, job.user_id, job.status, _phase(job), job.run, job.priority,
         job.price, job.progress, job.stages_total, job.stages_completed, job.seq, job.cancel_requested_at is not None,
         moment(job.created_at) or "", moment(job.updated_at) or "", moment(job.start_at), moment(job.deadline_at),
         moment(job.started_at), moment(job.finished_at), error_of(job.error_code, job.error_message), job.retry_of,
-        _raw(job.labels), _raw(job.metadata),
+        _raw(job.labels), _raw(job.metadata), expected,
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4_096)
-def job_json(job: rows.Job) -> bytes:
-    """Write a job out; who polls it gets the same bytes until its row is another."""
-    return msgspec.json.encode(job_view(job))
+def job_json(job: rows.Job, expected: Expected | None) -> bytes:
+    """Write a job out; who polls it gets the same bytes until its row or what is expected of it is another."""
+    return msgspec.json.encode(job_view(job, expected))
 
 
 class Run(Struct, frozen=True):
@@ -218,7 +220,7 @@ def event_view(event: rows.Event, cursor: str | None = None) -> Event:
 
 
 class File(Struct, frozen=True):
-    """A stored file of a job; `url` is on this server and asks for a key."""
+    """A stored file, brought by a user or made by a job; `url` is on this server and asks for a key."""
 
     id: str
     name: str
@@ -226,10 +228,18 @@ class File(Struct, frozen=True):
     bytes: int
     sha256: str
     url: str
+    status: str
+    user: str
+    job_id: str | None
+    created_at: str | None
+    keep_until: str | None
 
 
 def file_view(file: rows.File) -> File:
-    return File(file.id, file.name, file.media_type, file.bytes, file.sha256, f"/v1/files/{file.id}")
+    return File(
+        file.id, file.name, file.media_type, file.bytes, file.sha256, f"/v1/files/{file.id}", file.status, file.user_id,
+        file.job_id, moment(file.created_at), moment(file.keep_until),
+    )  # fmt: skip
 
 
 class Output(Struct, frozen=True):
@@ -290,11 +300,15 @@ class Workflow(Struct, frozen=True):
     recipe: dict[str, Any]
 
 
-def workflow_view(row: rows.Workflow) -> Workflow:
+def workflow_view(row: rows.Workflow, *, graphs: bool) -> Workflow:
+    """Show a workflow; its graphs are the house's own and go to nobody else."""
     recipe = msgspec.json.decode(row.spec, type=Recipe)
+    spec = json.loads(row.spec)
+    for stage in [] if graphs else spec.get("stages", ()):
+        stage.pop("comfyui", None)
     return Workflow(
         row.name, row.version, recipe.enabled, recipe.price, moment(row.created_at),
-        [stage.name for stage in recipe.stages], json.loads(row.spec),
+        [stage.name for stage in recipe.stages], spec,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from callsheet.http import views
 from callsheet.http.auth import Who
 from callsheet.http.codes import VALUES
 from callsheet.http.house import House
-from callsheet.http.paging import NUMBER_MAX, limited, paged
+from callsheet.http.paging import NUMBER_MAX, limited, listed, paged
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
 from callsheet.http.route import ADMINS, USER, WATCHERS, Answer, Route
@@ -35,7 +35,7 @@ class TopUpBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Bought credits; the same key moves them once."""
 
     amount: int
-    key: str = ""
+    idempotency_key: str = ""
     reason: str = "top-up"
 
 
@@ -44,7 +44,7 @@ class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     amount: int
     reason: str
-    key: str = ""
+    idempotency_key: str = ""
 
 
 class Balance(Struct, frozen=True):
@@ -65,7 +65,7 @@ async def get_wallet(house: House, request: Request) -> Answer:
 
 async def get_ledger(house: House, request: Request) -> Answer:
     who, user = _whose(request)
-    query = request.query(LedgerQuery)
+    query = listed(house, request, LedgerQuery)
     count = limited(house, query.limit)
     found = await house.reads.fetch("ledger_back", id=wallet_id(who.tenant, user), before=query.before, count=count)
     page, more = paged(found, query.limit)
@@ -89,8 +89,8 @@ async def _posted(
     who, user = _whose(request)
     done: commands.Balance = await house.engine.aexecute(
         command(
-            tenant=who.tenant, user=user, amount=body.amount, key=request.idempotency_key(body.key) or "",
-            reason=body.reason, actor="admin", by=who.id,
+            tenant=who.tenant, user=user, amount=body.amount, reason=body.reason,
+            idempotency_key=request.idempotency_key(body.idempotency_key) or "", actor="admin", by=who.id,
         )
     )  # fmt: skip
     return Answer(Balance(user, done.balance, done.held, done.replay))

@@ -3,24 +3,12 @@
 A field is looked up as `Struct.field`, then as `field`; what a struct says beside its own field goes before both.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from callsheet.core.machine import JOB, STAGE, TASK
+from callsheet.http.fleet_words import FLEET_BODIES, FLEET_WORDS
+from callsheet.http.word import AT, FILE_ID, JOB_ID, KEY_ID, STAGE_ID, TASK_ID, Word
 
-
-class Word(NamedTuple):
-    """A meaning and an example."""
-
-    meaning: str
-    example: Any
-
-
-JOB_ID = "01968c2e-7f4a-7c31-9d52-6b1f0a4e8c77"
-STAGE_ID = "01968c2e-7f4a-7c31-8a10-2f6e9b3d5c01"
-TASK_ID = "01968c2e-7f4a-7c31-b3c8-51d7e0a9f246"
-FILE_ID = "01968c2e-7f4a-7c31-a7e4-0c93d8b1562f"
-KEY_ID = "01968c2e-5d10-7b02-8f6a-9e2d4c7b1a35"
-_AT = "2026-03-14T09:26:53.589Z"
 _LATER = "2026-03-14T09:27:31.204Z"
 _CURSOR = "bXkgcGxhY2UgaW4gdGhlIGxpc3Q"
 _GUESS = "From the newest 20 tasks of its queue."
@@ -41,7 +29,7 @@ WORDS: dict[str, Word] = {
     "approved_at": Word("When it was approved.", None),
     "approved_by": Word("Who approved it.", None),
     "approver": Word("Who approves, for the record.", "producer@example.com"),
-    "at": Word("When.", _AT),
+    "at": Word("When.", AT),
     "attempts": Word("How often the task was handed out.", 1),
     "Attempts.attempts": Word("Tries, oldest first.", ...),
     "attempts_charged": Word("Tries that count towards `tries_max`.", 1),
@@ -60,8 +48,9 @@ WORDS: dict[str, Word] = {
     "collect_seconds": Word("How often a provider is asked for its answer.", 10),
     "constraints": Word("What holds it; empty if nothing does.", ...),
     "consumed": Word("Credits that were used up.", 3),
-    "created_at": Word("When it was made.", _AT),
+    "created_at": Word("When it was made.", AT),
     "cursor": Word("Where to resume a tenant's stream behind this event.", _CURSOR),
+    "FilesQuery.cursor": Word("The `next` of the page before.", _CURSOR),
     "ListQuery.cursor": Word("The `next` of the page before.", _CURSOR),
     "data": Word("More about it; its fields depend on the type.", {"workflow": "sketch", "price": 3}),
     "AuditLine.data": Word("What was asked for.", {"amount": 100, "reason": "top-up"}),
@@ -80,6 +69,7 @@ WORDS: dict[str, Word] = {
     "estimated_start_at": Word("When it may start.", _LATER),
     "events": Word("Events, oldest first.", ...),
     "Job.events": Word("How many events it has: the number of the newest.", 2),
+    "expected": Word("How long it should take from its start, until it has ended; null without a basis.", None),
     "expired": Word("Percent that goes back if it expired.", 100),
     "expires_at": Word("When it stops being valid.", "2026-03-14T09:41:53.000Z"),
     "Key.expires_at": Word("When it stops being valid; null is never.", None),
@@ -87,6 +77,10 @@ WORDS: dict[str, Word] = {
     "factor": Word("How much longer each next wait is.", 2.0),
     "failed": Word("Percent that goes back if it failed.", 100),
     "files": Word("Files that it made.", ...),
+    "NewFile.file": Word("The file; its bytes are awaited.", ...),
+    "FilePage.files": Word("Files, newest first.", ...),
+    "Freed.bytes": Word("How many bytes were removed from the storage.", 48211),
+    "Freed.files": Word("How many files were removed from the storage.", 1),
     "finished_at": Word("When it ended.", None),
     "first_task_no": Word("Number of the first new task.", 3),
     "forgiven": Word("Whether it counts no try: the machine went away, the work was sound.", False),  # noqa: FBT003
@@ -101,6 +95,8 @@ WORDS: dict[str, Word] = {
     "Stage.id": Word("Its id.", STAGE_ID),
     "Task.id": Word("Its id.", TASK_ID),
     "Tenant.id": Word("Its name.", "default"),
+    "AdjustBody.idempotency_key": Word("Makes the movement happen once.", "mistake-2026-031"),
+    "TopUpBody.idempotency_key": Word("Makes the movement happen once.", "invoice-2026-031"),
     "idempotency_key": Word("Makes the submit happen once: the same key is answered with the same job.", "order-4711"),
     "inline": Word("Whether jobs may bring their own stages.", False),  # noqa: FBT003 - an example
     "input": Word("What to make, as the workflow's input schema asks.", {"prompt": "a lighthouse at dusk"}),
@@ -109,8 +105,8 @@ WORDS: dict[str, Word] = {
     "jitter": Word("Share of a wait by which it varies.", 0.2),
     "job": Word("Only events of this job.", JOB_ID),
     "job_id": Word("The job.", JOB_ID),
+    "File.job_id": Word("The job that made it; null for one that a user brought.", JOB_ID),
     "jobs": Word("Jobs.", ...),
-    "key": Word("Makes the movement happen once.", "invoice-2026-031"),
     "NewKey.key": Word("The key as it is listed.", ...),
     "keys": Word("Keys, oldest first.", ...),
     "kind": Word("Which handler does the work.", "draw"),
@@ -119,7 +115,7 @@ WORDS: dict[str, Word] = {
     "labels": Word("Your own names and values; jobs can be listed by them.", {"campaign": "spring"}),
     "lease_expires_at": Word("When its work is taken away unless it is heard of.", _LATER),
     "lease_seconds": Word("How long a worker may be silent before its task is taken away.", 900),
-    "leased_at": Word("When a worker took it.", _AT),
+    "leased_at": Word("When a worker took it.", AT),
     "limit": Word("How many at most.", 50),
     "lines": Word("Lines, newest first.", ...),
     "max_seconds": Word("The longest wait.", 300.0),
@@ -129,7 +125,13 @@ WORDS: dict[str, Word] = {
     "Error.message": Word("What went wrong, for a person.", "The picture could not be drawn."),
     "Problem.message": Word("What went wrong and what to do, for a person.", "There is no such job."),
     "metadata": Word("Your own JSON, kept with the job.", {"order": 4711}),
+    "more": Word("Whether there is more already.", False),  # noqa: FBT003 - an example
+    "Upload.headers": Word("Headers to send with the bytes, as they are.",
+                           {"content-type": "image/png", "content-length": "48211"}),
+    "keep_until": Word("When it is dropped unless an open job needs it; null is never.", None),
+    "Upload.method": Word("The method to send the bytes with.", "PUT"),
     "name": Word("Its name.", "sketch"),
+    "FileBody.name": Word("Its name, for people.", "sketch.png"),
     "Constraint.name": Word("Whose limit it is: the name of a workflow, kind or provider.", None),
     "File.name": Word("Its name.", "sketch.png"),
     "Key.name": Word("What it is for.", "web shop"),
@@ -139,14 +141,16 @@ WORDS: dict[str, Word] = {
     "next": Word("Ask with this to go on; null at the end.", None),
     "Feed.next": Word("Ask with `after` set to this to go on.", _CURSOR),
     "no": Word("Its number, from 1 on.", 1),
-    "now": Word("The server's time.", _AT),
+    "now": Word("The server's time.", AT),
     "Constraint.of": Word("What a limit is of, or who is missing: `workflow`, `kind`, `provider`.", None),
     "on": Word("Which failures are tried again: none, those a worker calls retryable, or all it does not rule out.",
                "transient"),
-    "opened_at": Word("When it began.", _AT),
+    "opened_at": Word("When it began.", AT),
     "outcome": Word("How it ended: completed, failed, lost, requeued, canceled; null while it runs.", "completed"),
     "output": Word("What its worker handed in, as JSON.", {"width": 512, "height": 512}),
     "outputs": Word("What completed tasks made, in order.", ...),
+    "pending": Word("Whether bytes are still to be removed: the storage did not answer, and will be asked again.",
+                    False),  # noqa: FBT003 - an example
     "percent": Word("How far it may be.", 0),
     "phase": Word("A finer word for where it is: `scheduled` or `canceling`.", None),
     "position": Word("Its place in the queue of its kind and workflow, from 1 on.", 4),
@@ -186,13 +190,17 @@ WORDS: dict[str, Word] = {
     "running_max": Word("Running tasks over all servers; 0 is no limit.", 4),
     "Constraint.running_max": Word("The limit.", None),
     "runs": Word("Runs, oldest first.", ...),
+    "Expected.samples": Word("How many past jobs the guess is made from.", 20),
     "samples": Word("How many past tasks the guess is made from.", 20),
+    "Scale.kinds": Word("Kinds by name.", ...),
     "seconds": Word("For how long it is valid.", 600),
+    "seconds_p50": Word("Half of the newest such jobs took no longer.", 11.4),
+    "seconds_p90": Word("Nine of ten such jobs took no longer.", 19.8),
     "secret": Word("What to send as the bearer key. It is shown this once.", "cs_…"),
     "seq": Word("Its number, from 1 on without gaps.", 1),
     "sha256": Word("Digest of its bytes.", _DIGEST),
     "since": Word("Only jobs made at this time or later.", "2026-01-31T12:00:00Z"),
-    "since_at": Word("Since when it holds.", _AT),
+    "since_at": Word("Since when it holds.", AT),
     "stage": Word("The stage.", ...),
     "Output.stage": Word("Name of the stage.", "draw"),
     "Why.stage": Word("Name of the stage that it is in.", "draw"),
@@ -209,6 +217,7 @@ WORDS: dict[str, Word] = {
     "status": Word("Where it is.", "ok"),
     "BulkResult.status": Word("The HTTP status that it would have had alone.", 201),
     "Job.status": Word("Where it is in its life.", "queued"),
+    "File.status": Word("awaited until its bytes are there, ready, or dropped once they are not kept.", "ready"),
     "ListQuery.status": Word("Only jobs in this status.", "running"),
     "Problem.status": Word("The HTTP status.", 404),
     "Run.status": Word("open, or how it ended.", "open"),
@@ -219,6 +228,7 @@ WORDS: dict[str, Word] = {
     "Why.status": Word("Where it is in its life.", "queued"),
     "streams": Word("Event streams that are open on this server.", 3),
     "subject": Word("What it was done to.", "ann"),
+    "target_wait_seconds": Word("How long a waiting task may wait before it begins.", 60.0),
     "task_id": Word("The task.", TASK_ID),
     "task_ids": Word("The new tasks, in order.", [TASK_ID]),
     "task_no": Word("Number of the task in its stage.", 1),
@@ -241,12 +251,17 @@ WORDS: dict[str, Word] = {
     "type": Word("What happened, as noun.verb.", "job.created"),
     "until": Word("Only jobs made before this time.", "2026-02-01T00:00:00Z"),
     "until_at": Word("Until when it holds, if that is known.", None),
-    "updated_at": Word("When it last changed.", _AT),
+    "updated_at": Word("When it last changed.", AT),
+    "upload": Word("How to put its bytes.", ...),
+    "Upload.url": Word("Where to send the bytes; one that begins with a slash is on this server. It takes no key.",
+                       f"/v1/blobs/{_CURSOR}"),
+    "Upload.expires_in_seconds": Word("For how long the address may be used.", 900),
     "url": Word("Where its bytes are; needs a key.", f"/v1/files/{FILE_ID}"),
     "user": Word("Your id of the user who asks and pays.", "ann"),
     "version": Word("Counts up with every change.", 1),
     "waiting": Word("Tasks that could be taken.", 4),
     "weight": Word("Its share of the workers when tenants compete.", 1),
+    "window_seconds": Word("How far back durations, rates and errors are looked at.", 600),
     "worker": Word("The worker's name for itself.", "gpu-3"),
     "workers": Word("Workers with work in hand.", ...),
     "Constraint.workers": Word("Workers of its kind that are at work.", 2),
@@ -254,6 +269,7 @@ WORDS: dict[str, Word] = {
     "workflow": Word("Name of the workflow.", "sketch"),
     "workflow_version": Word("Version of the workflow when it was submitted.", 1),
     "workflows": Word("Workflows by name.", ...),
+    **FLEET_WORDS,
 }  # fmt: skip
 """`...` stands for: as its parts are."""
 
@@ -261,6 +277,9 @@ BODIES: dict[str, Any] = {
     "SubmitBody": {
         "workflow": "sketch", "user": "ann", "input": {"prompt": "a lighthouse at dusk"},
         "idempotency_key": "order-4711", "labels": {"campaign": "spring"},
+    },
+    "FileBody": {
+        "user": "ann", "name": "sketch.png", "media_type": "image/png", "bytes": 48211, "sha256": _DIGEST,
     },
     "BulkBody": {"jobs": [{"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}]},
     "BulkResult": {"status": 201, "job_id": JOB_ID},
@@ -273,11 +292,19 @@ BODIES: dict[str, Any] = {
             "input_schema": {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]},
         }
     },
-    "TopUpBody": {"amount": 100, "key": "invoice-2026-031"},
+    "TopUpBody": {"amount": 100, "idempotency_key": "invoice-2026-031"},
     "AdjustBody": {"amount": -5, "reason": "Goodwill, booked twice."},
     "KeyBody": {"name": "web shop", "role": "client", "tenant": "default"},
     "TenantBody": {"weight": 2, "active_jobs_max": 20},
     "TokenBody": {"user": "ann", "seconds": 600},
+    "Signals": {
+        "kind": "draw", "depth": 42, "ready": 40, "backoff": 2, "oldest_wait_seconds": 95.2, "running": 8, "workers": 4,
+        "busy_workers": 4, "capacity": 8, "free": 0, "try_seconds_p50": 30.0, "try_seconds_p95": 48.5, "samples": 120,
+        "basis": "window", "arrivals_per_second": 0.31, "completions_per_second": 0.2,
+        "estimated_wait_seconds": 153.75, "recommended_workers": 9, "scale_down_safe": False, "failed_tries": 1,
+        "lost_leases": 0, "spot_interruptions": 2, "reason": "42 tasks wait, 8 run; a try takes 30 s.",
+    },
+    **FLEET_BODIES,
 }  # fmt: skip
 """Examples of whole structs, where the parts alone would not make a sensible one."""
 
@@ -286,9 +313,11 @@ PATHS: dict[str, Word] = {
     "task_id": Word("The task.", TASK_ID),
     "file_id": Word("The file.", FILE_ID),
     "key_id": Word("The key's id; not its secret.", KEY_ID),
+    "signed": Word("What a grant lets its holder do, signed.", "bXkgcGxhY2UgaW4gdGhlIGZvbGRlcg"),
     "stage_no": Word("The stage, by number or name.", "1"),
     "tenant": Word("The tenant's name.", "default"),
     "user": Word("Your id of the user.", "ann"),
+    "worker": Word("The worker's name.", "gpu-7"),
     "workflow": Word("The workflow's name.", "sketch"),
 }
 """Parts of an address."""
@@ -301,7 +330,7 @@ HEADERS: dict[str, Word] = {
     "If-Range": Word("The ETag that you know: with another, the Range does not count.", '"1-2-1773480413589000"'),
     "Last-Event-ID": Word("Resume behind this event; a browser's EventSource sends it by itself.", "2"),
     "ETag": Word("Names this state; send it as If-None-Match.", '"1-2-1773480413589000"'),
-    "Location": Word("Where the job is.", f"/v1/jobs/{JOB_ID}"),
+    "Location": Word("Where it is.", f"/v1/jobs/{JOB_ID}"),
     "Idempotent-Replay": Word("`true` if the same key made this job before.", "true"),
     "Content-Disposition": Word("The file's name, and whether a browser may show it.", 'inline; filename="sketch.png"'),
     "Accept-Ranges": Word("That a Range may be asked for.", "bytes"),

@@ -10,7 +10,7 @@ from callsheet.core.recipe import Recipe
 from callsheet.http import views
 from callsheet.http.codes import STAGE
 from callsheet.http.house import House
-from callsheet.http.paging import limited, paged
+from callsheet.http.paging import limited, listed, paged
 from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Request
 from callsheet.http.route import HOUSE, WATCHERS, Answer, Route
@@ -37,10 +37,10 @@ class WorkflowBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_workflows(house: House, request: Request) -> Answer:
-    query = request.query(NamesQuery)
+    query = listed(house, request, NamesQuery)
     found = await house.reads.fetch("workflows_current", after=query.after, count=limited(house, query.limit))
     page, more = paged(found, query.limit)
-    shown = [views.workflow_view(rows.Workflow(*row)) for row in page]
+    shown = [_shown(request, rows.Workflow(*row)) for row in page]
     return Answer(Workflows(shown, shown[-1].name if more else None))
 
 
@@ -48,7 +48,7 @@ async def get_workflow(house: House, request: Request) -> Answer:
     found = await house.reads.fetch("current_workflows", ids=[request.params["workflow"]])
     if not found:
         raise absent("workflow")
-    return Answer(views.workflow_view(rows.Workflow(*found[0])))
+    return Answer(_shown(request, rows.Workflow(*found[0])))
 
 
 async def put_workflow(house: House, request: Request) -> Answer:
@@ -61,7 +61,11 @@ async def put_workflow(house: House, request: Request) -> Answer:
     except msgspec.ValidationError as error:
         raise Problem(422, "invalid_recipe", f"Recipe: {error}.") from None
     row: rows.Workflow = await house.engine.aexecute(commands.PutWorkflow(recipe=recipe, by=request.who.id))
-    return Answer(views.workflow_view(row))
+    return Answer(_shown(request, row))
+
+
+def _shown(request: Request, row: rows.Workflow) -> views.Workflow:
+    return views.workflow_view(row, graphs=request.who.role in HOUSE)
 
 
 ROUTES = (

@@ -49,6 +49,7 @@ SQLITE = Dialect(
         "lock_jobs": "",
         "lock_ref": "1",
         "place": "e.id",
+        "tenant_place": "tenant",  # and the id, which ends every index of SQLite
         "place_back": "e.id DESC",
         "after_place": "e.id > :position AND :tx >= 0",
         "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
@@ -71,6 +72,7 @@ POSTGRESQL = Dialect(
         "lock_jobs": "FOR UPDATE OF j SKIP LOCKED",
         "lock_ref": "pg_advisory_xact_lock(hashtextextended(k.ref, 0))",
         "place": "e.tx, e.id",
+        "tenant_place": "tenant, tx, id",
         "place_back": "e.tx DESC, e.id DESC",
         "after_place": (
             "(e.tx, e.id) > (:tx, :position) AND e.tx < (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"

@@ -12,9 +12,9 @@ from callsheet.store.dialect import Statement, column_types, columns, postgresql
 from callsheet.store.wire import Say, Wire, array
 
 CHANNEL = "callsheet_work"
-_READING: Say = ("SET default_transaction_read_only = on", ())
 WRITING: Sequence[Say] = (("SET jit = off", ()), ("SET enable_seqscan = off", ()))
 """Every statement of a lane looks rows up by their keys; a plan made while a table was small must not outlive it."""
+_READING: Sequence[Say] = (("SET default_transaction_read_only = on", ()), *WRITING)
 _BEGIN: Say = ("BEGIN", ())
 _COMMIT: Say = ("COMMIT", ())
 _NOW: Say = ("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", ())
@@ -86,6 +86,7 @@ class PostgresConnection:
             prepares=not database.pooled,
             answer_seconds=database.statement_seconds,
         )
+        self._reading = reading
         self._waiting: list[Say] = []
         self._hints: list[Say] = []
         self._now: int | None = None
@@ -95,7 +96,7 @@ class PostgresConnection:
                 f"PostgreSQL {self._wire.server_version // 10_000} is too old: Callsheet needs 14 or newer."
             )
         if not database.pooled:
-            self._wire.talk([_READING] if reading else WRITING)
+            self._wire.talk(_READING if reading else WRITING)
 
     def begin(self) -> None:
         self._now = None
@@ -111,7 +112,9 @@ class PostgresConnection:
             self._wire.talk([("ROLLBACK", ())])
 
     def now(self) -> int:
-        """Tell the server's time as of the last read of this transaction: every read brings it along."""
+        """Tell the server's time, for a lane as of the last read of its transaction: each of them brings it along."""
+        if self._reading:
+            return int(self._wire.talk([_NOW])[0][0][0])
         if self._now is None:
             self.fetch_all(())
         return self._now or 0
@@ -129,6 +132,8 @@ class PostgresConnection:
         for query, given in asks:
             statement = _statement(query)
             reads.append((statement.text, statement.layout(given)))
+        if self._reading:
+            return self._wire.talk([*due, *reads])[len(due) :]
         found = self._wire.talk([*due, *reads, _NOW])[len(due) :]
         self._now = found.pop()[0][0]
         return found

@@ -3,7 +3,9 @@
     Exception
       Retry                    raised by a handler: this try failed, another may not
       GiveUp                   raised by a handler: no other try will do better
-      Unreachable              raised by a link: the house did not answer
+      Unreachable              raised by a link: no answer, or "later"; whether it was heard is not known
+      Dismissed                raised by a link: the house does not know this worker any longer; it may come again
+      Barred                   raised by a link: the house does not let this worker in
     BaseException
       Stop                     raised inside a handler at its next call of the context
         Canceled               a person stopped the job
@@ -30,7 +32,19 @@ class GiveUp(_Failure):
 
 
 class Unreachable(Exception):  # noqa: N818 - it says what happened
-    """The house did not answer; whether it heard is not known."""
+    """There was no answer, or only "later"; `after_seconds` is when to ask again, if that was said."""
+
+    def __init__(self, message: str, after_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.after_seconds = after_seconds
+
+
+class Dismissed(Exception):  # noqa: N818 - it says what happened
+    """The worker's own token is good no longer: what it has in hand is not its own any more."""
+
+
+class Barred(Exception):  # noqa: N818 - it says what happened
+    """The house does not let this worker in; the message says what a person can do."""
 
 
 class Stop(BaseException):

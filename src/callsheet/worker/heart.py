@@ -2,8 +2,12 @@
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 
-from callsheet.core.commands import Beat
+from callsheet.core.errors import Refusal
+from callsheet.protocol import Beaten
+from callsheet.worker.errors import Dismissed
+from callsheet.worker.facts import Tell, Trouble
 from callsheet.worker.hand import Hand
 from callsheet.worker.link import Link
 
@@ -13,9 +17,13 @@ _IDLE_SECONDS = 3_600.0
 class Heart:
     """Beats for every task in hand, in as few calls as there can be."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, drain: Callable[[], None], dismissed: Callable[[], None], tell: Tell) -> None:
         self._link = link
+        self._drain = drain
+        self._dismissed = dismissed
+        self._tell = tell
         self._hands: set[Hand] = set()
+        self._urgent: set[Hand] = set()
         self._wake = threading.Condition()
         self._stopping = False
         self._thread = threading.Thread(target=self._work, name="callsheet-heart", daemon=True)
@@ -26,14 +34,14 @@ class Heart:
     def stop(self) -> None:
         with self._wake:
             self._stopping = True
-            self._wake.notify()
+            self._wake.notify_all()
         self._thread.join()
 
     def take(self, hand: Hand) -> None:
         """Beat for one more task."""
         with self._wake:
             self._hands.add(hand)
-            self._wake.notify()
+            self._wake.notify_all()
 
     def drop(self, hand: Hand) -> None:
         """Beat for a task no longer."""
@@ -43,7 +51,16 @@ class Heart:
     def news(self) -> None:
         """Look again: a handler said something."""
         with self._wake:
-            self._wake.notify()
+            self._wake.notify_all()
+
+    def say(self, hand: Hand) -> bool:
+        """Beat for a task at once, and return whether that was answered."""
+        heard = hand.heard_count
+        with self._wake:
+            self._urgent.add(hand)
+            self._wake.notify_all()
+            self._wake.wait_for(lambda: self._stopping or hand not in self._urgent)
+        return hand.heard_count > heard
 
     def _work(self) -> None:
         while True:
@@ -53,22 +70,45 @@ class Heart:
                     self._wake.wait(rest)
                 if self._stopping:
                     return
-                now = time.monotonic()
-                due = [hand for hand in self._hands if hand.due_at() <= now and hand.stop is None]
-            if due:
-                self._beat(due)
+                now, urgent = time.monotonic(), frozenset(self._urgent)
+                due = {hand for hand in self._hands if hand.stop is None and hand.due_at() <= now}
+            if due or urgent:
+                self._beat([*(due | urgent)])
+            with self._wake:
+                self._urgent -= urgent
+                self._wake.notify_all()
+
+    def _beat(self, hands: Sequence[Hand]) -> None:
+        sent_at = time.monotonic()
+        for hand, answer in zip(hands, self._answers(hands), strict=True):
+            self._hear(hand, answer, sent_at)
 
     def _rest(self) -> float:
         """Return how long nobody is due; one that was told to stop is not asked about again."""
         now = time.monotonic()
+        if self._urgent:
+            return 0.0
         return min((hand.due_at() - now for hand in self._hands if hand.stop is None), default=_IDLE_SECONDS)
 
-    def _beat(self, due: list[Hand]) -> None:
-        sent_at = time.monotonic()
-        answers: list[Beat | Exception]
+    def _answers(self, hands: Sequence[Hand]) -> Sequence[Beaten | Exception]:
+        """Return an answer for each: without one, what happened instead, and the hand sends again."""
         try:
-            answers = self._link.heartbeat([(hand.task, hand.beat()) for hand in due])
+            told = self._link.heartbeat([hand.beat() for hand in hands], min(hand.within_seconds for hand in hands))
+        except Dismissed as error:
+            self._dismissed()
+            return [error] * len(hands)
+        except Refusal as error:
+            if len(hands) == 1:
+                return [error]
+            return [answer for hand in hands for answer in self._answers([hand])]  # one of them spoils it for all
         except Exception as error:  # noqa: BLE001 - no answer for any of them: sent again until their leases run out
-            answers = [error] * len(due)
-        for hand, answer in zip(due, answers, strict=True):
-            hand.heard(answer, sent_at)
+            return [error] * len(hands)
+        if told.drain:
+            self._drain()
+        return told.beats
+
+    def _hear(self, hand: Hand, answer: Beaten | Exception, sent_at: float) -> None:
+        hand.heard(answer, sent_at)
+        refused = answer.refused if isinstance(answer, Beaten) else answer if isinstance(answer, Refusal) else None
+        if refused is not None and hand.stop is None:
+            self._tell(Trouble("A heartbeat was refused", Refusal(refused.code, refused.message)))

@@ -1,85 +1,100 @@
-"""The way from a worker to the house. A link carries; it decides nothing.
+"""The way from a worker to the house. A link carries; it decides nothing, and tries nothing twice.
 
-Every call is about one task in hand. A link raises a `Refusal` of the house as it is (`LeaseLost` above all), and
-`Unreachable` when there was no answer: reports may then be repeated, and are answered the same.
+A link raises a `Refusal` of the house as it is (`LeaseLost` above all); `Unreachable` when there was no answer, or only
+"later": every call may then be repeated; `Dismissed` when the house does not know the worker any longer.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
 
-from msgspec import Struct
+from callsheet.core.commands import Made
+from callsheet.protocol import (
+    Beat,
+    Claim,
+    Claimed,
+    Complete,
+    Earlier,
+    Fail,
+    Given,
+    Gone,
+    Heartbeaten,
+    Registered,
+    Reported,
+    Requeue,
+    Submitted,
+    Work,
+)
 
-from callsheet.core.commands import Beat, Leased, Made, TaskState
-
-
-class Said(Struct, frozen=True):
-    """What a heartbeat carries up."""
-
-    progress: int | None = None
-    message: str | None = None
-    preview: int = 0
-    """The number of the newest preview picture; 0 is none."""
-
-
-class Kept(Struct, frozen=True):
-    """A file that an earlier task of the same job made."""
-
-    id: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
-
-
-class Earlier(Struct, frozen=True):
-    """What a completed task of an earlier stage of the same job made."""
-
-    stage: str
-    stage_no: int
-    task_no: int
-    output: Any
-    files: tuple[Kept, ...] = ()
+GONE = frozenset({"lease_lost", "lease_not_found", "task_not_found"})
+"""What the house says of a lease that is not this worker's."""
+Check = Callable[[], None]
+"""Called between the pieces of a long transfer; raises what ends it."""
 
 
 class Link(Protocol):
-    """What a worker needs of the house. Called from many threads."""
+    """What a worker needs of the house, for one shift. Called from many threads."""
 
-    def claim(self, kinds: Sequence[str], count: int, wait_seconds: float) -> list[Leased]:
-        """Take up to `count` tasks; if there are none, wait for some. After `stop` it returns at once, with none."""
+    def register(self, kinds: Sequence[str], concurrency: int) -> Registered:
+        """Come to work; again, it is a restart, and what was in hand is another's. `Barred` if it is not let in."""
         ...
 
-    def heartbeat(self, beats: Sequence[tuple[Leased, Said]]) -> list[Beat | Exception]:
-        """Prolong leases; each has its own answer, or the error that it would have raised alone."""
+    def claim(self, asked: Claim) -> Claimed:
+        """Take tasks; if there are none, wait for some. After `stop` it returns at once, with none."""
         ...
 
-    def complete(self, task: Leased, output: Any, files: Sequence[Made], delivered: int) -> TaskState:
-        """Hand in a result; the files were put before."""
+    def heartbeat(self, beats: Sequence[Beat], within_seconds: float) -> Heartbeaten:
+        """Prolong leases; each has its own answer, in order."""
         ...
 
-    def fail(self, task: Leased, code: str, message: str, *, retryable: bool | None) -> TaskState:
-        """Report that a try went wrong."""
+    def given(self, work: Work, file_id: str) -> Given:
+        """Say what a file of the task is."""
         ...
 
-    def requeue(self, task: Leased, reason: str) -> TaskState:
-        """Give a task back without using up a try."""
+    def get(self, work: Work, file: Given, into: Path, check: Check) -> None:
+        """Write the bytes of a file to a path. What an earlier call left there is gone on with."""
         ...
 
-    def put(self, task: Leased, no: int, body: bytes) -> None:
-        """Store the bytes of a file that the task made; files are numbered from 1 on."""
+    def put(self, work: Work, made: Made, body: bytes | Path, check: Check) -> None:
+        """Store a file that the task made; the same number again is the same file."""
         ...
 
-    def put_preview(self, task: Leased, body: bytes) -> None:
+    def put_preview(self, work: Work, picture: bytes, media_type: str) -> None:
         """Store the newest preview picture, in place of the one before."""
         ...
 
-    def before(self, task: Leased) -> list[Earlier]:
+    def earlier(self, work: Work) -> list[Earlier]:
         """Return what the completed tasks of earlier stages made, in order."""
         ...
 
-    def read(self, task: Leased, file: Kept) -> bytes:
-        """Return the bytes of a file of the same job."""
+    def submitted(self, told: Submitted) -> Reported:
+        """Write down where the work is while the worker waits for it."""
+        ...
+
+    def complete(self, told: Complete) -> Reported:
+        """Hand in a result; the files were put before."""
+        ...
+
+    def fail(self, told: Fail) -> Reported:
+        """Report that a try went wrong."""
+        ...
+
+    def requeue(self, told: Requeue) -> Reported:
+        """Give a task back without using up a try."""
+        ...
+
+    def forget(self, work: Work) -> None:
+        """Let go of what is kept for a task: it is in hand no longer."""
+        ...
+
+    def deregister(self, reason: str) -> Gone:
+        """Go away: what is still in hand is given back."""
         ...
 
     def stop(self) -> None:
         """End claims that wait, now and from now on; the other calls still work."""
+        ...
+
+    def close(self) -> None:
+        """Hang up."""
         ...

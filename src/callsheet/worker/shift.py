@@ -1,198 +1,286 @@
-"""A worker at work: claims as many tasks as it has free hands, runs each in a thread, reports how it ended."""
+"""A worker at work: claims as many tasks as it has free hands, runs each in a thread, and goes when it is told to."""
 
-import asyncio
-import inspect
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
-from typing import Any
+from collections import deque
+from collections.abc import Mapping
 
-from callsheet.core.commands import Leased
-from callsheet.core.errors import BadInput, LeaseLost, Refusal
-from callsheet.core.redact import clean
-from callsheet.worker.context import Context
-from callsheet.worker.errors import Canceled, GiveUp, Retry, Unreachable
+from msgspec import Struct
+
+from callsheet.core.errors import LeaseLost, Refusal
+from callsheet.protocol import Claim, Claimed, Registered, Requeue, Work
+from callsheet.worker.cache import Cache
+from callsheet.worker.errors import Barred, Dismissed, Lost, Unreachable
+from callsheet.worker.facts import Arrived, Began, Ended, Left, Tell, Trouble, Waiting, to_stderr
 from callsheet.worker.hand import Hand
 from callsheet.worker.heart import Heart
 from callsheet.worker.link import Link
+from callsheet.worker.patience import pauses
+from callsheet.worker.protection import Guard, Protection
+from callsheet.worker.scratch import Scratch
+from callsheet.worker.trying import Handler, Try
 
-Fault = Callable[[str, BaseException], None]
-_WAIT_SECONDS = 30.0
-_MESSAGE_CHARS_MAX = 2_000
-_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 0.1, 5.0
+_WAIT_SECONDS = 25.0
 _LEAVE_SECONDS = 2.0
 """How long a handler that was told to leave may take to do so before the shift ends without it."""
+_DISMISSALS_MAX, _DISMISSALS_SECONDS = 3, 600.0
+_NOT_APPROVED = "worker_not_approved"
+_APPROVAL_SECONDS = 5.0
 
 
-def to_stderr(what: str, error: BaseException) -> None:
-    """Write down what went wrong, for whoever wrote the handler."""
-    why = f" {error}\n" if isinstance(error, Unreachable) else f"\n{''.join(traceback.format_exception(error))}"
-    sys.stderr.write(f"{what}:{why}")
+class Kit(Struct, frozen=True):
+    """What a worker has besides its handlers and its link."""
+
+    scratch: Scratch | None = None
+    cache: Cache | None = None
+    protection: Protection | None = None
+    tell: Tell = to_stderr
+
+
+class Going(Struct, frozen=True):
+    """Why a worker goes away: `cause` in a word (`shutdown`, `spot`), `reason` for a person."""
+
+    cause: str = "shutdown"
+    reason: str = "the worker goes away"
+    grace_seconds: float = 0.0
 
 
 class Shift:
-    """One run of a worker, from start to stop."""
+    """One run of a worker, from its arrival to its end. It may end by itself: drained, or not let in."""
 
-    def __init__(
-        self, handlers: Mapping[str, Callable[[Context], Any]], link: Link, concurrency: int, beat_seconds_max: float,
-        fault: Fault,
-    ) -> None:  # fmt: skip
+    def __init__(self, handlers: Mapping[str, Handler], link: Link, concurrency: int, kit: Kit) -> None:
         self._handlers = handlers
         self._link = link
         self._concurrency = concurrency
-        self._beat_seconds_max = beat_seconds_max
-        self._fault = fault
-        self._heart = Heart(link)
+        self._cache = kit.cache
+        self._tell = kit.tell
+        self._scratch = kit.scratch or Scratch()
+        self._guard = Guard(kit.protection, kit.tell) if kit.protection else None
+        self._heart = Heart(link, self.drain, self._dismiss, kit.tell)
         self._hands: set[Hand] = set()
-        self._free = threading.Condition()
+        self._changed = threading.Condition()
+        self._going: Going | None = None
+        self._draining = self._dismissed = False
         self._stopping = threading.Event()
-        self._claimer = threading.Thread(target=self._claim, name="callsheet-claims", daemon=True)
+        self._over = threading.Event()
+        self._beat_seconds = self._wait_seconds = _WAIT_SECONDS
+        self._dismissals: deque[float] = deque(maxlen=_DISMISSALS_MAX)
+        self._said: str | None = None
+        self.failure: str | None = None
+        """Why the house did not let the worker in, if it ended for that."""
+        self._thread = threading.Thread(target=self._live, name="callsheet-shift", daemon=True)
 
     def start(self) -> None:
+        self._scratch.open()
         self._heart.start()
-        self._claimer.start()
+        if self._guard:
+            self._guard.start()
+        self._thread.start()
 
-    def stop(self, grace_seconds: float = 0.0) -> None:
+    def stop(self, grace_seconds: float = 0.0, cause: str = "shutdown", reason: str = "the worker goes away") -> None:
         """Take no more work; give back, without using up a try, what does not end within the grace."""
-        self._stopping.set()
-        with self._free:
-            self._free.notify_all()
+        self.leave(Going(cause, reason, grace_seconds))
+        self._over.wait()
+
+    def leave(self, going: Going) -> None:
+        """Begin to stop, and do not wait for it."""
+        with self._changed:
+            self._going = self._going or going
+            self._stopping.set()
+            self._changed.notify_all()
         self._link.stop()
-        self._claimer.join()
-        self._idle(grace_seconds)
-        with self._free:
-            left = [hand for hand in self._hands if hand.leave()]
-        for hand in left:
-            self._give_back(hand.task)
-        self._idle(_LEAVE_SECONDS)
-        self._heart.stop()
+
+    def drain(self) -> None:
+        """Take no more work, and go when what is in hand has ended."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+        self._link.stop()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the shift."""
+        return self._over.wait(seconds)
 
     @property
     def busy(self) -> int:
         """How many tasks are in hand."""
         return len(self._hands)
 
-    def _idle(self, seconds: float) -> bool:
-        with self._free:
-            return self._free.wait_for(lambda: not self._hands, seconds)
+    @property
+    def draining(self) -> bool:
+        """Whether the worker takes no more work."""
+        return self._closing()
+
+    # -- from arrival to end
+
+    def _live(self) -> None:
+        try:
+            self._arrive()
+            while not self._closing():
+                self._take()
+            with self._changed:  # drained: what is in hand may end
+                self._changed.wait_for(lambda: self._going or not self._hands)
+        except Barred as error:
+            self.failure = str(error)
+        finally:
+            try:
+                self._depart(self._going or Going(reason="drained"))
+            finally:
+                self._over.set()
+
+    def _closing(self) -> bool:
+        return self._draining or self._going is not None
+
+    def _arrive(self) -> None:
+        """Register until the house answers."""
+        for pause in pauses():
+            if self._closing():
+                return
+            try:
+                came = self._link.register(tuple(self._handlers), self._concurrency)
+            except Unreachable as error:
+                self._waiting(f"The house cannot be reached: {error}")
+                self._stopping.wait(max(pause, error.after_seconds))
+            else:
+                self._welcomed(came)
+                return
+
+    def _welcomed(self, came: Registered) -> None:
+        self._dismissed, self._said = False, None
+        self._beat_seconds = came.beat_seconds
+        self._wait_seconds = min(_WAIT_SECONDS, came.wait_seconds_max)
+        self._tell(Arrived(came.worker, came.kinds, came.approved))
+
+    def _depart(self, going: Going) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._hands, going.grace_seconds)
+            left = [hand for hand in self._hands if hand.leave()]
+        for hand in left:
+            self._give_back(hand.work, going)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._hands, _LEAVE_SECONDS)
+        self._heart.stop()
+        if self.failure is None:
+            self._deregister(going)
+        if self._guard:
+            self._guard.stop()
+        self._link.close()
+        self._scratch.close()
+        self._tell(Left(self.failure or going.reason))
+
+    def _deregister(self, going: Going) -> None:
+        try:
+            self._link.deregister(going.reason)
+        except (Refusal, Unreachable, Dismissed) as error:  # the house notices by itself, later
+            self._tell(Trouble("Saying goodbye failed", error))
 
     # -- taking work
 
-    def _claim(self) -> None:
-        pause = _PAUSE_SECONDS
-        while not self._stopping.is_set():
-            with self._free:
-                self._free.wait_for(lambda: self._stopping.is_set() or len(self._hands) < self._concurrency)
-                count = self._concurrency - len(self._hands)
-            if self._stopping.is_set():
-                return
-            try:
-                tasks = self._link.claim(tuple(self._handlers), count, _WAIT_SECONDS)
-                pause = _PAUSE_SECONDS
-            except Exception as error:  # noqa: BLE001 - the worker outlives a house that is away for a while
-                self._fault("Claiming work failed", error)
-                self._stopping.wait(pause)
-                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
-                continue
-            for task in tasks:
-                self._begin(task)
-
-    def _begin(self, task: Leased) -> None:
-        if self._stopping.is_set():
-            self._give_back(task)
+    def _take(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing() or self._dismissed or len(self._hands) < self._concurrency)
+            count = self._concurrency - len(self._hands)
+        if self._closing():
             return
-        hand = Hand(task, self._beat_seconds_max)
-        with self._free:
+        if self._dismissed:
+            self._come_again()
+            return
+        claimed = self._claimed(count)
+        for work in claimed.tasks:
+            self._begin(work)
+        if claimed.drain:
+            self.drain()
+
+    def _claimed(self, count: int) -> Claimed:
+        """Claim until there is an answer; a house that is away for a while is outlived."""
+        nothing = Claimed([], drain=False)
+        for pause in pauses():
+            if self._closing():
+                break
+            try:
+                claimed = self._link.claim(self._asked(count))
+            except Dismissed:
+                self._dismiss()
+                break
+            except Unreachable as error:
+                self._waiting(f"The house cannot be reached: {error}")
+                self._stopping.wait(max(pause, error.after_seconds))
+            except Refusal as error:
+                self._waiting(error.message)
+                self._stopping.wait(_APPROVAL_SECONDS if error.code == _NOT_APPROVED else max(pause, 1.0))
+            else:
+                self._said = None
+                return claimed
+        return nothing
+
+    def _asked(self, count: int) -> Claim:
+        """Ask for work, and say what is in hand: an answer that was lost is found out so."""
+        with self._changed:
+            holds = [hand.work.lease.task_id for hand in self._hands]
+        return Claim(count=count, kinds=list(self._handlers), wait_seconds=self._wait_seconds, holds=holds)
+
+    def _begin(self, work: Work) -> None:
+        if self._going is not None:
+            self._give_back(work, self._going)
+            return
+        hand = Hand(work, self._beat_seconds)
+        with self._changed:
             self._hands.add(hand)
+            if self._guard:
+                self._guard.busy(on=True)
         self._heart.take(hand)
-        name = f"callsheet-{task.kind}-{task.lease.task_id[-6:]}"
+        self._tell(Began(work))
+        name = f"callsheet-{work.kind}-{work.lease.task_id[-6:]}"
         threading.Thread(target=self._work, args=(hand,), name=name, daemon=True).start()
 
-    def _give_back(self, task: Leased) -> None:
-        try:
-            self._link.requeue(task, "the worker goes away")
-        except LeaseLost:
-            return  # it ended in the meantime, or is another's
-        except (Refusal, Unreachable) as error:  # the lease runs out
-            self._fault("Giving a task back failed", error)
-
-    # -- doing it
-
     def _work(self, hand: Hand) -> None:
+        began, work = time.monotonic(), hand.work
         try:
-            self._finish(hand, *self._ended(hand))
-        except Exception as error:  # noqa: BLE001 - the lease runs out, and the task is another's
-            self._fault(f"Reporting a {hand.task.kind} failed", error)
+            how = Try(hand, self._link, self._heart, self._tell).run(
+                self._handlers[work.kind], self._scratch, self._cache
+            )
+            self._tell(Ended(work, how, time.monotonic() - began))
         finally:
             self._heart.drop(hand)
-            with self._free:
+            self._link.forget(work)
+            with self._changed:
                 self._hands.discard(hand)
-                self._free.notify_all()
+                if self._guard and not self._hands:
+                    self._guard.busy(on=False)
+                self._changed.notify_all()
 
-    def _ended(self, hand: Hand) -> tuple[Context, Any, BaseException | None]:
-        ctx = Context(hand, self._link, self._heart.news)
+    def _give_back(self, work: Work, going: Going) -> None:
         try:
-            made = self._handlers[hand.task.kind](ctx)
-            return ctx, asyncio.run(_awaited(hand, made)) if inspect.isawaitable(made) else made, None
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the house is told
-            return ctx, None, error
+            self._link.requeue(Requeue(lease=work.lease, reason=going.reason, cause=going.cause))
+        except LeaseLost:
+            return  # it ended in the meantime, or is another's
+        except (Refusal, Unreachable, Dismissed) as error:  # whoever goes away gives back the rest
+            self._tell(Trouble("Giving a task back failed", error))
 
-    def _finish(self, hand: Hand, ctx: Context, output: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._complete(hand, ctx, output)
-        elif hand.stop is Canceled:
-            self._report(hand, lambda: self._link.fail(hand.task, "canceled", "Stopped as asked.", retryable=False))
-        elif hand.stop is None:
-            self._failed(hand, error)
+    # -- what the house does with a worker
 
-    def _complete(self, hand: Hand, ctx: Context, output: Any) -> None:
-        try:
-            self._report(hand, lambda: self._link.complete(hand.task, output, ctx.files, ctx.delivered))
-        except (BadInput, TypeError) as refused:  # the result itself cannot be taken, and will not get better
-            self._fault(f"The result of a {hand.task.kind} was refused", refused)
-            code, why = getattr(refused, "code", "invalid_output"), clean(str(refused), _MESSAGE_CHARS_MAX)
-            self._report(hand, lambda: self._link.fail(hand.task, code, why, retryable=False))
+    def _dismiss(self) -> None:
+        """Stop all that is in hand: under a token that is good no longer, it is another's."""
+        with self._changed:
+            self._dismissed = True
+            hands = list(self._hands)
+            self._changed.notify_all()
+        for hand in hands:
+            hand.end(Lost)
 
-    def _failed(self, hand: Hand, error: BaseException) -> None:
-        retryable: bool | None = None
-        if isinstance(error, Retry | GiveUp):
-            code, text, retryable = error.code, error.message, isinstance(error, Retry)
-        else:
-            self._fault(f"A {hand.task.kind} failed", error)
-            code, text = "task_failed", f"{type(error).__name__}: {error}"
-        message = clean(text, _MESSAGE_CHARS_MAX)
-        self._report(hand, lambda: self._link.fail(hand.task, code, message, retryable=retryable))
+    def _come_again(self) -> None:
+        """Register anew, unless that happens again and again: then somebody else does the same."""
+        now = time.monotonic()
+        self._dismissals.append(now)
+        if len(self._dismissals) == _DISMISSALS_MAX and now - self._dismissals[0] < _DISMISSALS_SECONDS:
+            raise Barred(
+                "The house took this worker's token back again and again. Does another worker run under the same name?"
+            )
+        self._waiting("The house does not know this worker's token any longer: it registers anew.")
+        self._arrive()
 
-    def _report(self, hand: Hand, send: Callable[[], Any]) -> None:
-        """Send a report until the house answers, or the lease has run out."""
-        pause = _PAUSE_SECONDS
-        while True:
-            try:
-                send()
-            except LeaseLost:
-                return  # the task is another's by now, and what this one made is not wanted
-            except Unreachable:
-                if hand.expired or hand.stop not in {None, Canceled}:
-                    raise
-            else:
-                return
-            time.sleep(pause)
-            pause = min(pause * 2, _PAUSE_SECONDS_MAX)
-
-
-async def _awaited(hand: Hand, made: Awaitable[Any]) -> Any:
-    """Wait for an async handler; a stop cancels it where it waits."""
-    loop, work = asyncio.get_running_loop(), asyncio.ensure_future(made)
-
-    def stop() -> None:
-        with suppress(RuntimeError):  # it ended in the meantime, and its loop with it
-            loop.call_soon_threadsafe(work.cancel)
-
-    hand.on_stop(stop)
-    try:
-        return await work
-    finally:
-        hand.on_stop(None)
+    def _waiting(self, why: str) -> None:
+        """Say once why there is no work."""
+        if why != self._said:
+            self._said = why
+            self._tell(Waiting(why))

@@ -1,14 +1,14 @@
 """A worker: a name and a handler for each kind of work. It runs nothing by itself; `start` makes a shift of it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from callsheet.worker.context import Context
 from callsheet.worker.link import Link
-from callsheet.worker.shift import Fault, Shift, to_stderr
+from callsheet.worker.shift import Kit, Shift
+from callsheet.worker.trying import Handler
 
-Handler = Callable[[Context], Any] | Callable[[Context], Awaitable[Any]]
 H = TypeVar("H", bound=Callable[[Context], Any])
 
 
@@ -35,13 +35,22 @@ class Worker:
         return keep
 
     def start(
-        self, link: Link, concurrency: int = 1, *, beat_seconds_max: float = 10.0, fault: Fault = to_stderr
+        self, link: Link, concurrency: int = 1, *, kinds: Sequence[str] | None = None, kit: Kit | None = None
     ) -> Shift:
-        """Work in threads beside the caller's, up to `concurrency` tasks at once, until the shift is stopped."""
-        if not self._handlers:
-            raise ValueError(f"The worker {self.name!r} has no handler.")
+        """Work in threads beside the caller's, up to `concurrency` tasks at once, until the shift is stopped.
+
+        `kinds` are those to take, out of all that there are handlers for.
+        """
         if concurrency < 1:
             raise ValueError("A worker does at least one task at a time.")
-        shift = Shift(self.handlers, link, concurrency, beat_seconds_max, fault)
+        handlers = self._handlers if kinds is None else {kind: self._handler(kind) for kind in kinds}
+        if not handlers:
+            raise ValueError(f"The worker {self.name!r} has no handler.")
+        shift = Shift(MappingProxyType(dict(handlers)), link, concurrency, kit or Kit())
         shift.start()
         return shift
+
+    def _handler(self, kind: str) -> Handler:
+        if kind not in self._handlers:
+            raise ValueError(f"The worker {self.name!r} has no handler for {kind!r}.")
+        return self._handlers[kind]

@@ -2,6 +2,17 @@
 
 from callsheet.core.commands.base import Command, Json, Lease
 from callsheet.core.commands.calls import Callback, Collect, Collected, Collecting, Hand, Intend, Intended, Outcome
+from callsheet.core.commands.files import AskUpload, DropFiles, FinishUpload
+from callsheet.core.commands.fleet import (
+    Deregister,
+    Register,
+    RevokeWorker,
+    RotateWorker,
+    Seen,
+    SetWorker,
+    TickWorker,
+    WorkerState,
+)
 from callsheet.core.commands.house import Adjust, Balance, CreateKey, PutTenant, PutWorkflow, RevokeKey, Role, TopUp
 from callsheet.core.commands.jobs import (
     Added,
@@ -22,7 +33,19 @@ from callsheet.core.commands.jobs import (
     Verdict,
 )
 from callsheet.core.commands.time import MoveCursor, Place, TakeCursor, TickJob, TickTask
-from callsheet.core.commands.work import Beat, Claim, Complete, Fail, Heartbeat, Leased, Made, Requeue, TaskState
+from callsheet.core.commands.work import (
+    Beat,
+    Claim,
+    Complete,
+    Fail,
+    Heartbeat,
+    Leased,
+    Made,
+    Requeue,
+    Resumed,
+    Submitting,
+    TaskState,
+)
 
 __all__ = [
     "AddStage",
@@ -30,6 +53,7 @@ __all__ = [
     "Added",
     "Adjust",
     "Approve",
+    "AskUpload",
     "Balance",
     "Beat",
     "Callback",
@@ -43,7 +67,10 @@ __all__ = [
     "Complete",
     "CreateKey",
     "Delete",
+    "Deregister",
+    "DropFiles",
     "Fail",
+    "FinishUpload",
     "Hand",
     "Heartbeat",
     "Hold",
@@ -61,17 +88,26 @@ __all__ = [
     "Place",
     "PutTenant",
     "PutWorkflow",
+    "Register",
     "Requeue",
     "Resume",
+    "Resumed",
     "Retry",
     "RevokeKey",
+    "RevokeWorker",
     "Role",
+    "RotateWorker",
+    "Seen",
+    "SetWorker",
     "Submit",
     "Submitted",
+    "Submitting",
     "TakeCursor",
     "TaskState",
     "TickJob",
     "TickTask",
+    "TickWorker",
     "TopUp",
     "Verdict",
+    "WorkerState",
 ]

@@ -12,6 +12,7 @@ class Intend(Command, frozen=True, kw_only=True, gc=False):
 
     lease: Lease
     provider: str
+    worker_id: str | None = None
 
 
 class Intended(Struct, frozen=True, gc=False):
@@ -26,6 +27,7 @@ class Hand(Command, frozen=True, kw_only=True, gc=False):
 
     lease: Lease
     ref: str
+    worker_id: str | None = None
 
 
 class Outcome(Struct, frozen=True, gc=False):

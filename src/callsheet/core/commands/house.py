@@ -32,7 +32,7 @@ class TopUp(Command, frozen=True, kw_only=True, gc=False):
     tenant: str
     user: str
     amount: int
-    key: str = ""
+    idempotency_key: str = ""
     reason: str = "top-up"
     actor: Actor = "system"
 
@@ -44,7 +44,7 @@ class Adjust(Command, frozen=True, kw_only=True, gc=False):
     user: str
     amount: int
     reason: str
-    key: str = ""
+    idempotency_key: str = ""
     actor: Actor = "admin"
 
 

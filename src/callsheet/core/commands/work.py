@@ -13,6 +13,17 @@ class Claim(Command, frozen=True, kw_only=True, gc=False):
     count: int = 1
     lease_seconds: int | None = None
     tokens: tuple[str, ...] = ()
+    session: str | None = None
+    """The hash of the token of a worker that came over HTTP: it must be let in, and takes what it may and can."""
+    holds: tuple[str, ...] | None = None
+    """The tasks that the worker knows it has; others that it was given went astray, and are given back."""
+
+
+class Resumed(Struct, frozen=True, gc=False):
+    """What an earlier try of the task handed to somebody else's machine."""
+
+    provider: str
+    ref: str
 
 
 class Leased(Struct, frozen=True, gc=False):
@@ -29,6 +40,8 @@ class Leased(Struct, frozen=True, gc=False):
     input: str
     """JSON text: the task's own input, else the job's."""
     trace: str | None = None
+    workflow_version: int = 0
+    resumed: Resumed | None = None
 
 
 class Heartbeat(Command, frozen=True, kw_only=True, gc=False):
@@ -40,6 +53,10 @@ class Heartbeat(Command, frozen=True, kw_only=True, gc=False):
     message: str | None = None
     preview: int = 0
     """The number of the newest preview picture; 0 is none."""
+    log: tuple[str, ...] = ()
+    """Lines that the handler wrote."""
+    worker_id: str | None = None
+    """Who says so, where the edge knows: a lease is good for the worker that took it, and no other."""
 
 
 class Beat(Struct, frozen=True, gc=False):
@@ -66,6 +83,7 @@ class Complete(Command, frozen=True, kw_only=True, gc=False):
     output: Json = None
     delivered: int = 100
     files: tuple[Made, ...] = ()
+    worker_id: str | None = None
 
 
 class Fail(Command, frozen=True, kw_only=True, gc=False):
@@ -75,6 +93,7 @@ class Fail(Command, frozen=True, kw_only=True, gc=False):
     code: str = "task_failed"
     message: str = ""
     retryable: bool | None = None
+    worker_id: str | None = None
 
 
 class Requeue(Command, frozen=True, kw_only=True, gc=False):
@@ -82,6 +101,18 @@ class Requeue(Command, frozen=True, kw_only=True, gc=False):
 
     lease: Lease
     reason: str
+    cause: str = "requeued"
+    """In a word: `spot`, `shutdown`, or another."""
+    worker_id: str | None = None
+
+
+class Submitting(Command, frozen=True, kw_only=True, gc=False):
+    """Write down where the work is while the worker waits for it: the next try looks there first."""
+
+    lease: Lease
+    provider: str
+    ref: str
+    worker_id: str | None = None
 
 
 class TaskState(Struct, frozen=True, gc=False):

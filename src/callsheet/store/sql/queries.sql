@@ -68,8 +68,47 @@ SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] AND t.finished_at IS NULL
 -- name: tasks_of_stages
 SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
 
+-- name: jobs_held_by
+SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
+
 -- name: held_by
-SELECT {task t} FROM task t WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' AND t.worker_id IN :ids[]
+SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
+
+-- name: holds
+SELECT t.worker_id, count(*) FROM task t
+WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL GROUP BY t.worker_id
+
+-- name: workers
+SELECT {worker w} FROM worker w WHERE w.id IN :ids[] ORDER BY w.id {lock}
+
+-- name: fleet
+SELECT count(*) FROM worker w WHERE w.status IN ('pending', 'approved')
+
+-- name: files
+SELECT {file f} FROM file f WHERE f.id IN :ids[] ORDER BY f.id {lock}
+
+-- name: uses
+SELECT {use u} FROM :keys[job_id text, file_id text] k CROSS JOIN use u WHERE u.job_id = k.job_id AND u.file_id = k.file_id
+
+-- name: used_by
+SELECT {use u} FROM use u WHERE u.job_id IN :ids[] ORDER BY u.job_id, u.file_id
+
+-- name: files_of_jobs
+SELECT {file f} FROM file f WHERE f.job_id IN :ids[] ORDER BY f.id {lock}
+
+-- name: lent
+SELECT DISTINCT f.id FROM file f JOIN use u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
+WHERE f.id IN :ids[] AND j.id <> f.job_id AND j.finished_at IS NULL
+
+-- name: awaited
+SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
+    WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL AND f.status = 'awaited')
+FROM :keys[tenant text, user_id text] k
+
+-- name: needed
+SELECT f.id FROM file f WHERE f.id IN :ids[] AND (
+    EXISTS (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL)
+    OR EXISTS (SELECT 1 FROM use u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
 
 -- name: stages
 SELECT {stage s} FROM stage s WHERE s.job_id IN :ids[] ORDER BY s.job_id, s.no
@@ -113,11 +152,60 @@ DELETE FROM document WHERE job_id IN :ids[]
 -- name: purge_files
 DELETE FROM file WHERE job_id IN :ids[]
 
+-- name: purge_uses
+DELETE FROM use WHERE job_id IN :ids[]
+
 -- name: api_keys
 SELECT {api_key k} FROM api_key k WHERE k.id IN :ids[] ORDER BY k.id {lock}
 
 -- name: audits
 SELECT {audit a} FROM audit a WHERE a.id IN :ids[]
+
+-- name: silent_workers
+SELECT w.seen_at, w.id FROM worker w
+WHERE w.status IN ('pending', 'approved') AND w.seen_at <= :now AND (w.seen_at, w.id) > (:after_at, :after_id)
+ORDER BY w.seen_at, w.id LIMIT :count
+
+-- name: due_files
+SELECT f.keep_until, f.id FROM file f
+WHERE f.keep_until <= :now AND (f.keep_until, f.id) > (:after_at, :after_id)
+ORDER BY f.keep_until, f.id LIMIT :count
+
+-- name: workers_after
+SELECT {worker w} FROM worker w WHERE w.id > :after AND (w.status <> 'gone' OR :gone = 1) ORDER BY w.id LIMIT :count
+
+-- name: workers_known
+SELECT w.id FROM worker w WHERE w.id IN :ids[]
+
+-- name: worker_of
+SELECT {worker w} FROM worker w WHERE w.id = :id
+
+-- name: leases_of
+SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
+ORDER BY t.worker_id, t.started_at, t.id
+
+-- name: files_read
+SELECT {file f} FROM file f WHERE f.id IN :ids[]
+
+-- name: files_brought
+SELECT {file f} FROM file f WHERE f.tenant = :tenant AND f.user_id = :user AND f.job_id IS NULL
+    AND f.status <> 'dropped' AND f.id < :before
+ORDER BY f.id DESC LIMIT :count
+
+-- name: files_ready
+SELECT {file f} FROM file f WHERE f.status = 'ready' AND f.id < :before ORDER BY f.id DESC LIMIT :count
+
+-- name: tries_and_files
+SELECT a.task_id, a.no, a.tenant, a.job_id, a.ended_at, f.no, f.status
+FROM :keys[task_id text, no bigint] k CROSS JOIN attempt a
+LEFT JOIN file f ON f.task_id = a.task_id AND f.attempt = a.no
+WHERE a.task_id = k.task_id AND a.no = k.no
+
+-- name: born
+SELECT min(t.created_at) FROM tenant t
+
+-- name: worker_by_token
+SELECT {worker w} FROM worker w WHERE w.token_hash = :hash
 
 -- name: due_jobs
 SELECT j.due_at, j.id FROM job j WHERE j.due_at <= :now AND (j.due_at, j.id) > (:after_at, :after_id)
@@ -143,6 +231,9 @@ SELECT id, tx, {event e} FROM event e WHERE e.subject = :subject AND e.seq > :af
 
 -- name: events_after
 SELECT id, tx, {event e} FROM event e WHERE {after_place} ORDER BY {place} LIMIT :count
+
+-- name: events_of_tenant
+SELECT id, tx, {event e} FROM event e WHERE e.tenant = :tenant AND {after_place} ORDER BY {place} LIMIT :count
 
 -- name: feed_end
 SELECT tx, id FROM event e WHERE {after_place} ORDER BY {place_back} LIMIT 1
@@ -172,13 +263,20 @@ SELECT {wallet w} FROM wallet w WHERE w.id = :id
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: api_key_by_hash
-SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :hash
+SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :mark
+
+-- name: api_key_by_id
+SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :mark
 
 -- name: keys_of
 SELECT {api_key k} FROM api_key k WHERE (k.tenant = :tenant OR :all = 1) AND k.id > :after ORDER BY k.id LIMIT :count
 
 -- name: audit_of
 SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
+
+-- name: audit_about
+SELECT {audit a} FROM audit a
+WHERE a.subject = :subject AND (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
 
 -- name: tenants_after
 SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
@@ -188,6 +286,20 @@ SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDE
 
 -- name: jobs_listed
 SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before
+    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
+    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
+        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
+ORDER BY j.id DESC LIMIT :count
+
+-- name: jobs_open
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before
+    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
+    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
+        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
+ORDER BY j.id DESC LIMIT :count
+
+-- name: jobs_bad
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before
     AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
     AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
         SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
@@ -240,6 +352,12 @@ SELECT a.ended_at - a.leased_at FROM (
     ORDER BY t.finished_at DESC LIMIT :count
 ) AS d JOIN attempt a ON a.task_id = d.id AND a.no = d.attempts
 
+-- name: job_durations
+SELECT DISTINCT j.id, j.finished_at - j.started_at FROM (
+    SELECT t.job_id FROM task t WHERE t.queue = :queue AND t.status = 'completed'
+    ORDER BY t.finished_at DESC LIMIT :count
+) AS d JOIN job j ON j.id = d.job_id WHERE j.status = 'completed' AND j.started_at IS NOT NULL
+
 -- name: workers_live
 SELECT t.worker_id, t.kind, count(*), min(t.lease_expires_at) FROM task t
 WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' GROUP BY t.worker_id, t.kind ORDER BY t.worker_id, t.kind
@@ -252,3 +370,72 @@ FROM queue q ORDER BY q.kind, q.workflow
 
 -- name: active_jobs
 SELECT j.status, count(*) FROM job j WHERE j.finished_at IS NULL GROUP BY j.status ORDER BY j.status
+
+-- name: scale_queues
+-- What a fleet is scaled by, from here on: every read is bounded, and goes by an index.
+SELECT {queue q},
+    (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.ready = 1 LIMIT :most) AS waiting),
+    (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'running' LIMIT :most) AS taken),
+    (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'completed'
+        AND t.finished_at > :since ORDER BY t.finished_at DESC LIMIT :counted) AS done),
+    (SELECT min(done.finished_at) FROM (SELECT t.finished_at FROM task t WHERE t.queue = q.id AND t.status = 'completed'
+        AND t.finished_at > :since ORDER BY t.finished_at DESC LIMIT :counted) AS done)
+FROM queue q
+
+-- name: scale_backoffs
+SELECT due.queue, count(*) FROM (
+    SELECT t.queue, t.status FROM task t WHERE t.due_at > 0 ORDER BY t.due_at LIMIT :most
+) AS due WHERE due.status = 'retried' GROUP BY due.queue
+
+-- name: scale_heads
+WITH RECURSIVE level(queue, priority) AS (
+    SELECT q.id, (SELECT min(t.priority) FROM task t WHERE t.queue = q.id AND t.ready = 1) FROM queue q
+    UNION ALL
+    SELECT l.queue, (SELECT min(t.priority) FROM task t WHERE t.queue = l.queue AND t.ready = 1 AND t.priority > l.priority)
+    FROM level l WHERE l.priority IS NOT NULL
+), line(queue, priority, tenant) AS (
+    SELECT l.queue, l.priority,
+        (SELECT min(t.tenant) FROM task t WHERE t.queue = l.queue AND t.ready = 1 AND t.priority = l.priority)
+    FROM level l WHERE l.priority IS NOT NULL
+    UNION ALL
+    SELECT n.queue, n.priority, (SELECT min(t.tenant) FROM task t
+        WHERE t.queue = n.queue AND t.ready = 1 AND t.priority = n.priority AND t.tenant > n.tenant)
+    FROM line n WHERE n.tenant IS NOT NULL
+)
+SELECT (SELECT t.id FROM task t WHERE t.queue = n.queue AND t.ready = 1 AND t.priority = n.priority
+    AND t.tenant = n.tenant ORDER BY t.rank LIMIT 1)
+FROM line n WHERE n.tenant IS NOT NULL LIMIT :most
+
+-- name: scale_waits
+SELECT t.kind, t.created_at, t.ready_at, j.start_at, r.opened_at, s.approved_at,
+    (SELECT p.finished_at FROM stage p WHERE p.job_id = t.job_id AND p.no = s.no - 1),
+    (SELECT a.ended_at FROM attempt a WHERE a.task_id = t.id AND a.no = t.attempts)
+FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
+    JOIN run r ON r.job_id = j.id AND r.no = j.run WHERE t.id IN :ids[]
+
+-- name: scale_leases
+SELECT t.worker_id, t.kind, count(*), min(a.leased_at) FROM task t JOIN attempt a ON a.task_id = t.id AND a.ended_at IS NULL
+WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' AND t.token_hash IS NOT NULL
+GROUP BY t.worker_id, t.kind
+
+-- name: scale_fleet
+SELECT w.id, w.created_at, w.status, NULL, w.offered, w.assigned, w.concurrency, w.starts, w.started_at, w.seen_at,
+    w.draining_at
+FROM worker w WHERE w.status IN ('pending', 'approved')
+
+-- name: scale_arrivals
+SELECT new.kind, count(*), min(new.created_at) FROM (
+    SELECT t.kind, t.created_at FROM task t WHERE t.id >= :floor ORDER BY t.id DESC LIMIT :most
+) AS new WHERE new.created_at > :since GROUP BY new.kind
+
+-- name: scale_ill
+SELECT t.kind, ill.outcome, ill.spot, count(*) FROM (
+    SELECT a.task_id, a.outcome, CASE WHEN a.error_code = 'spot' THEN 1 ELSE 0 END AS spot FROM attempt a
+    WHERE a.outcome IN ('failed', 'lost', 'requeued') AND a.ended_at > :since ORDER BY a.ended_at DESC LIMIT :most
+) AS ill JOIN task t ON t.id = ill.task_id GROUP BY t.kind, ill.outcome, ill.spot
+
+-- name: scale_tries
+SELECT a.ended_at, a.ended_at - a.leased_at FROM (
+    SELECT t.id, t.attempts FROM task t WHERE t.queue = :queue AND t.status = 'completed'
+    ORDER BY t.finished_at DESC LIMIT :count
+) AS d JOIN attempt a ON a.task_id = d.id AND a.no = d.attempts

@@ -419,6 +419,13 @@ FROM task t LEFT JOIN attempt a ON a.task_id = t.id AND a.outcome = 'completed'
 GROUP BY t.id, t.status, t.attempts
 HAVING count(a.no) <> CASE WHEN t.status = 'completed' THEN 1 ELSE 0 END OR max(a.no) <> t.attempts
 
+-- name: L6
+-- A worker that is out holds nothing, and one that is draining was given nothing since.
+-- shows: task, worker, status, leased_at, draining_at
+SELECT t.id, w.id, w.status, a.leased_at, w.draining_at FROM task t JOIN worker w ON w.id = t.worker_id
+JOIN attempt a ON a.task_id = t.id AND a.no = t.attempts
+WHERE t.token_hash IS NOT NULL AND (w.status IN ('revoked', 'gone') OR a.leased_at > w.draining_at)
+
 -- name: L7
 -- A task waits in the queue of its own kind and workflow.
 -- shows: task, queue, kind, workflow
@@ -427,6 +434,12 @@ FROM task t JOIN job j ON j.id = t.job_id JOIN stage s ON s.id = t.stage_id LEFT
 WHERE t.kind <> s.kind OR q.kind IS DISTINCT FROM t.kind OR q.workflow IS DISTINCT FROM j.workflow
 OR q.provider IS DISTINCT FROM s.provider
 OR t.queue <> t.kind || '/' || j.workflow || CASE s.provider WHEN '' THEN '' ELSE '/' || s.provider END
+
+-- name: L8
+-- No worker holds more than it said it can do at once.
+-- shows: worker, concurrency, leases
+SELECT w.id, w.concurrency, count(*) FROM worker w JOIN task t ON t.worker_id = w.id
+WHERE t.token_hash IS NOT NULL GROUP BY w.id, w.concurrency HAVING count(*) > w.concurrency
 
 -- name: L9
 -- No task is leased while its job is paused, waits for its hour, has ended or is being canceled.
@@ -563,10 +576,10 @@ WHERE bytes < 0 OR name = '' OR media_type NOT LIKE '%_/_%' OR length(sha256) <>
 OR ltrim(sha256, '0123456789abcdef') <> ''
 
 -- name: O3
--- The files of an attempt are numbered from 1 without a gap, and each has an id of its own.
+-- The files of an attempt have numbers of their own from 1 on, and each file has an id of its own.
 -- shows: task, attempt, files, first, last
-SELECT task_id, attempt, count(*), min(no), max(no) FROM file GROUP BY task_id, attempt
-HAVING min(no) <> 1 OR max(no) <> count(*) OR count(DISTINCT no) <> count(*)
+SELECT task_id, attempt, count(*), min(no), max(no) FROM file WHERE task_id IS NOT NULL GROUP BY task_id, attempt
+HAVING min(no) < 1 OR count(DISTINCT no) <> count(*)
 UNION ALL SELECT min(task_id), 0, count(*), 0, 0 FROM file GROUP BY id HAVING count(*) > 1
 
 -- name: O4
@@ -574,9 +587,10 @@ UNION ALL SELECT min(task_id), 0, count(*), 0, 0 FROM file GROUP BY id HAVING co
 -- shows: file, job, task, attempt
 SELECT f.id, f.job_id, f.task_id, f.attempt FROM file f LEFT JOIN task t ON t.id = f.task_id
 LEFT JOIN attempt a ON a.task_id = f.task_id AND a.no = f.attempt
-WHERE coalesce(a.outcome, '') <> 'completed' OR f.attempt IS DISTINCT FROM t.attempts
-OR f.job_id IS DISTINCT FROM t.job_id OR f.tenant IS DISTINCT FROM t.tenant
-OR f.created_at IS DISTINCT FROM t.finished_at
+LEFT JOIN job j ON j.id = f.job_id
+WHERE f.job_id IS NOT NULL AND (coalesce(a.outcome, '') <> 'completed' OR f.attempt IS DISTINCT FROM t.attempts
+OR f.job_id IS DISTINCT FROM t.job_id OR f.tenant IS DISTINCT FROM t.tenant OR f.user_id IS DISTINCT FROM j.user_id
+OR f.created_at IS DISTINCT FROM t.finished_at OR f.status = 'awaited')
 
 -- name: O5
 -- A deleted job has ended, and its texts are gone.
@@ -585,6 +599,21 @@ SELECT j.id, j.status, j.deleted_at FROM job j WHERE j.deleted_at IS NOT NULL AN
     OR j.labels IS NOT NULL OR j.metadata IS NOT NULL OR j.trace IS NOT NULL
     OR EXISTS (SELECT 1 FROM document d WHERE d.job_id = j.id)
     OR EXISTS (SELECT 1 FROM file f WHERE f.job_id = j.id))
+
+-- name: O6
+-- A file that somebody brought is of no task; its bytes are awaited for a while, and what was dropped waits for nothing.
+-- shows: file, status, task, attempt, keep_until
+SELECT id, status, task_id, attempt, keep_until FROM file
+WHERE status NOT IN ('awaited', 'ready', 'dropped') OR (job_id IS NULL) <> (task_id IS NULL)
+OR (job_id IS NULL AND (attempt <> 0 OR no <> 0)) OR (status = 'awaited' AND keep_until IS NULL)
+OR (status = 'dropped' AND keep_until IS NOT NULL)
+
+-- name: O7
+-- A job uses files of its own tenant and user, and an open one has them all.
+-- shows: job, file, status
+SELECT u.job_id, u.file_id, f.status FROM use u LEFT JOIN job j ON j.id = u.job_id LEFT JOIN file f ON f.id = u.file_id
+WHERE j.id IS NULL OR f.tenant <> j.tenant OR f.user_id <> j.user_id OR f.status = 'awaited'
+OR (j.finished_at IS NULL AND coalesce(f.status, 'dropped') = 'dropped')
 
 -- name: X1
 -- An ended run has exactly one terminal event, an open one none; a blocked job has one.
@@ -608,26 +637,38 @@ AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
 SELECT what, id, length(kept) FROM (
     SELECT 'attempt' AS what, task_id AS id, token_hash AS kept FROM attempt
     UNION ALL SELECT 'task', id, token_hash FROM task WHERE token_hash IS NOT NULL
+    UNION ALL SELECT 'worker', id, token_hash FROM worker WHERE token_hash IS NOT NULL
 ) e WHERE length(kept) <> 64 OR ltrim(kept, '0123456789abcdef') <> ''
 
+-- name: A2
+-- A worker has a token exactly while it is let in, and a moment of its end when it is not.
+-- shows: worker, status, ended_at
+SELECT id, status, ended_at FROM worker
+WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)
+OR (status IN ('pending', 'approved')) <> (ended_at IS NULL)
+OR started_at < created_at OR seen_at < started_at OR starts < 1 OR concurrency < 1
+
 -- name: A4
--- Every key, and every movement of credits by hand, has its line in the audit log.
+-- Every key, every start of a worker and every movement of credits by hand has its line in the audit log.
 -- shows: what, name, there, lines
 SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
     SELECT 'created' AS what, id AS name, 1 AS there, 0 AS lines FROM api_key
     UNION ALL SELECT 'revoked', id, 1, 0 FROM api_key WHERE revoked_at IS NOT NULL
     UNION ALL SELECT kind, tenant, 1, 0 FROM entry WHERE kind IN ('topup', 'adjust')
+    UNION ALL SELECT 'started', id, starts, 0 FROM worker
+    UNION ALL SELECT 'started', subject, 0, 1 FROM audit WHERE action = 'worker.register'
     UNION ALL SELECT 'created', subject, 0, 1 FROM audit WHERE action = 'key.create'
     UNION ALL SELECT 'revoked', subject, 0, 1 FROM audit WHERE action = 'key.revoke'
     UNION ALL SELECT substr(action, 8), tenant, 0, 1 FROM audit WHERE action IN ('wallet.topup', 'wallet.adjust')
 ) e GROUP BY what, name HAVING sum(there) <> sum(lines)
 
 -- name: A5
--- A key is a tenant's that exists, or an operator's; it ends after it began, and only the hash of its secret is kept.
+-- A key is a tenant's that exists, or an operator's or the fleet's; it ends after it began, and only the hash of its secret is kept.
 -- shows: key, role, created_at, expires_at, revoked_at
 SELECT k.id, k.role, k.created_at, k.expires_at, k.revoked_at FROM api_key k
 WHERE k.role NOT IN ('admin', 'client', 'viewer', 'worker')
-OR CASE WHEN k.tenant = '' THEN k.role <> 'admin' ELSE NOT EXISTS (SELECT 1 FROM tenant t WHERE t.id = k.tenant) END
+OR CASE WHEN k.tenant = '' THEN k.role NOT IN ('admin', 'worker')
+    ELSE k.role = 'worker' OR NOT EXISTS (SELECT 1 FROM tenant t WHERE t.id = k.tenant) END
 OR k.expires_at <= k.created_at OR k.revoked_at < k.created_at
 OR length(k.secret_hash) <> 64 OR ltrim(k.secret_hash, '0123456789abcdef') <> ''
 

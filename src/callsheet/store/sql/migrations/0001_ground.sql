@@ -101,6 +101,8 @@ CREATE UNIQUE INDEX job_idem ON job (idem) WHERE idem IS NOT NULL;
 CREATE INDEX job_active ON job (wallet_id) WHERE finished_at IS NULL;
 CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX job_newest ON job (tenant, id);
+CREATE INDEX job_open ON job (tenant, id) WHERE finished_at IS NULL;
+CREATE INDEX job_bad ON job (tenant, id) WHERE error_code IS NOT NULL;
 CREATE INDEX job_user ON job (wallet_id, id);
 
 CREATE TABLE run (
@@ -186,7 +188,8 @@ CREATE TABLE task (
 CREATE INDEX task_ready ON task (queue, priority DESC, rank, id) WHERE ready = 1;
 CREATE INDEX task_tail ON task (queue, priority, tenant, rank) WHERE ready = 1;
 CREATE INDEX task_due ON task (due_at, id) WHERE due_at IS NOT NULL;
-CREATE INDEX task_running ON task (queue, worker_id) WHERE status = 'running';
+CREATE INDEX task_running ON task (queue) WHERE status = 'running';
+CREATE INDEX task_held ON task (worker_id) WHERE status = 'running';
 CREATE INDEX task_done ON task (queue, finished_at) WHERE status = 'completed';
 
 CREATE TABLE attempt (
@@ -204,10 +207,13 @@ CREATE TABLE attempt (
     digest text,
     error_code text,
     error_message text,
+    provider text,
+    ref text,
     PRIMARY KEY (task_id, no),
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 ) {hot};
 CREATE UNIQUE INDEX attempt_live ON attempt (task_id) WHERE ended_at IS NULL;
+CREATE INDEX attempt_ill ON attempt (ended_at) WHERE outcome IN ('failed', 'lost', 'requeued');
 
 CREATE TABLE event (
     id {serial},
@@ -226,6 +232,7 @@ CREATE TABLE event (
 ) {log};
 CREATE UNIQUE INDEX event_subject ON event (subject, seq);
 {only_postgresql} CREATE UNIQUE INDEX event_place ON event (tx, id);
+CREATE INDEX event_tenant ON event ({tenant_place});
 
 CREATE TABLE document (
     owner_id text NOT NULL,
@@ -278,8 +285,9 @@ CREATE TABLE cursor (
 CREATE TABLE file (
     id text NOT NULL PRIMARY KEY,
     tenant text NOT NULL,
-    job_id text NOT NULL,
-    task_id text NOT NULL,
+    user_id text NOT NULL,
+    job_id text,
+    task_id text,
     attempt {int} NOT NULL,
     no {int} NOT NULL,
     name text NOT NULL,
@@ -287,9 +295,39 @@ CREATE TABLE file (
     bytes {int} NOT NULL CHECK (bytes >= 0),
     sha256 text NOT NULL,
     created_at {int} NOT NULL,
+    status text NOT NULL CHECK (status IN ('awaited', 'ready', 'dropped')),
+    keep_until {int},
+    CHECK ((job_id IS NULL) = (task_id IS NULL)),
     UNIQUE (task_id, attempt, no)
 ) {grown};
-CREATE INDEX file_job ON file (job_id);
+CREATE INDEX file_job ON file (job_id) WHERE job_id IS NOT NULL;
+CREATE INDEX file_brought ON file (tenant, user_id, id) WHERE job_id IS NULL;
+CREATE INDEX file_kept ON file (keep_until, id) WHERE keep_until IS NOT NULL;
+
+CREATE TABLE use (
+    job_id text NOT NULL,
+    file_id text NOT NULL,
+    PRIMARY KEY (job_id, file_id)
+) {grown};
+CREATE INDEX use_file ON use (file_id);
+
+CREATE TABLE worker (
+    id text NOT NULL PRIMARY KEY,
+    created_at {int} NOT NULL,
+    status text NOT NULL CHECK (status IN ('pending', 'approved', 'revoked', 'gone')),
+    token_hash text UNIQUE,
+    offered text NOT NULL,
+    assigned text,
+    concurrency {int} NOT NULL CHECK (concurrency > 0),
+    starts {int} NOT NULL,
+    started_at {int} NOT NULL,
+    seen_at {int} NOT NULL,
+    draining_at {int},
+    ended_at {int},
+    capabilities text,
+    labels text
+) {small};
+CREATE INDEX worker_seen ON worker (seen_at, id) WHERE status IN ('pending', 'approved');
 
 CREATE TABLE api_key (
     id text NOT NULL PRIMARY KEY,
@@ -313,3 +351,4 @@ CREATE TABLE audit (
     data text
 ) {grown};
 CREATE INDEX audit_tenant ON audit (tenant, id);
+CREATE INDEX audit_subject ON audit (subject, id);

@@ -1,0 +1,191 @@
+"""What every store of blobs does, and the ways in which it may not.
+
+BlobError
+├── AlreadyPut      there are other bytes at the key: a key is written once
+├── NotAsClaimed    the bytes have another size or digest than was said
+├── TooLarge        more bytes than the store takes in one piece
+├── StorageFull     no room: make some, then try again
+├── StorageAway     no answer, or only "later": try again
+└── StorageRefused  the store says no: the settings, the keys or the bucket are not right
+
+What is not there is a FileNotFoundError. No error names a key, an address or a secret.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+from msgspec import Struct
+
+CHUNK = 1024 * 1024
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,64}/[\w!#$&^.+-]{1,64}(; ?[\w-]{1,32}=[\w.+-]{1,64}){0,4}\Z", re.ASCII)
+
+
+class BlobError(Exception):
+    """A store did not do what it was asked to."""
+
+
+class AlreadyPut(BlobError):  # noqa: N818 - a fact about the key
+    """There are bytes at this key, and they stay as they are."""
+
+    def __init__(self) -> None:
+        super().__init__("There are bytes already; a file is written once.")
+
+
+class NotAsClaimed(BlobError):  # noqa: N818 - a fact about the bytes
+    """The bytes are not what was said; `what` is size or digest."""
+
+    def __init__(self, what: str, message: str) -> None:
+        super().__init__(message)
+        self.what = what
+
+
+class TooLarge(BlobError):  # noqa: N818 - a fact about the bytes
+    """More than one piece may have."""
+
+
+class StorageFull(BlobError):  # noqa: N818 - a fact about the store
+    """The bytes found no room, and nothing of them is left."""
+
+    def __init__(self) -> None:
+        super().__init__("The storage is full, or takes no file this large.")
+
+
+class StorageAway(BlobError):  # noqa: N818 - a fact about the store
+    """The store does not answer, or asks to come back later."""
+
+
+class StorageRefused(BlobError):  # noqa: N818 - a fact about the store
+    """The store understood and said no; whoever set it up can help."""
+
+
+class Grant(Struct, frozen=True):
+    """A right to one transfer: send `method` to `url` with these `headers`, within so many seconds.
+
+    The url may begin with a slash: then it is an address of the house itself.
+    """
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    seconds: int
+
+
+class Stat(NamedTuple):
+    """What lies at a key; the digest is None where the store cannot tell."""
+
+    size: int
+    sha256: str | None
+
+
+class Listed(NamedTuple):
+    """One line of a list; the time is in microseconds."""
+
+    key: str
+    size: int
+    modified_at: int
+
+
+class Freed(NamedTuple):
+    """What was removed."""
+
+    files: int
+    bytes: int
+
+
+class Blobs(Protocol):
+    """Bytes at rest. Every call may be made from any thread, and blocks; grants are quick, and do no I/O."""
+
+    def grant_put(self, key: str, *, size: int, sha256: str, media_type: str, seconds: int) -> Grant:
+        """Let somebody put these very bytes, once."""
+        ...
+
+    def grant_put_over(self, key: str, *, bytes_max: int, media_type: str, seconds: int) -> Grant:
+        """Let somebody put bytes again and again, for what is only looked at: previews."""
+        ...
+
+    def grant_get(self, key: str, *, seconds: int, name: str, media_type: str) -> Grant:
+        """Let somebody read a blob, whole or in parts, under a name."""
+        ...
+
+    def put(self, key: str, body: bytes | Path, *, over: bool = False) -> None:
+        """Write a blob, all of it or nothing. The same bytes again are no error; others are, unless `over`."""
+        ...
+
+    def open(self, key: str) -> IO[bytes]:
+        """Open a blob to read and to seek in; FileNotFoundError if it is not there."""
+        ...
+
+    def stat(self, key: str) -> Stat | None:
+        """Say what lies at a key."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> Freed:
+        """Remove blobs; those that are not there count as nothing."""
+        ...
+
+    def delete_prefix(self, prefix: str) -> Freed:
+        """Remove everything whose key begins so."""
+        ...
+
+    def list(self, prefix: str, after: str, count: int) -> Sequence[Listed]:
+        """List keys that begin with `prefix`, in the order of their bytes, from the first behind `after`."""
+        ...
+
+    def sweep(self, idle_seconds: float) -> Freed:
+        """Remove what writers left that broke off so long ago."""
+        ...
+
+
+class Signer(Protocol):
+    """Makes a text of a fact that only the house can make."""
+
+    def sign(self, purpose: str, fact: Any, /) -> str: ...
+
+
+class BlobFact(Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What a signed address of the house lets its holder do, until a unix time."""
+
+    method: str
+    key: str
+    until: int
+    media_type: str
+    size: int = 0
+    """Exactly so many bytes; at most so many, without a digest."""
+    sha256: str = ""
+    name: str = ""
+
+
+def check_words(*, media_type: str, size: int = 0, sha256: str = "0" * 64) -> None:
+    """Refuse to sign what could not be sent as it is."""
+    if not _MEDIA_TYPE.match(media_type):
+        raise ValueError("a media type is written as type/subtype")
+    if size < 0 or not _DIGEST.match(sha256):
+        raise ValueError("a claim has a size from 0 and a SHA-256 of 64 small hexadecimal digits")
+
+
+PURPOSE = "blob"
+"""What a BlobFact is signed for."""
+
+
+def check_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
+    """Make sure that the bytes at a key are those that somebody claims; they are read if the store cannot tell."""
+    stat = blobs.stat(key)
+    if stat is None:
+        raise FileNotFoundError("there are no bytes")
+    if stat.size != size:
+        raise NotAsClaimed("size", f"The file has {stat.size} bytes, not {size}.")
+    if (stat.sha256 or digest_of(blobs, key)) != sha256:
+        raise NotAsClaimed("digest", "The file's SHA-256 is another one than was said.")
+
+
+def digest_of(blobs: Blobs, key: str) -> str:
+    """Read a blob and return its SHA-256."""
+    digest = hashlib.sha256()
+    with blobs.open(key) as file:
+        while piece := file.read(CHUNK):
+            digest.update(piece)
+    return digest.hexdigest()

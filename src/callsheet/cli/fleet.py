@@ -1,0 +1,119 @@
+"""Commands for the fleet: who is here, approve, drain, assign, revoke, rotate."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from callsheet.cli.output import as_json, group, say, table
+from callsheet.cli.server import Server, command
+
+if TYPE_CHECKING:
+    from callsheet.client import Worker
+
+workers = group("workers", help="Workers: who is here, what they hold, what they may do.", invoke_without_command=True)
+Name = Annotated[str, typer.Argument(metavar="WORKER", help="A worker's name.")]
+Gone = Annotated[bool, typer.Option("--gone", help="Show those that have gone, too.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of the fleet."""
+    app.add_typer(workers)
+
+
+def list_workers(server: Server, gone: Gone = False) -> None:
+    """List workers, what they hold and when they were last heard of."""
+    with server.client() as client:
+        found = list(client.workers(gone=gone))
+    if server.json:
+        as_json({"workers": found})
+        return
+    table(
+        ("WORKER", "STATUS", "KINDS", "HOLDS", "LAST HEARD"),
+        ((w.worker, _status(w), ", ".join(w.kinds), _holds(w), w.seen_at) for w in found),
+        empty="There are no workers: start one with `callsheet work`.",
+    )
+
+
+def show(server: Server, worker: Name) -> None:
+    """Show a worker and the tasks in its hand."""
+    with server.client() as client:
+        found = client.worker(worker)
+    if server.json:
+        as_json(found)
+        return
+    say(f"{found.worker} is {_status(found)}, started {found.started_at} for the {found.starts}. time.")
+    say(f"It offers {', '.join(found.offered)} and may take {', '.join(found.kinds) or 'nothing'}.")
+    table(
+        ("TASK", "JOB", "KIND", "TRY", "PROGRESS", "LEASED UNTIL"),
+        ((one.task_id, one.job_id, one.kind, one.attempt, f"{one.progress} %", one.lease_expires_at)
+         for one in found.leases),
+        empty="It has no work in hand.",
+    )  # fmt: skip
+
+
+def approve(server: Server, worker: Name) -> None:
+    """Let a new or a revoked worker take work."""
+    _change(server, worker, approved=True)
+
+
+def drain(
+    server: Server, worker: Name, stop: Annotated[bool, typer.Option("--stop", help="Let it take work again.")] = False
+) -> None:
+    """Let a worker finish what it holds and go."""
+    _change(server, worker, draining=not stop)
+
+
+def assign(
+    server: Server,
+    worker: Name,
+    kinds: Annotated[list[str] | None, typer.Argument(metavar="[KIND…]", help="None is all that it offers.")] = None,
+) -> None:
+    """Say which of the kinds that a worker offers it may take."""
+    _change(server, worker, kinds=kinds or [])
+
+
+def revoke(server: Server, worker: Name) -> None:
+    """Let a worker in no longer; what it holds is given back."""
+    with server.client() as client:
+        _told(server, client.revoke_worker(worker))
+
+
+def rotate(server: Server, worker: Name) -> None:
+    """Give a worker another token and print it, this once; the old one fails at once."""
+    with server.client() as client:
+        made = client.rotate_worker(worker)
+    if server.json:
+        as_json(made)
+        return
+    say(f"{made.worker} has a new token, shown this once:")
+    say(made.token)
+
+
+def _change(server: Server, worker: str, **change: Any) -> None:
+    with server.client() as client:
+        _told(server, client.change_worker(worker, **change))
+
+
+def _told(server: Server, worker: "Worker") -> None:
+    if server.json:
+        as_json(worker)
+    else:
+        say(f"{worker.worker} is {_status(worker)} and may take {', '.join(worker.kinds) or 'nothing'}.")
+
+
+def _status(worker: "Worker") -> str:
+    return f"{worker.status}, draining" if worker.draining else worker.status
+
+
+def _holds(worker: "Worker") -> str:
+    return f"{len(worker.leases)}" if worker.concurrency is None else f"{len(worker.leases)} of {worker.concurrency}"
+
+
+command(workers, bare=True)(list_workers)
+command(workers, "list")(list_workers)
+command(workers)(show)
+command(workers)(approve)
+command(workers)(drain)
+command(workers)(assign)
+command(workers)(revoke)
+command(workers)(rotate)

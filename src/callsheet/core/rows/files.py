@@ -1,0 +1,39 @@
+"""Files, and who needs them."""
+
+from typing import ClassVar
+
+from callsheet.core.rows.base import Row
+
+
+class File(Row, frozen=True, gc=False):
+    """A stored object, brought by a person or made by a task; where its bytes lie follows from that, and is hidden."""
+
+    TABLE: ClassVar[str] = "file"
+    FIXED: ClassVar[int] = 12
+
+    id: str
+    tenant: str
+    user_id: str
+    job_id: str | None
+    """The job that made it; none for one that was brought."""
+    task_id: str | None
+    attempt: int
+    no: int
+    name: str
+    media_type: str
+    bytes: int
+    sha256: str
+    created_at: int
+    status: str = "ready"
+    """`awaited` until its bytes are there, `ready`, `dropped` once they are not kept any more."""
+    keep_until: int | None = None
+
+
+class Use(Row, frozen=True, gc=False):
+    """A job's input refers to a file."""
+
+    TABLE: ClassVar[str] = "use"
+    KEY: ClassVar[tuple[str, ...]] = ("job_id", "file_id")
+
+    job_id: str
+    file_id: str

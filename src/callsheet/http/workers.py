@@ -1,0 +1,192 @@
+"""Workers, as an operator sees them: who is here, what they hold; approve, drain, assign, revoke, rotate."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callsheet.core import commands, rows
+from callsheet.core.claim import kinds_of
+from callsheet.http import views
+from callsheet.http.auth import WORKER_PREFIX, hashed, new_secret
+from callsheet.http.codes import VALUES
+from callsheet.http.house import House
+from callsheet.http.paging import limited, listed, paged
+from callsheet.http.problem import absent
+from callsheet.http.request import Request
+from callsheet.http.route import HOUSE, Answer, Route
+
+_EMBEDDED = "embedded"
+
+
+class WorkersQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to go on, and whether those that have gone are shown."""
+
+    after: str = ""
+    limit: int = 100
+    gone: bool = False
+
+
+class WorkerLease(Struct, frozen=True):
+    """A task in a worker's hand."""
+
+    job_id: str
+    task_id: str
+    kind: str
+    attempt: int
+    progress: int
+    started_at: str | None
+    lease_expires_at: str | None
+
+
+class Worker(Struct, frozen=True):
+    """A worker: what it may do, what it holds, when it was last heard of."""
+
+    worker: str
+    status: str
+    """pending, approved, revoked, gone; embedded runs inside a server and is not registered."""
+    kinds: list[str]
+    offered: list[str]
+    concurrency: int | None
+    draining: bool
+    leases: list[WorkerLease]
+    starts: int
+    registered_at: str | None
+    started_at: str | None
+    seen_at: str | None
+    ended_at: str | None
+    labels: dict[str, str] | None
+    capabilities: dict[str, Any] | None
+
+
+class Workers(Struct, frozen=True):
+    """Workers by name."""
+
+    workers: list[Worker]
+    next: str | None
+
+
+class WorkerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to change; what is left out stays as it is."""
+
+    approved: bool | None = None
+    draining: bool | None = None
+    kinds: list[str] | None = None
+    """Of what it offers it may take these; an empty list is everything."""
+
+
+class WorkerToken(Struct, frozen=True):
+    """A worker's new token, shown once; the one before is good no longer."""
+
+    worker: str
+    token: str
+
+
+async def list_workers(house: House, request: Request) -> Answer:
+    query = listed(house, request, WorkersQuery)
+    found, live = await house.scans.fetch_all([
+        ("workers_after", {"after": query.after, "gone": int(query.gone), "count": limited(house, query.limit)}),
+        ("workers_live", {}),
+    ])  # fmt: skip
+    page, more = paged(found, query.limit)
+    workers = [rows.Worker(*row) for row in page]
+    known = {row[0] for row in await house.scans.fetch("workers_known", ids=sorted({row[0] for row in live}))}
+    strangers = sorted({row[0] for row in live} - known) if not query.after else []
+    leases = await _leases(house, [*(worker.id for worker in workers), *strangers])
+    shown = [_view(worker, leases.get(worker.id, [])) for worker in workers]
+    shown += [_embedded(name, leases.get(name, [])) for name in strangers]
+    return Answer(Workers(shown, workers[-1].id if more else None))
+
+
+async def get_worker(house: House, request: Request) -> Answer:
+    return Answer(await _shown(house, request.params["worker"]))
+
+
+async def change_worker(house: House, request: Request) -> Answer:
+    body: WorkerBody = request.content
+    name = request.params["worker"]
+    kinds = None if body.kinds is None else tuple(body.kinds)
+    await _done(
+        house,
+        name,
+        commands.SetWorker(
+            worker_id=name, approved=body.approved, draining=body.draining, kinds=kinds, by=request.who.id
+        ),
+    )
+    return Answer(await _shown(house, name))
+
+
+async def revoke_worker(house: House, request: Request) -> Answer:
+    name = request.params["worker"]
+    await _done(house, name, commands.RevokeWorker(worker_id=name, by=request.who.id))
+    return Answer(await _shown(house, name))
+
+
+async def rotate_worker(house: House, request: Request) -> Answer:
+    name, token = request.params["worker"], new_secret(WORKER_PREFIX)
+    await _done(house, name, commands.RotateWorker(worker_id=name, token_hash=hashed(token), by=request.who.id))
+    return Answer(WorkerToken(name, token))
+
+
+async def _done(house: House, name: str, command: commands.Command) -> None:
+    """Carry out what an operator decided; a claim that waits here hears of it at once, one elsewhere at its end."""
+    await house.engine.aexecute(command)
+    house.keys.forget()
+    house.fleet.room.let_go(name)
+
+
+async def _shown(house: House, name: str) -> Worker:
+    found = await house.reads.fetch("worker_of", id=name)
+    if not found:
+        raise absent("worker")
+    leases = await _leases(house, [name])
+    return _view(rows.Worker(*found[0]), leases.get(name, []))
+
+
+async def _leases(house: House, names: list[str]) -> dict[str, list[WorkerLease]]:
+    found: dict[str, list[WorkerLease]] = {}
+    for row in await house.scans.fetch("leases_of", ids=names) if names else []:
+        task = rows.Task(*row)
+        lease = WorkerLease(
+            task.job_id, task.id, task.kind, task.attempts, task.progress, views.moment(task.started_at),
+            views.moment(task.lease_expires_at),
+        )  # fmt: skip
+        found.setdefault(task.worker_id or "", []).append(lease)
+    return found
+
+
+def _view(worker: rows.Worker, leases: list[WorkerLease]) -> Worker:
+    def decoded(text: str | None) -> Any:
+        return None if text is None else msgspec.json.decode(text)
+
+    return Worker(
+        worker.id, worker.status, list(kinds_of(worker)), decoded(worker.offered), worker.concurrency,
+        worker.draining_at is not None, leases, worker.starts, views.moment(worker.created_at),
+        views.moment(worker.started_at), views.moment(worker.seen_at), views.moment(worker.ended_at),
+        decoded(worker.labels), decoded(worker.capabilities),
+    )  # fmt: skip
+
+
+def _embedded(name: str, leases: list[WorkerLease]) -> Worker:
+    kinds = sorted({lease.kind for lease in leases})
+    return Worker(
+        name, _EMBEDDED, kinds, kinds, None, draining=False, leases=leases, starts=0, registered_at=None,
+        started_at=None, seen_at=None, ended_at=None, labels=None, capabilities=None,
+    )  # fmt: skip
+
+
+_ABSENT = "404 worker_not_found"
+ROUTES = (
+    Route("GET", "/v1/admin/workers", list_workers, HOUSE, "Workers, what they hold, when they were heard of", Workers,
+          query=WorkersQuery),
+    Route("GET", "/v1/admin/workers/{worker}", get_worker, HOUSE, "One worker", Worker, problems=(_ABSENT,)),
+    Route("PATCH", "/v1/admin/workers/{worker}", change_worker, HOUSE, "Approve, drain or assign a worker", Worker,
+          WorkerBody, problems=(_ABSENT, "422 invalid_kind", *VALUES)),
+    Route("POST", "/v1/admin/workers/{worker}/revoke", revoke_worker, HOUSE, "Let a worker in no longer", Worker,
+          problems=(_ABSENT, "422 invalid_text"),
+          details="Its token fails at once, and what it held is given back without using up a try. It may come again "
+          "once it is approved."),
+    Route("POST", "/v1/admin/workers/{worker}/rotate", rotate_worker, HOUSE, "Give a worker another token",
+          WorkerToken, problems=(_ABSENT, "409 worker_ended", "422 invalid_text"),
+          details="The token it has fails at once. A worker that knows the fleet's secret registers again by itself."),
+)  # fmt: skip

@@ -1,0 +1,18 @@
+"""How patient the worker is with a server."""
+
+from msgspec import Struct
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """Times and counts; the defaults suit real servers."""
+
+    poll_seconds: float = 2.0
+    """How often a prompt is looked at, at least; the first looks come sooner."""
+    limit_seconds: float = 3_600.0
+    """How long a prompt may take, its time in the server's queue included."""
+    away_seconds: float = 300.0
+    """How long a server may be silent before the try ends: a restart takes a while."""
+    cancel_seconds: float = 30.0
+    """How long a cancel is repeated until the server says that the prompt is over."""
+    turns_max: int = 4
+    """How often a task is submitted in one try: a server may lose prompts, or files that it says it has."""

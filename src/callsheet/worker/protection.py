@@ -1,0 +1,89 @@
+"""Protection against being scaled in while there is work in hand: on when work begins, off when there is none."""
+
+import shlex
+import subprocess
+import threading
+from typing import Protocol
+
+from callsheet.worker.facts import Tell, Trouble
+
+_COMMAND_SECONDS = 30.0
+_LINGER_SECONDS = 5.0
+"""How long a worker is without work before its protection goes: between two tasks it stays."""
+
+
+class Protection(Protocol):
+    """Whatever keeps a machine from being taken away. May block, and may fail."""
+
+    def set(self, *, on: bool) -> None:
+        """Protect this machine, or let it go."""
+        ...
+
+
+class CommandProtection:
+    """Runs a command of the operator with `on` or `off` behind it."""
+
+    def __init__(self, command: str) -> None:
+        self._words = shlex.split(command)
+        if not self._words:
+            raise ValueError("The command that protects this machine is empty.")
+
+    def set(self, *, on: bool) -> None:
+        done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
+            [*self._words, "on" if on else "off"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            timeout=_COMMAND_SECONDS, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            raise OSError(f"{self._words[0]} ended with {done.returncode}: {last[0]}")
+
+
+class Guard:
+    """Calls a protection when it has to change, in a thread of its own: no task waits for it, no failure stops one."""
+
+    def __init__(self, protection: Protection, tell: Tell, linger_seconds: float = _LINGER_SECONDS) -> None:
+        self._protection = protection
+        self._tell = tell
+        self._linger_seconds = linger_seconds
+        self._changed = threading.Condition()
+        self._busy = self._stopping = False
+        self._on: bool | None = None
+        """What was set last; nothing is known of the time before this worker."""
+        self._thread = threading.Thread(target=self._work, name="callsheet-guard", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the machine go, and end."""
+        with self._changed:
+            self._busy, self._stopping = False, True
+            self._changed.notify_all()
+        self._thread.join(_COMMAND_SECONDS)
+
+    def busy(self, *, on: bool) -> None:
+        """Say whether there is work in hand."""
+        with self._changed:
+            if self._busy != on:
+                self._busy = on
+                self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._busy != self._on)
+                if self._on and not self._stopping:
+                    self._changed.wait_for(lambda: self._stopping or self._busy, self._linger_seconds)
+                on, stopping = self._busy, self._stopping
+            if on != self._on:
+                self._set(on=on)
+            if stopping:
+                return
+
+    def _set(self, *, on: bool) -> None:
+        self._on = on
+        try:
+            self._protection.set(on=on)
+        except Exception as error:  # noqa: BLE001 - an operator's hook: it is told, and never fatal
+            self._tell(Trouble(f"Switching the protection {'on' if on else 'off'} failed", error))

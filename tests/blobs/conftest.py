@@ -1,0 +1,34 @@
+"""The stores, each started once; a test uses a tenant of its own."""
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.support import stores
+from tests.support.stores import Store
+
+_tenants = count(1)
+
+
+@pytest.fixture(scope="session", params=["local", "s3 double", "rclone"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    match request.param:
+        case "local":
+            opened = stores.local(tmp_path_factory.mktemp("local"))
+        case "s3 double":
+            opened = stores.double()
+        case _:
+            opened = stores.rclone(tmp_path_factory.mktemp("rclone"))
+    with opened as made:
+        yield made
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{next(_tenants)}"
+
+
+@pytest.fixture
+def key(tenant: str) -> str:
+    return f"{tenant}/uploads/file"

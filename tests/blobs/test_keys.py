@@ -1,0 +1,43 @@
+"""Keys: made of our ids, read back as what they are of, and of nothing else."""
+
+import pytest
+
+from callsheet.blobs import keys
+from callsheet.blobs.keys import Output, Upload
+from callsheet.core.rows import File
+
+FILE = File("file-1", "acme", "ann", "job-1", "task-1", 2, 3, "../../etc/passwd", "image/png", 4, "0" * 64, 1)
+
+
+def test_a_key_says_what_it_is_of() -> None:
+    made, preview = keys.made("acme", "job-1", "task-1", 2, 3), keys.preview("acme", "job-1", "task-1", 2)
+    assert (made, preview) == ("acme/jobs/job-1/task-1/2/3", "acme/jobs/job-1/task-1/2/preview")
+    assert keys.parse(made) == Output("acme", "job-1", "task-1", 2, 3)
+    assert keys.parse(preview) == Output("acme", "job-1", "task-1", 2, None)
+    assert keys.parse(keys.uploaded("acme", "file-1")) == Upload("acme", "file-1")
+    assert all(key.startswith(keys.job_prefix("acme", "job-1")) for key in (made, preview))
+
+
+def test_the_key_of_a_row_follows_from_ids_and_not_from_its_name() -> None:
+    brought = File("file-1", "acme", "ann", None, None, 0, 0, FILE.name, "image/png", 4, "0" * 64, 1)
+    assert keys.of(FILE) == "acme/jobs/job-1/task-1/2/3"
+    assert keys.of(brought) == "acme/uploads/file-1"
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    ["", "acme", "acme/uploads", "acme/uploads/a/b", "acme/other/a", "acme/jobs/j/t/x/1", "acme/jobs/j/t/01/1",
+     "acme/jobs/j/t/1/second", "acme/jobs/j/t/1", "acme/jobs/../t/1/1", ".probe/x", "acme/uploads/.x"],
+)  # fmt: skip
+def test_a_key_that_we_do_not_make_is_of_nothing(foreign: str) -> None:
+    assert keys.parse(foreign) is None
+
+
+@pytest.mark.parametrize("part", ["", "..", "a/b", "a\0", "é", "x" * 129, ".a", "a\n"])
+def test_no_part_of_a_key_leads_elsewhere(part: str) -> None:
+    for make in (
+        lambda: keys.uploaded(part, "f"), lambda: keys.uploaded("t", part), lambda: keys.job_prefix("t", part),
+        lambda: keys.made("t", part, "k", 1, 1), lambda: keys.preview("t", "j", part, 1),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="ids only"):
+            make()

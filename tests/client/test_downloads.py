@@ -1,0 +1,119 @@
+"""Files over a line that breaks: a download goes on where it was cut, and never mixes the bytes of two states."""
+
+import hashlib
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.client import CallsheetError, Damaged, File
+from tests.client.either import Make
+from tests.client.stub import Say, Stub, problem
+
+BODY = random.Random(7).randbytes(300_000)
+OTHER = random.Random(8).randbytes(300_000)
+
+
+def tag(body: bytes) -> str:
+    return f'"{hashlib.sha256(body).hexdigest()}"'
+
+
+def record(body: bytes = BODY) -> File:
+    return File("f1", "a.bin", "application/octet-stream", len(body), hashlib.sha256(body).hexdigest(), "/v1/files/f1")
+
+
+class Cutting(Stub):
+    """Has one file, speaks RFC 9110's ranges, and hangs up after so many bytes of each of the first answers."""
+
+    def __init__(self, cuts: list[int], *, body: bytes = BODY, ranges: bool = True) -> None:
+        super().__init__()
+        self.cuts = cuts
+        self.body = body
+        self.ranges = ranges
+        self.says = [Say()]
+
+    def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]  # noqa: ARG002 - the script is the cuts
+        headers = self.asked[-1].headers
+        start = 0
+        if self.ranges and headers.get("if-range") == tag(self.body):
+            start = int(headers["range"].removeprefix("bytes=").removesuffix("-"))
+        whole = self.body[start:]
+        cut = self.cuts.pop(0) if self.cuts else len(whole)
+        handler.close_connection = True
+        handler.send_response(206 if start else 200)
+        handler.send_header("etag", tag(self.body))
+        if start:
+            handler.send_header("content-range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}")
+        handler.send_header("content-length", str(len(whole)))
+        handler.end_headers()
+        handler.wfile.write(whole[:cut])
+
+    @property
+    def ranges_asked(self) -> list[str | None]:
+        return [asked.headers.get("range") for asked in self.asked]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "a.bin"
+    assert {path.name for path in tmp_path.iterdir()} <= {"a.bin"}, "nothing half is left"
+
+
+@pytest.mark.parametrize("file", [record(), "f1"], ids=["record", "id"])
+def test_a_download_that_was_cut_goes_on_where_it_was(client_of: Make, target: Path, file: Any) -> None:
+    with Cutting([100_000, 50_000, 1]) as stub:
+        assert client_of(stub.url).download(file, target).read_bytes() == BODY
+        assert stub.ranges_asked == [None, "bytes=100000-", "bytes=150000-", "bytes=150001-"]
+        assert {asked.headers.get("if-range") for asked in stub.asked[1:]} == {tag(BODY)}
+
+
+def test_bytes_read_into_memory_go_on_too(client_of: Make) -> None:
+    with Cutting([1_000]) as stub:
+        assert client_of(stub.url).read(record()) == BODY
+        assert stub.ranges_asked == [None, "bytes=1000-"]
+
+
+def test_a_line_that_breaks_often_but_gets_further_each_time_is_enough(client_of: Make, target: Path) -> None:
+    with Cutting([25_000] * 11) as stub:
+        assert client_of(stub.url).download(record(), target).read_bytes() == BODY
+        assert len(stub.asked) == 12
+
+
+def test_a_server_that_knows_no_ranges_is_asked_for_everything_again(client_of: Make, target: Path) -> None:
+    with Cutting([100_000], ranges=False) as stub:
+        assert client_of(stub.url).download(record(), target).read_bytes() == BODY
+        assert len(stub.asked) == 2
+
+
+def test_a_file_that_became_another_meanwhile_is_not_mixed(client_of: Make, target: Path) -> None:
+    class Changing(Cutting):
+        def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]
+            super().say(handler, said)
+            self.body = OTHER
+
+    with Changing([100_000]) as stub:
+        assert client_of(stub.url).download("f1", target).read_bytes() == OTHER
+    with Changing([100_000]) as stub, pytest.raises(Damaged):
+        client_of(stub.url).download(record(), target)
+
+
+def test_a_server_that_breaks_at_the_same_place_for_ever_is_given_up(client_of: Make, target: Path) -> None:
+    with Cutting([100_000, *[0] * 50]) as stub, pytest.raises(CallsheetError, match="does not answer"):
+        client_of(stub.url).download(record(), target)
+    with Cutting([100_000] * 50, ranges=False) as stub, pytest.raises(CallsheetError, match="does not answer"):
+        client_of(stub.url).download(record(), target)
+
+
+def test_what_is_refused_on_the_way_is_raised(client_of: Make, target: Path) -> None:
+    class Refusing(Cutting):
+        def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]
+            if len(self.asked) == 1:
+                super().say(handler, said)
+            else:
+                Stub.say(handler, problem(404, "file_not_found"))
+
+    with Refusing([100_000]) as stub, pytest.raises(CallsheetError) as refused:
+        client_of(stub.url).download(record(), target)
+    assert refused.value.code == "file_not_found"

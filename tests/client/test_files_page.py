@@ -1,0 +1,26 @@
+"""The page about files: its example runs as it stands there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from callsheet.core import commands
+from tests.support.served import TENANT, Served
+from tests.support.tidy import ROOT
+
+PAGE = ROOT / "docs" / "files.md"
+
+
+def test_the_example_of_bringing_a_file_runs_and_prints_what_it_says(served: Served, tmp_path: Path) -> None:
+    [text] = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_000))
+    served.engine.execute(commands.TopUp(tenant=TENANT, user="eve", amount=10, idempotency_key="page"))
+    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["client"]}
+    done = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
+    )
+    assert done.stderr == ""
+    said = re.findall(r"print\(.+\)  # (.+)", text)
+    assert done.stdout.splitlines() == [said[0], said[1].partition(":")[0]]

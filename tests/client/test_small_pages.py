@@ -1,0 +1,21 @@
+"""A server that shows few at once: lists are still read to their end."""
+
+from pathlib import Path
+
+from callsheet.config import HttpSettings
+from tests.client.either import Make
+from tests.support.served import Served
+
+
+def test_lists_are_read_whole_from_a_server_with_small_pages(tmp_path: Path, place: str, client_of: Make) -> None:
+    with Served(place, tmp_path, HttpSettings(page_max=2)) as served:
+        client = client_of(served.url, served.keys["operator"])
+        made = {client.submit("sketch", user="ann", input={}).id for _ in range(5)}
+        assert {job.id for job in client.jobs()} == made
+        assert len(list(client.ledger("ann"))) == 6
+        assert len(list(client.keys())) > 2
+        plain = served.client("client")
+        assert len(plain.get("/v1/jobs").raise_for_status().json()["jobs"]) == 2
+        assert len(plain.get("/v1/events").raise_for_status().json()["events"]) == 2
+        refused = plain.get("/v1/jobs", params={"limit": 3})
+        assert (refused.status_code, refused.json()["code"], refused.json()["limit_max"]) == (422, "invalid_query", 2)

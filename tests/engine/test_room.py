@@ -1,0 +1,217 @@
+"""The room in which workers wait: an idle fleet asks as one, nobody waits beside work, nothing is lost on the way."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from callsheet.core.commands import Claim, Command, Leased
+from callsheet.core.errors import Refusal
+from callsheet.engine.room import Room
+from tests.support.studio import Studio
+from tests.support.waiting import wait_until
+
+WAIT = 30.0
+
+
+class Watched:
+    """The engine, with its claims counted; the next answers can be held back."""
+
+    def __init__(self, studio: Studio) -> None:
+        self._engine = studio.engine
+        self.hints = studio.engine.hints
+        self.claims = 0
+        self.held: asyncio.Event | None = None
+
+    async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
+        self.claims += sum(isinstance(command, Claim) for command in many)
+        answers = await self._engine.aexecute_many(many)
+        if self.held is not None and any(isinstance(command, Claim) for command in many):
+            await self.held.wait()
+        return answers
+
+
+def claim(no: int = 0, *, kinds: tuple[str, ...] = ("draw",)) -> Claim:
+    return Claim(worker_id=f"w{no}", kinds=kinds)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait in a thread, so that the loop goes on."""
+    await asyncio.to_thread(wait_until, condition, WAIT)
+
+
+def test_a_hundred_waiting_workers_ask_as_one_and_each_task_wakes_one_of_them(studio: Studio) -> None:
+    async def scene() -> None:
+        engine = Watched(studio)
+        room = Room(engine, poll_seconds=3_600)
+        waiting = [asyncio.ensure_future(room.claim(claim(n), WAIT)) for n in range(100)]
+        await until(lambda: room.count == 100 and engine.claims == 1)
+        for _ in range(3):
+            await asyncio.to_thread(studio.ask)
+        await until(lambda: sum(task.done() for task in waiting) == 3 and room.count == 97)  # one may just be asking
+        assert engine.claims <= 20
+        room.end()
+        got = [leased for task in waiting for leased in await task]
+        assert len({leased.lease.task_id for leased in got}) == 3
+
+    asyncio.run(scene())
+
+
+def test_a_burst_of_work_reaches_everybody_who_waits(studio: Studio) -> None:
+    studio.workflow(price=0)
+
+    async def scene() -> None:
+        engine = Watched(studio)
+        room = Room(engine, poll_seconds=3_600)
+        waiting = [asyncio.ensure_future(room.claim(claim(n), WAIT)) for n in range(40)]
+        await until(lambda: room.count == 40)
+        await studio.engine.aexecute_many([studio.submission()] * 40)
+        got = [leased for task in waiting for leased in await task]
+        assert len({leased.lease.task_id for leased in got}) == 40
+        assert room.count == 0
+
+    asyncio.run(scene())
+
+
+def test_work_that_came_without_a_hint_is_found_by_the_poll(studio: Studio) -> None:
+    async def scene() -> None:
+        room = Room(Watched(studio), poll_seconds=0.05)
+        waiting = asyncio.ensure_future(room.claim(claim(), WAIT))
+        await until(lambda: room.count == 1)
+        with Studio(studio.place, clock=studio.clock) as other:
+            await asyncio.to_thread(other.ask)
+        assert len(await waiting) == 1
+
+    asyncio.run(scene())
+
+
+def test_who_leaves_while_it_is_served_loses_no_task_and_no_try(studio: Studio) -> None:
+    async def scene() -> None:
+        engine = Watched(studio)
+        room = Room(engine, poll_seconds=3_600)
+        job = await asyncio.to_thread(studio.ask)
+        engine.held = asyncio.Event()
+        waiting = asyncio.ensure_future(room.claim(claim(), WAIT))
+        await until(lambda: studio.status(job) == "running")
+        waiting.cancel()
+        engine.held.set()
+        await until(lambda: studio.tasks(job)[0].status == "retried")
+        (task,) = studio.tasks(job)
+        assert (task.attempts_charged, task.ready) == (0, 1)
+        assert len(await room.claim(claim(1), WAIT)) == 1
+
+    asyncio.run(scene())
+
+
+def test_one_that_may_take_nothing_hears_why_and_holds_up_nobody(studio: Studio) -> None:
+    async def scene() -> list[Leased]:
+        room = Room(Watched(studio), poll_seconds=3_600)
+        refused = asyncio.ensure_future(room.claim(Claim(worker_id="x", kinds=("draw",), session="0" * 64), WAIT))
+        with pytest.raises(Refusal, match="register again"):
+            await refused
+        waiting = asyncio.ensure_future(room.claim(claim(), WAIT))
+        await until(lambda: room.count == 1)
+        await asyncio.to_thread(studio.ask)
+        return await waiting
+
+    assert len(asyncio.run(scene())) == 1
+
+
+def test_a_wait_that_is_over_gives_nothing_and_a_claim_without_one_looks_once(studio: Studio) -> None:
+    async def scene() -> None:
+        engine = Watched(studio)
+        room = Room(engine, poll_seconds=3_600)
+        assert await room.claim(claim(), 0) == []
+        assert await room.claim(claim(), 0.01) == []
+        studio_job = await asyncio.to_thread(studio.ask)
+        (leased,) = await room.claim(claim(), 0)
+        assert leased.lease.job_id == studio_job
+
+    asyncio.run(scene())
+
+
+def test_kinds_wait_apart(studio: Studio) -> None:
+    studio.workflow("song", price=0)
+
+    async def scene() -> None:
+        room = Room(Watched(studio), poll_seconds=3_600)
+        draw = asyncio.ensure_future(room.claim(claim(1), WAIT))
+        sing = asyncio.ensure_future(room.claim(claim(2, kinds=("sing",)), WAIT))
+        await until(lambda: room.count == 2)
+        await asyncio.to_thread(studio.ask)
+        assert len(await draw) == 1
+        assert not sing.done()
+        room.end()
+        assert await sing == []
+
+    asyncio.run(scene())
+
+
+def test_who_leaves_without_having_waited_loses_no_task_and_no_try(studio: Studio) -> None:
+    async def scene() -> None:
+        engine = Watched(studio)
+        room = Room(engine, poll_seconds=3_600)
+        job = await asyncio.to_thread(studio.ask)
+        engine.held = asyncio.Event()
+        asking = asyncio.ensure_future(room.claim(claim(), 0))
+        await until(lambda: studio.status(job) == "running")
+        asking.cancel()
+        engine.held.set()
+        await until(lambda: studio.tasks(job)[0].status == "retried")
+        assert studio.tasks(job)[0].attempts_charged == 0
+
+    asyncio.run(scene())
+
+
+def test_a_room_that_ends_while_somebody_asks_lets_it_go_too(studio: Studio) -> None:
+    async def scene() -> None:
+        engine = Watched(studio)
+        room = Room(engine, poll_seconds=3_600)
+        engine.held = asyncio.Event()
+        waiting = asyncio.ensure_future(room.claim(claim(), 3_600))
+        resting = asyncio.ensure_future(room.rest(3_600))
+        await until(lambda: engine.claims == 1)
+        room.end()
+        engine.held.set()
+        async with asyncio.timeout(WAIT):
+            assert await waiting == []
+            await resting
+
+    asyncio.run(scene())
+
+
+def test_when_nobody_can_ask_everybody_hears_it_and_nobody_waits_for_nothing(studio: Studio) -> None:
+    class Closed(Watched):
+        async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
+            await super().aexecute_many(many)
+            raise OSError("closed")
+
+    async def scene() -> list[Any]:
+        room = Room(Closed(studio), poll_seconds=3_600)
+        waiting = [room.claim(claim(n), 3_600) for n in range(5)]
+        async with asyncio.timeout(WAIT):
+            return await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(scene())] == [OSError] * 5
+
+
+def test_however_many_wait_few_ask_together(studio: Studio) -> None:
+    class Endless:
+        """As much work as anybody wants."""
+
+        hints = studio.engine.hints
+        most = 0
+
+        async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
+            self.most = max(self.most, len(many))
+            return [["work"] for _ in many]
+
+    async def scene() -> None:
+        engine = Endless()
+        room = Room(engine, poll_seconds=3_600)
+        answers = await asyncio.gather(*[room.claim(claim(n), WAIT) for n in range(3_000)])
+        assert len(answers) == 3_000
+        assert engine.most <= studio.settings.limits.bulk_max
+
+    asyncio.run(scene())

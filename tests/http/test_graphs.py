@@ -1,0 +1,85 @@
+"""Workflows with graphs over HTTP: the house keeps them to itself, and what could not run is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from callsheet.http import handing
+from tests.http.yard import Machine
+from tests.support import graphs
+from tests.support.served import Served
+
+SECRET = "canary-model.safetensors"
+
+
+def recipe(**spec: Any) -> dict[str, Any]:
+    graph = graphs.text_to_image()
+    graph["4"]["inputs"]["ckpt_name"] = SECRET
+    comfyui = {"graph": graph, "inputs": {"prompt": {"node": "6", "field": "text"}}} | spec
+    return {"stages": [{"name": "draw", "kind": "comfyui", "comfyui": comfyui}]}
+
+
+def test_only_the_operator_sees_graphs(served: Served) -> None:
+    """Weak point 24 of the original: the whole graph went to the end user."""
+    put = served.client("operator").put("/v1/workflows/poster", json={"recipe": recipe()})
+    assert (put.status_code, put.json()["recipe"]["stages"][0]["comfyui"]["inputs"]) == (
+        200, {"prompt": {"node": "6", "field": "text"}},
+    )  # fmt: skip
+    assert SECRET in served.client("operator").get("/v1/workflows/poster").text
+    for role in ("admin", "client", "viewer", "user"):
+        shown = served.client(role).get("/v1/workflows/poster")
+        assert (shown.status_code, shown.json()["stages"]) == (200, ["draw"])
+        listed = served.client(role).get("/v1/workflows")
+        submitted = served.client("client").post(
+            "/v1/jobs", json={"workflow": "poster", "user": "ann", "input": {"prompt": "a fox"}}
+        )
+        assert submitted.status_code == 201
+        job = served.client(role).get(f"/v1/jobs/{submitted.json()['id']}")
+        assert [SECRET in answer.text for answer in (shown, listed, submitted, job)] == [False] * 4
+
+
+def test_a_graph_is_kept_as_it_came(served: Served) -> None:
+    graph = graphs.plain() | {"n": graphs.node("Own", text='a\0b\n"\\✨', seed=2**64 - 1, cfg=1.0)}
+    operator = served.client("operator")
+    operator.put("/v1/workflows/odd", json={"recipe": recipe(graph=graph, inputs={})}).raise_for_status()
+    (stage,) = operator.get("/v1/workflows/odd").json()["recipe"]["stages"]
+    assert stage["comfyui"]["graph"] == graph
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"graph": graphs.as_the_editor_saves()}, "choose Workflow > Export (API)"),
+        ({"inputs": {"prompt": {"node": "99", "field": "text"}}}, "There is no node '99'."),
+        ({"graph": {"1": graphs.node("ImageInvert", image="x")}, "inputs": {}}, "a value where a link"),
+        ({"output_node": "77"}, "The output_node '77' is not in the graph."),
+    ],
+)
+def test_a_graph_that_could_not_run_is_refused(served: Served, spec: dict[str, Any], said: str) -> None:
+    refused = served.client("operator").put("/v1/workflows/broken", json={"recipe": recipe(**spec)})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_graph")
+    assert said in refused.json()["message"]
+
+
+def test_an_input_that_does_not_fit_the_graph_is_refused_at_submit(served: Served) -> None:
+    served.client("operator").put("/v1/workflows/poster", json={"recipe": recipe()}).raise_for_status()
+    body = {"workflow": "poster", "user": "ann", "input": {"prompt": ["4", 0]}}
+    refused = served.client("client").post("/v1/jobs", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert refused.json()["message"].startswith("prompt: must be")
+
+
+def test_a_task_has_its_graph_however_many_workflows_there_are(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes that were read are kept up to a number; those of the tasks in hand are not among what is let go."""
+    monkeypatch.setattr(handing, "_RECIPES_MAX", 1)
+    names = ["poster-a", "poster-b"]
+    for name in names:
+        own = recipe()
+        own["stages"][0]["kind"] = "posters"
+        served.client("operator").put(f"/v1/workflows/{name}", json={"recipe": own}).raise_for_status()
+    machine = Machine(served, "posters", "posters", concurrency=4)
+    served.submit(workflow="poster-a", input={"prompt": "a fox"})
+    assert [task["comfyui"] is None for task in machine.claim()] == [False]
+    for name in names:
+        served.submit(workflow=name, input={"prompt": "a fox"})
+    assert [task["comfyui"] is None for task in machine.claim(count=2)] == [False, False]

@@ -1,0 +1,130 @@
+"""What an operator does with workers, and what they notice of it."""
+
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from callsheet.config import HttpSettings
+from callsheet.core import commands
+from tests.http.yard import Yard, said
+from tests.support.served import Served
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def yard(served: Served) -> Yard:
+    return Yard(served)
+
+
+# -- what an operator does
+
+
+def test_a_new_worker_waits_for_approval_where_the_house_wants_it(place: Any, tmp_path: Any) -> None:
+    """R195, R209."""
+    with Served(place, tmp_path, HttpSettings(worker_approval=True)) as served:
+        yard = Yard(served)
+        yard.submit()
+        machine = yard.machine()
+        assert machine.told["approved"] is False
+        assert said(machine.http.post("/v1/worker/claim", json={}), 403)["code"] == "worker_not_approved"
+        assert yard.worker("w1", approved=True)["status"] == "approved"
+        assert len(machine.claim()) == 1
+
+
+def test_a_revoked_worker_is_out_at_once_and_its_work_is_anothers(yard: Yard) -> None:
+    """R210, weak point 17 of the original."""
+    yard.submit()
+    machine = yard.machine()
+    (task,) = machine.claim()
+    operator = yard.served.client("operator")
+    assert said(operator.post(f"/v1/admin/workers/{yard.name('w1')}/revoke"))["status"] == "revoked"
+    assert said(machine.say("complete", task), 401)["code"] == "invalid_key"
+    body = {"worker": yard.name("w1"), "kinds": [yard.kind]}
+    assert said(yard.served.client("worker").post("/v1/worker/register", json=body), 403)["code"] == "worker_revoked"
+    assert len(yard.machine("w2").claim()) == 1
+    yard.worker("w1", approved=True)
+    yard.machine("w1")
+
+
+def test_a_draining_worker_finishes_what_it_holds_and_gets_no_more(yard: Yard) -> None:
+    """R195."""
+    yard.submit()
+    yard.submit()
+    machine = yard.machine(concurrency=2)
+    (task,) = machine.claim()
+    yard.worker("w1", draining=True)
+    assert said(machine.http.post("/v1/worker/claim", json={"wait_seconds": 30})) == {"tasks": [], "drain": True}
+    assert machine.beat(task)["drain"] is True
+    assert said(machine.say("complete", task))["job_status"] == "completed"
+
+
+def test_a_rotated_token_replaces_the_old_one_and_the_leases_stay(yard: Yard) -> None:
+    """R210."""
+    yard.submit()
+    machine = yard.machine()
+    (task,) = machine.claim()
+    told = said(yard.served.client("operator").post(f"/v1/admin/workers/{yard.name('w1')}/rotate"))
+    assert said(machine.say("complete", task), 401)["code"] == "invalid_key"
+    machine.http.headers["authorization"] = f"Bearer {told['token']}"
+    assert said(machine.say("complete", task))["job_status"] == "completed"
+
+
+def test_an_operator_sees_who_is_here_what_they_hold_and_what_was_done_to_them(yard: Yard) -> None:
+    """R208, R276, R277."""
+    job = yard.submit()
+    machine = yard.machine(labels={"zone": "a"}, capabilities={"gpu": "24 GB"}, concurrency=2)
+    machine.claim()
+    yard.submit()
+    yard.served.engine.execute(commands.Claim(worker_id=yard.name("inside"), kinds=(yard.kind,)))
+    operator = yard.served.client("operator")
+    found = {worker["worker"]: worker for worker in said(operator.get("/v1/admin/workers"))["workers"]}
+    assert (found[yard.name("inside")]["status"], found["m1"]["status"]) == ("embedded", "approved")
+    mine = found[yard.name("w1")]
+    assert [lease["job_id"] for lease in mine["leases"]] == [job["id"]]
+    assert (mine["labels"], mine["capabilities"], mine["starts"]) == ({"zone": "a"}, {"gpu": "24 GB"}, 1)
+    assert mine["seen_at"] is not None
+    yard.worker("w1", draining=True)
+    lines = said(operator.get("/v1/admin/audit", params={"subject": yard.name("w1")}))["lines"]
+    assert [line["action"] for line in lines] == ["worker.set", "worker.register"]
+    assert machine.told["token"] not in operator.get("/v1/admin/workers").text
+
+
+# -- is it one of ours
+
+
+def test_a_machine_that_is_not_ours_is_refused_and_an_answer_that_does_not_come_is_a_setting(
+    place: Any, tmp_path: Any
+) -> None:
+    """R204."""
+    dead = "http://127.0.0.1:9/verify"
+    body = {"worker": "i-0abc", "kinds": ["draw"]}
+    for opened, status in ((False, 503), (True, 201)):
+        settings = HttpSettings(worker_verify_url=dead, worker_verify_open=opened)
+        with Served(place, tmp_path, settings, machine=False) as served:
+            answer = served.client("worker").post("/v1/worker/register", json=body)
+            assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(("decision", "status", "drain"), [("drain", 200, True), ("revoke", 401, None)])
+def test_a_worker_that_waits_hears_at_once_what_was_decided_about_it(
+    yard: Yard, decision: str, status: int, drain: bool | None
+) -> None:
+    machine = yard.machine()
+    room = yard.served.callsheet.house.fleet.room
+    before = room.count
+    got: list[httpx.Response] = []
+
+    def wait() -> None:
+        got.append(machine.http.post("/v1/worker/claim", json={"wait_seconds": 60}))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    wait_until(lambda: room.count == before + 1)
+    if decision == "drain":
+        yard.worker("w1", draining=True)
+    else:
+        said(yard.served.client("operator").post(f"/v1/admin/workers/{yard.name('w1')}/revoke"))
+    waiting.join(20)
+    assert [(answer.status_code, answer.json().get("drain")) for answer in got] == [(status, drain)]

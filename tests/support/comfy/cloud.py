@@ -1,0 +1,93 @@
+"""Comfy Cloud's first API: raw states, storage behind a redirect, and an interrupt that stops everything."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tests.support.comfy.listening import Answer, Asked, Port, Receive, Scope, Send, as_json, asked, respond
+from tests.support.comfy.machine import NEW
+from tests.support.comfy.server import Comfy
+
+KEY = "comfy-key-of-the-account"
+
+
+class Storage:
+    """A storage host; it writes down who asked with what."""
+
+    def __init__(self, folder: Path) -> None:
+        self.requests: list[Asked] = []
+        self._folder = folder
+        self._port = Port(self._app)
+        self.url = self._port.url
+        self.up, self.down = self._port.up, self._port.down
+
+    async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = await asked(scope, receive)
+        self.requests.append(request)
+        file = self._folder / request.path.strip("/")
+        await respond(send, Answer(200, file.read_bytes()) if file.is_file() else Answer(404))
+
+
+class Cloud(Comfy):
+    """The account's view of the cloud."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, NEW)
+        self.storage = Storage(folder)
+        self.words: dict[str, str] = {}
+        """What the raw status says instead of the truth, by prompt."""
+        self.no_jobs = False
+        """Has no record by /api/jobs yet, only the old history."""
+
+    def up(self) -> None:
+        self.storage.up()
+        super().up()
+
+    def down(self) -> None:
+        self.storage.down()
+        super().down()
+
+    def _answer(self, request: Asked, path: str) -> Answer:
+        if request.headers.get("x-api-key") != KEY:
+            return as_json({"message": "unauthorized"}, 401)
+        head, _, rest = request.path.removeprefix("/api/").partition("/")
+        if head == "prompt":
+            return self._taken(request)
+        if head == "job":
+            return self._raw(rest.removesuffix("/status"))
+        if head == "jobs" and self.no_jobs:
+            return Answer(404)
+        if head == "history_v2":
+            return super()._answer(request._replace(path=f"/history/{rest}"), f"/history/{rest}")
+        if head == "view":
+            where = Path(request.query["type"]) / request.query.get("subfolder", "") / request.query["filename"]
+            return Answer(302, b"", (("location", f"{self.storage.url}/{where}"),))
+        if head == "interrupt":
+            self._interrupt(None)
+            return Answer()
+        return super()._answer(request, path)
+
+    def _taken(self, request: Asked) -> Answer:
+        body = request.json() | {"prompt_id": str(uuid.uuid4())}  # what the client would call it is not asked
+        return super()._post_prompt(request._replace(body=_encoded(body)), "/prompt")
+
+    def _raw(self, prompt_id: str) -> Answer:
+        entry = self.history.get(prompt_id)
+        queue = self.queue
+        if prompt_id in self.words:
+            word = self.words[prompt_id]
+        elif prompt_id in queue["running"]:
+            word = "executing"
+        elif prompt_id in queue["pending"]:
+            word = "queued_waiting"
+        elif entry is None:
+            return as_json({"message": "not found"}, 404)
+        else:
+            said = {kind for kind, _ in entry["status"]["messages"]}
+            word = "success" if entry["status"]["completed"] else "error"
+            word = "cancelled" if "execution_interrupted" in said else word
+        return as_json({"id": prompt_id, "status": word})
+
+
+def _encoded(body: Any) -> bytes:
+    return as_json(body).body

@@ -1,0 +1,186 @@
+"""Comfy Cloud by its first API: the same handler, another adapter."""
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from callsheet.core.comfy import Slot
+from callsheet.core.commands import Resumed
+from callsheet.worker import Canceled, GiveUp, Retry
+from callsheet.worker.comfyui import CloudV1, ComfyHandler, Declined, Rejected
+from callsheet.worker.comfyui.base import Ended
+from tests.support.comfy import samples
+from tests.support.comfy.cloud import KEY, Cloud
+from tests.support.comfy.listening import as_json
+from tests.support.waiting import wait_until
+from tests.worker.comfyui import graphs
+from tests.worker.comfyui.conftest import QUICK
+from tests.worker.comfyui.recording import Beside, task
+
+
+@pytest.fixture
+def handler(adapter_v1: CloudV1) -> ComfyHandler:
+    return ComfyHandler(adapter_v1, QUICK)
+
+
+def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
+    cloud_v1: Cloud, handler: ComfyHandler, tmp_path: Path
+) -> None:
+    """R223 to R225, and the key goes to the cloud alone."""
+    picture = tmp_path / "in.png"
+    picture.write_bytes(samples.png(4, 4, 7))
+    ctx = task(graphs.upload(), Slot("10", "image", "f1"), output_node="9", files={"f1": picture})
+    [made] = handler(ctx)["outputs"]
+    assert made["media_type"] == "image/png"
+    assert len(ctx.kept[0][2]) == made["bytes"]
+    assert cloud_v1.storage.requests
+    assert not any(KEY in str(request) for request in cloud_v1.storage.requests)
+    assert all(request.headers["x-api-key"] == KEY for request in cloud_v1.requests)
+    [(provider, ref)] = ctx.refs
+    assert (provider, ref) == ("comfy-cloud", cloud_v1.runs[0]), "the cloud's own id, told once it is known"
+    assert "prompt_id" not in cloud_v1.asked_for("/api/prompt")[0].json()
+
+
+def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    cloud_v1.storage.url = cloud_v1.storage.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(Retry):
+        handler(task(graphs.basic()))
+    assert cloud_v1.storage.requests == []
+
+
+def test_progress_and_previews_are_of_this_prompt_alone(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    ctx = task(graphs.slow())
+    handler(ctx)
+    assert ctx.previews
+    assert "CallsheetTestSleep" in ctx.messages
+    assert cloud_v1.listeners == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "seen"),
+    [
+        *((word, "waiting") for word in ("submitted", "queued_limited", "queued_waiting", "allocated", "preparing")),
+        *((word, "running") for word in ("executing", "executed", "erroring", "cancel_requested", "a new word")),
+        ("lost", "lost"), ("success", "succeeded"), ("error", "failed"), ("non_retryable_error", "failed"),
+        ("cancelled", "canceled"),
+    ],
+)  # fmt: skip
+def test_raw_words_end_a_prompt_exactly_when_they_are_terminal(
+    cloud_v1: Cloud, adapter_v1: CloudV1, word: str, seen: str
+) -> None:
+    cloud_v1.hold("9")
+    ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
+    wait_until(lambda: "9" in cloud_v1.reached)
+    cloud_v1.words[ref] = word
+    found = adapter_v1.look(ref)
+    assert (found.outcome if isinstance(found, Ended) else found) == seen
+    if isinstance(found, Ended) and seen == "failed":
+        assert found.retryable is (word == "error")
+
+
+def test_an_unknown_word_is_settled_by_the_job_s_own_record(cloud_v1: Cloud, adapter_v1: CloudV1) -> None:
+    ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
+    wait_until(lambda: ref in cloud_v1.history)
+    cloud_v1.words[ref] = "completed"
+    found = adapter_v1.look(ref)
+    assert isinstance(found, Ended)
+    assert found.outcome == "succeeded"
+    assert len(found.outputs) == 1
+
+
+def test_the_old_history_is_asked_only_where_there_is_no_record(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    handler(task(graphs.basic()))
+    assert not any("history_v2" in request.path for request in cloud_v1.requests)
+    cloud_v1.no_jobs = True
+    assert handler(task(graphs.basic()))["outputs"]
+    assert any("history_v2" in request.path for request in cloud_v1.requests)
+
+
+def test_a_lost_prompt_is_submitted_again(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    hold = cloud_v1.hold("9")
+    running = Beside(handler, task(graphs.basic()))
+    wait_until(lambda: running.ctx.refs)
+    cloud_v1.words[running.ctx.refs[0][1]] = "lost"
+    wait_until(lambda: len(running.ctx.refs) == 2)
+    hold.set()
+    assert running.ended()["outputs"]
+
+
+def test_a_cancel_asks_for_one_prompt_and_never_interrupts_the_account(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    hold = cloud_v1.hold("2")
+    other = Beside(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    waiting = Beside(handler, task(graphs.basic()))
+    wait_until(lambda: cloud_v1.queue["pending"])
+    waiting.ctx.stop = Canceled
+    with pytest.raises(Canceled):
+        waiting.ended()
+    hold.set()
+    assert other.ended()["outputs"]
+    assert cloud_v1.asked_for("/api/interrupt") == []
+    assert len(cloud_v1.runs) == 1
+
+
+def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
+    cloud_v1: Cloud, handler: ComfyHandler
+) -> None:
+    """The cloud names its prompts itself: the name is known a moment before it can be written down."""
+    hold = cloud_v1.hold("2")
+    other = Beside(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    with pytest.raises(Canceled):
+        handler(task(graphs.basic(), stop_before_submit=Canceled))
+    assert cloud_v1.queue["pending"] == []
+    hold.set()
+    assert other.ended()["outputs"]
+    assert len(cloud_v1.runs) == 1
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "key"), (402, "credits"), (429, "subscription")])
+def test_an_account_that_cannot_is_no_reason_to_try_again(
+    cloud_v1: Cloud, handler: ComfyHandler, status: int, words: str
+) -> None:
+    """429 is an inactive subscription here, and no limit of rate."""
+    cloud_v1.answers["/prompt"] = [as_json({"message": KEY}, status)]
+    with pytest.raises(GiveUp) as raised:
+        handler(task(graphs.basic()))
+    assert raised.value.code == "comfyui_denied"
+    assert words in raised.value.message
+    assert KEY not in raised.value.message
+    assert cloud_v1.runs == []
+
+
+def test_errors_beside_a_good_answer_are_a_rejection(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    hold: threading.Event = cloud_v1.hold("9")
+    running = Beside(handler, task(graphs.half_valid()))
+    wait_until(lambda: cloud_v1.asked_for("/api/queue"))
+    hold.set()
+    with pytest.raises(GiveUp) as raised:
+        running.ended()
+    assert raised.value.message == "Node 8 (SaveImage): images is missing."
+
+
+def test_a_file_beyond_fifty_megabytes_is_not_sent(cloud_v1: Cloud, adapter_v1: CloudV1, tmp_path: Path) -> None:
+    large = tmp_path / "large.png"
+    with large.open("wb") as file:
+        file.truncate(50_000_001)
+    with pytest.raises(Rejected):
+        adapter_v1.upload("large.png", large)
+    assert cloud_v1.requests == []
+
+
+def test_a_wrong_key_is_denied(cloud_v1: Cloud) -> None:
+    adapter = CloudV1("wrong", cloud_v1.url)
+    with pytest.raises(Declined):
+        adapter.look(str(uuid.uuid4()))
+    adapter.close()
+
+
+def test_a_prompt_of_an_earlier_try_is_collected(cloud_v1: Cloud, adapter_v1: CloudV1, handler: ComfyHandler) -> None:
+    graph = graphs.basic()
+    ref = adapter_v1.submit(str(uuid.uuid4()), graph)
+    ctx = task(graph, resumed=Resumed("comfy-cloud", ref))
+    assert handler(ctx)["outputs"]
+    assert cloud_v1.runs == [ref]

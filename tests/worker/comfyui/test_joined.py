@@ -1,0 +1,65 @@
+"""The whole way: a job with a ComfyUI graph, a worker of the SDK, a ComfyUI server, and the files in the house."""
+
+import json
+from pathlib import Path
+
+from callsheet.core.comfy import ComfySpec, Target
+from callsheet.core.recipe import StageSpec
+from callsheet.worker.comfyui import SelfHosted, comfyui_worker
+from tests.support.comfy import samples
+from tests.support.comfy.server import Comfy
+from tests.support.waiting import wait_until
+from tests.worker.comfyui import graphs
+from tests.worker.comfyui.conftest import QUICK
+from tests.worker.floor import Floor
+
+
+def _stage(graph: graphs.Graph) -> StageSpec:
+    return StageSpec(
+        name="draw", kind="comfyui", comfyui=ComfySpec(graph=graph, inputs={"width": Target(node="2", field="width")})
+    )
+
+
+def test_a_job_with_a_graph_becomes_files_of_the_house(floor: Floor, tmp_path: Path) -> None:
+    with Comfy(tmp_path / "comfy") as comfy:
+        adapter = SelfHosted(comfy.url)
+        floor.start(comfyui_worker(adapter, pace=QUICK))
+        job_id = floor.submit(_stage(graphs.basic(255)), input={"width": 20})
+        job = floor.ended(job_id)
+        assert (job.status, job.error_message) == ("completed", None)
+        [file] = floor.files(job_id)
+        assert floor.bytes_of(file) == samples.png(20, 24, 0xFFFFFF ^ 255)
+        assert json.loads(floor.outputs(job_id)[0])["outputs"][0]["media_type"] == file.media_type == "image/png"
+        adapter.close()
+
+
+def test_a_cancel_of_the_job_reaches_the_server(floor: Floor, tmp_path: Path) -> None:
+    with Comfy(tmp_path / "comfy") as comfy:
+        adapter = SelfHosted(comfy.url)
+        floor.start(comfyui_worker(adapter, pace=QUICK))
+        graph = graphs.slow(seconds=30, steps=300)
+        job_id = floor.submit(StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graph)), lease_seconds=3)
+        wait_until(lambda: "2" in comfy.reached)
+        floor.cancel(job_id)
+        assert floor.ended(job_id).status == "canceled"
+        assert comfy.queue == {"running": [], "pending": []}
+        adapter.close()
+
+
+def test_a_worker_that_leaves_cancels_its_prompt_and_another_runs_it_anew(floor: Floor, tmp_path: Path) -> None:
+    with Comfy(tmp_path / "comfy") as comfy:
+        adapter = SelfHosted(comfy.url)
+        worker = comfyui_worker(adapter, pace=QUICK)
+        first = floor.start(worker, floor.link("w1"))
+        job_id = floor.submit(
+            StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.slow(seconds=2, steps=20)))
+        )
+        wait_until(lambda: "2" in comfy.reached)
+        first.stop()
+        wait_until(lambda: comfy.queue == {"running": [], "pending": []})
+        floor.start(worker, floor.link("w2"))
+        assert floor.ended(job_id).status == "completed"
+        assert len(comfy.runs) == 2
+        assert floor.outcomes(job_id) == ["requeued", "completed"]
+        assert len(floor.files(job_id)) == 1
+        adapter.close()

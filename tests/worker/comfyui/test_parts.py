@@ -1,0 +1,215 @@
+"""The pure parts: frames, progress, sentences, media types, outputs, graphs."""
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from callsheet.worker.comfyui import ComfyHandler, Output, Rejected, SelfHosted, comfy_at, comfyui_worker
+from callsheet.worker.comfyui.assets import Assets
+from callsheet.worker.comfyui.base import Fraction, Nodes, Over, Preview
+from callsheet.worker.comfyui.frames import HELLO, read
+from callsheet.worker.comfyui.graph import anew, checked, filled
+from callsheet.worker.comfyui.media import extension, media_type
+from callsheet.worker.comfyui.meter import Meter
+from callsheet.worker.comfyui.outputs import chosen, listed
+from callsheet.worker.comfyui.sentences import failure, rejection
+from tests.support.comfy import samples
+from tests.support.comfy.execution import preview
+from tests.worker.comfyui import graphs
+
+REF = "6d5e357f-99f5-40c2-b828-88928bce5dc8"
+
+
+def heard(message: str | bytes, *, alone: bool = True) -> list[Any]:
+    return list(read(message, REF, alone=alone))
+
+
+def said(kind: str, **data: Any) -> str:
+    return json.dumps({"type": kind, "data": {"prompt_id": REF, **data}})
+
+
+# -- frames
+
+
+def test_messages_of_a_prompt_are_read() -> None:
+    assert heard(said("execution_cached", nodes=["1", "2"])) == [Nodes(done=("1", "2"))]
+    assert heard(said("executing", node="3", display_node="3")) == [Nodes(parts=(("3", 0.0),))]
+    assert heard(said("progress", node="3", value=3, max=4)) == [Nodes(parts=(("3", 0.75),))]
+    assert heard(said("executed", node="9", output={})) == [Nodes(done=("9",))]
+    states = {"1": {"value": 1.0, "max": 1.0, "state": "finished"}, "2": {"value": 1, "max": 4, "state": "running"}}
+    assert heard(said("progress_state", nodes=states)) == [Nodes(done=("1",), parts=(("2", 0.25),))]
+
+
+@pytest.mark.parametrize("kind", ["execution_success", "execution_error", "execution_interrupted"])
+def test_every_end_is_an_end_and_so_is_the_last_word(kind: str) -> None:
+    assert heard(said(kind)) == [Over()]
+    assert heard(said("executing", node=None)) == [Over()]
+
+
+def test_what_is_another_s_or_makes_no_sense_is_left_out() -> None:
+    other = json.dumps({"type": "execution_success", "data": {"prompt_id": "another"}})
+    broken = ("", "nonsense", "[]", "{}", '{"type": "status", "data": {"status": {}}}', other, said("progress_state"))
+    for message in broken:
+        assert heard(message) == []
+    for frame in (b"", b"\x00", struct.pack(">I", 1), struct.pack(">II", 4, 99) + b"{", struct.pack(">I", 77) + b"x"):
+        assert heard(frame) == []
+    assert heard(said("progress", node="3", value=1, max=0)) == [Nodes(parts=(("3", 0.0),))]
+
+
+def test_previews_are_read_in_both_forms() -> None:
+    mine, other = {"prompt_id": REF, "node_id": "2"}, {"prompt_id": "another", "node_id": "2"}
+    assert heard(preview(samples.JPEG, None)) == [Preview(samples.JPEG)]
+    assert heard(preview(samples.JPEG, None), alone=False) == [], "it may be of another prompt of the account"
+    assert heard(preview(samples.png(1, 1, 0), mine), alone=False) == [Preview(samples.png(1, 1, 0))]
+    assert heard(preview(samples.JPEG, other)) == []
+    assert heard(struct.pack(">II", 3, 1) + b"2some words") == [], "words of a node are no picture"
+    assert json.loads(HELLO)["data"] == {"supports_preview_metadata": True}
+
+
+# -- progress
+
+
+def test_progress_counts_nodes_and_steps_and_never_falls() -> None:
+    meter = Meter(graphs.slow())
+    seen = []
+    for news in (
+        Nodes(done=("1",), parts=(("2", 0.5),)), Nodes(parts=(("2", 0.25),)), Nodes(done=("2", "a foreign one")),
+        Nodes(parts=(("9", 0.0),)), Nodes(done=("9",)), Nodes(parts=(("2", 0.0),)), Fraction(0.1, "2"), Over(),
+    ):  # fmt: skip
+        meter.take(news)
+        seen.append(round(meter.percent))
+    assert seen == [49, 49, 65, 65, 98, 98, 98, 98]
+    assert meter.message == "CallsheetTestSleep"
+    again = Meter(graphs.slow())
+    assert again.take(Fraction(0.5, None))
+    assert not again.take(Fraction(0.4, None)), "nothing new to tell"
+    assert again.percent == 49
+
+
+# -- sentences
+
+
+def test_a_rejection_holds_no_list_of_models_and_no_path() -> None:
+    models = [f"/srv/models/{name}.safetensors" for name in "abc"]
+    error = {
+        "type": "value_not_in_list", "message": "Value not in list", "details": f"ckpt: 'x' not in {models}",
+        "extra_info": {"input_name": "ckpt", "input_config": [models, {}], "received_value": "/home/ada/x.ckpt"},
+    }  # fmt: skip
+    text, nodes = rejection(None, {"4": {"errors": [error], "class_type": "CheckpointLoaderSimple"}})
+    assert text == "Node 4 (CheckpointLoaderSimple): ckpt: '[path]' is not among the server's choices."
+    assert nodes == ("4",)
+
+
+def test_many_errors_are_cut_and_odd_ones_are_survived() -> None:
+    many = {str(no): {"errors": [{"type": "odd", "message": "Odd thing."}], "class_type": "X"} for no in range(15)}
+    text, nodes = rejection(None, many)
+    assert text.endswith("5 more nodes have errors.")
+    assert len(nodes) == 15
+    assert rejection(None, None) == ("ComfyUI did not take the graph.", ())
+    assert rejection("text", {"1": "text"})[0] == "Node 1 (): not valid."
+
+
+def test_a_failure_is_its_node_and_its_kind() -> None:
+    raised = {"node_id": "3", "node_type": "KSampler", "exception_type": "torch.OutOfMemoryError"}
+    assert failure(raised, ()) == ("Node 3 (KSampler) failed: OutOfMemoryError", True)
+    prompt = "first line\nsecond line of a secret prompt"
+    text, passing = failure({"exception_type": "ValueError", "exception_message": f"bad: {prompt}!"}, [prompt])
+    assert text == "Node  () failed: ValueError: bad: [input]!"
+    assert not passing
+
+
+# -- media and outputs
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (samples.png(1, 1, 0), "image/png"), (samples.JPEG, "image/jpeg"), (samples.MP4, "video/mp4"),
+        (samples.WEBM, "video/webm"), (samples.WEBP, "image/webp"), (samples.FLAC, "audio/flac"),
+        (samples.MP3, "audio/mpeg"), (samples.wav(), "audio/wav"),
+    ],
+)  # fmt: skip
+def test_the_first_bytes_tell_what_a_file_is(body: bytes, kind: str) -> None:
+    assert media_type(body[:64], "text/html", "lies.txt") == kind
+    assert extension(kind).startswith(".")
+
+
+def test_without_known_bytes_the_server_and_then_the_name_are_believed() -> None:
+    assert media_type(b"{}", "application/json; charset=utf-8", "a.png") == "application/json"
+    assert media_type(b"??", "application/octet-stream", "a.svg") == "image/svg+xml"
+    assert media_type(b"", "", "") == "application/octet-stream"
+
+
+def test_outputs_are_found_under_any_key_once_each() -> None:
+    file = {"filename": "a.mp4", "subfolder": "s", "type": "output"}
+    made = {
+        "7": {"images": [file], "gifs": [file | {"format": "x"}], "animated": [True]},
+        "8": {"text": ["t"], "x": "y"},
+    }
+    assert listed(made) == (Output("7", "a.mp4", "s"), Output("8", "text", kind="text", text="t"))
+    assert listed(None) == listed({"1": None}) == listed({"1": {"images": [{"filename": ""}, 5]}}) == ()
+
+
+def test_what_was_saved_goes_before_what_was_shown() -> None:
+    shown, saved, words = (
+        Output("1", "t.png", kind="temp"),
+        Output("2", "o.png"),
+        Output("3", "text", kind="text", text=""),
+    )
+    assert chosen([shown, saved, words], None) == [saved, words]
+    assert chosen([shown, words], None) == [shown, words]
+    assert chosen([shown, saved], "1") == [shown]
+    assert chosen([saved], "5") == []
+
+
+# -- graphs and assets
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [[], None, {}, {"nodes": [], "links": []}, {"1": {"inputs": {}}}, {"1": {"class_type": "X"}}, {"1": 5}],
+)
+def test_what_is_no_graph_is_not_sent(graph: Any) -> None:
+    with pytest.raises(Rejected):
+        checked(graph)
+
+
+def test_a_graph_is_filled_and_made_anew_in_a_copy() -> None:
+    graph = graphs.upload()
+    assert filled(graph, [("10", "image", "x.png")])["10"]["inputs"]["image"] == "x.png"
+    assert anew(graph, ["9", "absent"], "n")["9"]["inputs"]["callsheet_nonce"] == "n"
+    assert graph == graphs.upload()
+    with pytest.raises(Rejected):
+        filled(graph, [("77", "image", "x.png")])
+
+
+def test_the_cache_of_assets_forgets_the_oldest() -> None:
+    assets = Assets(entries_max=2)
+    for digest in "abc":
+        assets.put("here", digest, digest.upper())
+        assets.get("here", "a")
+    assert [assets.get("here", digest) for digest in "abc"] == ["A", None, "C"]
+    assets.drop("here", ["a", "never"])
+    assert assets.get("here", "a") is None
+
+
+def test_an_address_is_an_address_and_its_secrets_stay_out_of_the_endpoint() -> None:
+    with pytest.raises(ValueError, match="not the address"):
+        SelfHosted("localhost:8188")
+    adapter = SelfHosted("http://ada:secret@127.0.0.1:8188/")
+    assert adapter.endpoint == "http://127.0.0.1:8188"
+    adapter.close()
+
+
+def test_a_worker_runs_graphs_for_every_kind_that_it_is_given() -> None:
+    adapters = [comfy_at(), comfy_at("cloud", key="k"), comfy_at("v2", "http://127.0.0.1:8189")]
+    assert [adapter.provider for adapter in adapters] == ["comfyui", "comfy-cloud", "comfy-v2"]
+    worker = comfyui_worker(adapters[0], ["portrait", "clip"])
+    assert list(worker.handlers) == ["portrait", "clip"]
+    assert all(isinstance(handler, ComfyHandler) for handler in worker.handlers.values())
+    with pytest.raises(ValueError, match="needs a key"):
+        comfy_at("cloud")
+    for adapter in adapters:
+        adapter.close()
