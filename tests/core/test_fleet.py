@@ -154,6 +154,14 @@ def test_what_a_worker_never_heard_of_is_given_back() -> None:
     assert (leased.lease.task_id, leased.lease.attempt) == (lost, 2)
 
 
+def test_what_went_astray_is_found_even_if_the_worker_names_a_lease_that_it_lost() -> None:
+    world = held(World(DRAW))
+    (astray,) = [task.id for task in world.all(Task)][1:]
+    mine = [task.id for task in world.all(Task) if task.id != astray]
+    assert world.do(take(holds=(*mine, "a lease of yesterday"))) == []
+    assert world.get(Task, astray).status == "retried"
+
+
 # -- going
 
 
@@ -218,6 +226,20 @@ def test_a_worker_that_nobody_knows_is_unknown() -> None:
         c.TickWorker(worker_id="x"),
     ):  # fmt: skip
         assert world.refused(command).code == "worker_not_found"
+
+
+def test_an_approval_lasts_when_a_worker_goes_and_comes_again_and_ends_when_it_is_revoked() -> None:
+    world = World(DRAW)
+    assert come(world, approved=False).status == "pending"
+    world.do(c.SetWorker(worker_id="gpu", approved=True))
+    world.do(c.Deregister(worker_id="gpu", session=SECRET))
+    assert come(world, token=OTHER, approved=False).status == "approved"
+    world.do(c.RevokeWorker(worker_id="gpu"))
+    world.do(c.SetWorker(worker_id="gpu", approved=True))
+    assert come(world, token="3" * 64, approved=False).status == "approved"  # approved once, not twice
+    world.do(c.SetWorker(worker_id="gpu", approved=False))
+    assert world.refused(take(session="3" * 64)).code == "worker_not_approved"
+    assert come(world, token="4" * 64, approved=False).status == "pending"
 
 
 # -- whose lease

@@ -258,8 +258,8 @@ class _Loader:
         row = self.world.rows[Workflow].get(key)
         return parse(row.spec) if isinstance(row, Workflow) else None
 
-    def _holds(self, key: str) -> int:
-        return sum(t.worker_id == key and t.token_hash is not None for t in self.world.all(Task))
+    def _holds(self, key: str) -> tuple[str, ...]:
+        return tuple(t.id for t in self.world.all(Task) if t.worker_id == key and t.token_hash is not None)
 
     def _fleet(self, _key: str) -> int:
         return sum(w.status in {"pending", "approved"} for w in self.world.all(Worker))

@@ -1,10 +1,12 @@
 """Workflows with graphs over HTTP: the house keeps them to itself, and what could not run is refused by name."""
 
+import hashlib
 from typing import Any
 
 import pytest
 
 from callsheet.http import handing
+from tests.http.test_uploads import bring
 from tests.http.yard import Machine
 from tests.support import graphs
 from tests.support.served import Served
@@ -83,3 +85,33 @@ def test_a_task_has_its_graph_however_many_workflows_there_are(served: Served, m
     for name in names:
         served.submit(workflow=name, input={"prompt": "a fox"})
     assert [task["comfyui"] is None for task in machine.claim(count=2)] == [False, False]
+
+
+def test_a_file_of_a_graph_is_told_with_its_own_digest_whatever_the_workflow_says(served: Served) -> None:
+    """R218, R237, weak point 22 of the original: a wrong digest would bring another's file out of the cache."""
+    mine, fixed = bring(served), bring(served, b"\x89PNG\r\n\x1a\n" + b"of the house" * 9)
+    graph = {
+        "1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}},
+        "2": {"class_type": "LoadImage", "inputs": {"image": "b.png"}},
+        "9": {"class_type": "SaveImage", "inputs": {"images": ["1", 0], "filename_prefix": "x"}},
+    }
+    comfyui = {
+        "graph": graph,
+        "inputs": {"picture": {"node": "1", "field": "image"}, "style": {"node": "2", "field": "image"}},
+        "defaults": {"style": {"$file": fixed["id"], "sha256": "0" * 64}},
+    }
+    own = {"stages": [{"name": "draw", "kind": "styles", "comfyui": comfyui}]}
+    served.client("operator").put("/v1/workflows/styled", json={"recipe": own}).raise_for_status()
+    served.submit(workflow="styled", input={"picture": {"$file": mine["id"]}})
+    machine = Machine(served, "styles", "styles")
+    (task,) = machine.claim()
+    assert {slot["node"]: slot["sha256"] for slot in task["comfyui"]["assets"]} == {
+        "1": mine["sha256"], "2": fixed["sha256"],
+    }  # fmt: skip
+    by_id = {given["id"]: given for given in task["files"]}
+    assert set(by_id) == {mine["id"], fixed["id"]}
+    fresh = machine.say("files", task, gets=[fixed["id"], mine["id"]]).json()["gets"]
+    for given in (*task["files"], *fresh):
+        get = given["get"]
+        body = machine.http.request(get["method"], get["url"], headers=get["headers"]).content
+        assert hashlib.sha256(body).hexdigest() == given["sha256"] == by_id[given["id"]]["sha256"]

@@ -155,6 +155,20 @@ def test_a_kind_that_nobody_works_on_has_no_worker(served: Served) -> None:
     assert held(explained(served, job)) == ["queued"], "somebody works on that kind"
 
 
+def test_workers_that_could_and_may_not_are_named(served: Served) -> None:
+    """An idle house with a fleet that waits for its operator says so."""
+    job = ask(served, workflow(served, "guarded"))
+    aged(served, job, 60_000_000)
+    for name in ("guard-1", "guard-2", "guard-3"):
+        served.register(name, "guarded", "else")
+    operator = served.client("operator")
+    operator.patch("/v1/admin/workers/guard-1", json={"approved": False}).raise_for_status()
+    operator.patch("/v1/admin/workers/guard-2", json={"draining": True}).raise_for_status()
+    operator.patch("/v1/admin/workers/guard-3", json={"kinds": ["else"]}).raise_for_status()
+    message = explained(served, job)["constraints"][0]["message"]
+    assert message.endswith("of its workers 1 waiting for an operator's approval, 1 draining, 1 not assigned to it.")
+
+
 def test_work_at_a_provider_is_nobodys_hand(served: Served) -> None:
     """Whoever handed it over may be gone: a call that is under way is no sign of a worker."""
     name = workflow(served, "remote", provider="far")

@@ -1,6 +1,9 @@
 """What an operator does with workers, and what they notice of it."""
 
+import json
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -128,3 +131,40 @@ def test_a_worker_that_waits_hears_at_once_what_was_decided_about_it(
         said(yard.served.client("operator").post(f"/v1/admin/workers/{yard.name('w1')}/revoke"))
     waiting.join(20)
     assert [(answer.status_code, answer.json().get("drain")) for answer in got] == [(status, drain)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "code"),
+    [
+        ((200, b'{"allowed": true}'), 201, None),
+        ((200, b'{"allowed": false}'), 403, "worker_not_ours"),
+        ((200, b'{"allowed": "perhaps"}'), 503, "worker_not_verified"),
+        ((200, b"not JSON"), 503, "worker_not_verified"),
+        ((500, b'{"allowed": true}'), 503, "worker_not_verified"),
+    ],
+)
+def test_the_address_that_knows_our_machines_is_asked_and_believed(
+    answer: tuple[int, bytes], status: int, code: str | None, tmp_path: Path
+) -> None:
+    """R204."""
+    asked: list[Any] = []
+
+    class Knows(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(answer[0])
+            self.end_headers()
+            self.wfile.write(answer[1])
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Knows) as knows:
+        threading.Thread(target=knows.serve_forever, daemon=True).start()
+        settings = HttpSettings(worker_verify_url=f"http://127.0.0.1:{knows.server_port}/")
+        with Served(tmp_path / "callsheet.db", tmp_path, settings, machine=False) as served:
+            body = {"worker": "i-0abc", "kinds": ["draw"], "labels": {"zone": "a"}}
+            told = served.client("worker").post("/v1/worker/register", json=body)
+        knows.shutdown()
+    assert (told.status_code, told.json().get("code")) == (status, code)
+    assert asked == [{"worker": "i-0abc", "labels": {"zone": "a"}, "capabilities": None, "address": "127.0.0.1"}]

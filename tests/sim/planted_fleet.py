@@ -37,15 +37,16 @@ def _places_without(rule: Rule) -> Callable[[WorkingSet, Claim], int]:
             raise Conflict("worker_draining", "")
         if rule != "kinds" and not set(command.kinds) <= set(claim.kinds_of(worker)):
             raise Conflict("kind_not_assigned", "")
-        held: int = ws.fact("holds", worker.id)
-        if rule != "holds" and command.holds is not None and held > len(command.holds):
-            held -= claim.release(ws, worker.id, "lost", known=command.holds)
+        held: tuple[str, ...] = ws.fact("holds", worker.id)
+        if rule != "holds" and command.holds is not None and not set(held) <= set(command.holds):
+            claim.release(ws, worker.id, "lost", known=command.holds)
+            held = tuple(key for key in held if key in command.holds)
             ws.set_fact("holds", worker.id, held)
         if rule == "concurrency":
             return command.count
-        if held >= worker.concurrency:
+        if len(held) >= worker.concurrency:
             raise Conflict("worker_full", "")
-        return min(command.count, worker.concurrency - held)
+        return min(command.count, worker.concurrency - len(held))
 
     return places
 
@@ -127,7 +128,7 @@ def a_revoked_worker_keeps_its_tasks(patch: pytest.MonkeyPatch) -> None:
 @bug
 def what_a_batch_leased_is_not_given_back_in_it(patch: pytest.MonkeyPatch) -> None:
     def note(ws: WorkingSet, worker_id: str, taken: list[commands.Leased]) -> None:
-        ws.set_fact("holds", worker_id, ws.fact("holds", worker_id) + len(taken))
+        ws.set_fact("holds", worker_id, (*ws.fact("holds", worker_id), *(leased.lease.task_id for leased in taken)))
 
     patch.setattr(claim, "_note", note)
 

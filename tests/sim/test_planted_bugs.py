@@ -8,6 +8,23 @@ from tests.sim.life import live
 from tests.sim.planted_fleet import BUGS, Bug
 
 SEEDS_MAX = 60
+LOOK_FIRST = {
+    "a_lost_lease_is_left_as_it_is": 7,
+    "a_late_result_revives_a_canceled_job": 16,
+    "a_callback_before_its_reference_is_dropped": 31,
+    "a_command_tried_again_does_not_look_for_its_own_work": 17,
+    "the_sweeper_reads_one_page_only": 6,
+    "a_worker_takes_work_before_it_is_approved": 9,
+    "a_revoked_worker_keeps_its_tasks": 7,
+    "what_a_batch_leased_is_not_given_back_in_it": 7,
+    "a_changed_token_takes_the_leases": 22,
+    "a_command_about_a_worker_is_done_again_when_it_is_tried_again": 25,
+    "a_failed_try_is_resumed": 25,
+    "a_file_that_is_needed_is_dropped": 7,
+    "a_job_takes_along_files_that_another_needs": 33,
+    "orphans_are_taken_from_under_a_worker": 9,
+}
+"""Lives that are known to find what others do not. It only saves time: after them all the others have their turn."""
 MISTAKES = ("AttributeError", "ImportError", "NameError", "TypeError", "still misses")
 """What a plant gives rise to that no longer fits the code it is planted in."""
 
@@ -21,7 +38,8 @@ def test_a_planted_bug_is_found_within_a_few_lives(bug: Bug, monkeypatch):
 
 
 def test_there_are_many_kinds_of_bugs():
-    assert len(BUGS) >= 20
+    assert len(BUGS) >= 50
+    assert LOOK_FIRST.keys() <= {bug.name for bug in BUGS}
 
 
 @cache
@@ -32,7 +50,7 @@ def _sound(seed: int) -> bool:
 def _first_broken(bug: Bug, monkeypatch) -> tuple[int, list[str]]:
     with monkeypatch.context() as patch:
         bug.plant(patch)
-        for seed in range(SEEDS_MAX):
+        for seed in sorted(range(SEEDS_MAX), key=lambda seed: seed != LOOK_FIRST.get(bug.name)):
             if findings := live(seed).broken:
                 return seed, findings
     return SEEDS_MAX, []

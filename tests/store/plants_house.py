@@ -41,6 +41,8 @@ WORKERS = [
     ("A2", "UPDATE worker SET token_hash = NULL WHERE id = 'gpu-busy'"),
     ("A2", "UPDATE worker SET token_hash = '{client_key}' WHERE id = 'gpu-out'"),
     ("A2", "UPDATE worker SET ended_at = 1 WHERE id = 'gpu-busy'"),
+    ("A2", "UPDATE worker SET approved_at = NULL WHERE id = 'gpu-busy'"),
+    ("A2", "UPDATE worker SET approved_at = 1 WHERE id = 'gpu-out'"),
     ("A2", "UPDATE worker SET ended_at = NULL WHERE id = 'gpu-gone'"),
     ("A2", "UPDATE worker SET seen_at = started_at - 1 WHERE id = 'gpu-busy'"),
     ("A4", "DELETE FROM audit WHERE action = 'worker.register' AND subject = 'gpu-busy'"),

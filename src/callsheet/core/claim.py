@@ -45,10 +45,9 @@ def claim(ws: WorkingSet, command: Claim) -> list[Leased]:
 
 def _note(ws: WorkingSet, worker_id: str, taken: list[Leased]) -> None:
     """Let the rest of the batch know what a worker holds now: it may be put out in the same one."""
-    ws.set_fact("holds", worker_id, ws.fact("holds", worker_id) + len(taken))
-    if ws.has("held_by", worker_id):
-        held = (*ws.fact("held_by", worker_id), *(leased.lease.task_id for leased in taken))
-        ws.set_fact("held_by", worker_id, held)
+    for fact in ("holds", "held_by"):
+        if ws.has(fact, worker_id):
+            ws.set_fact(fact, worker_id, (*ws.fact(fact, worker_id), *(leased.lease.task_id for leased in taken)))
 
 
 def places(ws: WorkingSet, command: Claim) -> int:
@@ -62,13 +61,15 @@ def places(ws: WorkingSet, command: Claim) -> int:
         raise Conflict("worker_draining", "This worker is to finish what it holds and go: it gets no more work.")
     if not set(command.kinds) <= set(kinds_of(worker)):
         raise Conflict("kind_not_assigned", "This worker is not assigned to all of these kinds.")
-    held: int = ws.fact("holds", worker.id)
-    if command.holds is not None and held > len(command.holds):
-        held -= release(ws, worker.id, "The answer to the claim was lost.", known=command.holds)
+    held: tuple[str, ...] = ws.fact("holds", worker.id)
+    if command.holds is not None and not set(held) <= set(command.holds):
+        release(ws, worker.id, "The answer to the claim was lost.", known=command.holds)
+        held = tuple(key for key in held if _holds(ws, worker.id, key))  # and what this very batch leased stays
         ws.set_fact("holds", worker.id, held)
-    if held >= worker.concurrency:
-        raise Conflict("worker_full", f"This worker holds {held} tasks, which is all that it said it can do at once.")
-    return min(command.count, worker.concurrency - held)
+    if len(held) >= worker.concurrency:
+        most = worker.concurrency
+        raise Conflict("worker_full", f"This worker holds {most} tasks, which is all that it said it can do at once.")
+    return min(command.count, worker.concurrency - len(held))
 
 
 def release(ws: WorkingSet, worker_id: str, reason: str, known: Collection[str] = ()) -> int:
@@ -76,13 +77,18 @@ def release(ws: WorkingSet, worker_id: str, reason: str, known: Collection[str] 
     released = 0
     for key in ws.fact("held_by", worker_id):
         task = ws.get(Task, key)
-        if task.token_hash is None or task.worker_id != worker_id or key in known:
+        if key in known or not _holds(ws, worker_id, key):
             continue
         job = ws.get(Job, task.job_id)
         if not answer_lost(ws, task):
             give_back(ws, job, task, "requeued", reason, "system")
         released += 1
     return released
+
+
+def _holds(ws: WorkingSet, worker_id: str, task_id: str) -> bool:
+    task = ws.get(Task, task_id)
+    return task.token_hash is not None and task.worker_id == worker_id
 
 
 def kinds_of(worker: Worker) -> tuple[str, ...]:

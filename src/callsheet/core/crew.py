@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from callsheet.core.claim import kinds_of
 from callsheet.core.rows import Worker
 
@@ -56,3 +58,25 @@ def crews(fleet: Iterable[Worker], held: Iterable[Held], heard_since: int) -> di
         crew.running += one.leases
         crew.leased_at = min(crew.leased_at or one.leased_at, one.leased_at)
     return found
+
+
+class Absent(NamedTuple):
+    """Why workers that offer a kind do not take it, and how many."""
+
+    pending: int = 0
+    draining: int = 0
+    unassigned: int = 0
+
+    def __str__(self) -> str:
+        """Say it, or nothing if there are none."""
+        words = ("waiting for an operator's approval", "draining", "not assigned to it")
+        return ", ".join(f"{count} {word}" for count, word in zip(self, words, strict=True) if count)
+
+
+def absent(fleet: Iterable[Worker], kind: str) -> Absent:
+    """Count the workers that could do a kind and may not."""
+    able = [worker for worker in fleet if kind in msgspec.json.decode(worker.offered)]
+    pending = [worker for worker in able if worker.status == "pending"]
+    draining = [worker for worker in able if worker.status == "approved" and worker.draining_at is not None]
+    others = [worker for worker in able if worker.status == "approved" and worker.draining_at is None]
+    return Absent(len(pending), len(draining), sum(kind not in kinds_of(worker) for worker in others))

@@ -48,9 +48,9 @@ def register(ws: WorkingSet, command: Register) -> WorkerState:
         _take_place(ws)
     first = known or Worker(command.worker_id, ws.now, "gone", None, "[]", None, 1, 0, ws.now, ws.now)
     now = max(ws.now, first.created_at)  # the clock may have been set back
-    fresh = "approved" if command.approved else "pending"
+    approved_at = first.approved_at or (now if command.approved and first.status not in _LIVE else None)
     after = replace(
-        first, status=first.status if first.status in _LIVE else fresh, token_hash=command.token_hash,
+        first, status="approved" if approved_at else "pending", approved_at=approved_at, token_hash=command.token_hash,
         offered=encode(sorted(set(command.kinds))), concurrency=command.concurrency, starts=first.starts + 1,
         started_at=now, seen_at=now, draining_at=None, ended_at=None,
         capabilities=text_or_none(command.capabilities), labels=text_or_none(command.labels),
@@ -109,7 +109,8 @@ def revoke_worker(ws: WorkingSet, command: RevokeWorker) -> WorkerState:
 
 
 def _ended(ws: WorkingSet, worker: Worker, status: str, reason: str) -> WorkerState:
-    after = replace(worker, status=status, token_hash=None, ended_at=ws.now)
+    approved_at = None if status == "revoked" else worker.approved_at
+    after = replace(worker, status=status, token_hash=None, ended_at=ws.now, approved_at=approved_at)
     ws.put(after)
     return _state(after, release(ws, worker.id, reason))
 
@@ -132,7 +133,7 @@ def set_worker(ws: WorkingSet, command: SetWorker) -> WorkerState:
     if _done_before(ws, command):
         return _state(worker)
     if command.approved is not None:
-        after = _approved(after, approved=command.approved)
+        after = _approved(after, ws.now if command.approved else None)
     if command.draining is not None and command.draining != (after.draining_at is not None):
         after = replace(after, draining_at=_after_its_leases(ws, worker) if command.draining else None)
     if command.kinds is not None:
@@ -145,12 +146,14 @@ def set_worker(ws: WorkingSet, command: SetWorker) -> WorkerState:
     return _state(after)
 
 
-def _approved(worker: Worker, *, approved: bool) -> Worker:
-    if approved and worker.status in {"pending", "revoked"}:
-        return replace(worker, status="approved" if worker.status == "pending" else "gone")
-    if not approved and worker.status == "approved":
-        return replace(worker, status="pending")
-    return worker
+def _approved(worker: Worker, at: int | None) -> Worker:
+    """Let a worker take work, or no longer; a revoked one may come again."""
+    if (worker.approved_at is None) == (at is None) and worker.status != "revoked":
+        return worker
+    status = "gone" if worker.status in {"gone", "revoked"} else "pending" if at is None else "approved"
+    return replace(
+        worker, status=worker.status if worker.status == "revoked" and at is None else status, approved_at=at
+    )
 
 
 def seen(ws: WorkingSet, command: Seen) -> int:

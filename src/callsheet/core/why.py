@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from callsheet.core.cascade import offers
 from callsheet.core.clock import SECOND
+from callsheet.core.crew import Absent
 from callsheet.core.estimate import SAMPLES_MIN, Past
 from callsheet.core.rows import Call, Job, Stage, Task
 
@@ -49,6 +50,8 @@ class Seen(NamedTuple):
     """When the running tries began, by task."""
     calls: Mapping[str, Call] = {}
     """The provider calls of running tries, by task."""
+    absent: Absent = Absent()
+    """Workers of the fleet that could do its kind, and may not."""
 
 
 class Constraint(Struct, frozen=True, omit_defaults=True):
@@ -196,7 +199,7 @@ def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen)
     kind = next(task.kind for task in tasks if task.ready)
     text = (
         f"Nobody works on kind {kind}, and nobody has taken this in the last {(seen.now - since) // SECOND} seconds: "
-        "is a worker of this kind running?"
+        + (f"of its workers {seen.absent}." if any(seen.absent) else "is a worker of this kind running?")
     )
     return [Constraint("no_worker", text, ready, since_at=since, of="kind", name=kind, workers=0)]
 

@@ -169,10 +169,12 @@ class Prefetch:
         for key in keys:
             self._ws.facts["recipe", key] = self._recipes.known(key)
 
-    def _counted(self, name: str, keys: list[Key]) -> Loading:
-        """Count per key; what has no row is none."""
-        found = yield name, {"ids": keys}
-        self._facts(name, keys, dict(found), 0)  # type: ignore[arg-type]
+    def _holds(self, keys: list[Key]) -> Loading:
+        """Name the tasks in each worker's hand, without locking or loading them."""
+        found: dict[Key, list[str]] = defaultdict(list)
+        for worker, task in (yield "holds", {"ids": keys}):
+            found[worker].append(task)
+        self._facts("holds", keys, {key: tuple(tasks) for key, tasks in found.items()}, ())
 
     def _fleet(self, keys: list[Key]) -> Loading:
         found = yield "fleet", {}
@@ -262,7 +264,7 @@ _ROWS: dict[str, type[Row]] = {
 _FIRST: dict[str, Loader] = {
     "ref": Prefetch._ref,  # noqa: SLF001 - as above
     "worker": _by_id(Worker, "workers"),
-    "holds": lambda self, keys: self._counted("holds", keys),
+    "holds": Prefetch._holds,  # noqa: SLF001
     "fleet": Prefetch._fleet,  # noqa: SLF001
     "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001
     "call_link": Prefetch._call_link,  # noqa: SLF001

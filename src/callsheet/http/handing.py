@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from callsheet import protocol
 from callsheet.blobs import keys
@@ -58,7 +59,7 @@ class Handing:
         given = [self._given(files[key], task.lease_seconds) for key in draft.files if key in files]
         return protocol.Work(
             task.lease, task.kind, task.workflow, task.stage, task.stage_no, task.task_no, task.lease_seconds,
-            msgspec.Raw(task.input.encode()), given, draft.graph, task.resumed,
+            msgspec.Raw(task.input.encode()), given, draft.graph and _told(draft.graph, files), task.resumed,
             None if task.trace is None else msgspec.json.decode(task.trace),
         )  # fmt: skip
 
@@ -226,6 +227,14 @@ def _draft(task: Leased, recipe: Recipe | None) -> Draft:
         return Draft(task, [], None, refusal)
     slots = [slot.file_id for slot in graph.assets] if graph else []
     return Draft(task, list(dict.fromkeys([*references(value), *slots])), graph)
+
+
+def _told(graph: Rendered, files: dict[str, File]) -> Rendered:
+    """Tell the digest of every file that a graph takes, from its own row: a worker that has it need not fetch it."""
+    assets = [
+        replace(slot, sha256=files[slot.file_id].sha256) if slot.file_id in files else slot for slot in graph.assets
+    ]
+    return replace(graph, assets=assets)
 
 
 def _lasting(lease_seconds: int) -> int:

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from callsheet.core import rows
 from callsheet.core.clock import SECOND
+from callsheet.core.crew import absent
 from callsheet.core.estimate import SAMPLES_MAX
 from callsheet.core.ids import child
 from callsheet.core.order import queue_of
@@ -106,7 +107,7 @@ async def _seen(house: House, job: rows.Job, stage: rows.Stage | None) -> tuple[
     tasks = [rows.Task(*row) for row in open_tasks]
     running = [task for task in tasks if task.status == "running"]
     limits = _limits(house, queues, sharing)
-    clock, ahead, taken, live, last, durations, attempts, calls, *counts = await house.scans.fetch_all([
+    clock, ahead, taken, live, last, durations, attempts, calls, fleet, *counts = await house.scans.fetch_all([
         ("clock", {}),
         ("ahead", _place(queue, first_ready(tasks))),
         ("running_in", {"ids": [queue], "most": _COUNTED_MAX}),
@@ -115,6 +116,7 @@ async def _seen(house: House, job: rows.Job, stage: rows.Stage | None) -> tuple[
         ("durations", {"queue": queue, "count": SAMPLES_MAX}),
         ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),
         ("calls", {"ids": [child(task.id, task.attempts) for task in running if task.called]}),
+        ("scale_fleet", {}),
         *(("running_in", {"ids": ids, "most": limit.running_max}) for limit, ids in limits),
     ])  # fmt: skip
     return tasks, Seen(
@@ -122,6 +124,7 @@ async def _seen(house: House, job: rows.Job, stage: rows.Stage | None) -> tuple[
         [limit._replace(running=count[0][0]) for (limit, _), count in zip(limits, counts, strict=True)],
         [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
         {call.task_id: call for call in (rows.Call(*row) for row in calls)},
+        absent((rows.Worker(*row) for row in fleet), stage.kind),
     )  # fmt: skip
 
 

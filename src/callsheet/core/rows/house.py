@@ -92,6 +92,8 @@ class Worker(Row, frozen=True, gc=False):
     starts: int
     started_at: int
     seen_at: int
+    approved_at: int | None = None
+    """When it was let take work: it stays so when it goes and comes again, and not when it was revoked."""
     draining_at: int | None = None
     ended_at: int | None = None
     capabilities: str | None = None

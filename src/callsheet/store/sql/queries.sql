@@ -75,8 +75,7 @@ SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
 SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
 
 -- name: holds
-SELECT t.worker_id, count(*) FROM task t
-WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL GROUP BY t.worker_id
+SELECT t.worker_id, t.id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
 
 -- name: workers
 SELECT {worker w} FROM worker w WHERE w.id IN :ids[] ORDER BY w.id {lock}
@@ -420,7 +419,7 @@ GROUP BY t.worker_id, t.kind
 
 -- name: scale_fleet
 SELECT w.id, w.created_at, w.status, NULL, w.offered, w.assigned, w.concurrency, w.starts, w.started_at, w.seen_at,
-    w.draining_at
+    w.approved_at, w.draining_at
 FROM worker w WHERE w.status IN ('pending', 'approved')
 
 -- name: scale_arrivals

@@ -641,11 +641,12 @@ SELECT what, id, length(kept) FROM (
 ) e WHERE length(kept) <> 64 OR ltrim(kept, '0123456789abcdef') <> ''
 
 -- name: A2
--- A worker has a token exactly while it is let in, and a moment of its end when it is not.
+-- A worker has a token exactly while it is let in, a moment of its end when it is not, and one of its approval.
 -- shows: worker, status, ended_at
 SELECT id, status, ended_at FROM worker
 WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)
 OR (status IN ('pending', 'approved')) <> (ended_at IS NULL)
+OR (status <> 'gone' AND (status = 'approved') <> (approved_at IS NOT NULL))
 OR started_at < created_at OR seen_at < started_at OR starts < 1 OR concurrency < 1
 
 -- name: A4

@@ -322,6 +322,7 @@ CREATE TABLE worker (
     starts {int} NOT NULL,
     started_at {int} NOT NULL,
     seen_at {int} NOT NULL,
+    approved_at {int},
     draining_at {int},
     ended_at {int},
     capabilities text,
