@@ -215,7 +215,7 @@ def worker(name: str = "w1", offered: str = '["gpu"]', **fields: Any) -> Worker:
     given = {"status": "approved", "assigned": None, "concurrency": 2, "seen_at": 100} | fields
     return Worker(
         name, 0, given["status"], None, offered, given["assigned"], given["concurrency"], 1, 0, given["seen_at"],
-        given.get("draining_at"),
+        draining_at=given.get("draining_at"),
     )  # fmt: skip
 
 

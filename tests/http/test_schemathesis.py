@@ -86,12 +86,18 @@ WHO = {f"{route.method} {route.path}": route.who for route in ROUTES}
 
 
 @pytest.fixture
-def session(hurried: Served, label: str) -> Iterator[requests.Session]:
+def who(request: pytest.FixtureRequest) -> frozenset[str]:
+    """Who may call the route of this test, if it has one."""
+    return WHO.get(request.node.callspec.params.get("label"), frozenset())
+
+
+@pytest.fixture
+def session(hurried: Served, who: frozenset[str]) -> Iterator[requests.Session]:
     """Ask as an operator, or as the machine that the route is for."""
     role = "operator"
-    if WHO[label] == FLEET:
+    if who == FLEET:
         role = "worker"
-    elif WHO[label] == MACHINES:
+    elif who == MACHINES:
         role = "fuzzed"
         hurried.register("fuzzed", concurrency=1_000)
     with requests.Session() as made:
@@ -100,9 +106,9 @@ def session(hurried: Served, label: str) -> Iterator[requests.Session]:
 
 
 @pytest.fixture
-def lease(hurried: Served, session: requests.Session, label: str) -> dict[str, Any] | None:
+def lease(hurried: Served, session: requests.Session, who: frozenset[str]) -> dict[str, Any] | None:
     """A task in the machine's hand, for reports about one."""
-    if WHO[label] != MACHINES:
+    if who != MACHINES:
         return None
     hurried.submit()
     tasks = session.post(f"{hurried.url}/v1/worker/claim", json={}).json()["tasks"]

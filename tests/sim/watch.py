@@ -89,9 +89,9 @@ class Watch:
         if standing is None or not standing.may(command):
             yield f"L6 {command.worker_id} was answered with {len(leased)} leases and stands as {standing}"
         if command.holds is not None:
-            now = self._held(command.worker_id)
-            if len(now) > len(command.holds) + len(leased):
-                yield f"H6 {command.worker_id} knows of {len(command.holds)}, got {len(leased)} and holds {sorted(now)}"
+            known = {*command.holds, *(one.lease.task_id for one in leased)}
+            if astray := [task for task, _ in sorted(self._held(command.worker_id)) if task not in known]:
+                yield f"H6 {command.worker_id} does not know that it holds {astray}, and still does"
 
     def _moved(self, command: c.Command, name: str, before: Held) -> Iterator[str]:
         """H25: what was given back used up no try. R195, R209: a changed token and a drain keep the leases."""

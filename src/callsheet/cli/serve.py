@@ -76,7 +76,7 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     with Ending() as ending, _stood(plan, json=json, workers=hands, recipes=recipes) as standing:
         _announce(standing, plan, json=json, demo_here=demo_here, idle=not hands)
         if with_demo:
-            ending.during(lambda: _show(standing.url, _key(standing.key_file), plan.data, aside=json))
+            ending.during(lambda: _show(standing.url, _key(standing.key_file), plan.data, ending, aside=json))
         if with_demo and not json:
             _stay(standing, ending)
         ending.wait()
@@ -114,17 +114,22 @@ def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Las
         raise Failure(_NO_DEMO)
     here, url = base.folder(data), url or os.environ.get("CALLSHEET_URL")
     note = None if url else base.running(here)
+    well: list[bool] = []
     if url or note:
         # The folder's key goes to the folder's server only.
         at, key = (
             (str(note["url"]), _key(here / ADMIN_KEY_FILE)) if note else (str(url), os.environ.get("CALLSHEET_KEY", ""))
         )
-        if not _show(at, key, here, aside=json, told=json):
+        with Ending() as ending:
+            ending.during(lambda: well.append(_show(at, key, here, ending, aside=json, told=json)))
+        if ending.asked:
+            raise KeyboardInterrupt
+        if well != [True]:
             raise typer.Exit(FAILED)
         return
     with Ending() as ending, _stood(base.Plan(data=here, port=0), json=json, workers=2) as standing:
-        well: list[bool] = []
-        ending.during(lambda: well.append(_show(standing.url, _key(standing.key_file), here, aside=json, told=json)))
+        key = _key(standing.key_file)
+        ending.during(lambda: well.append(_show(standing.url, key, here, ending, aside=json, told=json)))
         if not once and not json:
             _stay(standing, ending)
             ending.wait()
@@ -180,7 +185,7 @@ def _stay(standing: "Standing", ending: Ending) -> None:
         sys.stdout.flush()
 
 
-def _show(url: str, key: str, data: Path, *, aside: bool = False, told: bool = False) -> bool:
+def _show(url: str, key: str, data: Path, ending: Ending, *, aside: bool = False, told: bool = False) -> bool:
     """Run the demonstration; `aside` leaves standard output to programs, and `told` says to them how it ended."""
     from rich.console import Console  # noqa: PLC0415 - only what draws needs it
 
@@ -188,7 +193,7 @@ def _show(url: str, key: str, data: Path, *, aside: bool = False, told: bool = F
     from callsheet.demo.show import show  # noqa: PLC0415 - an extra
 
     try:
-        shown = show(url, key, data / "demo", Console(highlight=False, stderr=aside))
+        shown = show(url, key, data / "demo", Console(highlight=False, stderr=aside), lambda: ending.asked)
     except CallsheetError as error:
         raise Failure(error.message) from None
     if told:

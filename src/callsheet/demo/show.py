@@ -1,8 +1,8 @@
 """The demonstration, seen from outside: submits jobs over the API, shows how they come along, fetches the files."""
 
 import secrets
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -24,6 +24,8 @@ PROMPTS = {
 }
 
 _LABEL = "demonstration"
+_LOOK_SECONDS = 0.25
+"""How often whoever waits for a job looks whether it is to stop."""
 
 
 class Made(Struct, frozen=True):
@@ -45,13 +47,16 @@ class Shown(Struct, frozen=True):
         return all(job.completed for job in self.jobs)
 
 
-def show(url: str, key: str, folder: Path, console: Console) -> Shown:
-    """Run the demonstration; one that is interrupted leaves nothing behind that waits and holds credits."""
+def show(url: str, key: str, folder: Path, console: Console, interrupted: Callable[[], bool] = lambda: False) -> Shown:
+    """Run the demonstration; one that is interrupted leaves nothing behind that waits and holds credits.
+
+    An interrupt can be raised where nobody sees it; whoever heard it says so with `interrupted`.
+    """
     with Client(url, key) as client:
         _pay(client, console)
         mark = secrets.token_hex(4)
         try:
-            jobs = _followed(client, Board(console), mark)
+            jobs = _followed(client, Board(console), mark, interrupted)
         except KeyboardInterrupt:
             console.print("\nInterrupted: what has not ended is canceled.")
             _cancel(client, mark)
@@ -61,14 +66,14 @@ def show(url: str, key: str, folder: Path, console: Console) -> Shown:
         return Shown(jobs, made)
 
 
-def _followed(client: Client, board: Board, mark: str) -> list[Job]:
+def _followed(client: Client, board: Board, mark: str, interrupted: Callable[[], bool]) -> list[Job]:
     """Submit the jobs, with a mark by which they are found again, and follow them to their ends."""
     follow = []
     for workflow, prompt in PROMPTS.items():
         job = client.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: mark})
         follow.append(_Follower(client, board, job))
     with board:
-        return [follower.end() for follower in follow]
+        return [follower.end(interrupted) for follower in follow]
 
 
 def _cancel(client: Client, mark: str) -> None:
@@ -115,8 +120,12 @@ class _Follower:
         self._done: Future[Job] = Future()
         Thread(target=self._run, name=f"demo-{job.workflow}", daemon=True).start()
 
-    def end(self) -> Job:
+    def end(self, interrupted: Callable[[], bool]) -> Job:
         """Wait for the job's end. Whoever stops waiting leaves nothing behind that keeps the process alive."""
+        while not self._done.done():
+            if interrupted():
+                raise KeyboardInterrupt
+            wait([self._done], _LOOK_SECONDS)
         return self._done.result()
 
     def _run(self) -> None:
