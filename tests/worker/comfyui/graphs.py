@@ -82,6 +82,11 @@ def socketed(frames: int = 5) -> Graph:
     return {"1": _image(count=frames), "9": _node("SaveImageWebsocket", images=["1", 0])}
 
 
+def shown_and_saved(frames: int) -> Graph:
+    """Shows its pictures over the WebSocket, then saves one."""
+    return socketed(frames) | {"90": _node("SaveImage", images=["1", 0], filename_prefix="callsheet/shown")}
+
+
 def slow(seconds: float = 0.2, steps: int = 10) -> Graph:
     return {
         "1": _image(255),

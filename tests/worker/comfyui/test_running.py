@@ -96,13 +96,21 @@ def test_progress_rises_node_by_node_and_step_by_step_with_the_class_that_runs(h
     assert {"CallsheetTestSleep", "SaveImage"} <= set(ctx.messages)
 
 
-def test_previews_are_handed_on_png_and_jpeg(handler: ComfyHandler) -> None:
-    slow, shown = task(graphs.slow()), task(graphs.socketed(3))
-    handler(slow)
-    assert slow.previews == [samples.JPEG] * 10
-    with pytest.raises(GiveUp):
-        handler(shown)
-    assert [picture[:4] for picture in shown.previews] == [b"\x89PNG"] * 3
+@pytest.mark.parametrize(
+    ("graph", "last", "pictures"),
+    [(graphs.slow(), "9", [samples.JPEG[:4]] * 10), (graphs.shown_and_saved(3), "90", [b"\x89PNG"] * 3)],
+    ids=["jpeg", "png"],
+)
+def test_previews_are_handed_on(
+    comfy: Comfy, handler: ComfyHandler, graph: graphs.Graph, last: str, pictures: list[bytes]
+) -> None:
+    """They are news and no result: those that come while the graph runs are seen, so it is held until they are."""
+    hold = comfy.hold(last)
+    running = Beside(handler, task(graph))
+    wait_until(lambda: len(running.ctx.previews) == len(pictures))
+    hold.set()
+    assert running.ended()["outputs"]
+    assert [picture[:4] for picture in running.ctx.previews] == pictures
 
 
 def test_a_websocket_that_is_cut_loses_nothing_and_is_opened_again(comfy: Comfy, handler: ComfyHandler) -> None:
