@@ -53,6 +53,7 @@ def test_a_worker_that_cannot_work_says_why_in_a_sentence(
     )  # fmt: skip
     nowhere = worked(*house, "--fleet-secret-file", "nowhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (nowhere.code, nowhere.err) == (1, "callsheet: The fleet's secret cannot be read from nowhere.\n")
+    assert nowhere.out == "Gone: The fleet's secret cannot be read from nowhere.\n"
     (tmp_path / "cache").rename(tmp_path / "old")
     (tmp_path / "cache").touch()
     taken = worked(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)

@@ -280,6 +280,6 @@ def _for_people(fact: "Fact") -> str | None:
         case facts.Ended(work, how, seconds):
             return f"{work.kind} {work.lease.task_id[-8:]} {how} after {seconds:.1f} s"
         case facts.Left(why):
-            return f"Gone: {why}."
+            return f"Gone: {why.rstrip('.')}."
         case _:
             return None
