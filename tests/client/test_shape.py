@@ -10,20 +10,21 @@ import pytest
 from msgspec import Struct
 
 import callsheet
-from callsheet.client import AsyncClient, Client, Event, File, Job, Run, models, stored
+from callsheet.client import AsyncClient, Client, Event, File, Job, Run, models, stored, workers
 from callsheet.client.binding import call, iterate
 from callsheet.client.clients import Calls
 from callsheet.http import admin, freeing, jobs, parts, quotes, uploads, views, wallets, why
+from callsheet.http import workers as http_workers
 
 CALLS: dict[str, Any] = {
     name: one for name in dir(Calls) if isinstance(one := inspect.getattr_static(Calls, name), call | iterate)
 }
-MODULES = (views, jobs, parts, quotes, wallets, why, admin, uploads, freeing)
+MODULES = (views, jobs, parts, quotes, wallets, why, admin, uploads, freeing, http_workers)
 
 
 MODELS: dict[str, Any] = {
     name: one
-    for name, one in sorted({**vars(models), **vars(stored)}.items())
+    for name, one in sorted({**vars(models), **vars(stored), **vars(workers)}.items())
     if inspect.isclass(one) and issubclass(one, Struct) and one is not Struct
 }
 
