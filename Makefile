@@ -16,8 +16,8 @@ setup: .venv/.ready ## make .venv with the locked dependencies and this project
 run: setup ## start Callsheet and make a picture, a tone and two videos in front of you
 	$(BIN)/callsheet up --demo
 
-test: setup ## run all tests, the fast layers first
-	$(BIN)/python -m pytest
+test: setup ## run all tests, the fast layers first, in two processes with a PostgreSQL each
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: setup ## lint, format, types, layers, tidiness
 	$(BIN)/ruff check $(CODE)

@@ -40,6 +40,11 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
         ('[http]\ncors_origins = "x"\n', ":2: http.cors_origins: expected array, got str."),
         ("[limits]\ntries_max = true\n", ":2: limits.tries_max: expected int, got bool."),
         ("[limits]\nkind_running_max = { gpu = -1 }\n", ":2: limits.kind_running_max is -1. Write a number from 0."),
+        (
+            '[limits]\nprovider_rate_max = { fal = "60 a minute" }\n',
+            ":2: limits.provider_rate_max has '60 a minute'. Write it as 60/minute: from 1 to 1000000, a second,",
+        ),
+        ("[limits]\nkind_rate_max = { gpu = 60 }\n", ":2: limits.kind_rate_max: expected str, got int."),
         ("[engine]\nlanes = 0\n", ":2: engine.lanes is 0. Write a number from 1."),
         ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
         ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),

@@ -72,6 +72,7 @@ def test_a_field_outside_its_limits_is_refused_by_name(field: str, value: Any) -
         ({"name": "a\n"}, "invalid_workflow"),
         ({"name": "x" * 129}, "invalid_workflow"),
         ({"stages": []}, "invalid_workflow"),
+        ({"rate_max": "often"}, "invalid_rate"),
         ({"stages": [STAGE] * 65}, "too_many_stages"),
         ({"stages": [replace(STAGE, name="")]}, "invalid_stage"),
         ({"stages": [replace(STAGE, name="a b")]}, "invalid_stage"),

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 from callsheet.core import commands as c
 from callsheet.core.clock import SECOND
 from callsheet.core.ids import child
+from callsheet.core.limiting import Limit
 from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
 from callsheet.core.rows import Attempt, Call, Job
-from callsheet.core.why import AHEAD_MAX, QUIET_SECONDS, Explanation, Limit, Seen, explain, first_ready
+from callsheet.core.why import AHEAD_MAX, QUIET_SECONDS, Counted, Explanation, Seen, explain, first_ready
 from tests.core.world import DRAW, World
 
 FILM = Recipe(
@@ -134,11 +135,45 @@ def test_the_first_in_the_queue_is_next_and_one_is_no_plural() -> None:
 @pytest.mark.parametrize("of", ["workflow", "kind", "provider"])
 def test_a_full_running_limit_is_named_with_its_numbers(of: str) -> None:
     world = World(DRAW)
-    full, free = Limit(of, "a", 3, 3), Limit("kind", "b", 2, 3)
+    full, free = Counted(Limit(of, "a", 3), 3), Counted(Limit("kind", "b", 3), 2)
     found = why(world, world.submit(), limits=[full, free], running=3)
     assert codes(found) == ["running_limit", "queued"]
     held = found.constraints[0]
     assert (held.of, held.name, held.running, held.running_max, held.tasks) == (of, "a", 3, 3, 1)
+
+
+@pytest.mark.parametrize("of", ["workflow", "kind", "provider"])
+def test_a_full_rate_is_named_with_its_numbers_and_when_it_lets_the_next_one_start(of: str) -> None:
+    world = World(DRAW)
+    job_id = world.submit()
+    oldest = world.now - 48 * SECOND
+    full, free = Counted(Limit(of, "a", 3, 60), 3, oldest), Counted(Limit("kind", "b", 3, 60), 2, oldest)
+    found = why(world, job_id, limits=[full, free], live=1)
+    assert codes(found) == ["rate_limit", "queued"]
+    held = found.constraints[0]
+    assert held.message == (
+        f"3 tasks of {of} a started in the last minute, which is all that may: the next one may start in 12 seconds."
+    )
+    assert (held.of, held.name, held.started, held.started_max, held.within_seconds, held.tasks) == (
+        of,
+        "a",
+        3,
+        3,
+        60,
+        1,
+    )
+    assert held.until_at == oldest + 60 * SECOND
+    assert (found.start.wait, found.start.p50) == (12 * SECOND, None)
+
+
+@pytest.mark.parametrize(("ahead", "seconds"), [(0, 0), (1, 12), (3, 12), (4, 72), (7, 132)])
+def test_a_rate_lets_the_later_ones_start_a_stretch_at_a_time(ahead: int, seconds: int) -> None:
+    world = World(DRAW)
+    job_id = world.submit()
+    rate = Counted(Limit("kind", "draw", 3, 60), 2, world.now - 48 * SECOND)
+    found = why(world, job_id, limits=[rate], ahead=ahead, durations=[SECOND] * 20, live=1)
+    assert found.start.wait == max(seconds * SECOND, (ahead + 1) * SECOND)
+    assert ("rate" in found.start.reason) == bool(seconds)
 
 
 def test_no_worker_is_said_only_after_nobody_came_for_a_while() -> None:
@@ -162,7 +197,7 @@ def test_a_worker_that_works_or_has_just_ended_is_a_worker() -> None:
     assert codes(why(world, job_id, live=1)) == ["queued"]
     assert codes(why(world, job_id, last_at=world.now - SECOND)) == ["queued"]
     assert codes(why(world, job_id, last_at=world.now - QUIET_SECONDS * SECOND)) == ["no_worker", "queued"]
-    assert "no_worker" not in codes(why(world, job_id, limits=[Limit("kind", "draw", 0, 0)]))
+    assert "no_worker" not in codes(why(world, job_id, limits=[Counted(Limit("kind", "draw", 0), 0)]))
 
 
 def test_what_is_held_back_is_not_missing_a_worker() -> None:

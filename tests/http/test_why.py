@@ -1,6 +1,7 @@
 """`GET /v1/jobs/{id}/why` on a living house: the constraint that holds a job, its place, and honest estimates."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from tests.support.places import Places
 from tests.support.served import OTHER, TENANT, Served
 from tests.support.tidy import ROOT
 
-LIMITS = Limits(kind_running_max={"scarce": 1}, provider_running_max={"cloud": 1})
+LIMITS = Limits(
+    kind_running_max={"scarce": 1}, provider_running_max={"cloud": 1}, kind_rate_max={"slow": "1/hour"},
+    provider_rate_max={"dear": "1/day"},
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -138,6 +142,34 @@ def test_a_running_limit_is_named_with_its_numbers(
     }  # fmt: skip
     served.engine.execute(commands.Complete(lease=lease))
     assert "running_limit" not in held(explained(served, job))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "of", "limited", "seconds"),
+    [
+        ("paced", {"rate_max": "1/minute"}, "workflow", "paced", 60),
+        ("rarely", {"kind": "slow"}, "kind", "slow", 3_600),
+        ("metered", {"provider": "dear"}, "provider", "dear", 86_400),
+    ],
+)
+def test_a_rate_is_named_with_its_numbers_and_its_end(
+    served: Served, name: str, fields: dict[str, Any], of: str, limited: str, seconds: int
+) -> None:
+    workflow(served, name, **fields)
+    first = ask(served, name)
+    lease = take(served, fields.get("kind", name))
+    served.engine.execute(commands.Complete(lease=lease))
+    job = ask(served, name)
+    found = explained(served, job)
+    assert held(found) == ["rate_limit", "queued"]
+    limit = found["constraints"][0]
+    assert {key: limit[key] for key in ("of", "name", "started", "started_max", "within_seconds", "tasks")} == {
+        "of": of, "name": limited, "started": 1, "started_max": 1, "within_seconds": seconds, "tasks": 1,
+    }  # fmt: skip
+    leased_at = served.client("client").get(f"/v1/jobs/{first}").json()["started_at"]
+    spent = datetime.fromisoformat(limit["until_at"]) - datetime.fromisoformat(leased_at)
+    assert spent.total_seconds() == seconds
+    assert found["start"]["estimated_start_at"] == limit["until_at"]
 
 
 def test_a_kind_that_nobody_works_on_has_no_worker(served: Served) -> None:

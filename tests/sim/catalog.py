@@ -29,11 +29,13 @@ def furnish(random: Random) -> House:
     tenants = ["acme", "bolt", "cine"][: random.choice((2, 2, 3))]
     users = [(tenant, user) for tenant in tenants for user in ("ann", "bob")[: random.choice((1, 2))]]
     recipes = _recipes(random)
+    aside = Random(random.getstate()[1][-2])  # what came later is drawn beside: the other lives stay as they were
     limits = Limits(
         unsaid_max=2,
         stages_per_job_max=6,
         kind_running_max={"draw": random.choice((1, 2, 4))} if random.random() < 0.3 else {},
         provider_running_max={PROVIDER: random.choice((1, 2))} if random.random() < 0.3 else {},
+        kind_rate_max={"cut": aside.choice(("2/minute", "3/minute"))} if aside.random() < 0.15 else {},
         workers_max=random.choice((1, 2, 1_000, 1_000)),
         worker_silence_seconds=random.choice((60, 600)),
         upload_seconds_max=120,

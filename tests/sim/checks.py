@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from callsheet.core.clock import SECOND
 from callsheet.core.limits import Limits
+from callsheet.core.rates import rate_of
 from callsheet.store import verify
 from tests.sim.peek import Peek
 
@@ -121,6 +123,7 @@ class Checks:
             if bad := self._peek.rows(query):
                 yield f"{name}: {bad[:3]}"
         yield from self._running()
+        yield from self._starts()
         yield from self._places()
         yield from self._evidence()
         self._commits += 1
@@ -146,6 +149,18 @@ class Checks:
         ):
             if self._peek.one(query.format("workflow"), workflow) > most:
                 yield f"L8 more than {most} tasks of {workflow} run"
+
+    def _starts(self) -> Iterator[str]:
+        """Yield rates that are overstepped: the start after so many comes within the stretch of the first of them."""
+        query = (
+            "SELECT a.leased_at FROM attempt a JOIN task t ON t.id = a.task_id WHERE t.kind = ? ORDER BY a.leased_at"
+        )
+        for kind, text in self._limits.kind_rate_max.items():
+            most, seconds = rate_of(text) or (0, 0)
+            starts = [row[0] for row in self._peek.rows(query, kind)]
+            for first, next_ in zip(starts, starts[most:], strict=False):
+                if next_ - first < seconds * SECOND:
+                    yield f"R more than {text} tasks of kind {kind} started after {first}"
 
     def _places(self) -> Iterator[str]:
         """Yield caps of the fleet and of announced files that are overstepped."""

@@ -35,9 +35,13 @@ _DEPTH_MAX = 2
 _CALM_SECONDS = 2_400
 _CALM_ROUNDS = 200
 _HOLD_SECONDS = 61
-_NEXT = """SELECT min(at) FROM (SELECT min(due_at) AS at FROM job WHERE due_at > ?
-    UNION ALL SELECT min(due_at) FROM task WHERE due_at > ?
-    UNION ALL SELECT min(collect_at) FROM call WHERE collect_at > ?)"""
+_MINUTE = 60 * SECOND
+_NEXT = f"""SELECT min(at) FROM (SELECT min(due_at) AS at FROM job WHERE due_at > :now
+    UNION ALL SELECT min(due_at) FROM task WHERE due_at > :now
+    UNION ALL SELECT min(collect_at) FROM call WHERE collect_at > :now
+    UNION ALL SELECT min(leased_at) + {_MINUTE} FROM attempt
+        WHERE rated IS NOT NULL AND leased_at + {_MINUTE} > :now AND EXISTS (SELECT 1 FROM task WHERE ready = 1))"""
+"""When something comes due: the rates of these lives are by the minute."""
 _STUCK = """SELECT j.id FROM job j LEFT JOIN task t ON t.job_id = j.id AND t.due_at IS NOT NULL
     WHERE j.finished_at IS NULL AND j.cancel_requested_at IS NULL GROUP BY j.id
     HAVING ? OR sum(coalesce(t.status = 'running', 0)) = 0 ORDER BY min(coalesce(t.due_at, j.due_at)) LIMIT 2"""
@@ -191,7 +195,7 @@ class Life:
                 return
             if not self._round():
                 now = self.world.clock.now()
-                moment = self.peek.one(_NEXT, now, now, now) or end
+                moment = self.peek.one(_NEXT, now) or end
                 if moment >= end:
                     return
                 self.world.clock.move((moment - now) / SECOND)

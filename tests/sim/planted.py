@@ -15,7 +15,7 @@ from callsheet.core.lease import Ending
 from callsheet.core.recipe import Refunds
 from callsheet.core.rows import Attempt, Job, Run, Stage, Task
 from callsheet.core.working import WorkingSet
-from callsheet.engine import loops, offers
+from callsheet.engine import loops
 from callsheet.engine.batch import Batch, Done
 from callsheet.store.connection import StoreError
 from callsheet.store.sqlite import SqliteConnection
@@ -120,11 +120,6 @@ def a_repeated_result_is_taken_whatever_it_is(patch: pytest.MonkeyPatch) -> None
         return commands.TaskState(job.id, task.id, task.status, job.status, replay=True)
 
     patch.setattr(lease, "_repeated", repeated)
-
-
-@bug
-def running_limits_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(offers, "scopes", lambda _queue, _limits: [])
 
 
 # -- money
@@ -363,7 +358,7 @@ def the_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
         except StoreError:
             if not said:
                 raise
-            return Done(said[-1], set(), wrote=True)
+            return Done(said[-1], set(), wrote=True, expected={})
 
     patch.setattr(Batch, "_decide", decide)
     patch.setattr(Batch, "run", run)

@@ -1,4 +1,4 @@
-"""Bugs to plant in the fleet and in the keeping of files; with those of `planted` they are all of them."""
+"""Bugs to plant in the fleet and in the keeping of files; after those of `planted`."""
 
 from collections.abc import Callable
 from typing import Any, Literal

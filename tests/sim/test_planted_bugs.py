@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from tests.sim.life import live
-from tests.sim.planted_fleet import BUGS, Bug
+from tests.sim.planted_limits import BUGS, Bug
 
 SEEDS_MAX = 60
 LOOK_FIRST = {

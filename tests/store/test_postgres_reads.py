@@ -26,7 +26,9 @@ def reader(url: str) -> Iterator[PostgresConnection]:
 def test_a_read_is_the_last_thing_that_the_server_was_asked(reader: PostgresConnection, url: str) -> None:
     assert list(reader.fetch("jobs_unlocked", ids=["nothing"])) == []
     with psycopg.connect(url) as other:
-        said = other.execute("SELECT query FROM pg_stat_activity WHERE application_name = 'callsheet'").fetchall()
+        said = other.execute(
+            "SELECT query FROM pg_stat_activity WHERE application_name = 'callsheet' AND datname = current_database()"
+        ).fetchall()
     assert len(said) == 1
     assert "FROM job j WHERE" in said[0][0]
 

@@ -162,6 +162,7 @@ def _advice(code: str) -> str:
         "invalid_workflow": "Add a [[stages]] table, or inline = true.",
         "too_many_stages": "Join some of them.",
         "invalid_graph": "Take inline = true out.",
+        "invalid_rate": "Without it there is no limit.",
     }.get(code, "Choose another name.")
 
 

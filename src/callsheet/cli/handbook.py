@@ -29,6 +29,7 @@ readers = 8
 [limits]
 active_jobs_max = 20
 kind_running_max = { gpu = 4 }
+provider_rate_max = { replicate = "600/minute" }
 
 [blobs]
 url = "s3://films/callsheet"

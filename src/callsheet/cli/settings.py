@@ -14,10 +14,14 @@ from callsheet.catalog.sheets import Finding, table_of
 from callsheet.cli.output import Failure
 from callsheet.config import BlobSettings, HttpSettings, Settings
 from callsheet.core.limits import Limits
+from callsheet.core.rates import HOW_TO_WRITE, rate_of
 
 _AT_LEAST_ONE = frozenset({
     ("engine", "lanes"), ("engine", "readers"), ("engine", "log_files_max"), ("http", "page_max"),
+    ("http", "beats_per_second_max"),
 })  # fmt: skip
+
+_RATES = frozenset({"kind_rate_max", "provider_rate_max"})
 
 
 class Sections(Struct, frozen=True, kw_only=True):
@@ -52,6 +56,8 @@ def _faults(table: dict[str, Any]) -> Iterator[Fault]:
             if section == "engine" and name in {"limits", "blobs"}:
                 yield Fault((section, name), f"The {name} have a section of their own.", f"Write [{name}].")
             for number in value.values() if isinstance(value, dict) else (value,):
+                if name in _RATES and isinstance(number, str) and rate_of(number) is None:
+                    yield Fault((section, name), f"{section}.{name} has {number!r}.", HOW_TO_WRITE)
                 least = int((section, name) in _AT_LEAST_ONE)
                 if isinstance(number, int | float) and number < least:
                     yield Fault((section, name), f"{section}.{name} is {number}.", f"Write a number from {least}.")

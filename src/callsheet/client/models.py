@@ -178,6 +178,9 @@ class Constraint(Struct, frozen=True):
     name: str | None
     running: int | None
     running_max: int | None
+    started: int | None
+    started_max: int | None
+    within_seconds: int | None
     ahead: int | None
     progress: int | None
     workers: int | None

@@ -11,9 +11,10 @@ from callsheet.core.commands import Claim, Lease, Leased, Resumed
 from callsheet.core.errors import BadInput, Conflict, Denied, NotAdmitted
 from callsheet.core.holding import hashed
 from callsheet.core.lease import answer_lost, give_back
+from callsheet.core.limiting import rates_of
 from callsheet.core.moves import move_job, move_stage, move_task
 from callsheet.core.recipe import in_range
-from callsheet.core.rows import Attempt, Document, Job, Stage, Task, Worker
+from callsheet.core.rows import Attempt, Document, Job, Queue, Stage, Task, Worker
 from callsheet.core.working import WorkingSet
 
 
@@ -113,7 +114,10 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
     expires = ws.now + lasting * SECOND
     resumed = _resumed(ws, task.id, task.attempts)
     token = _of_lease(token, task.id, task.attempts + 1)
-    attempt = Attempt(task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now)
+    rated = task.queue if rates_of(ws.get(Queue, task.queue), ws.limits) else None
+    attempt = Attempt(
+        task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now, rated
+    )
     ws.put(attempt)
     task = move_task(
         ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=expires, lease_expires_at=expires,

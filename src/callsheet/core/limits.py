@@ -2,6 +2,8 @@
 
 import msgspec
 
+from callsheet.core.rates import HOW_TO_WRITE, rate_of
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine accepts at most. A value outside is refused by name; nothing is silently cut."""
@@ -56,3 +58,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     kind_running_max: dict[str, int] = {}
     """Running tasks per kind, over all servers; absent is no limit."""
     provider_running_max: dict[str, int] = {}
+    """The same per provider."""
+    kind_rate_max: dict[str, str] = {}
+    """Tasks per kind that may start in a second, minute, hour or day, over all servers, as `60/minute`; each try is a
+    start. Absent is no limit."""
+    provider_rate_max: dict[str, str] = {}
+    """The same per provider."""
+
+    def __post_init__(self) -> None:
+        """Refuse a rate that cannot be read: it would be no limit."""
+        for field in ("kind_rate_max", "provider_rate_max"):
+            for text in getattr(self, field).values():
+                if rate_of(text) is None:
+                    raise ValueError(f"{field} has {text!r}. {HOW_TO_WRITE}")

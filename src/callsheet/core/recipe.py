@@ -12,6 +12,7 @@ from callsheet.core.clock import seconds
 from callsheet.core.comfy import ComfySpec
 from callsheet.core.comfy_check import check_comfy, input_flaw, may_be_missing
 from callsheet.core.errors import BadInput
+from callsheet.core.limiting import check_rate
 from callsheet.core.limits import Limits
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")
@@ -96,6 +97,8 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cancel_grace_seconds: int = 30
     running_max: int = 0
     """Running tasks of this workflow, over all servers; 0 is no limit."""
+    rate_max: str = ""
+    """Tasks of this workflow that may start in a second, minute, hour or day, as `60/minute`; empty is no limit."""
     keep_seconds: int = 0
     """How long the files that its jobs make are kept; 0 is for ever."""
     inline: bool = False
@@ -123,6 +126,7 @@ def check_recipe(recipe: Recipe, limits: Limits) -> None:
     in_range(f"{recipe.name}.retry.tries_max", recipe.retry.tries_max, 1, limits.tries_max)
     in_range(f"{recipe.name}.retry.requeues_max", recipe.retry.requeues_max, 0, limits.requeues_max)
     in_range(f"{recipe.name}.running_max", recipe.running_max, 0, 2**31)
+    check_rate(f"{recipe.name}.rate_max", recipe.rate_max)
     _check_backoff(recipe)
     for field in ("failed", "expired", "canceled", "canceled_running"):
         in_range(f"{recipe.name}.refunds.{field}", getattr(recipe.refunds, field), 0, _FULL)

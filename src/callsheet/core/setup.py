@@ -55,7 +55,7 @@ def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
 
 def _limit_queues(ws: WorkingSet, recipe: Recipe) -> None:
     for key in ws.fact("queues", recipe.name):
-        ws.put(replace(ws.get(Queue, key), running_max=recipe.running_max))
+        ws.put(replace(ws.get(Queue, key), running_max=recipe.running_max, rate_max=recipe.rate_max))
 
 
 def top_up(ws: WorkingSet, command: TopUp) -> Balance:

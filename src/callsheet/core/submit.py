@@ -87,7 +87,7 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
     """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
     queue = queue_of(stage.kind, job.workflow, stage.provider)
     if ws.find(Queue, queue) is None:
-        ws.put(Queue(queue, stage.kind, job.workflow, stage.provider, recipe.running_max))
+        ws.put(Queue(queue, stage.kind, job.workflow, stage.provider, recipe.running_max, recipe.rate_max))
     status = "created" if stage.status == "created" else TASK.step("created", "open", "system")
     offered = offers(job, stage)
     retry = recipe.retry

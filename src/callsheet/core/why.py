@@ -14,6 +14,7 @@ from callsheet.core.cascade import offers
 from callsheet.core.clock import SECOND
 from callsheet.core.crew import Absent
 from callsheet.core.estimate import SAMPLES_MIN, Past
+from callsheet.core.limiting import Limit
 from callsheet.core.rows import Call, Job, Stage, Task
 
 QUIET_SECONDS = 5
@@ -23,13 +24,17 @@ AHEAD_MAX = 10_000
 _FULL = 100
 
 
-class Limit(NamedTuple):
-    """A limit of running tasks: of a kind, a workflow or a provider, and how many run now."""
+class Counted(NamedTuple):
+    """A limit, and what counts towards it now."""
 
-    of: str
-    name: str
-    running: int
-    running_max: int
+    limit: Limit
+    counted: int
+    oldest: int | None = None
+    """When the first of those that count started, if it is a rate."""
+
+    @property
+    def full(self) -> bool:
+        return self.counted >= self.limit.most
 
 
 class Seen(NamedTuple):
@@ -44,7 +49,7 @@ class Seen(NamedTuple):
     """Leases of its kind that have not run out."""
     last_at: int | None = None
     """When a task of its kind was last completed."""
-    limits: Sequence[Limit] = ()
+    limits: Sequence[Counted] = ()
     durations: Sequence[int] = ()
     leased_at: Mapping[str, int] = {}
     """When the running tries began, by task."""
@@ -67,6 +72,9 @@ class Constraint(Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     running: int | None = None
     running_max: int | None = None
+    started: int | None = None
+    started_max: int | None = None
+    within_seconds: int | None = None
     ahead: int | None = None
     progress: int | None = None
     workers: int | None = None
@@ -180,13 +188,30 @@ def _running_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: S
     return [
         Constraint(
             "running_limit",
-            f"{limit.running} tasks of {limit.of} {limit.name} are running and {limit.running_max} may be: "
+            f"{count} tasks of {limit.of} {limit.name} are running and {limit.most} may be: "
             "the next one starts when one of them ends.",
-            ready, of=limit.of, name=limit.name, running=limit.running, running_max=limit.running_max,
+            ready, of=limit.of, name=limit.name, running=count, running_max=limit.most,
         )
-        for limit in seen.limits
-        if ready and limit.running >= limit.running_max
+        for limit, count, _ in _full(seen)
+        if ready and limit.seconds == 0
     ]  # fmt: skip
+
+
+def _rate_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
+    ready = _ready(job, stage, tasks)
+    found = []
+    for limit, count, oldest in _full(seen):
+        if ready and limit.seconds:
+            until = limit.room(count, oldest, seen.now).until
+            text = (
+                f"{count} tasks of {limit.of} {limit.name} started in the last {limit.stretch}, "
+                f"which is all that may: the next one may start in {_until(until, seen.now)}."
+            )
+            found.append(Constraint(
+                "rate_limit", text, ready, until_at=until, of=limit.of, name=limit.name, started=count,
+                started_max=limit.most, within_seconds=limit.seconds,
+            ))  # fmt: skip
+    return found
 
 
 def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:
@@ -247,12 +272,12 @@ def _running(_job: Job, _stage: Stage | None, tasks: Sequence[Task], seen: Seen)
 
 
 RULES: tuple[Callable[[Job, Stage | None, Sequence[Task], Seen], Found], ...] = (
-    _ended, _canceling, _paused, _scheduled, _empty, _approval, _running_limit, _no_worker, _queued, _backoff,
-    _provider, _running,
+    _ended, _canceling, _paused, _scheduled, _empty, _approval, _running_limit, _rate_limit, _no_worker, _queued,
+    _backoff, _provider, _running,
 )  # fmt: skip
 CODES = (
-    "ended", "canceling", "paused", "scheduled", "no_stages", "no_tasks", "approval", "running_limit", "no_worker",
-    "queued", "backoff", "provider", "running",
+    "ended", "canceling", "paused", "scheduled", "no_stages", "no_tasks", "approval", "running_limit", "rate_limit",
+    "no_worker", "queued", "backoff", "provider", "running",
 )  # fmt: skip
 """Every code; they are stable."""
 
@@ -288,12 +313,19 @@ def _in_turn(position: int, unattended: bool, seen: Seen) -> Start:  # noqa: FBT
     past = Past(seen.durations)
     if unattended:
         return Start("No worker takes this kind of task now.", samples=past.samples)
+    paced = max((counted.limit.wait(position, *counted[1:], seen.now) for counted in seen.limits), default=0)
     if not past.enough:
+        if paced:
+            return Start(
+                "Not before its rate lets it; what else is in front is not counted.", paced, samples=past.samples
+            )
         return Start(_too_few(past), samples=past.samples)
     places = max(seen.running, 1)
     before = position if seen.running or seen.live or _full(seen) else position - 1
     text = f"{places} of its queue at a time, each as long as the last {past.samples} took."
-    return Start(text, past.until_start(before, places), past.p50, past.p90, past.samples)
+    if paced:
+        text += " Not before its rate lets it."
+    return Start(text, max(past.until_start(before, places), paced), past.p50, past.p90, past.samples)
 
 
 # -- how far it may be
@@ -331,8 +363,8 @@ def _ready(job: Job, stage: Stage | None, tasks: Sequence[Task]) -> int:
     return sum(task.ready for task in tasks)
 
 
-def _full(seen: Seen) -> bool:
-    return any(limit.running >= limit.running_max for limit in seen.limits)
+def _full(seen: Seen) -> list[Counted]:
+    return [counted for counted in seen.limits if counted.full]
 
 
 def _free_since(job: Job, tasks: Sequence[Task]) -> int:

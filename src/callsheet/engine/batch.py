@@ -1,7 +1,7 @@
 """One batch: prefetch, decide, store, commit. Everything that a crash may cut in two lies between begin and commit."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from callsheet.core.commands import Adjust, Claim, Command, Submit, TopUp
@@ -36,6 +36,8 @@ class Done(NamedTuple):
     results: list[Any]
     woken: set[str]
     wrote: bool
+    expected: Mapping[tuple[str, ...], float]
+    """Kinds that a rate held back, and for how many seconds."""
 
 
 class Batch:
@@ -69,7 +71,7 @@ class Batch:
             raise
         if version is not None and len(ws) <= _KEPT_MAX:
             self._kept = version, ws
-        return Done(results, ws.woken, wrote)
+        return Done(results, ws.woken, wrote, dict(self._offers.expected))
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = Prefetch(self.connection, ws, self._recipes, self._offers)
@@ -116,9 +118,7 @@ class Batch:
 
     def _prefetch(self, prefetch: Prefetch, ws: WorkingSet, commands: Sequence[Command]) -> None:
         wants: dict[str, set[Key]] = defaultdict(set)
-        self._offers.demand.clear()
-        self._offers.given.clear()
-        self._offers.offered.clear()
+        self._offers.begin()
         for command in commands:
             DECISIONS[type(command)].wants(command, wants)
             if isinstance(command, Claim):

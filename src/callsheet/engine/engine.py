@@ -173,7 +173,8 @@ class Engine:
             rest = end - time.monotonic()
             if leased or rest <= 0:
                 return leased
-            self.hints.wait(command.kinds, mark, min(rest, self.settings.poll_seconds))
+            patience = self.hints.patience(command.kinds, self.settings.poll_seconds)
+            self.hints.wait(command.kinds, mark, min(rest, patience))
 
     # -- inside
 
@@ -218,7 +219,10 @@ class Engine:
         return [(self._lanes[n], places) for n, places in shards.items()]
 
     def _after(self, done: Done) -> None:
-        self._heard(done.woken)
+        for kinds, left in done.expected.items():
+            self.hints.expect(kinds, left)
+        if done.wrote:
+            self._heard(done.woken)
 
     def _heard(self, kinds: Iterable[str]) -> None:
         self.hints.announce(kinds)

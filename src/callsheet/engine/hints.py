@@ -1,6 +1,7 @@
 """Hints that there is work. A hint saves waiting and promises nothing: whoever waits also looks every few seconds."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 
 Heard = Callable[[], None]
@@ -13,6 +14,7 @@ class Hints:
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._waiting: dict[str, set[Heard]] = {}
+        self._expected: dict[tuple[str, ...], float] = {}
 
     def mark(self, kinds: Iterable[str]) -> int:
         """Return a number to compare later: look for work after this, then wait."""
@@ -28,6 +30,15 @@ class Hints:
                 heard |= self._waiting.pop(kind, set())
         for call in heard:
             call()
+
+    def expect(self, kinds: tuple[str, ...], seconds: float) -> None:
+        """Note when work that a rate holds back may start: no announcement comes with it."""
+        self._expected[kinds] = time.monotonic() + seconds
+
+    def patience(self, kinds: tuple[str, ...], seconds: float) -> float:
+        """Return how long to wait before looking again: so long, or until what is expected."""
+        left = self._expected.get(kinds, 0.0) - time.monotonic()
+        return min(left, seconds) if left > 0 else seconds
 
     def subscribe(self, kinds: Iterable[str], mark: int, heard: Heard) -> bool:
         """Call back once at the next announcement; False if there has been one since the mark."""

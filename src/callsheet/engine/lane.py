@@ -134,8 +134,7 @@ class Lane:
         except ConnectionLost:
             self._drop()
             raise
-        if done.wrote:
-            self._after(done)
+        self._after(done)
         return done.results
 
     def _drop(self) -> None:

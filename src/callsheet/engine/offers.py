@@ -1,79 +1,112 @@
 """What a claim is offered: the heads of the queues with free places, by priority, then by turn.
 
 The one choice that SQL makes is reading a queue's index in order and skipping jobs that somebody else has locked.
-Running limits are counted from live rows, under a lock on the queues that share them.
+Limits are counted from live rows, under a lock on the queues that share them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from callsheet.core.clock import SECOND
+from callsheet.core.limiting import Limit, Room, limits_of
 from callsheet.core.limits import Limits
 from callsheet.core.order import Head, turn
 from callsheet.core.rows import Queue
-from callsheet.store.connection import Connection
+from callsheet.store.connection import Ask, Connection
 
-Scope = tuple[str, str]
+Kinds = tuple[str, ...]
+
+
+class Offer(NamedTuple):
+    """Tasks to lease, best first, their jobs, which are now locked, and the queues that were looked at."""
+
+    tasks: list[str]
+    jobs: list[str]
+    queues: list[Queue]
+
+
+class Candidate(NamedTuple):
+    """The head of a queue, or one behind it."""
+
+    priority: int
+    queue: str
+    task: str
+    job: str
 
 
 class Offers:
     """Picks tasks for the claims of a batch."""
 
     def __init__(self) -> None:
-        self.demand: dict[tuple[str, ...], int] = {}
-        self.given: dict[Scope, int] = {}
+        self.demand: dict[Kinds, int] = {}
+        self.expected: dict[Kinds, float] = {}
+        """In how many seconds a rate lets the next task start, for kinds that it held back."""
+        self._given: dict[Limit, int] = {}
         """Places that this batch has offered already; they are not running yet, so no count shows them."""
-        self.offered: dict[str, set[str]] = {}
+        self._offered: dict[str, set[str]] = {}
         """Tasks that this batch has offered already, by queue: another claim of the batch gets those behind them."""
         self._served: dict[str, int] = {}
         self._turns = 0
 
-    def pick(self, connection: Connection, limits: Limits, kinds: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Return the ids of tasks to lease, best first, and of their jobs, which are now locked."""
+    def begin(self) -> None:
+        """Forget the batch before."""
+        for kept in (self.demand, self.expected, self._given, self._offered):
+            kept.clear()
+
+    def pick(self, connection: Connection, limits: Limits, kinds: Kinds) -> Offer:
+        """Choose what the claims of these kinds are offered."""
         rows = connection.fetch("heads", ids=list(kinds))
         waiting = {row[0]: (Queue(*row[:-1]), row[-1]) for row in rows if row[-1] is not None}
         if not waiting:
-            return [], []
-        queues = [queue for queue, _ in waiting.values()]
-        free = self._free(connection, limits, queues)
+            return Offer([], [], [])
+        bound = {name: limits_of(queue, limits) for name, (queue, _) in waiting.items()}
+        rooms = self._rooms(connection, {limit for mine in bound.values() for limit in mine})
+        free = {limit: room.free for limit, room in rooms.items()}
         wanted = self.demand.get(kinds, 1)
-        found: list[tuple[int, str, str, str]] = []
+        found: list[Candidate] = []
         for name in turn([Head(key, head) for key, (_, head) in waiting.items()], self._served):
-            queue, head = waiting[name]
-            if len(found) >= wanted and found[wanted - 1][0] >= head:
+            head = waiting[name][1]
+            if len(found) >= wanted and found[wanted - 1].priority >= head:
                 break
-            places = min([wanted, *(free[scope] for scope in scopes(queue, limits))])
+            places = min([wanted, *(free[limit] for limit in bound[name])])
             if places > 0:
-                before = self.offered.get(name, set())
+                before = self._offered.get(name, set())
                 got = connection.fetch("candidates", queue=name, count=places + len(before))
-                found.extend((priority, name, task, job) for task, job, priority in got if task not in before)
-                found.sort(key=lambda candidate: -candidate[0])
-        return self._taken(found[: wanted if len(free) == 0 else None], waiting, limits, free, wanted)
+                found.extend(Candidate(priority, name, task, job) for task, job, priority in got if task not in before)
+                found.sort(key=lambda candidate: -candidate.priority)
+        taken = self._taken(found, bound, free, wanted)
+        if len(taken) < wanted:
+            until = [room.until for limit, room in rooms.items() if room.until is not None and free[limit] <= 0]
+            if until:
+                self.expected[kinds] = max(min(until) - connection.now(), 0) / SECOND
+        jobs = dict.fromkeys(candidate.job for candidate in taken)
+        return Offer([candidate.task for candidate in taken], list(jobs), [queue for queue, _ in waiting.values()])
 
     def _taken(
-        self, found: list[tuple[int, str, str, str]], waiting: dict[str, tuple[Queue, int]], limits: Limits,
-        free: dict[Scope, int], wanted: int,
-    ) -> tuple[list[str], list[str]]:  # fmt: skip
-        tasks: list[str] = []
-        jobs: dict[str, None] = {}
-        for _, name, task, job in found:
-            mine = scopes(waiting[name][0], limits)
-            if len(tasks) == wanted or any(free[scope] <= 0 for scope in mine):
+        self, found: Sequence[Candidate], bound: dict[str, list[Limit]], free: dict[Limit, int], wanted: int
+    ) -> list[Candidate]:
+        """Return those that all limits let begin, and count them."""
+        taken: list[Candidate] = []
+        for candidate in found:
+            name = candidate.queue
+            if len(taken) == wanted or any(free[limit] <= 0 for limit in bound[name]):
                 continue
-            for scope in mine:
-                free[scope] -= 1
-                self.given[scope] = self.given.get(scope, 0) + 1
-            tasks.append(task)
-            self.offered.setdefault(name, set()).add(task)
-            jobs[job] = None
+            for limit in bound[name]:
+                free[limit] -= 1
+                self._given[limit] = self._given.get(limit, 0) + 1
+            taken.append(candidate)
+            self._offered.setdefault(name, set()).add(candidate.task)
             self._turns += 1
             self._served[name] = self._turns
-        return tasks, list(jobs)
+        return taken
 
-    def _free(self, connection: Connection, limits: Limits, queues: Sequence[Queue]) -> dict[Scope, int]:
-        """Return the free places per limit, counted while nobody else can take them."""
-        wanted = {scope for queue in queues for scope in scopes(queue, limits)}
+    def _rooms(self, connection: Connection, wanted: set[Limit]) -> dict[Limit, Room]:
+        """Return what is left of each limit, counted while nobody else can take it."""
         if not wanted:
             return {}
-        named = {what: [name for kind, name in wanted if kind == what] for what in ("kind", "workflow", "provider")}
+        named = {
+            what: [limit.name for limit in wanted if limit.of == what] for what in ("kind", "workflow", "provider")
+        }
         sharing = [
             Queue(*row)
             for row in connection.fetch(
@@ -81,29 +114,17 @@ class Offers:
             )
         ]
         connection.fetch("lock_queues", ids=sorted(queue.id for queue in sharing))
-        free = {}
-        for what, name in wanted:
-            members = [queue for queue in sharing if getattr(queue, what) == name]
-            most = most_of(what, name, members, limits)
-            taken = connection.fetch("running_in", ids=[queue.id for queue in members], most=most)[0][0]
-            free[what, name] = most - taken - self.given.get((what, name), 0)
-        return free
+        now = connection.now()
+        counts = connection.fetch_all([counting(limit, sharing, now) for limit in wanted])
+        rooms = {}
+        for limit, ((counted, oldest),) in zip(wanted, counts, strict=True):
+            rooms[limit] = limit.room(counted + self._given.get(limit, 0), oldest, now)
+        return rooms
 
 
-def scopes(queue: Queue, limits: Limits) -> list[Scope]:
-    """Return the limits that a queue's tasks count towards."""
-    found: list[Scope] = []
-    if queue.kind in limits.kind_running_max:
-        found.append(("kind", queue.kind))
-    if queue.running_max:
-        found.append(("workflow", queue.workflow))
-    if queue.provider in limits.provider_running_max:
-        found.append(("provider", queue.provider))
-    return found
-
-
-def most_of(what: str, name: str, members: Sequence[Queue], limits: Limits) -> int:
-    """Return how many tasks a limit lets run."""
-    if what == "workflow":
-        return max(queue.running_max for queue in members)
-    return (limits.kind_running_max if what == "kind" else limits.provider_running_max)[name]
+def counting(limit: Limit, queues: Iterable[Queue], now: int) -> Ask:
+    """Return the query of what counts towards a limit: tasks that run, or those that started within its stretch."""
+    ids = [queue.id for queue in queues if getattr(queue, limit.of) == limit.name]
+    if limit.seconds:
+        return "started_in", {"ids": ids, "since": now - limit.seconds * SECOND, "most": limit.most}
+    return "running_in", {"ids": ids, "most": limit.most}

@@ -215,10 +215,11 @@ class Prefetch:
 
     def _offer(self, keys: list[Any]) -> None:
         for kinds in sorted(keys):
-            tasks, jobs = self._offers.pick(self._connection, self._ws.limits, kinds)
-            self._ws.facts["offer", kinds] = tuple(tasks)
+            offer = self._offers.pick(self._connection, self._ws.limits, kinds)
+            self._ws.load(Queue, offer.queues)
+            self._ws.facts["offer", kinds] = tuple(offer.tasks)
             self._ws.facts["place", kinds] = 0
-            self._held(tasks, jobs)
+            self._held(offer.tasks, offer.jobs)
 
     def _held_by(self, keys: list[Key]) -> None:
         """Read what workers hold, now that its jobs are locked: until that moment any of it may have ended."""

@@ -178,7 +178,7 @@ class Room:
         if not self._engine.hints.subscribe(kinds, mark, call):
             return
         try:
-            async with asyncio.timeout(self._poll_seconds):
+            async with asyncio.timeout(self._engine.hints.patience(kinds, self._poll_seconds)):
                 await heard.wait()
         except TimeoutError:
             return

@@ -14,10 +14,10 @@ from callsheet.config import HttpSettings
 from callsheet.core.clock import MILLISECOND, SECOND, seconds
 from callsheet.core.crew import Crew, Held, crews
 from callsheet.core.ids import uuid7
+from callsheet.core.limiting import Limit, limits_of
 from callsheet.core.limits import Limits
 from callsheet.core.rows import Queue, Worker
 from callsheet.core.scaling import Observed
-from callsheet.engine.offers import Scope, most_of, scopes
 from callsheet.engine.readlane import ReadLane
 from callsheet.store.connection import Rows
 
@@ -53,6 +53,7 @@ class Observing:
     def __init__(self, scans: ReadLane, limits: Limits, settings: HttpSettings) -> None:
         self._scans = scans
         self._limits = limits
+        self._aim = settings.scale_wait_seconds
         self._heard = seconds(settings.wait_seconds_max + 4 * settings.worker_seen_seconds)
         """A worker that waits for work is heard of at least this often, and written down soon after."""
         self._kept: dict[int, tuple[float, Picture]] = {}
@@ -93,7 +94,7 @@ class Observing:
         staff = crews((Worker(*row) for row in fleet), (Held(*row) for row in leases), now - self._heard)
         seen = _Seen(
             now, since, queued, staff, _waits(waits, now), _arrivals(arrivals, now, since),
-            _startable(queued, self._limits), _tries(busiest, tries), _ill(ill),
+            _startable(queued, self._limits, self._aim), _tries(busiest, tries), _ill(ill),
         )  # fmt: skip
         return [_observed(kind, seen) for kind in sorted(queued.keys() | staff.keys())]
 
@@ -205,22 +206,21 @@ def _ill(rows: Rows) -> dict[str, Counter[str]]:
     return found
 
 
-def _startable(queued: Mapping[str, Sequence[_Queued]], limits: Limits) -> dict[str, int]:
-    """Return how many waiting tasks of each kind running limits let begin."""
-    members: dict[Scope, list[_Queued]] = defaultdict(list)
+def _startable(queued: Mapping[str, Sequence[_Queued]], limits: Limits, aim: float) -> dict[str, int]:
+    """Return how many waiting tasks of each kind limits let begin: places that are free, starts within the wait."""
+    running: Counter[tuple[str, str]] = Counter()
     for one in (one for mine in queued.values() for one in mine):
         for what in ("kind", "workflow", "provider"):
-            members[what, getattr(one.queue, what)].append(one)
+            running[what, getattr(one.queue, what)] += one.running
     found: dict[str, int] = {}
     for kind, mine in queued.items():
-        left: dict[Scope, int] = {}
+        left: dict[Limit, int] = {}
         for one in mine:
-            bound = scopes(one.queue, limits)
-            for scope in bound:
-                sharing = members[scope]
-                most = most_of(*scope, [other.queue for other in sharing], limits)
-                left.setdefault(scope, max(most - sum(other.running for other in sharing), 0))
-            begin = min([one.ready + one.backoff, *(left[scope] for scope in bound)])
-            left |= {scope: left[scope] - begin for scope in bound}
+            bound = limits_of(one.queue, limits)
+            for limit in bound:
+                free = limit.most - running[limit.of, limit.name]
+                left.setdefault(limit, limit.starts_within(aim) if limit.seconds else max(free, 0))
+            begin = min([one.ready + one.backoff, *(left[limit] for limit in bound)])
+            left |= {limit: left[limit] - begin for limit in bound}
             found[kind] = found.get(kind, 0) + begin
     return found

@@ -1,6 +1,5 @@
 """Why a job is where it is: the reads behind the explanation, and how it looks to a client."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -10,10 +9,11 @@ from callsheet.core.clock import SECOND
 from callsheet.core.crew import absent
 from callsheet.core.estimate import SAMPLES_MAX
 from callsheet.core.ids import child
+from callsheet.core.limiting import limits_of
 from callsheet.core.order import queue_of
-from callsheet.core.why import AHEAD_MAX, Explanation, Limit, Seen, explain, first_ready
+from callsheet.core.why import AHEAD_MAX, Counted, Explanation, Seen, explain, first_ready
 from callsheet.core.why import Constraint as Held
-from callsheet.engine.offers import most_of, scopes
+from callsheet.engine.offers import counting
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
 from callsheet.http.request import Request
@@ -37,6 +37,10 @@ class Constraint(Struct, frozen=True):
     name: str | None
     running: int | None
     running_max: int | None
+    started: int | None
+    """Tasks that count towards a rate: they started within its stretch of time."""
+    started_max: int | None
+    within_seconds: int | None
     ahead: int | None
     progress: int | None
     workers: int | None
@@ -100,15 +104,16 @@ async def _seen(house: House, job: rows.Job, stage: rows.Stage | None) -> tuple[
         ((now,),) = await house.reads.fetch("clock")
         return [], Seen(now)
     queue = queue_of(stage.kind, job.workflow, stage.provider)
-    open_tasks, queues, sharing = await house.reads.fetch_all([
-        ("open_tasks", {"ids": [stage.id]}), ("queues", {"ids": [queue]}),
+    clock, open_tasks, queues, sharing = await house.reads.fetch_all([
+        ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues", {"ids": [queue]}),
         ("queues_sharing", {"kinds": [stage.kind], "workflows": [job.workflow], "providers": [stage.provider]}),
     ])  # fmt: skip
     tasks = [rows.Task(*row) for row in open_tasks]
     running = [task for task in tasks if task.status == "running"]
-    limits = _limits(house, queues, sharing)
-    clock, ahead, taken, live, last, durations, attempts, calls, fleet, *counts = await house.scans.fetch_all([
-        ("clock", {}),
+    now = clock[0][0]
+    limits = [limit for row in queues for limit in limits_of(rows.Queue(*row), house.engine.settings.limits)]
+    beside = [rows.Queue(*row) for row in sharing]
+    ahead, taken, live, last, durations, attempts, calls, fleet, *counts = await house.scans.fetch_all([
         ("ahead", _place(queue, first_ready(tasks))),
         ("running_in", {"ids": [queue], "most": _COUNTED_MAX}),
         ("leases_of_kind", {"kind": stage.kind, "most": _COUNTED_MAX}),
@@ -117,11 +122,11 @@ async def _seen(house: House, job: rows.Job, stage: rows.Stage | None) -> tuple[
         ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),
         ("calls", {"ids": [child(task.id, task.attempts) for task in running if task.called]}),
         ("scale_fleet", {}),
-        *(("running_in", {"ids": ids, "most": limit.running_max}) for limit, ids in limits),
+        *(counting(limit, beside, now) for limit in limits),
     ])  # fmt: skip
     return tasks, Seen(
-        clock[0][0], ahead[0][0], taken[0][0], live[0][0], last[0][0],
-        [limit._replace(running=count[0][0]) for (limit, _), count in zip(limits, counts, strict=True)],
+        now, ahead[0][0], taken[0][0], live[0][0], last[0][0],
+        [Counted(limit, *counted) for limit, (counted,) in zip(limits, counts, strict=True)],
         [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
         {call.task_id: call for call in (rows.Call(*row) for row in calls)},
         absent((rows.Worker(*row) for row in fleet), stage.kind),
@@ -132,20 +137,6 @@ def _place(queue: str, task: rows.Task | None) -> dict[str, Any]:
     """Return what counts the tasks in front of one; before the first place there is nobody."""
     priority, rank, key = (task.priority, task.rank, task.id) if task else (2**31, 0, "")
     return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": AHEAD_MAX}
-
-
-def _limits(
-    house: House, queues: Sequence[Sequence[Any]], sharing: Sequence[Sequence[Any]]
-) -> list[tuple[Limit, list[str]]]:
-    """Return the limits on a queue, nothing counted yet, each with the queues that share it."""
-    limits = house.engine.settings.limits
-    beside = [rows.Queue(*row) for row in sharing]
-    found = []
-    for queue in (rows.Queue(*row) for row in queues):
-        for of, name in scopes(queue, limits):
-            members = [other for other in beside if getattr(other, of) == name]
-            found.append((Limit(of, name, 0, most_of(of, name, members, limits)), [other.id for other in members]))
-    return found
 
 
 # -- rendering
@@ -170,7 +161,8 @@ def _view(job: rows.Job, stage: rows.Stage | None, why: Explanation, now: int) -
 def _constraint(held: Held) -> Constraint:
     return Constraint(
         held.code, held.message, held.tasks, moment(held.since_at), moment(held.until_at), held.of, held.name,
-        held.running, held.running_max, held.ahead, held.progress, held.workers,
+        held.running, held.running_max, held.started, held.started_max, held.within_seconds, held.ahead,
+        held.progress, held.workers,
     )  # fmt: skip
 
 
@@ -182,8 +174,8 @@ ROUTES = (
     Route(
         "GET", "/v1/jobs/{job_id}/why", get_why, WATCHERS, "What holds a job", Why, problems=("404 job_not_found",),
         details="Names every constraint that holds the job or its open tasks: `ended`, `canceling`, `paused`, "
-        "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `no_worker`, `queued`, `backoff`, "
-        "`provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "
+        "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `rate_limit`, `no_worker`, `queued`, "
+        "`backoff`, `provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "
         "`remaining` are estimates from the newest completed tasks of that queue, and say so. A cap on a user's "
         "active jobs never holds an accepted job: it refuses the submit. Of other tenants there are only counts.",
     ),

@@ -73,5 +73,5 @@ ROUTES = (
     Route("GET", "/v1/workflows/{workflow}", get_workflow, WATCHERS, "A workflow with its JSON Schema",
           views.Workflow, problems=("404 workflow_not_found",)),
     Route("PUT", "/v1/workflows/{workflow}", put_workflow, HOUSE, "Make or replace a workflow", views.Workflow,
-          WorkflowBody, problems=("422 invalid_recipe", "422 invalid_workflow", *STAGE)),
+          WorkflowBody, problems=("422 invalid_recipe", "422 invalid_workflow", "422 invalid_rate", *STAGE)),
 )  # fmt: skip

@@ -44,6 +44,7 @@ class Queue(Row, frozen=True, gc=False):
     workflow: str
     provider: str
     running_max: int
+    rate_max: str
 
 
 class Cursor(Row, frozen=True, gc=False):

@@ -146,7 +146,7 @@ class Attempt(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "attempt"
     KEY: ClassVar[tuple[str, ...]] = ("task_id", "no")
-    FIXED: ClassVar[int] = 8
+    FIXED: ClassVar[int] = 9
 
     task_id: str
     no: int
@@ -156,6 +156,8 @@ class Attempt(Row, frozen=True, gc=False):
     worker_id: str
     token_hash: str
     leased_at: int
+    rated: str | None
+    """Its queue, if a rate counted its start."""
     ended_at: int | None = None
     outcome: str | None = None
     forgiven: int = 0

@@ -44,7 +44,13 @@ SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
 SELECT {queue q} FROM queue q WHERE q.kind IN :kinds[] OR q.workflow IN :workflows[] OR q.provider IN :providers[]
 
 -- name: running_in
-SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS taken
+SELECT count(*), NULL FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS taken
+
+-- name: started_in
+SELECT count(*), min(started.leased_at) FROM (
+    SELECT a.leased_at FROM attempt a WHERE a.rated IN :ids[] AND a.leased_at > :since
+    ORDER BY a.leased_at DESC LIMIT :most
+) AS started
 
 -- name: candidates
 SELECT t.id, t.job_id, t.priority FROM task t JOIN job j ON j.id = t.job_id
@@ -180,8 +186,12 @@ SELECT w.id FROM worker w WHERE w.id IN :ids[]
 SELECT {worker w} FROM worker w WHERE w.id = :id
 
 -- name: leases_of
-SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
-ORDER BY t.worker_id, t.started_at, t.id
+-- The first leases of each worker, and how many it has.
+SELECT {task t}, t.held FROM (
+    SELECT t.*, row_number() OVER (PARTITION BY t.worker_id ORDER BY t.started_at, t.id) AS place,
+        count(*) OVER (PARTITION BY t.worker_id) AS held
+    FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
+) AS t WHERE t.place <= :most ORDER BY t.worker_id, t.place
 
 -- name: files_read
 SELECT {file f} FROM file f WHERE f.id IN :ids[]

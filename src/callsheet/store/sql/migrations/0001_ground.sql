@@ -25,7 +25,8 @@ CREATE TABLE queue (
     kind text NOT NULL,
     workflow text NOT NULL,
     provider text NOT NULL,
-    running_max {int} NOT NULL
+    running_max {int} NOT NULL,
+    rate_max text NOT NULL
 ) {small};
 CREATE INDEX queue_kind ON queue (kind);
 CREATE INDEX queue_workflow ON queue (workflow);
@@ -201,6 +202,7 @@ CREATE TABLE attempt (
     worker_id text NOT NULL,
     token_hash text NOT NULL,
     leased_at {int} NOT NULL,
+    rated text,
     ended_at {int},
     outcome text,
     forgiven {int} NOT NULL,
@@ -213,6 +215,7 @@ CREATE TABLE attempt (
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 ) {hot};
 CREATE UNIQUE INDEX attempt_live ON attempt (task_id) WHERE ended_at IS NULL;
+CREATE INDEX attempt_rated ON attempt (rated, leased_at) WHERE rated IS NOT NULL;
 CREATE INDEX attempt_ill ON attempt (ended_at) WHERE outcome IN ('failed', 'lost', 'requeued');
 
 CREATE TABLE event (
