@@ -1,7 +1,7 @@
 """What the whole suite shares: the order of its layers, a real PostgreSQL, and a place for a database on each kind."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,21 @@ def _layer(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def postgres(pytestconfig: pytest.Config) -> Iterator[Cluster]:
-    """The suite's PostgreSQL, started by the first test that needs a database."""
+def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Tell whoever watches, however much is captured."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
-    def say(line: str) -> None:
+    def told(line: str) -> None:
         with capture.global_and_fixture_disabled():
             sys.stdout.write(f"\n{line}\n")
+            sys.stdout.flush()
 
+    return told
+
+
+@pytest.fixture(scope="session")
+def postgres(say: Callable[[str], None]) -> Iterator[Cluster]:
+    """The suite's PostgreSQL, started by the first test that needs a database."""
     with Cluster.from_environment(say) as cluster:
         yield cluster
 

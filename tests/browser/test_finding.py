@@ -1,0 +1,33 @@
+"""Finding the browser of the tests: the one that is named, or a word about what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import chromium
+from tests.support.chromium import Chromium, NoChromiumError
+
+
+def test_the_one_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "chrome"
+    program.touch(mode=0o755)
+    monkeypatch.setenv(chromium.VARIABLE, str(program))
+    assert chromium.find(print) == Chromium(program, {})
+    program.chmod(0o644)
+    monkeypatch.setenv(chromium.VARIABLE, str(tmp_path / "absent"))
+    with pytest.raises(NoChromiumError, match="absent: no program there"):
+        chromium.find(print)
+
+
+def test_without_packages_it_says_what_to_do_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoChromiumError, match=f"install it, or name it in {chromium.VARIABLE}"):
+        chromium.unpack(tmp_path / "chromium")
+    for name in ("apt-get", "dpkg"):
+        (tmp_path / name).write_text("#!/bin/sh\necho no network >&2; exit 1\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(NoChromiumError, match=r"apt-get .* update failed:\nno network"):
+        chromium.unpack(tmp_path / "chromium")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["apt-get", "dpkg"]

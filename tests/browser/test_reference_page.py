@@ -1,0 +1,81 @@
+"""The page of the API at /docs, as a reader has it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.served import Served
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data: Path = tmp_path_factory.mktemp("docs")
+    with Served(data / "callsheet.db", data) as made:
+        yield made
+
+
+@pytest.fixture
+def docs(page: Page, served: Served) -> Page:
+    page.goto(f"{served.url}/docs")
+    return page
+
+
+def test_it_loads_from_here_only_and_complains_of_nothing(page: Page, served: Served, complaints: list[str]) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{served.url}/docs")
+    assert {f"{served.url}/docs", f"{served.url}/docs/reference.css", f"{served.url}/docs/reference.js"} <= set(asked)
+    assert [url for url in asked if not url.startswith((f"{served.url}/", "data:"))] == []
+    assert complaints == []
+
+
+def test_every_route_is_on_it_once_and_can_be_linked_to(docs: Page, served: Served) -> None:
+    document = httpx.get(f"{served.url}/openapi.json").json()
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    shown = docs.locator("article.route").evaluate_all("found => found.map(one => one.id)")
+    assert sorted(shown) == sorted(names)
+    docs.goto(f"{served.url}/docs#{names[-1]}")
+    expect(docs.locator(f"#{names[-1]}")).to_be_in_viewport()
+
+
+def test_the_search_leaves_what_has_every_word(docs: Page) -> None:
+    everything = docs.locator("article:visible").count()
+    docs.keyboard.press("/")
+    docs.keyboard.type("approve stage")
+    left = docs.locator("article:visible")
+    assert 0 < left.count() < everything
+    assert all("approve" in text.lower() and "stage" in text.lower() for text in left.all_text_contents())
+    docs.keyboard.press("Escape")
+    expect(docs.locator("article:visible")).to_have_count(everything)
+    docs.locator("#search").fill("no such word anywhere")
+    expect(docs.locator("#nothing")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+def test_nothing_sticks_out_of_a_narrow_window(docs: Page, width: int) -> None:
+    docs.set_viewport_size({"width": width, "height": 800})
+    inner, whole = docs.evaluate("[document.documentElement.clientWidth, document.documentElement.scrollWidth]")
+    assert whole <= inner
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_its_words_stand_out_from_their_ground(docs: Page, scheme: str) -> None:
+    """The contrast of the text with the page is what WCAG asks of small letters (AA)."""
+    docs.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    colours = docs.evaluate(
+        """() => [getComputedStyle(document.querySelector('.intro p')).color,
+                  getComputedStyle(document.body).backgroundColor]"""
+    )
+    words, ground = (_luminance(colour) for colour in colours)
+    assert (max(words, ground) + 0.05) / (min(words, ground) + 0.05) >= 4.5
+    assert (ground < 0.2) == (scheme == "dark")
+
+
+def _luminance(colour: str) -> float:
+    """Return how bright `rgb(r, g, b)` is to the eye, from 0 to 1."""
+    parts = [int(part) / 255 for part in colour.removeprefix("rgb(").removesuffix(")").split(",")]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
