@@ -44,6 +44,8 @@ PLANTED = [
     (tidy.vague_name, "src/callsheet/a.py", "class JobManager: ...\n"),
     (tidy.vague_name, "src/callsheet/a.py", "class StringUtils: ...\n"),
     (tidy.vague_name, "src/callsheet/job_helpers.py", ""),
+    (tidy.uncounted, "src/callsheet/a.py", 'f"It costs {price} credits."\n'),
+    (tidy.uncounted, "src/callsheet/a.py", 'f"{self.limit:g} seconds"\n'),
     (tidy.unfinished, "src/callsheet/a.py", "# todo: later\n".upper()),
     (tidy.unfinished, "docs/a.md", "A hack of sorts\n".upper()),
     (tidy.foreign_place, "docs/a.md", MACHINE_PATH),

@@ -3,6 +3,7 @@
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,6 @@ from callsheet.blobs.opening import blobs_of
 from callsheet.blobs.s3 import S3Blobs
 from callsheet.config import HttpSettings, Settings
 from callsheet.core import commands
-from callsheet.core.rows import ApiKey
 from callsheet.engine import Engine
 from callsheet.engine.filekeeping import Keeper, Orphans
 from callsheet.engine.gates import Gate
@@ -24,9 +24,10 @@ from callsheet.http.auth import DEFAULT_TENANT, Signed, hashed, new_secret
 from callsheet.http.house import House
 from callsheet.telemetry.lines import LineWriter
 
-_KEYS_SEEN_MAX = 1_000
 _OFTEN_SECONDS, _SELDOM_SECONDS = 0.25, 5.0
 """How often loops look whose delay somebody waits for, and those whose delay nobody notices."""
+_CLOSE_SECONDS = 5.0
+"""How long loops may take to end what they are at: one that waits for a storage which hangs would take minutes."""
 
 
 class Callsheet:
@@ -41,22 +42,26 @@ class Callsheet:
         if isinstance(place, Path):
             place.touch(PRIVATE)  # what SQLite puts beside it is as private as the database
         secret = secret or _kept_secret(data / SECRET_FILE)
-        blobs = blobs_of((settings or Settings()).blobs, data, Signed(secret))
+        settings = settings or Settings()
+        blobs = blobs_of(settings.blobs, data, Signed(secret), file_bytes_max=settings.limits.file_bytes_max)
         self.engine = Engine.open(place, settings, gates=gates)
         self.house = House(self.engine, blobs, secret, http or HttpSettings())
         self.app = App(self.house)
         self._loops: list[Pulse] = []
+        self._writer: LineWriter | None = None
 
     def start(self, log: TextIO | None = None) -> None:
         """Start the loops; `log` gets a line of JSON for every fact."""
         engine = self.engine
         loops: list[Loop] = [Sweeper(engine), Collector(engine, {})]
         if log is not None:
-            writer = LineWriter(log, engine.read.now)
-            engine.denials.append(writer.denial)
-            loops.append(Relay(engine, "log", secrets.token_hex(8), writer.events))
+            self._writer = LineWriter(log, _machine_now)
+            engine.denials.append(self._writer.denial)
+            loops.append(Relay(engine, "log", secrets.token_hex(8), self._writer.events))
         pulses = [(loop, _OFTEN_SECONDS) for loop in loops] + self._tidying()
         self._loops = [Pulse(loop, engine.read.now, seconds, _complain) for loop, seconds in pulses]
+        if self._writer is not None:
+            self._loops.append(Pulse(self._writer, _machine_now, _OFTEN_SECONDS, _complain))
         for loop in self._loops:
             loop.start()
         self.house.hub.start()
@@ -74,9 +79,16 @@ class Callsheet:
         return tidying
 
     def close(self) -> None:
+        """Let the loops end, and leave one behind that does not; then let go of the database and the storage."""
         self.house.hub.stop()
         for loop in self._loops:
-            loop.stop()
+            loop.ask_to_stop()
+        end = time.monotonic() + _CLOSE_SECONDS
+        busy = [loop.name for loop in self._loops if not loop.stop(max(end - time.monotonic(), 0))]
+        if busy:
+            sys.stderr.write(f"Still busy after {_CLOSE_SECONDS:g} seconds, and left behind: {', '.join(busy)}.\n")
+        elif self._writer is not None:
+            self._writer.run_once(_machine_now())
         self.engine.close()
         if isinstance(self.house.blobs, S3Blobs):
             self.house.blobs.close()
@@ -119,8 +131,7 @@ class Callsheet:
 
     def has_keys(self) -> bool:
         """Say whether somebody holds a key that has not been revoked."""
-        rows = self.engine.read.fetch("keys_of", tenant="", all=1, after="", count=_KEYS_SEEN_MAX)
-        return any(ApiKey(*row).revoked_at is None for row in rows)
+        return bool(self.engine.read.fetch("key_in_use"))
 
 
 def _kept_secret(file: Path) -> bytes:
@@ -128,6 +139,11 @@ def _kept_secret(file: Path) -> bytes:
     if not file.exists():
         write_private(file, secrets.token_hex(32) + "\n")
     return file.read_text().strip().encode()
+
+
+def _machine_now() -> int:
+    """Tell this machine's time, where nobody may wait for the database's."""
+    return time.time_ns() // 1_000
 
 
 def _probe(blobs: S3Blobs) -> None:

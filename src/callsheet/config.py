@@ -20,7 +20,7 @@ class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
     orphan_seconds: float = 3_600.0
     """How often objects that no row needs are looked for, and removed; 0 is never."""
     orphan_grace_seconds: int = 86_400
-    """How old such an object must be."""
+    """How old such an object must be; 0 is any age."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Writing connections per process on PostgreSQL; SQLite always has one. More lanes split the batches: add servers
     first, lanes where the way to the database is long."""
     patience_seconds: float = 30.0
-    """How long a command is tried again while the database is away."""
+    """How long a command is tried again while the database is away; 0 is not at all."""
     poll_seconds: float = 2.0
     """How often whoever waits for a hint looks all the same."""
     record_blocked: bool = False
@@ -66,24 +66,27 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     send_seconds: float = 30.0
     """A reader that takes nothing off us for so long is dropped."""
     stop_seconds: int = 5
-    """How long a server that is told to stop lets requests finish; streams end at once."""
+    """How long a server that is told to stop lets requests finish; 0 is not at all. Streams end at once."""
     cors_origins: tuple[str, ...] = ()
     """Web pages that may call from a browser, as `https://app.example`; without any, none may."""
     wait_seconds_max: float = 60.0
     """The longest a long poll may wait."""
     page_max: int = 200
     streams_max: int = 5_000
+    """Streams that one server has open; 0 is none."""
     streams_per_key_max: int = 2_500
+    """Streams that one key may have open; 0 is none."""
     streams_per_user_max: int = 20
-    """Streams that all tokens of one user may have open together."""
+    """Streams that all tokens of one user may have open together; 0 is none."""
     stream_buffer_max: int = 256
     """Events that wait for a slow reader; with more it is read from the database again."""
     beat_seconds: float = 15.0
     """How often a silent stream says that it is alive."""
     estimate_seconds: float = 30.0
-    """How long an estimate of what a job should take is kept before past jobs are looked at again."""
-    beats_per_second_max: float = 50.0
-    """Calls a second of one worker about tasks in hand; more are told to come back later."""
+    """How long an estimate of what a job should take is kept before past jobs are looked at again; 0 is not at all."""
+    beats_per_second_max: float = 20.0
+    """Heartbeats a second of one worker, for each task that it may have in hand at once; one that sends more is told
+    when to come back. A call counts as the heartbeats in it."""
     strikes_max: int = 20
     """Wrong fleet secrets a minute from one address, before it is told to come back later."""
     worker_approval: bool = False

@@ -15,7 +15,7 @@ from callsheet.blobs import keys
 from callsheet.blobs.base import Blobs, StorageAway, StorageFull
 from callsheet.core import commands
 from callsheet.core.commands import Lease, Leased, Made, TaskState
-from callsheet.core.errors import BadInput, LeaseLost, Refusal
+from callsheet.core.errors import BadInput, LeaseLost, Refusal, Unknown
 from callsheet.core.rows import File, Task
 from callsheet.engine import Engine
 from callsheet.engine.engine import Unavailable
@@ -124,15 +124,15 @@ class EngineLink:
         )
 
     async def _checked(self, told: Complete) -> None:
-        try:
-            task = await self._handing.held(self._worker_id, told.lease)
-        except Problem:
-            return  # it ended before: the rules know whether this is the same report again
-        await self._handing.check(task, told.files)
+        task = await self._handing.live(self._worker_id, told.lease)
+        if task is not None:  # if it has ended, the rules know whether this is the same report again
+            await self._handing.check(task, told.files)
 
     def fail(self, told: Fail) -> Reported:
         return self._execute(
-            commands.Fail(lease=told.lease, code=told.code, message=told.message, retryable=told.retryable)
+            commands.Fail(
+                lease=told.lease, code=told.code, message=told.message, retryable=told.retryable, resume=told.resume
+            )
         )
 
     def requeue(self, told: Requeue) -> Reported:
@@ -173,8 +173,13 @@ class EngineLink:
         return _run(self._earlier(work.lease))
 
     async def _earlier(self, lease: Lease) -> list[Earlier]:
-        tasks = await self._handing.earlier(await self._handing.held(self._worker_id, lease))
-        return [replace(one, output=msgspec.json.decode(one.output)) for one in tasks]
+        task = await self._handing.held(self._worker_id, lease)
+        page = await self._handing.earlier(task)
+        told = page.tasks
+        while page.next is not None:
+            page = await self._handing.earlier(task, page.next)
+            told += page.tasks
+        return [replace(one, output=msgspec.json.decode(one.output)) for one in told]
 
     # -- inside
 
@@ -199,8 +204,6 @@ def _run(call: Coroutine[Any, Any, T]) -> T:
     try:
         return _answered(lambda: _in_a_loop(call))
     except Problem as problem:
-        if problem.code in GONE:
-            raise LeaseLost(problem.message) from None
         kind = BadInput if problem.status == _UNPROCESSABLE else Refusal
         raise kind(problem.code, problem.message) from None
 
@@ -216,9 +219,11 @@ def _in_a_loop(call: Coroutine[Any, Any, T]) -> T:
 
 
 def _answered(call: Callable[[], T]) -> T:
-    """Say in the worker's words that there was no answer."""
+    """Say in the worker's words that there was no answer, or that a lease is not this worker's."""
     try:
         return call()
+    except Unknown as refusal:
+        raise LeaseLost(refusal.message) if refusal.code in GONE else refusal from None
     except (Unavailable, StoreError) as error:
         raise Unreachable(str(error)) from error
 

@@ -151,16 +151,25 @@ class Earlier(Struct, frozen=True):
     files: list[Given]
 
 
+class Told(Struct, frozen=True):
+    """The last task that was told of: what comes behind it is not told yet."""
+
+    stage_no: int
+    task_no: int
+
+
 class Before(Message, frozen=True):
-    """Ask what earlier stages made."""
+    """Ask what earlier stages made; behind a task, if some was told before."""
 
     lease: Lease
+    after: Told | None = None
 
 
 class EarlierStages(Struct, frozen=True):
-    """Completed tasks of earlier stages, in order."""
+    """Completed tasks of earlier stages, in order, and where to go on."""
 
     tasks: list[Earlier]
+    next: Told | None = None
 
 
 # -- while it runs
@@ -238,6 +247,8 @@ class Fail(Message, frozen=True):
     code: str = "task_failed"
     message: str = ""
     retryable: bool | None = None
+    resume: bool = False
+    """What was submitted is still good: the next try is told where it lies and goes on with it."""
 
 
 class Requeue(Message, frozen=True):

@@ -5,6 +5,7 @@ import resource
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,51 @@ def blobs(tmp_path: Path) -> LocalBlobs:
 def left_over(blobs: LocalBlobs) -> list[str]:
     folder = blobs.path("x").parent / ".incoming"
     return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+
+# -- lists
+
+
+def passed(blobs: LocalBlobs, page: int) -> list[str]:
+    """List everything, page by page."""
+    found: list[str] = []
+    while True:
+        part = blobs.list("", found[-1] if found else "", page)
+        found += [one.key for one in part]
+        if len(part) < page:
+            return found
+
+
+def test_a_pass_over_the_folder_is_one_walk(blobs: LocalBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = [keys.made("acme", f"job-{no:02}", "task", 1, 1) for no in range(20)]
+    for key in jobs:
+        blobs.put(key, b"x")
+    looked: list[int] = []
+    real = os.scandir
+
+    def scandir(where: int) -> Any:
+        looked.append(where)
+        return real(where)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    folders = 3 + 3 * len(jobs)  # of all, of acme, of its jobs; and of each job, its task and its try
+    for page in (1, 3, 7, 20, 100):
+        looked.clear()
+        assert passed(blobs, page) == jobs
+        assert len(looked) == folders
+
+
+def test_passes_that_cross_each_other_and_changes_in_between_confuse_no_list(blobs: LocalBlobs) -> None:
+    jobs = [keys.made("acme", f"job-{no}", "task", 1, 1) for no in range(8)]
+    for key in jobs:
+        blobs.put(key, b"x")
+    first = [one.key for one in blobs.list("", "", 3)]
+    assert [one.key for one in blobs.list("", "", 2)] == jobs[:2]
+    assert [one.key for one in blobs.list("acme/jobs/job-2/", jobs[1], 2)] == [jobs[2]]
+    assert [one.key for one in blobs.list("", jobs[1], 2)] == jobs[2:4]
+    blobs.delete([jobs[3], jobs[4]])
+    assert [one.key for one in blobs.list("", jobs[3], 2)] == jobs[5:7]
+    assert (first, [one.key for one in blobs.list("", first[-1], 9)]) == (jobs[:3], jobs[5:])
 
 
 # -- links

@@ -8,7 +8,7 @@ import pytest
 from callsheet.blobs.base import StorageRefused
 from callsheet.blobs.local import LocalBlobs
 from callsheet.blobs.opening import blobs_of
-from callsheet.blobs.s3 import S3Blobs
+from callsheet.blobs.s3 import PUT_BYTES_MAX, S3Blobs
 from callsheet.config import BlobSettings
 from tests.support.stores import granted
 
@@ -70,6 +70,16 @@ def test_a_session_token_is_taken_from_the_environment_too() -> None:
 def test_what_is_wrong_is_said_by_its_name(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(StorageRefused, match=said):
         blobs_of(BlobSettings(**settings), Path("/nowhere"), None, KEYS)
+
+
+def test_files_larger_than_one_put_of_s3_are_refused_before_anybody_makes_one(tmp_path: Path) -> None:
+    bucket, folder = BlobSettings(url="s3://films"), BlobSettings()
+    with pytest.raises(StorageRefused, match=r"limits.file_bytes_max is 5368709121, and S3 takes .* \(5 GiB\)"):
+        blobs_of(bucket, tmp_path, None, KEYS, file_bytes_max=PUT_BYTES_MAX + 1)
+    opened = blobs_of(bucket, tmp_path, None, KEYS, file_bytes_max=PUT_BYTES_MAX)
+    assert isinstance(opened, S3Blobs)
+    opened.close()
+    assert isinstance(blobs_of(folder, tmp_path, None, {}, file_bytes_max=PUT_BYTES_MAX + 1), LocalBlobs)
 
 
 @pytest.mark.parametrize("missing", list(KEYS))

@@ -1,4 +1,4 @@
-"""A Chromium for all, a fresh profile per test, and whatever its pages complained about."""
+"""A Chromium for a module, a fresh profile per test, and whatever its pages complained about."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,8 +9,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from tests.support import chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(say: Callable[[str], None]) -> Iterator[Browser]:
+    """One for a module: its driver leaves an event loop running in this thread, which other tests must not see."""
     found = chromium.find(say)
     with sync_playwright() as driver:
         launched = driver.chromium.launch(

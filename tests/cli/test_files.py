@@ -69,8 +69,15 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
 def test_what_cannot_be_brought_is_said_in_a_sentence(run: Run, picture: Path, tmp_path: Path) -> None:
     missing = run("files", "upload", tmp_path / "nothing.png", "--user", "ann")
     assert (missing.code, missing.err.count("\n")) == (1, 1)
-    lying = run("files", "upload", picture, "--user", "ann", "--type", "video/mp4")
-    assert (lying.code, "not video/mp4" in lying.err) == (1, True)
+    lying = run("files", "upload", picture, "--user", "liar", "--type", "video/mp4")
+    assert (lying.code, lying.err.startswith(f"callsheet: {picture}: "), "not video/mp4" in lying.err) == (
+        1,
+        True,
+        True,
+    )
+    assert run("files", "list", "--user", "liar", "--json").json["files"] == [], "nobody will bring it any more"
+    some = run("files", "upload", picture, tmp_path / "nothing.png", "--user", "ann")
+    assert (some.code, "sketch.png, image/png" in some.out, "nothing.png" in some.err) == (1, True, True)
 
 
 # -- the house's own machine
@@ -141,4 +148,4 @@ def test_settings_say_where_files_lie(tmp_path: Path, house: list[str]) -> None:
     assert found["objects"] == 0
     config.write_text('[blobs]\nurl = "ftp://x"\n')
     wrong = ran("files", "sweep", *house, "--config", config)
-    assert (wrong.code, wrong.err.startswith("callsheet: blobs.url is neither")) == (1, True)
+    assert (wrong.code, wrong.err.startswith(f"callsheet: {config}:2: blobs.url is neither")) == (1, True)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
     folder = noted(tmp_path, "http://127.0.0.1:1", "secret")
     with Stub() as stub:
         stub.says = [Say(200, {"workers": [], "next": None})]
-        assert ran("workers", "--data", folder, "--url", stub.url).code == 0
+        listed = ran("workers", "--data", folder, "--url", stub.url)
+        assert (listed.code, "The one inside `callsheet up` is not listed." in listed.out) == (0, True)
         assert "authorization" not in stub.asked[0].headers
 
 
@@ -56,9 +58,24 @@ def test_no_server_is_exit_code_3_and_one_sentence(words: list[str], tmp_path: P
     assert ran(*words, "--data", tmp_path).code == 3
 
 
-def test_an_address_that_is_none_and_an_answer_that_is_not_callsheets_are_said_in_a_sentence() -> None:
-    wrong = ran("workers", "--url", "localhost:8000")
-    assert (wrong.code, wrong.err.count("\n")) == (1, 1)
+@pytest.mark.parametrize("url", ["nonsense", "localhost:8000", "http://", "http://x:port", "http://ann:password@[::1"])
+def test_an_address_that_is_none_is_a_wrong_call(url: str, tmp_path: Path) -> None:
+    for words in (["workers"], ["demo", "--data", tmp_path / "data"]):
+        wrong = ran(*words, "--url", url)
+        assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
+        assert "write http://HOST:PORT" in wrong.err
+        assert "password" not in wrong.err
+    assert json.loads(ran("workers", "--url", url, "--json").err)["code"] == "no_url"
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("words", [["up"], ["serve"], ["demo"], ["jobs"], ["verify"], ["work", "studio:worker"]])
+def test_a_folder_without_a_name_is_a_wrong_call(words: list[str]) -> None:
+    wrong = ran(*words, "--data", "")
+    assert (wrong.code, "A folder has a name" in wrong.err) == (2, True)
+
+
+def test_an_answer_that_is_not_callsheets_is_said_in_a_sentence() -> None:
     with Stub() as stub:
         stub.says = [Say(200, "<html>")]
         other = ran("workers", "--url", stub.url)
@@ -87,6 +104,9 @@ def test_help_and_completion_bring_nothing_heavy() -> None:
     env = {"_CALLSHEET_COMPLETE": "complete_bash", "COMP_WORDS": "callsheet job ", "COMP_CWORD": "2"}
     completed = subprocess.run([CALLSHEET], capture_output=True, text=True, check=False, env=env)
     assert {"show", "cancel", "retry", "pause", "resume", "why"} <= set(completed.stdout.split())
+    env |= {"COMP_WORDS": "callsheet jobs --status c", "COMP_CWORD": "3"}
+    statuses = subprocess.run([CALLSHEET], capture_output=True, text=True, check=False, env=env)
+    assert set(statuses.stdout.split()) == {"canceled", "completed"}
 
 
 def test_a_reader_that_goes_away_is_not_a_traceback(served: Served) -> None:
@@ -95,6 +115,28 @@ def test_a_reader_that_goes_away_is_not_a_traceback(served: Served) -> None:
     line = f"{CALLSHEET} jobs --json --url {served.url} --key {served.keys['admin']} | true"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+def test_an_output_that_cannot_be_written_is_one_sentence(served: Served) -> None:
+    served.work(worker=served.submit()["id"])
+    house = ["--url", served.url, "--key", served.keys["admin"]]
+    for words in (["jobs", *house], ["jobs", "--json", *house], ["--help"], ["--version"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([CALLSHEET, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+        assert "Not everything could be written: No space left on device." in done.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert ran("--version") == (0, f"callsheet {version('callsheet')}\n", "")
+
+
+def test_what_is_not_there_is_named(served: Served) -> None:
+    house = ["--url", served.url, "--key", served.keys["admin"]]
+    for words in (["job", "show"], ["job", "why"], ["watch"]):
+        assert ran(*words, "j-404", *house) == (1, "", "callsheet: There is no job j-404.\n")
+    assert ran("files", "show", "f-404", *house).err == "callsheet: There is no file f-404.\n"
+    assert ran("job", "show", "", *house) == (1, "", "callsheet: Nothing is called '': give an id or a name.\n")
 
 
 def test_a_real_process_submits_and_ends_with_the_codes_that_scripts_use(served: Served) -> None:

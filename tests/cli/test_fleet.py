@@ -17,14 +17,42 @@ def test_workers_are_listed_with_what_they_hold(served: Served, run: Run) -> Non
     assert found["gpu-7"]["offered"] == ["paint"]
 
 
+def test_what_a_worker_says_of_itself_is_shown_and_commands_no_terminal(served: Served, run: Run) -> None:
+    has = {"gpu": "H100", "vram_gb": 80, "models": ["flux", "sdxl"], "odd": "a\x1b[2Jb"}
+    served.register("gpu-6", "paint", labels={"zone": "a"}, capabilities=has)
+    said = 'gpu=H100, models=["flux","sdxl"], odd="a\\u001b[2Jb", vram_gb=80'
+    shown = run("workers", "show", "gpu-6", role="operator").out
+    assert f"Labels: zone=a.\nCapabilities: {said}.\n" in shown
+    listed = run("workers", role="operator").out
+    (line,) = [line for line in listed.splitlines() if line.startswith("gpu-6")]
+    assert line.rstrip().endswith("zone=a  " + said[:59] + "…")
+    assert "\x1b" not in shown + listed
+    (found,) = [one for one in run("workers", "--json", role="operator").json["workers"] if one["worker"] == "gpu-6"]
+    assert (found["labels"], found["capabilities"]) == ({"zone": "a"}, has)
+
+
+def test_a_worker_with_much_in_hand_is_counted_in_the_list_and_shown_whole_by_itself(served: Served, run: Run) -> None:
+    served.engine.execute(commands.PutWorkflow(recipe=_painting("paint-10")))
+    jobs = {served.submit(workflow="painting")["id"] for _ in range(12)}
+    served.register("gpu-10", "paint-10", concurrency=20)
+    served.client("gpu-10").post("/v1/worker/claim", json={"count": 20}).raise_for_status()
+    listed = run("workers", role="operator").out
+    (line,) = [line for line in listed.splitlines() if line.startswith("gpu-10")]
+    assert line.split()[3:6] == ["12", "of", "20"]
+    (found,) = [one for one in run("workers", "--json", role="operator").json["workers"] if one["worker"] == "gpu-10"]
+    assert (found["held"], len(found["leases"])) == (12, 10)
+    shown = run("workers", "show", "gpu-10", role="operator").out
+    assert {job for job in jobs if job in shown} == jobs
+
+
 def test_a_worker_is_drained_assigned_revoked_and_approved_again(served: Served, run: Run) -> None:
     served.register("gpu-8", "paint", "sing")
     assert "draining" in run("workers", "drain", "gpu-8", role="operator").out
     assert "draining" not in run("workers", "drain", "gpu-8", "--stop", role="operator").out
     assert run("workers", "assign", "gpu-8", "sing", role="operator").out == "gpu-8 is approved and may take sing.\n"
     assert run("workers", "assign", "gpu-8", "--json", role="operator").json["kinds"] == ["paint", "sing"]
-    assert run("workers", "revoke", "gpu-8", role="operator").out.startswith("gpu-8 is revoked")
-    assert run("workers", "approve", "gpu-8", role="operator").out.startswith("gpu-8 is gone")
+    assert run("workers", "revoke", "gpu-8", role="operator").out == "gpu-8 is revoked.\n"
+    assert run("workers", "approve", "gpu-8", role="operator").out == "gpu-8 is gone.\n"
     assert "gpu-8" not in run("workers", role="operator").out
     assert "gpu-8" in run("workers", "list", "--gone", role="operator").out
 
@@ -48,5 +76,5 @@ def test_a_worker_that_nobody_knows_is_named(served: Served, run: Run) -> None:
     assert (ran.code, ran.err) == (1, "callsheet: There is no worker 'nobody'.\n")
 
 
-def _painting() -> Recipe:
-    return Recipe(name="painting", price=0, stages=[StageSpec(name="paint", kind="paint-9")])
+def _painting(kind: str = "paint-9") -> Recipe:
+    return Recipe(name="painting", price=0, stages=[StageSpec(name="paint", kind=kind)])

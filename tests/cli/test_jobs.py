@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ import pytest
 from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, ran
+from tests.client.stub import Say, Stub
 from tests.support.served import Served
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
@@ -93,8 +95,11 @@ def test_waiting_for_a_job_shows_its_progress_and_its_end(served: Served, run: R
     done = run("submit", "sketch", "--user", "ann", "--input", "{}", "--wait")
     thread.join()
     assert done.code == 0
-    assert "task.progressed  40 %  inking" in done.out
-    assert re.search(r"is completed\.\n$", done.out)
+    job = JOB_ID.match(done.out)
+    assert job is not None
+    assert done.out.startswith(f"{job[0]} is queued, for 3 credits.\n")
+    assert "  task.progressed  draw  40 %  inking\n" in done.out
+    assert done.out.endswith(f"\n{job[0]} is completed.\n")
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
@@ -150,7 +155,7 @@ def test_a_list_of_jobs_is_a_line_each_for_grep_and_fits_a_narrow_terminal(serve
     piped = subprocess.run([CALLSHEET, "jobs", "--user", user], capture_output=True, text=True, check=True, env=env)
     (line,) = (line for line in piped.stdout.splitlines() if job in line)
     assert line.split()[1:7] == ["sketch", user, "queued", "0", "%", "3"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d", line.split()[7])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", line.split()[7])
     ours, theirs = pty.openpty()
     with subprocess.Popen([CALLSHEET, "jobs", "--user", user], stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
@@ -209,7 +214,71 @@ def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(served: Serv
     assert run("job", "cancel", job, "--reason", "enough").out == f"{job} is canceled.\n"
     refused = run("job", "pause", job)
     assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
-    assert refused.err.startswith("callsheet: A job cannot go from canceled")
+    assert refused.err.startswith("callsheet: The job is canceled: it cannot be paused.")
+
+
+def test_a_job_that_waits_says_why_no_start_can_be_told_or_how_that_was_guessed(served: Served, run: Run) -> None:
+    recipe = Recipe(name="rare", stages=[StageSpec(name="etch", kind="etch")])
+    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    job = run("submit", "rare", "--user", "ann", "--json").json["id"]
+    assert run("job", "why", job).out.splitlines() == [
+        "It is next in its queue. (queued)",
+        "Its place in the queue is 1.",
+        "0 tasks of its queue were completed so far; an estimate takes 5.",
+    ]
+    run("job", "cancel", job)
+    with Stub() as stub:
+        start = {
+            "estimate": True,
+            "estimated_start_at": None,
+            "estimated_seconds": 718.4,
+            "duration_seconds_p50": 9.0,
+            "duration_seconds_p90": 9.0,
+            "samples": 40,
+            "reason": "2 at a time, each as long as the last 40 took.",
+        }
+        remaining = {
+            "estimate": True,
+            "percent": None,
+            "remaining_seconds_p50": None,
+            "remaining_seconds_p90": None,
+            "samples": 40,
+            "reason": "Nothing of it runs now.",
+        }
+        stub.says = [Say(200, {
+            "job_id": "j1", "status": "queued", "progress": 0, "stage_no": 1, "stage": "etch", "constraints": [],
+            "position": 3, "start": start, "remaining": remaining,
+        })]  # fmt: skip
+        said = ran("job", "why", "j1", "--url", stub.url).out.splitlines()
+    assert said[-1] == "It may start in about 12 minutes: 2 at a time, each as long as the last 40 took."
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_job_without_the_input_that_its_workflow_requires_says_what_that_is(
+    served: Served, run: Run, more: list[str]
+) -> None:
+    schema = {"type": "object", "required": ["prompt", "size"]}
+    recipe = Recipe(name="poster", input_schema=schema, stages=[StageSpec(name="draw", kind="draw")])
+    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    done = run("submit", "poster", "--user", "ann", *more, role="client")
+    assert (done.code, done.out) == (1, "")
+    assert "poster needs --input: prompt, size." in done.err
+    assert not more or json.loads(done.err)["code"] == "invalid_input"
+    assert "needs --input" not in run("submit", "poster", "--user", "ann", "--input", "prompt=x").err
+    assert run("submit", "no-such", "--user", "ann").err == "callsheet: There is no workflow 'no-such'.\n"
+
+
+def test_times_are_written_one_way_for_people_and_as_http_writes_them_for_programs(served: Served, run: Run) -> None:
+    job = submitted(run)
+    written = served.client("admin").get(f"/v1/jobs/{job}").json()["created_at"]
+    assert run("job", "show", job, "--json").json["job"]["created_at"] == written
+    served.work()
+    event = served.client("admin").get(f"/v1/jobs/{job}/events").json()["events"][0]
+    assert json.loads(run("watch", job, "--json").out.splitlines()[0])["at"] == event["at"]
+    local = datetime.fromisoformat(written).astimezone().isoformat(timespec="seconds")
+    for words in (["jobs", "--user", "ann"], ["job", "show", job], ["watch", job]):
+        assert local in run(*words).out
+    assert run("jobs", "--since", local, "--user", "ann").code == 0
 
 
 def test_a_stage_is_approved_in_a_persons_name(served: Served, run: Run) -> None:

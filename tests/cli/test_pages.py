@@ -2,13 +2,21 @@
 
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
-from tests.cli.conftest import Run
+from callsheet.catalog.checking import Written
+from callsheet.cli import handbook
+from callsheet.core.comfy import ComfySpec
+from callsheet.core.recipe import Backoff, Refunds, Retry, StageSpec
+from tests.cli.conftest import Run, ran
 from tests.cli.tree import commands
 from tests.support.catalogue import listed
+from tests.support.served import Served
 from tests.support.tidy import ROOT
 
 PAGE = ROOT / "docs" / "cli.md"
@@ -19,6 +27,31 @@ def test_every_command_is_on_the_page() -> None:
     names = {" ".join(("callsheet", *words)) for words, _ in commands()}
     assert len(names) > 25
     assert set(listed(PAGE)) == names
+
+
+def test_every_field_of_a_workflow_file_is_on_its_page_with_what_it_is() -> None:
+    page = ROOT / "docs" / "workflows.md"
+    text = page.read_text()
+    assert text == handbook.renewed(text), "run: python -m callsheet.cli.handbook docs/workflows.md"
+    made = text.partition("## Every field")[2]
+    for shape in (Written, StageSpec, ComfySpec, Retry, Backoff, Refunds):
+        for field in fields(shape):
+            assert re.search(rf"^\| `{field.name}` \| [^|]*\| \S.+ \|$", made, re.MULTILINE), (shape, field.name)
+    assert handbook.renewed(text.replace("| `price` | `0` |", "| `price` | `1` |")) == text
+
+
+def test_a_database_is_copied_while_its_server_runs_as_the_page_says(tmp_path: Path) -> None:
+    [said] = re.findall(r"`(VACUUM INTO 'copy\.db')`", PAGE.read_text())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with Served(tmp_path / "callsheet.db", tmp_path) as served:
+        job = served.submit()["id"]
+        with closing(sqlite3.connect(tmp_path / "callsheet.db")) as database:
+            database.execute(said.replace("copy.db", str(copy / "callsheet.db")))
+        served.work()
+    assert ran("verify", "--data", copy).code == 0
+    with closing(sqlite3.connect(copy / "callsheet.db")) as database:
+        assert database.execute("SELECT id, status FROM job").fetchall() == [(job, "queued")]
 
 
 def test_the_examples_of_input_on_the_page_are_taken_by_the_workflows_they_name(

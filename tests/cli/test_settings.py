@@ -1,5 +1,6 @@
 """The settings of a server from a file, and the page that lists them all."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -46,12 +47,30 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
         ),
         ("[limits]\nkind_rate_max = { gpu = 60 }\n", ":2: limits.kind_rate_max: expected str, got int."),
         ("[engine]\nlanes = 0\n", ":2: engine.lanes is 0. Write a number from 1."),
+        ("[http]\nbeats_per_second_max = 0.5\n", ":2: http.beats_per_second_max is 0.5. Write a number from 1."),
         ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
         ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),
         ("[engine.blobs]\n", ":1: The blobs have a section of their own. Write [blobs]."),
         ("[blobs]\norphan_seconds = -1\n", ":2: blobs.orphan_seconds is -1. Write a number from 0."),
         ("engine = 3\n", ":1: engine: expected object, got int."),
         ("[engine\n", ":1: "),
+        ("[engine]\npoll_seconds = 0\n", ":2: engine.poll_seconds is 0. Write a number from 0.1."),
+        ("[http]\nbeat_seconds = 0.0\n", ":2: http.beat_seconds is 0.0. Write a number from 0.1."),
+        ("[http]\nwait_seconds_max = 0\n", ":2: http.wait_seconds_max is 0. Write a number from 0.1."),
+        ("[limits]\nbatch_max = 0\n", ":2: limits.batch_max is 0. Write a number from 1."),
+        (
+            '[http]\ncors_origins = [\n  "https://app.example",\n  "*",\n]\n',
+            ":4: http.cors_origins: '*' is not an origin: write scheme and host, as https://app.example.",
+        ),
+        ('[http]\nworker_verify_url = "house"\n', ":2: http.worker_verify_url is not an address. Write https://"),
+        ('[blobs]\n\nurl = "gs://x"\n', ":3: blobs.url is neither file:///folder nor s3://bucket/prefix."),
+        ('[blobs]\nurl = "s3://x"\n', ":2: blobs.url names no bucket: write s3://bucket/prefix."),
+        ('[blobs]\nurl = "s3://films"\nregion = "a b"\n', ":3: blobs.region is not a region"),
+        ('[blobs]\nurl = "s3://films"\nendpoint = "http://x:port"\n', ":3: blobs.endpoint is not an address"),
+        (
+            '[blobs]\nurl = "s3://films"\n[limits]\nfile_bytes_max = 6000000000\n',
+            ":4: limits.file_bytes_max is 6000000000, and S3 takes at most",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
@@ -66,6 +85,17 @@ def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
         done = ran(command, "--data", tmp_path / "data", "--config", file)
         assert (done.code, done.err) == (1, f"callsheet: {refused.value}\n")
     assert not (tmp_path / "data").exists()
+
+
+def test_where_a_number_may_be_0_the_page_says_what_that_means(tmp_path: Path) -> None:
+    file = tmp_path / "callsheet.toml"
+    file.write_text("[blobs]\norphan_seconds = 0\n[engine]\nrecord_blocked = false\n[limits]\nactive_jobs_max = 0\n")
+    assert settings_of(file)[0].blobs.orphan_seconds == 0
+    lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    zeros = {cells[0].strip("| `"): cells[3] for cells in lines if cells[2] == "0"}
+    assert {"orphan_seconds", "active_jobs_max", "streams_max"} <= zeros.keys()
+    assert [name for name, said in zeros.items() if not re.search(r"\b0 (is|lets)\b", said)] == []
+    assert {cells[0].strip("| `") for cells in lines if cells[2] == "0.1"} >= {"poll_seconds", "beat_seconds"}
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

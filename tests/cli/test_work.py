@@ -1,11 +1,16 @@
-"""`callsheet work` called wrongly."""
+"""`callsheet work` called wrongly, and what it says of its machine."""
 
+import json
+import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Ran, ran
 from tests.support.served import Served
+from tests.support.waiting import wait_until
 
 MODULE = """from callsheet.worker import Worker
 
@@ -26,6 +31,10 @@ SECRET = ["--fleet-secret-file", "secret"]
         (["yard_of_cli:worker", *HOUSE, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),
         (["yard_of_cli:worker", *HOUSE, *SECRET, "--name", "a/b"], "letters, digits"),
         (["yard_of_cli:worker", *HOUSE, *SECRET, "--label", "zone"], "NAME=VALUE"),
+        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "gpu"], "NAME=TEXT or NAME:=JSON"),
+        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "=H100"], "NAME=TEXT or NAME:=JSON"),
+        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "vram_gb:=much"], "'much' is not JSON"),
+        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "gpu=\udcff"], "must be JSON"),
         (["yard_of_cli:worker", *HOUSE, *SECRET, "--protect", ""], "is empty"),
         (["nowhere:worker", *HOUSE, *SECRET], "cannot be imported"),
         (["yard_of_cli:shout", *HOUSE, *SECRET], "not a callsheet.worker.Worker"),
@@ -61,7 +70,76 @@ def test_a_worker_that_cannot_work_says_why_in_a_sentence(
     assert "Choose another with --cache" in taken.err
 
 
-def worked(*words: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--api", "v2"], "Comfy Cloud needs a key. Name its file with --comfy-key-file, or set COMFY_API_KEY."),
+        (["--api", "cloud"], "Comfy Cloud needs a key. Name its file with --comfy-key-file, or set COMFY_API_KEY."),
+        (["--server", "localhost:8188"], "is not the address of a ComfyUI server, such as http://127.0.0.1:8188."),
+    ],
+)
+def test_a_comfyui_worker_that_could_not_work_does_not_start(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COMFY_API_KEY", raising=False)
+    done = worked(*words, *HOUSE, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, command=["comfyui"])
+    assert done.code == 2
+    assert " ".join(done.err.split()).endswith(said)
+
+
+@pytest.mark.parametrize("command", [["work", "yard_of_cli:worker"], ["comfyui", "--server", "http://127.0.0.1:9"]])
+def test_a_machine_says_what_it_has_when_it_comes(
+    command: list[str], served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator's revocation ends it."""
+    name, operator = f"has-{command[0]}", served.client("operator")
+    given = ["--capability", "gpu=H100", "--capability", "vram_gb:=80", "--capability", "fast:=true"]
+    (tmp_path / "right").write_text(served.keys["worker"])
+    came: list[Any] = []
+
+    def revoke() -> None:
+        wait_until(lambda: operator.get(f"/v1/admin/workers/{name}").is_success)
+        came.append(operator.post(f"/v1/admin/workers/{name}/revoke").raise_for_status().json())
+
+    revoking = threading.Thread(target=revoke)
+    revoking.start()
+    house = ["--url", served.url, "--fleet-secret-file", "right", "--name", name]
+    done = worked(*house, *given, folder=tmp_path, monkeypatch=monkeypatch, command=command)
+    revoking.join()
+    assert (done.code, "was revoked" in done.err) == (1, True)
+    assert came[0]["capabilities"] == {"gpu": "H100", "vram_gb": 80, "fast": True}
+
+
+def test_capabilities_that_the_house_does_not_take_are_said(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "right").write_text(served.keys["worker"])
+    house = ["yard_of_cli:worker", "--url", served.url, "--fleet-secret-file", "right"]
+    done = worked(*house, "--capability", "gpu=" + "x" * 20_000, folder=tmp_path, monkeypatch=monkeypatch)
+    assert done.code == 1
+    assert "does not let this worker in" in done.err
+    assert "16384 bytes" in done.err
+
+
+def test_the_house_and_its_secret_are_those_of_a_server_on_this_machine_if_nobody_says_otherwise(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The house is heard to refuse what this machine says of itself, so it has taken the secret."""
+    (tmp_path / "callsheet-data").mkdir()
+    (tmp_path / "callsheet-data" / "server.json").write_text(json.dumps({"url": served.url}))
+    (tmp_path / "callsheet-data" / "fleet.key").write_text(served.keys["worker"])
+    words = ["yard_of_cli:worker", "--capability", "gpu=" + "x" * 20_000]
+    done = worked(*words, folder=tmp_path, monkeypatch=monkeypatch)
+    assert (done.code, "16384 bytes" in done.err) == (1, True)
+    (tmp_path / "callsheet-data").rename(tmp_path / "elsewhere")
+    assert "16384 bytes" in worked(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
+    other = worked(*words, "--data", "elsewhere", *HOUSE, folder=tmp_path, monkeypatch=monkeypatch)
+    assert (other.code, "Name the fleet's secret" in other.err) == (2, True)
+
+
+def worked(
+    *words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str] = ("work",)
+) -> Ran:  # fmt: skip
     """Call it in a folder with modules of all sorts."""
     texts = {"yard_of_cli": MODULE, "broken": "def (", "raising": "{}['x']", "leaving": "raise SystemExit(7)"}
     for name, text in texts.items():
@@ -69,4 +147,4 @@ def worked(*words: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ran:
     (folder / "secret").write_text("cs_secret")
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    return ran("work", *words, "--cache", folder / "cache")
+    return ran(*command, *words, "--cache", folder / "cache")

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from callsheet.core import commands
-from tests.support.served import TENANT, Served
+from callsheet.demo.furnish import furnish
+from tests.support.served import Served
 from tests.support.tidy import ROOT
 
 PAGE = ROOT / "docs" / "files.md"
@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "files.md"
 def test_the_example_of_bringing_a_file_runs_and_prints_what_it_says(served: Served, tmp_path: Path) -> None:
     [text] = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_000))
-    served.engine.execute(commands.TopUp(tenant=TENANT, user="eve", amount=10, idempotency_key="page"))
-    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["client"]}
+    furnish(served.engine)  # as `callsheet up` does
+    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["operator"]}
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
     )

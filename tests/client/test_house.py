@@ -78,6 +78,12 @@ def test_the_house_tells_its_tenants_queues_workers_and_deeds(served: Served, op
     served.work()
 
 
+def test_what_is_not_said_of_a_tenant_stays_as_it_is(operator: Any) -> None:
+    operator.put_tenant("acme", status="suspended", active_jobs_max=3)
+    changed = operator.put_tenant("acme", weight=2)
+    assert (changed.weight, changed.status, changed.active_jobs_max) == (2, "suspended", 3)
+
+
 def test_an_operator_acts_for_the_tenant_that_it_names(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     url, key = served.url, served.keys["operator"]
     with Client(url, key) as default, Client(url, key, tenant="other") as other:

@@ -60,12 +60,22 @@ def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(served: Served
     assert {path.name for path in tmp_path.iterdir()} == {"sketch.png", "mine.png"}
 
 
+def test_outputs_are_read_page_by_page(served: Served, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
+    many = Recipe(name="many", stages=[StageSpec(name="draw", kind="many", tasks=5)])
+    served.engine.execute(commands.PutWorkflow(recipe=many))
+    job = client.submit("many", user="ann")
+    for no in range(5):
+        served.work("many", no)
+    assert [(output.task_no, output.output) for output in client.outputs(job.id)] == [(n + 1, n) for n in range(5)]
+
+
 def test_a_file_with_other_bytes_than_its_record_is_refused_and_leaves_nothing(
     served: Served, client: Any, tmp_path: Path
 ) -> None:
     job = sketch(client)
     filed(served, digest="0" * 64)
-    (file,) = client.outputs(client.wait(job.id).id)[0].files
+    (file,) = next(client.outputs(client.wait(job.id).id)).files
     for wrong in (file, File(file.id, file.name, file.media_type, 6, hashlib.sha256(b"picture").hexdigest(), file.url)):
         with pytest.raises(Damaged, match="other bytes"):
             client.download(wrong, tmp_path)
@@ -158,6 +168,14 @@ def test_stages_are_approved_and_extended(served: Served, client: Any) -> None:
     client.cancel(job.id, grace_seconds=0)
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_nothing_is_no_name_and_never_asks_for_the_list_instead(client: Any, name: str) -> None:
+    for call in (client.get, client.delete, client.file, client.wallet, client.workflow, client.wait):
+        with pytest.raises(CallsheetError, match="Nothing is called") as refused:
+            call(name)
+        assert refused.value.code == "invalid_name"
+
+
 def test_a_quote_fixes_the_price_of_a_submit(client: Any) -> None:
     quote = client.quote("sketch", user="ann", input={"prompt": "dunes"})
     assert (quote.price, quote.affordable, quote.balance > 3) == (3, True, True)
@@ -167,3 +185,9 @@ def test_a_quote_fixes_the_price_of_a_submit(client: Any) -> None:
     with pytest.raises(CallsheetError) as refused:
         client.submit("sketch", user="ann", input={"prompt": "other"}, quote=quote.quote)
     assert refused.value.code == "invalid_quote"
+
+
+def test_what_was_asked_for_can_be_read_back(client: Any) -> None:
+    job = client.submit("sketch", user="ann", input={"prompt": "a lighthouse", "words": [1, None]})
+    assert client.input(job.id) == {"prompt": "a lighthouse", "words": [1, None]}
+    client.cancel(job.id)

@@ -36,6 +36,18 @@ def test_every_submit_has_a_key_of_its_own_and_a_given_one_is_kept(stub: Stub, c
     assert len({job["idempotency_key"] for job in many}) == 2
 
 
+def test_those_of_a_bulk_that_got_no_answer_are_sent_again_and_no_others(stub: Stub, client_of: Make) -> None:
+    done, away = {"status": 201, "job_id": "j1"}, {"status": 503, "problem": {"code": "unavailable"}}
+    broke = {"status": 402, "problem": {"code": "insufficient_credits"}}
+    stub.says = [Say(200, {"results": [done, away, broke, away]}), Say(200, {"results": [away, done]}),
+                 Say(200, {"results": [done]})]  # fmt: skip
+    outcomes = client_of(stub.url).submit_many([NewJob(workflow=name, user="ann") for name in "abcd"])
+    assert [outcome.status for outcome in outcomes] == [201, 201, 402, 201]
+    sent = [{job["workflow"]: job["idempotency_key"] for job in asked.body["jobs"]} for asked in stub.asked]
+    assert [list(some) for some in sent] == [["a", "b", "c", "d"], ["b", "d"], ["b"]]
+    assert (sent[0]["b"], sent[0]["d"]) == (sent[2]["b"], sent[1]["d"])
+
+
 @pytest.mark.parametrize(
     ("name", "args"),
     [

@@ -81,6 +81,7 @@ def test_bytes_that_are_not_what_they_are_called_are_refused(client: Any) -> Non
     with pytest.raises(CallsheetError) as refused:
         client.upload(b"no picture", user="ann", name="a.png")
     assert refused.value.code == "type_mismatch"
+    assert [file.status for file in client.files("ann") if file.name == "a.png"] == []
 
 
 def test_a_path_that_is_not_there_is_the_callers_to_know(client: Any, tmp_path: Path) -> None:
@@ -116,9 +117,11 @@ def test_a_storage_that_refuses_ends_it_and_one_that_is_away_too(stub: Stub, cli
     with pytest.raises(CallsheetError) as refused:
         client_of(stub.url).upload(BODY, user="ann", name="a.json")
     assert (refused.value.code, refused.value.status) == ("http_403", 403)
+    assert (stub.asked[-1].method, stub.asked[-1].path) == ("DELETE", "/v1/files/f1"), "nobody waits for it any more"
     stub.says = [ANNOUNCED, Say(drop=True)]
     with pytest.raises(NotReachable):
         client_of(stub.url).upload(BODY, user="ann", name="a.json")
+    assert stub.asked[-1].method == "PUT"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from callsheet.core.recipe import Recipe, StageSpec
 from callsheet.core.rows import Stage, Task
 from tests.core.world import DRAW, World
 
+MORE = replace(DRAW, inline=True)
 OPEN = Recipe(name="open", price=4, inline=True)
 DRAWN = StageSpec(name="more", kind="draw")
 
@@ -31,6 +32,16 @@ def test_notes_of_job_stage_and_task_change_and_the_job_says_so() -> None:
     assert world.get(Stage, stage.id).metadata == '{"n":2}'
     assert world.get(Task, task.id).trace == '{"t":"3"}'
     assert world.told(job_id)[1:] == ["job.changed"] * 3
+
+
+def test_what_is_paid_for_is_the_workflows_own_work() -> None:
+    """A price is for the stages of the workflow: nobody adds others to it, and other stages only where they may be."""
+    world = World(DRAW, replace(DRAW, name="free", price=0))
+    paid, free = world.submit(), world.submit("free")
+    for job_id, code in ((paid, "priced_stages"), (free, None)):
+        add = c.AddTasks(**_of(job_id, stage_id=world.stages(job_id)[0].id, inputs=[1]))
+        assert (world.refused(add).code if code else world.do(add).first_task_no) == (code or 2)
+        assert world.refused(c.AddStage(**_of(job_id, stage=DRAWN))).code == "inline_stages"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +93,7 @@ def test_a_job_begins_with_nothing_and_grows() -> None:
 
 def test_tasks_are_added_to_an_open_stage_and_offered_at_once() -> None:
     """R393."""
-    world = World(DRAW)
+    world = World(MORE)
     job_id, _ = world.started()
     stage = world.stages(job_id)[0]
     added = world.do(c.AddTasks(**_of(job_id, stage_id=stage.id, inputs=[{"n": 2}, {"n": 3}])))
@@ -93,14 +104,14 @@ def test_tasks_are_added_to_an_open_stage_and_offered_at_once() -> None:
 
 @pytest.mark.parametrize("inputs", [[], [None] * 1_000], ids=["none", "too many"])
 def test_a_stage_takes_all_the_tasks_or_none(inputs: list[Any]) -> None:
-    world = World(DRAW)
+    world = World(MORE)
     job_id = world.submit()
     add = c.AddTasks(**_of(job_id, stage_id=world.stages(job_id)[0].id, inputs=inputs))
     assert world.refused(add).code == "too_many_tasks"
 
 
 def test_an_added_task_with_bad_input_adds_none_of_its_neighbours() -> None:
-    world = World(DRAW)
+    world = World(MORE)
     job_id = world.submit()
     stage_id = world.stages(job_id)[0].id
     add = c.AddTasks(**_of(job_id, stage_id=stage_id, inputs=[1, float("nan")]))
@@ -143,7 +154,7 @@ def test_what_was_added_before_its_answer_was_lost_is_found_again(what: str) -> 
 
 
 def test_a_retry_plans_the_added_tasks_again_too() -> None:
-    world = World(DRAW)
+    world = World(MORE)
     job_id, lease = world.started()
     stage = world.stages(job_id)[0]
     world.do(c.AddTasks(**_of(job_id, stage_id=stage.id, inputs=[1, 2])))

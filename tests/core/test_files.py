@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from callsheet.core import commands as c
 from callsheet.core.clock import SECOND
-from callsheet.core.files import Dropped, references
+from callsheet.core.comfy import ComfySpec, Target
+from callsheet.core.errors import Refusal
+from callsheet.core.files import Dropped, named, references
 from callsheet.core.limits import Limits
 from callsheet.core.orphans import Age, Try, fate_of_output, fate_of_upload
 from callsheet.core.recipe import Recipe, StageSpec
-from callsheet.core.rows import Audit, File, Use
+from callsheet.core.rows import Audit, File, Use, WorkflowUse
 from tests.core.world import DRAW, World
 
 ANNOUNCED = c.AskUpload(
@@ -226,6 +228,114 @@ def test_a_file_is_dropped_once_and_only_by_its_tenant() -> None:
     assert world.do(c.DropFiles(tenant="acme", file_ids=(key,))).bytes == 10
     assert world.refused(c.DropFiles(tenant="acme", file_ids=(key,))).code == "file_not_found"
     assert world.do(c.DropFiles(file_ids=(key,))) == Dropped((), 0)
+
+
+# -- of a workflow's own
+
+
+def styled(key: str, **more: Any) -> c.PutWorkflow:
+    """Return a workflow that names a file among the defaults of its graph, and perhaps another as an override."""
+    graph = {"1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}}}
+    own = ComfySpec(
+        graph=graph, inputs={"style": Target(node="1", field="image")}, defaults={"style": {"$file": key}},
+        overrides={name: {"$file": value} for name, value in more.items()},
+    )  # fmt: skip
+    return c.PutWorkflow(recipe=Recipe(name="styled", stages=[StageSpec(name="draw", kind="draw", comfyui=own)]))
+
+
+PLAIN = c.PutWorkflow(recipe=replace(DRAW, name="styled"))
+
+
+def test_a_workflow_names_files_in_defaults_overrides_and_inputs() -> None:
+    inputs = [{"a": {"$file": "3"}}, [{"$file": "1"}]]
+    recipe = styled("1", style="2").recipe
+    both = replace(recipe, stages=[*recipe.stages, StageSpec(name="b", kind="b", inputs=inputs)])
+    assert set(named(both)) == {"1", "2", "3"}
+
+
+def test_a_file_stays_while_the_current_workflow_names_it() -> None:
+    world = World(DRAW, limits=KEPT)
+    style, other = brought(world), brought(world)
+    world.do(styled(style, style=other))
+    assert set(world.all(WorkflowUse)) == {WorkflowUse("styled", 1, key) for key in (style, other)}
+    for key in (style, other):
+        refused = world.refused(c.DropFiles(tenant="acme", file_ids=(key,)))
+        assert (refused.code, refused.message) == (
+            "file_in_use", "The file 'a.png' is needed by the workflow 'styled'.",
+        )  # fmt: skip
+    world.now += 60 * SECOND
+    assert world.do(c.DropFiles(file_ids=(style, other), by="retention")) == Dropped((), 2)
+    world.do(styled(style))
+    assert world.do(c.DropFiles(tenant="acme", file_ids=(other,))).bytes == 10
+    world.do(PLAIN)
+    assert world.do(c.DropFiles(tenant="acme", file_ids=(style,))).bytes == 10
+
+
+def test_a_file_stays_while_jobs_of_an_older_version_are_open_and_is_missed_when_one_is_opened_again() -> None:
+    world = World(DRAW)
+    style = brought(world)
+    world.do(styled(style))
+    job = world.submit("styled")
+    world.do(PLAIN)
+    assert "'styled'" in world.refused(c.DropFiles(tenant="acme", file_ids=(style,))).message
+    world.do(c.Fail(lease=world.lease(), code="no", message="no", retryable=False))
+    retry = c.Retry(tenant="acme", job_id=job, actor="admin")
+    world.do(retry)
+    world.do(c.Fail(lease=world.lease(), code="no", message="no", retryable=False))
+    world.do(c.DropFiles(tenant="acme", file_ids=(style,)))
+    for again in (retry, replace(retry, retry_as="new_job")):
+        assert world.refused(again).code == "file_not_found"
+
+
+def test_a_job_stays_while_a_workflow_names_what_it_made() -> None:
+    world = World(DRAW)
+    job, lease = world.started()
+    world.do(c.Complete(lease=lease, files=(MADE,)))
+    [made] = [file.id for file in world.all(File)]
+    world.do(styled(made))
+    delete = c.Delete(tenant="acme", job_id=job)
+    refused = world.refused(delete)
+    assert (refused.code, refused.message) == (
+        "file_in_use", "The file 'b.png' of this job is needed by the workflow 'styled'.",
+    )  # fmt: skip
+    world.do(PLAIN)
+    world.do(delete)
+
+
+@pytest.mark.parametrize("whose", ["unknown", "awaited", "dropped", "another tenant's", "no id"])
+def test_a_workflow_that_names_a_file_that_is_not_there_is_refused(whose: str) -> None:
+    world = World(DRAW)
+    key = brought(world)
+    match whose:
+        case "unknown":
+            key = "nowhere"
+        case "awaited":
+            key = world.do(ANNOUNCED).id
+        case "dropped":
+            world.do(c.DropFiles(tenant="acme", file_ids=(key,)))
+        case "no id":
+            key = "a\0b"
+    owner = "other" if whose == "another tenant's" else "acme"
+    refused = world.refused(replace(styled(key), owner=owner))
+    assert refused.code == "invalid_workflow"
+    assert f"names the file {key!r}, and there is none of the tenant {owner!r} that is finished" in refused.message
+    if owner == "other":
+        world.do(styled(key))  # the house itself may name anybody's
+
+
+def test_more_files_than_anybody_looks_at_are_not_named() -> None:
+    world = World(DRAW, limits=Limits(bulk_max=1))
+    refused = world.refused(styled(brought(world), style=brought(world)))
+    assert (refused.code, "the number of files that 'styled' names" in refused.message) == ("out_of_range", True)
+
+
+@pytest.mark.parametrize("first", ["put", "drop"])
+def test_in_one_batch_a_file_is_named_or_dropped_and_never_both(first: str) -> None:
+    world = World(DRAW)
+    key = brought(world)
+    both: list[c.Command] = [styled(key), c.DropFiles(tenant="acme", file_ids=(key,))]
+    results = world.batch(*(both if first == "put" else both[::-1]))
+    assert [isinstance(result, Refusal) for result in results] == [False, True]
 
 
 # -- orphans

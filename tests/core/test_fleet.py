@@ -282,6 +282,67 @@ def test_a_failed_try_is_not_resumed() -> None:
     assert again.resumed is None
 
 
+@pytest.mark.parametrize("submitted", [True, False])
+def test_a_failed_try_whose_work_elsewhere_is_still_good_is_resumed(submitted: bool) -> None:
+    """Paid work that succeeded is collected by the next try, not done again because a download failed."""
+    world = World(msgspec.structs.replace(DRAW, retry=msgspec.structs.replace(DRAW.retry, on="any")))
+    come(world)
+    world.submit()
+    (leased,) = world.do(take())
+    if submitted:
+        world.do(c.Submitting(lease=leased.lease, provider="p", ref="r"))
+    world.do(c.Fail(lease=leased.lease, retryable=True, resume=True))
+    world.pass_(10)
+    world.tick()
+    (again,) = world.do(take())
+    assert again.resumed == (c.Resumed("p", "r") if submitted else None)
+
+
+def test_what_was_submitted_is_found_however_often_its_tries_are_cut_short() -> None:
+    world = World(DRAW)
+    come(world)
+    world.submit()
+    (leased,) = world.do(take())
+    world.do(c.Submitting(lease=leased.lease, provider="p", ref="r"))
+    for _ in range(3):
+        world.do(c.Requeue(lease=leased.lease, reason="spot"))
+        (leased,) = world.do(take())
+        assert leased.resumed == c.Resumed("p", "r")
+
+
+def test_a_claim_that_waited_gives_back_nothing_that_its_worker_got_elsewhere_since() -> None:
+    """It said what the worker holds when it came; another server may have given it more meanwhile."""
+    world = World(DRAW)
+    come(world, concurrency=3)
+    world.submit()
+    (leased,) = world.do(take(holds=()))
+    world.pass_(5)
+    world.submit()
+    assert len(world.do(take(holds=(), waited_seconds=8.0))) == 1
+    assert world.get(Task, leased.lease.task_id).status == "running"
+    world.submit()
+    world.do(take(holds=(), waited_seconds=4.0))
+    assert world.get(Attempt, (leased.lease.task_id, 1)).outcome == "requeued", "the answer to it was lost"
+
+
+def test_an_approval_that_was_withdrawn_does_not_come_back_by_itself() -> None:
+    world = World(DRAW)
+    come(world)
+    world.do(c.SetWorker(worker_id="gpu", approved=False))
+    world.do(c.Deregister(worker_id="gpu", session=SECRET))
+    assert come(world, token=OTHER).status == "pending"
+
+
+def test_a_worker_is_not_put_out_of_work_by_a_slip_of_the_pen() -> None:
+    world = World(DRAW)
+    come(world, kinds=("draw", "upscale"))
+    refused = world.refused(c.SetWorker(worker_id="gpu", kinds=("upscal",)))
+    assert (refused.code, refused.message) == (
+        "kind_not_offered", "gpu does not do upscal; it offers draw, upscale.",
+    )  # fmt: skip
+    assert world.do(c.SetWorker(worker_id="gpu", kinds=("upscale", "soon"))).kinds == ("upscale",)
+
+
 @pytest.mark.parametrize("wrong", [{"ref": ""}, {"ref": "x" * 256}, {"provider": ""}, {"ref": "a\nb"}])
 def test_a_reference_that_could_not_be_one_is_refused(wrong: dict[str, str]) -> None:
     world = World(DRAW)

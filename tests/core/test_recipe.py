@@ -15,7 +15,7 @@ from callsheet.core.clock import SECOND
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
 from callsheet.core.recipe import Backoff, Recipe, Refunds, Retry, StageSpec, check_recipe, parse, validator
-from callsheet.core.rows import Queue, Workflow
+from callsheet.core.rows import Workflow
 from callsheet.core.working import encode
 from tests.core.world import DRAW, World
 
@@ -73,6 +73,7 @@ def test_a_field_outside_its_limits_is_refused_by_name(field: str, value: Any) -
         ({"name": "x" * 129}, "invalid_workflow"),
         ({"stages": []}, "invalid_workflow"),
         ({"rate_max": "often"}, "invalid_rate"),
+        ({"stages": [STAGE, replace(STAGE, kind="other")]}, "invalid_stage"),
         ({"stages": [STAGE] * 65}, "too_many_stages"),
         ({"stages": [replace(STAGE, name="")]}, "invalid_stage"),
         ({"stages": [replace(STAGE, name="a b")]}, "invalid_stage"),
@@ -125,11 +126,13 @@ def test_an_equal_recipe_changes_nothing_and_another_is_the_next_version() -> No
     assert [(row.version, row.current) for row in world.all(Workflow)] == [(1, 0), (2, 1)]
 
 
-def test_a_new_running_limit_reaches_the_queues_that_exist() -> None:
+def test_limits_stand_where_claims_look_for_them() -> None:
     world = World(DRAW)
-    world.submit()
-    world.do(c.PutWorkflow(recipe=replace(DRAW, running_max=7)))
-    assert [queue.running_max for queue in world.all(Queue)] == [7]
+    world.do(c.PutWorkflow(recipe=replace(DRAW, running_max=7, rate_max="3/hour")))
+    assert [(row.current, row.running_max, row.rate_max) for row in world.all(Workflow)] == [
+        (0, 0, ""),
+        (1, 7, "3/hour"),
+    ]
 
 
 def test_a_recipe_and_the_jobs_that_use_it_can_share_a_batch() -> None:

@@ -21,13 +21,13 @@ from callsheet.core.order import Tail
 from callsheet.core.recipe import Recipe, StageSpec, parse, validator
 from callsheet.core.rows import (
     ROWS,
+    ApiKey,
     Call,
     Entry,
     Event,
     File,
     Inbox,
     Job,
-    Queue,
     Row,
     Stage,
     Task,
@@ -35,6 +35,7 @@ from callsheet.core.rows import (
     Wallet,
     Worker,
     Workflow,
+    WorkflowUse,
 )
 from callsheet.core.working import Key, Missing, WorkingSet
 from tests.core import books
@@ -273,6 +274,11 @@ class _Loader:
     def _active(self, key: str) -> int:
         return sum(1 for j in self.world.all(Job) if j.wallet_id == key and j.finished_at is None)
 
+    def _key_of(self, key: str) -> str | None:
+        found = next((k for k in self.world.all(ApiKey) if k.secret_hash == key), None)
+        self.ws.load(ApiKey, [found] if found else [])
+        return found.id if found else None
+
     def _awaited(self, key: tuple[str, str]) -> int:
         files = self.world.all(File)
         return sum(1 for f in files if (f.tenant, f.user_id) == key and f.job_id is None and f.status == "awaited")
@@ -283,15 +289,27 @@ class _Loader:
     def _files_of(self, key: str) -> tuple[str, ...]:
         return tuple(file.id for file in self.world.all(File) if file.job_id == key)
 
-    def _lent(self, key: str) -> bool:
+    def _lent(self, key: str) -> str | None:
         maker = self.world.get(File, key).job_id
         others = {use.job_id for use in self.world.all(Use) if use.file_id == key} - {maker}
-        return any(self.world.job(job).finished_at is None for job in others)
+        return self._named(key) or self._of_open(others)
 
-    def _needed(self, key: str) -> bool:
+    def _needed(self, key: str) -> str | None:
         jobs = {u.job_id for u in self.world.all(Use) if u.file_id == key}
         jobs |= {f.job_id for f in self.world.all(File) if f.id == key and f.job_id is not None}
-        return any(self.world.job(job_id).finished_at is None for job_id in jobs)
+        return self._named(key) or self._of_open(jobs)
+
+    def _of_open(self, jobs: Iterable[str]) -> str | None:
+        return "" if any(self.world.job(job_id).finished_at is None for job_id in jobs) else None
+
+    def _named(self, key: str) -> str | None:
+        """Return a workflow whose current version names a file, or one that open jobs are of."""
+        of_jobs = {(job.workflow, job.workflow_version) for job in self.world.all(Job) if job.finished_at is None}
+        for use in self.world.all(WorkflowUse):
+            version = self.world.get(Workflow, (use.workflow, use.version))
+            if use.file_id == key and (version.current or (use.workflow, use.version) in of_jobs):
+                return use.workflow
+        return None
 
     def _tail(self, key: tuple[str, int, str]) -> Tail:
         queue, priority, tenant = key
@@ -307,9 +325,6 @@ class _Loader:
 
     def _open_tasks(self, key: str) -> list[str]:
         return self._group(Task, lambda t: t.stage_id == key and t.finished_at is None)
-
-    def _queues(self, key: str) -> list[str]:
-        return self._group(Queue, lambda q: q.workflow == key)
 
     def _held_by(self, key: str) -> list[str]:
         return self._group(Task, lambda t: t.worker_id == key and t.status == "running")
@@ -328,6 +343,7 @@ class _Loader:
         ready.sort(key=lambda t: (-t.priority, t.rank, t.id))
         self.ws.facts["place", kinds] = 0
         offered = ready[: self.demand]
+        self.ws.facts |= {("rated", task.queue): False for task in offered}
         self.ws.load(Task, offered)
         for task in offered:
             job = self.world.job(task.job_id)

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from callsheet.client import CallsheetError
-from callsheet.demo.show import credits_of, show
+from callsheet.demo.show import show
 from tests.client.stub import Say, Stub
 from tests.support.running import Running, Up, run
 from tests.support.waiting import wait_until
@@ -35,6 +35,21 @@ def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credit
         assert client.wallet("demo").held == 0
 
 
+def test_an_interrupted_demonstration_with_a_server_of_its_own_ends_with_130(tmp_path: Path) -> None:
+    with Running("demo", "--data", tmp_path / "data", log=tmp_path / "log") as shown:
+        assert "these four jobs cost" in shown.line()
+        assert shown.stop(signal.SIGINT) == 130
+    assert not (tmp_path / "data" / "server.json").exists()
+
+
+def test_what_is_told_where_there_is_no_terminal_is_told_once(up: Up, tmp_path: Path) -> None:
+    told = io.StringIO()
+    assert show(up.url, up.key, tmp_path, Console(file=told, width=200)).completed
+    lines = told.getvalue().splitlines()
+    for line in ("sketch: completed", "tone: completed", "clip: completed", "short-video: completed"):
+        assert lines.count(line) == 1, lines
+
+
 def test_pictures_are_shown_without_the_key_going_to_a_proxy(
     up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,10 +71,6 @@ def test_a_program_is_told_in_one_line_what_was_made(up: Up) -> None:
     assert (told["completed"], {job["status"] for job in told["jobs"]}) == (True, {"completed"})
     assert all(Path(file).stat().st_size for file in told["files"])
     assert len(told["files"]) == 4
-
-
-def test_a_credit_is_one() -> None:
-    assert [credits_of(count) for count in (0, 1, 2)] == ["0 credits", "1 credit", "2 credits"]
 
 
 def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_file(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def outcomes(client: Client, job_id: str) -> list[str | None]:
 def test_a_module_of_handlers_works_anywhere(yard: Yard) -> None:
     with yard.server.client() as client:
         job = client.submit(yard.shout, user="ann", input="hello")
-        working = yard.work("--kinds", yard.shout, "--name", yard.shout, "--label", "zone=a")
+        working = yard.work("--kinds", yard.shout, "--name", yard.shout, "--label", "zone=a",
+                            "--capability", "gpu=H100", "--capability", "vram_gb:=80")  # fmt: skip
         came = told(working, "arrived")
         assert (came["worker"], came["kinds"], came["pid"]) == (yard.shout, [yard.shout], working.process.pid)
         assert client.wait(job.id, ENDS).completed
@@ -137,6 +138,8 @@ def test_a_module_of_handlers_works_anywhere(yard: Yard) -> None:
         assert [client.read(file) for file in output.files] == [b"HELLO"]
         ended = told(working, "ended")
         assert (ended["kind"], ended["job_id"], ended["how"]) == (yard.shout, job.id, "completed")
+        here = client.worker(yard.shout)
+        assert (here.labels, here.capabilities) == ({"zone": "a"}, {"gpu": "H100", "vram_gb": 80})
         assert working.stop() == 0
 
 

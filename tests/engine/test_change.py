@@ -15,6 +15,13 @@ def notes(row: Any) -> tuple[str | None, str | None, str | None]:
     return row.labels, row.metadata, row.trace
 
 
+@pytest.fixture
+def studio(studio: Studio) -> Studio:
+    """One whose workflow takes more work than its own."""
+    studio.workflow(inline=True)
+    return studio
+
+
 def add_stage(job: str, name: str = "more", **fields: Any) -> AddStage:
     return AddStage(tenant="acme", job_id=job, stage=stage(name, **fields))
 
@@ -106,7 +113,7 @@ def test_a_job_that_began_without_stages_gets_them_later(studio: Studio) -> None
 
 def test_tasks_are_added_to_an_open_stage_and_numbered_on(studio: Studio) -> None:
     # R393, R401, G2
-    studio.workflow("film", stages=[stage("draw", tasks=2), stage("cut")])
+    studio.workflow("film", inline=True, stages=[stage("draw", tasks=2), stage("cut")])
     job = studio.ask("film")
     first, second = studio.claim(count=2)
     studio.complete(first.lease)
@@ -122,7 +129,7 @@ def test_tasks_are_added_to_an_open_stage_and_numbered_on(studio: Studio) -> Non
 
 def test_tasks_added_to_a_stage_that_waits_are_handed_out_after_the_approval(studio: Studio) -> None:
     # R407
-    studio.workflow("film", stages=[stage("draw", gate=True)])
+    studio.workflow("film", inline=True, stages=[stage("draw", gate=True)])
     job = studio.ask("film")
     studio.do(add_tasks(studio, job, 1, [None]))
     assert studio.claim() == []
@@ -156,7 +163,7 @@ def test_nothing_is_added_to_what_has_ended(studio: Studio, how: str) -> None:
 
 def test_nothing_is_added_to_a_completed_stage(studio: Studio) -> None:
     # R401
-    studio.workflow("film", stages=[stage("draw"), stage("cut")])
+    studio.workflow("film", inline=True, stages=[stage("draw"), stage("cut")])
     job = studio.ask("film")
     studio.complete(studio.take())
     assert studio.refused(add_tasks(studio, job, 1, [None])).code == "stage_ended"

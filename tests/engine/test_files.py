@@ -259,6 +259,19 @@ def test_a_job_is_not_opened_again_without_its_files(studio: Studio) -> None:
     assert studio.refused(Retry(tenant=TENANT, job_id=job, actor="admin")).code == "file_not_found"
 
 
+def test_a_job_is_not_opened_again_without_what_its_earlier_stages_made(studio: Studio) -> None:
+    studio.workflow("film", stages=[stage("draw"), stage("cut")])
+    job = studio.ask("film")
+    hand_in(studio, studio.take(), PICTURE)
+    studio.fail(studio.take("cut"))
+    (made,) = files(studio, job)
+    studio.do(DropFiles(tenant=TENANT, file_ids=(made.id,)))
+    paid = studio.balance()
+    assert studio.refused(Retry(tenant=TENANT, job_id=job)).code == "file_dropped"
+    assert (studio.status(job), studio.balance()) == ("failed", paid)
+    assert studio.retry(job, retry_as="new_job").status == "queued"
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_a_job_whose_file_another_needs_is_not_deleted(studio: Studio, together: bool) -> None:
     """O7: the files of a job go with it; one that an open job needs must stay, and so must its maker."""

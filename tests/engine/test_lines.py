@@ -24,6 +24,7 @@ class Log:
         writer = LineWriter(self.stream, studio.clock.now)
         studio.engine.denials.append(writer.denial)
         self._relay = Relay(studio.engine, "log", "me", writer.events)
+        self._writer = writer
 
     def lines(self, job: str) -> list[dict[str, Any]]:
         """Write down what happened so far, and return one job's lines."""
@@ -31,6 +32,7 @@ class Log:
         wait_until(lambda: len([p for p in self._studio.read.feed() if p.event.subject == job]) == count)
         while self._relay.run_once(self._studio.clock.now()):
             pass
+        self._writer.run_once(self._studio.clock.now())
         told = [json.loads(line) for line in self.stream.getvalue().splitlines()]
         return [line for line in told if line["job_id"] == job]
 
@@ -129,6 +131,7 @@ def test_a_refused_move_is_told(studio: Studio, log: Log) -> None:
 def test_other_refusals_are_no_moves(studio: Studio, log: Log) -> None:
     # R26
     studio.refused(studio.submission(priority=101))
+    assert log.lines("") == []
     assert log.stream.getvalue() == ""
 
 

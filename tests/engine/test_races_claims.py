@@ -54,7 +54,7 @@ def work(studio: Studio, worker: str, done: list[str], enough: int) -> list[int]
 
 
 def running(studio: Studio) -> int:
-    queues = [row[0] for row in studio.read.fetch("queues_of_workflows", ids=["sketch"])]
+    queues = [row[0] for row in studio.read.fetch("queues_sharing", kinds=[], workflows=["sketch"], providers=[])]
     return int(studio.read.fetch("running_in", ids=queues, most=1_000)[0][0])
 
 

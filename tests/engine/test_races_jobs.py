@@ -154,7 +154,7 @@ def test_tasks_added_by_two_servers_at_once_are_numbered_without_a_gap(place):
     """R393: also while a worker takes and ends the stage's tasks."""
     with servers(place, 2) as studios:
         one, two = studios
-        furnish(one, stage("draw"))
+        furnish(one, stage("draw"), inline=True)
         job = one.ask()
         key = one.stages(job)[0].id
         command = AddTasks(tenant=TENANT, job_id=job, stage_id=key, inputs=[{"n": 1}, {"n": 2}, {"n": 3}])

@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+import httpx
 import pytest
 
 from callsheet.http import handing
@@ -38,6 +39,15 @@ def test_only_the_operator_sees_graphs(served: Served) -> None:
         assert submitted.status_code == 201
         job = served.client(role).get(f"/v1/jobs/{submitted.json()['id']}")
         assert [SECRET in answer.text for answer in (shown, listed, submitted, job)] == [False] * 4
+
+
+def test_what_the_house_puts_into_its_stages_goes_to_no_browser(served: Served) -> None:
+    stages = [{"name": "draw", "kind": "ink", "inputs": [{"style": SECRET}]}]
+    served.client("operator").put("/v1/workflows/styled", json={"recipe": {"stages": stages}}).raise_for_status()
+    for role, seen in (("operator", True), ("client", True), ("user", False)):
+        for path in ("/v1/workflows/styled", "/v1/workflows"):
+            answer = served.client(role).get(path)
+            assert (answer.status_code, SECRET in answer.text) == (200, seen), (role, path)
 
 
 def test_a_graph_is_kept_as_it_came(served: Served) -> None:
@@ -85,6 +95,32 @@ def test_a_task_has_its_graph_however_many_workflows_there_are(served: Served, m
     for name in names:
         served.submit(workflow=name, input={"prompt": "a fox"})
     assert [task["comfyui"] is None for task in machine.claim(count=2)] == [False, False]
+
+
+def styled(served: Served, style: str, tenant: str = "default") -> httpx.Response:
+    """Put a workflow whose graph has a file of its own."""
+    comfyui = {
+        "graph": {"1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}}},
+        "inputs": {"style": {"node": "1", "field": "image"}}, "defaults": {"style": {"$file": style}},
+    }  # fmt: skip
+    own = {"recipe": {"stages": [{"name": "draw", "kind": "own-style", "comfyui": comfyui}]}}
+    return served.client("operator", {"callsheet-tenant": tenant}).put("/v1/workflows/own-style", json=own)
+
+
+def test_a_file_of_a_workflow_is_there_when_it_is_put_and_stays(served: Served) -> None:
+    style = bring(served)
+    for name, tenant in (("nowhere", "default"), (style["id"], "other"), ("a\0b", "default")):
+        refused = styled(served, name, tenant)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_workflow")
+        assert "'own-style' names the file" in refused.json()["message"]
+    styled(served, style["id"]).raise_for_status()
+    page = served.client("client")
+    kept = page.delete(f"/v1/files/{style['id']}")
+    assert (kept.status_code, kept.json()["code"]) == (409, "file_in_use")
+    assert "the workflow 'own-style'" in kept.json()["message"]
+    plain = {"recipe": {"stages": [{"name": "draw", "kind": "own-style"}]}}
+    served.client("operator").put("/v1/workflows/own-style", json=plain).raise_for_status()
+    assert page.delete(f"/v1/files/{style['id']}").json()["files"] == 1
 
 
 def test_a_file_of_a_graph_is_told_with_its_own_digest_whatever_the_workflow_says(served: Served) -> None:

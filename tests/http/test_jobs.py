@@ -1,7 +1,14 @@
 """Submitting, looking, listing and moving jobs over HTTP."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
+
+from callsheet.core.commands import Command
+from callsheet.engine import Engine
+from callsheet.engine.engine import Unavailable
 from tests.support.served import Served
 
 
@@ -24,6 +31,48 @@ def test_the_same_key_is_answered_with_the_same_job_and_a_replay_header(served: 
     assert again.json()["id"] == first.json()["id"]
     other = client.post("/v1/jobs", json=body | {"idempotency_key": "replay-1", "priority": 7})
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+
+
+class Leaving:
+    """An engine whose database goes away after so many commands of a bulk."""
+
+    def __init__(self, engine: Engine, done: int, fault: Exception) -> None:
+        self._engine = engine
+        self._done = done
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
+        answers = await self._engine.aexecute_many(many[: self._done]) if self._done else []
+        return [*answers, *(self._fault for _ in many[self._done :])]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "code"), [(Unavailable("away"), 503, "unavailable"), (KeyError("x"), 500, "internal_error")]
+)
+def test_what_was_accepted_of_a_bulk_is_told_although_the_database_went_away(
+    served: Served, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int, code: str
+) -> None:
+    house, faults = served.callsheet.house, list[str]()
+    inputs: list[dict[str, Any]] = [{"prompt": 7}, {}, {}]
+    one = {"workflow": "sketch", "user": "ann"}
+    body = {"jobs": [one | {"input": given, "idempotency_key": f"{code}-{n}"} for n, given in enumerate(inputs)]}
+    with monkeypatch.context() as leaving:
+        leaving.setattr(house, "fault", lambda request_id, _error: faults.append(request_id))
+        leaving.setattr(house, "engine", Leaving(served.engine, 2, fault))
+        partly = served.client("client").post("/v1/jobs/bulk", json=body)
+        leaving.setattr(house, "engine", Leaving(served.engine, 0, fault))
+        nothing = served.client("client").post("/v1/jobs/bulk", json=body)
+    bad, accepted, missed = partly.json()["results"]
+    assert (partly.status_code, bad["status"], accepted["status"]) == (200, 422, 201)
+    assert (missed["status"], missed["problem"]["code"], "job_id" in missed) == (status, code, False)
+    assert (nothing.status_code, nothing.json()["code"]) == (status, code)
+    assert len(faults) == (2 if status == 500 else 0)
+    again = served.client("client").post("/v1/jobs/bulk", json=body).json()["results"]
+    assert [one["status"] for one in again] == [422, 200, 201]
+    assert again[1]["job_id"] == accepted["job_id"]
 
 
 def test_a_user_at_the_cap_is_told_when_to_ask_again(served: Served) -> None:

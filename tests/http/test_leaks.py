@@ -28,8 +28,9 @@ class Said(NamedTuple):
 
 
 def leaks(said: Iterable[Said], canaries: dict[str, str]) -> list[str]:
-    """Return what was found where."""
-    return [f"{name} in {one.where}" for one in said for name, canary in canaries.items() if canary in one.text]
+    """Return what was found where; a prompt is at home in one place, which is its owner's."""
+    found = [f"{name} in {one.where}" for one in said for name, canary in canaries.items() if canary in one.text]
+    return [one for one in found if not (one.startswith("prompt in GET /v1/jobs/") and one.endswith("/input 200"))]
 
 
 def heard(answer: httpx.Response) -> Said:

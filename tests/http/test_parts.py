@@ -107,6 +107,43 @@ def test_a_task_of_another_job_is_no_task_of_this_one(served: Served) -> None:
 # -- outputs and files
 
 
+def paged(served: Served, job: str, **query: Any) -> list[list[tuple[int, int]]]:
+    """Read outputs page by page, and return each page's stages and tasks."""
+    pages, client = [], served.client("client")
+    while True:
+        answer = client.get(f"/v1/jobs/{job}/outputs", params=query).raise_for_status().json()
+        pages.append([(one["stage_no"], one["task_no"]) for one in answer["outputs"]])
+        if answer["next"] is None:
+            return pages
+        query["cursor"] = answer["next"]
+
+
+def test_outputs_come_in_pages_that_together_hold_each_once_and_in_order(served: Served) -> None:
+    stages = [StageSpec(name="draw", kind="paged", tasks=3), StageSpec(name="ink", kind="paged", tasks=2)]
+    job, other = ask(served, workflow(served, "paged", stages=stages)), ask(served, "paged")
+    assert paged(served, job) == [[]]
+    for _ in range(8):
+        hand_in(served, take(served, "paged"), ("a.png", "image/png", PNG), output={"n": 1})
+    whole = [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2)]
+    assert [len(page) for page in paged(served, job, limit=2)] == [2, 2, 1]
+    for limit in (1, 2, 4, 5, 50):
+        assert [one for page in paged(served, job, limit=limit) for one in page] == whole
+    client = served.client("client")
+    cursor = client.get(f"/v1/jobs/{job}/outputs", params={"limit": 1}).json()["next"]
+    for path, wrong in ((job, cursor[:-2]), (other, cursor)):
+        answer = client.get(f"/v1/jobs/{path}/outputs", params={"cursor": wrong})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_cursor")
+    assert client.get(f"/v1/jobs/{job}/outputs", params={"limit": 0}).json()["code"] == "invalid_query"
+
+
+def test_a_page_of_large_outputs_ends_before_it_is_too_large(served: Served) -> None:
+    stages = [StageSpec(name="draw", kind="large", tasks=6)]
+    job = ask(served, workflow(served, "large", stages=stages))
+    for _ in range(6):
+        hand_in(served, take(served, "large"), output="x" * 1_000_000)
+    assert paged(served, job) == [[(1, 1), (1, 2), (1, 3), (1, 4)], [(1, 5), (1, 6)]]
+
+
 def test_outputs_come_with_their_files_in_the_order_of_the_tasks(served: Served) -> None:
     job = ask(served, workflow(served, "outputs", stages=[StageSpec(name="draw", kind="outputs", tasks=2)]))
     hand_in(served, take(served, "outputs"), ("a.png", "image/png", PNG), ("b.bin", "x/y", b"12"), output={"n": 1})
@@ -294,3 +331,13 @@ def test_a_stages_number_goes_before_another_ones_name(served: Served) -> None:
     assert (approved.json()["no"], approved.json()["name"]) == (1, "2")
     other = served.client("client").post(f"/v1/jobs/{job['id']}/stages/2/approve", json={"approver": "eve"})
     assert other.status_code == 409, "stage 2 does not wait yet; the stage named 2 is not meant"
+
+
+def test_a_job_s_input_can_be_read_back_by_its_own_and_nobody_else(served: Served) -> None:
+    asked = {"prompt": "a lighthouse", "large": 2**60, "deep": [{"a": None}]}
+    job = served.submit(input=asked)["id"]
+    assert served.client("user").get(f"/v1/jobs/{job}/input").json() == {"input": asked}
+    assert served.client("other client").get(f"/v1/jobs/{job}/input").json()["code"] == "job_not_found"
+    served.work()
+    served.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
+    assert served.client("client").get(f"/v1/jobs/{job}/input").status_code == 404

@@ -6,11 +6,19 @@ from typing import Any
 import pytest
 
 from callsheet.core import commands
+from callsheet.core.comfy import ComfySpec, Target
 from callsheet.core.recipe import Recipe, StageSpec
 from callsheet.http.quotes import Signed, _digest
 from tests.support.served import OTHER, TENANT, Served
 
 INPUT = {"prompt": "dunes", "seed": 7}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {}
+    for _ in range(levels):
+        inner = {"a": inner}
+    return inner
 
 
 def priced(served: Served, name: str, price: int) -> str:
@@ -157,7 +165,18 @@ def test_who_may_submit_may_quote(served: Served, role: str, status: int) -> Non
 @pytest.mark.parametrize(("body", "code"), [
     ({"user": "", "input": {}}, "invalid_user"),
     ({"user": "ann", "input": {"prompt": 7}}, "invalid_input"),
+    ({"user": "ann", "input": nested(70)}, "input_too_deep"),
+    ({"user": "ann", "input": {"prompt": "x" * 300_000}}, "input_too_large"),
+    ({"user": "ann\0", "input": {}}, "invalid_text"),
+    ({"user": "ann", "workflow": "filmed", "input": {"steps": "many"}}, "invalid_input"),
 ])  # fmt: skip
 def test_what_a_submit_would_refuse_has_no_price(served: Served, body: dict[str, Any], code: str) -> None:
-    answer = served.client("client").post("/v1/quotes", json={"workflow": "sketch", **body})
-    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    """The same words from both."""
+    node = {"3": {"class_type": "SaveImage", "inputs": {"steps": 20}}}
+    graph = ComfySpec(graph=node, inputs={"steps": Target(node="3", field="steps")})
+    filmed = Recipe(name="filmed", stages=[StageSpec(name="film", kind="film", comfyui=graph)])
+    served.engine.execute(commands.PutWorkflow(recipe=filmed))
+    asked = {"workflow": "sketch", **body}
+    priced, sent = (served.client("client").post(path, json=asked) for path in ("/v1/quotes", "/v1/jobs"))
+    assert (priced.status_code, priced.json()["code"]) == (422, code)
+    assert (sent.status_code, sent.json()["code"], sent.json()["message"]) == (422, code, priced.json()["message"])

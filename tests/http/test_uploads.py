@@ -8,11 +8,12 @@ import httpx
 import pytest
 
 from callsheet.blobs import keys
-from callsheet.blobs.base import Freed, StorageAway
+from callsheet.blobs.base import Freed, Grant, KeysEnded, Stat, StorageAway
 from callsheet.blobs.local import LocalBlobs
 from callsheet.core import commands
 from callsheet.core.commands import Made
 from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.engine import Engine
 from callsheet.engine.filekeeping import Orphans
 from tests.support.contents import contents
 from tests.support.served import OTHER, TENANT, Served
@@ -56,6 +57,24 @@ def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, str(answer.json()["code"])
 
 
+class Unsigned(LocalBlobs):
+    """A storage whose keys have ended."""
+
+    def grant_put(self, key: str, **claim: Any) -> Grant:
+        raise KeysEnded(f"nobody lends for {len(key) + len(claim)}")
+
+
+class Overtaken(LocalBlobs):
+    """A storage that shows what lay there before; while it is looked at, another server finishes the file."""
+
+    engine: Engine
+
+    def vouched(self, key: str) -> Stat | None:
+        tenant, _, file_id = key.split("/")
+        self.engine.execute(commands.FinishUpload(tenant=tenant, file_id=file_id))
+        return Stat(1, None)
+
+
 # -- bringing
 
 
@@ -75,6 +94,30 @@ def test_a_file_is_announced_put_finished_and_fetched(served: Served) -> None:
     got = client.get(file["url"], headers={"range": "bytes=1-3"})
     assert (got.status_code, got.content, got.headers["content-type"]) == (206, b"PNG", "image/png")
     assert client.get(file["url"]).content == PICTURE
+
+
+def test_a_file_that_nobody_could_put_does_not_count_among_those_that_wait(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house, client = served.callsheet.house, served.client("client")
+    with monkeypatch.context() as away:
+        away.setattr(house, "blobs", Unsigned(served.blobs.path("t").parent))
+        for _ in range(served.engine.settings.limits.uploads_awaited_max):
+            answer = client.post("/v1/files", json=announced(user="unlucky"))
+            assert code(answer) == (503, "storage_unavailable")
+    assert client.post("/v1/files", json=announced(user="unlucky")).status_code == 201
+
+
+def test_a_look_that_is_overtaken_takes_nothing_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = announce(served)
+    put(served, new["upload"]).raise_for_status()
+    slow = Overtaken(served.blobs.path("t").parent)
+    slow.engine = served.engine
+    with monkeypatch.context() as overtaken:
+        overtaken.setattr(served.callsheet.house, "blobs", slow)
+        answer = finish(served, new["file"]["id"])
+    assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+    assert served.client("client").get(new["file"]["url"]).content == PICTURE
 
 
 def test_announcing_again_makes_another_file(served: Served) -> None:

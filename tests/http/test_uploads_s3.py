@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.app import Callsheet
 from callsheet.blobs import keys
+from callsheet.blobs.base import StorageRefused
 from callsheet.blobs.s3 import S3Blobs
 from callsheet.client import AsyncClient, Client
 from callsheet.config import BlobSettings, Settings
 from callsheet.core import commands
+from callsheet.core.limits import Limits
 from callsheet.engine.filekeeping import Orphans, check_files
+from callsheet.http.handing import PREVIEW_BYTES_MAX
 from tests.http.test_uploads import announced, code
 from tests.support.places import Places
 from tests.support.s3double import ACCESS, BUCKET, REGION, SECRET, Double
@@ -136,6 +140,27 @@ def test_a_bucket_that_is_away_is_said_in_a_sentence(served: Served, double: Dou
     answer = served.client("client").post(f"/v1/files/{new['file']['id']}/finish")
     assert code(answer) == (503, "storage_unavailable")
     assert not {ACCESS, SECRET, BUCKET, double.endpoint} & set(answer.text.split())
+
+
+def test_a_preview_that_is_too_large_is_not_shown(served: Served) -> None:
+    """The bucket takes it, for no signed PUT has a limit; nobody gets it from us."""
+    job = served.submit()
+    token = served.register("painter")["token"]
+    worker = served.client(None, {"authorization": f"Bearer {token}"})
+    (task,) = worker.post("/v1/worker/claim", json={}).json()["tasks"]
+    grant = worker.post("/v1/worker/files", json={"lease": task["lease"], "preview": True}).json()["preview"]
+    shown = f"/v1/jobs/{job['id']}/tasks/{task['lease']['task_id']}/preview"
+    for size, status in ((PREVIEW_BYTES_MAX + 1, 404), (PREVIEW_BYTES_MAX, 200)):
+        put = served.client(None).put(grant["url"], headers=grant["headers"], content=b"x" * size)
+        assert (put.status_code, served.client("client").get(shown).status_code) == (200, status)
+    assert served.client("client").delete(f"/v1/jobs/{job['id']}").json()["bytes"] == PREVIEW_BYTES_MAX
+
+
+def test_a_house_whose_files_the_bucket_could_not_take_does_not_open(double: Double, tmp_path: Path) -> None:
+    blobs = BlobSettings(url=f"s3://{BUCKET}/house", endpoint=double.endpoint, region=REGION)
+    settings = Settings(blobs=blobs, limits=Limits(file_bytes_max=6 * 1024**3))
+    with pytest.raises(StorageRefused, match=r"limits.file_bytes_max is 6442450944.*5 GiB"):
+        Callsheet(tmp_path / "callsheet.db", tmp_path, settings)
 
 
 def test_a_deleted_job_frees_its_part_of_the_bucket_and_a_late_put_is_collected(served: Served, double: Double) -> None:

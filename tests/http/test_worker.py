@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from callsheet.config import HttpSettings, Settings
+from callsheet.core import commands
 from callsheet.core.limits import Limits
+from callsheet.core.recipe import Recipe, StageSpec
 from tests.http.yard import PNG, Machine, Yard, job_of, made_of, said
 from tests.support.served import Served
 from tests.support.waiting import wait_until
@@ -87,8 +89,9 @@ def test_only_what_is_assigned_is_handed_out(yard: Yard) -> None:
 
 def test_a_worker_that_may_take_nothing_waits_like_the_others(yard: Yard) -> None:
     """Otherwise it would ask again at once, as fast as it can."""
-    machine = yard.machine()
+    yard.machine("w1", yard.kind, "something-else")
     yard.worker("w1", kinds=["something-else"])
+    machine = yard.machine()  # it comes again, and does that no more
     begun = time.monotonic()
     assert machine.claim(wait_seconds=0.5) == []
     assert time.monotonic() - begun >= 0.5
@@ -160,6 +163,23 @@ def test_a_worker_that_calls_far_too_often_is_told_to_wait(place: Any, tmp_path:
     assert late
     assert {answer.json()["code"] for answer in late} == {"too_many_calls"}
     assert late[0].headers["retry-after"] == "1"
+
+
+def test_a_call_counts_as_the_heartbeats_in_it(place: Any, tmp_path: Any) -> None:
+    """However they are put together: what one call took too much is owed, and the wait for it is true."""
+    with Served(place, tmp_path, HttpSettings(beats_per_second_max=1)) as served:
+        yard = Yard(served)
+        yard.submit()
+        machine, other = yard.machine(), yard.machine("w2", concurrency=500)
+        (task,) = machine.claim()
+        said(machine.http.post("/v1/worker/heartbeat", json={"beats": [{"lease": task["lease"]}] * 500}))
+        late = machine.http.post("/v1/worker/heartbeat", json={"beats": [{"lease": task["lease"]}]})
+        assert said(late, 429)["code"] == "too_many_calls"
+        assert 400 < int(late.headers["retry-after"]) <= 500
+        strange = {"beats": [{"lease": task["lease"]}] * 500}
+        assert len(said(other.http.post("/v1/worker/heartbeat", json=strange))["beats"]) == 500
+        late = other.http.post("/v1/worker/heartbeat", json=strange)
+        assert late.status_code == 200 or late.headers["retry-after"] == "1"
 
 
 # -- the end of a try
@@ -356,3 +376,23 @@ def test_the_fleet_has_a_cap_and_those_who_go_make_room(place: Any, tmp_path: An
 def test_a_registration_that_makes_no_sense_is_refused(yard: Yard, wrong: dict[str, Any], code: str) -> None:
     body = {"worker": "w", "kinds": ["draw"], **wrong}
     assert said(yard.served.client("worker").post("/v1/worker/register", json=body), 422)["code"] == code
+
+
+def test_what_earlier_stages_made_comes_in_pages(yard: Yard) -> None:
+    kind = yard.kind
+    stages = [StageSpec(name="draw", kind=kind, tasks=6), StageSpec(name="cut", kind=kind)]
+    yard.served.engine.execute(commands.PutWorkflow(recipe=Recipe(name=kind, stages=stages)))
+    yard.submit()
+    machine = yard.machine()
+    for _ in range(6):
+        (task,) = machine.claim()
+        said(machine.say("complete", task, output="x" * 1_000_000))
+    (task,) = machine.claim()
+    pages = [said(machine.say("earlier", task))]
+    while after := pages[-1]["next"]:
+        pages.append(said(machine.say("earlier", task, after=after)))
+    assert [[one["task_no"] for one in page["tasks"]] for page in pages] == [[1, 2, 3, 4], [5, 6]]
+    for wrong in (-1, 2**63):
+        answer = machine.say("earlier", task, after={"stage_no": wrong, "task_no": 1})
+        assert said(answer, 422)["code"] == "out_of_range"
+    said(machine.say("complete", task))

@@ -94,6 +94,25 @@ def test_an_operator_sees_who_is_here_what_they_hold_and_what_was_done_to_them(y
     assert machine.told["token"] not in operator.get("/v1/admin/workers").text
 
 
+def test_a_list_of_workers_is_bounded_however_much_they_hold(yard: Yard) -> None:
+    """The count is true, the first leases are there, and the worker's own address has them all."""
+    jobs = [yard.submit()["id"] for _ in range(23)]
+    machine = yard.machine(concurrency=12)
+    mine = [task["lease"]["task_id"] for task in machine.claim(count=12)]
+    inside = yard.name("inside")
+    yard.served.engine.execute(commands.Claim(worker_id=inside, kinds=(yard.kind,), count=11))
+    operator = yard.served.client("operator")
+    found = {worker["worker"]: worker for worker in said(operator.get("/v1/admin/workers"))["workers"]}
+    for name, held in ((yard.name("w1"), 12), (inside, 11)):
+        assert (found[name]["held"], len(found[name]["leases"])) == (held, 10)
+    assert found[inside]["kinds"] == [yard.kind]
+    whole = said(operator.get(f"/v1/admin/workers/{yard.name('w1')}"))
+    assert (whole["held"], whole["concurrency"]) == (12, 12)
+    assert sorted(lease["task_id"] for lease in whole["leases"]) == sorted(mine)
+    assert whole["leases"][:10] == found[yard.name("w1")]["leases"]
+    assert {lease["job_id"] for lease in whole["leases"]} < set(jobs)
+
+
 # -- is it one of ours
 
 

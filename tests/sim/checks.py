@@ -145,7 +145,7 @@ class Checks:
             if self._peek.one(query.format("provider"), provider) > most:
                 yield f"L8 more than {most} tasks run at {provider}"
         for workflow, most in self._peek.rows(
-            "SELECT workflow, max(running_max) FROM queue GROUP BY workflow HAVING max(running_max) > 0"
+            "SELECT name, running_max FROM workflow WHERE current = 1 AND running_max > 0"
         ):
             if self._peek.one(query.format("workflow"), workflow) > most:
                 yield f"L8 more than {most} tasks of {workflow} run"

@@ -227,7 +227,7 @@ def _late_answers(studio: WatchedStudio, names: Names) -> None:
 
 
 def _uploads(studio: WatchedStudio, names: Names) -> None:
-    """Files that people brought: one used, one awaited, one dropped."""
+    """Files that people brought: one used by a job and by a workflow, one awaited, one dropped."""
     for name in ("brought", "awaited", "dropped"):
         asked = commands.AskUpload(
             tenant=TENANT, user="ada", name=f"{name}.png", media_type="image/png", bytes=4, sha256="c" * 64
@@ -236,6 +236,8 @@ def _uploads(studio: WatchedStudio, names: Names) -> None:
     for name in ("brought", "dropped"):
         studio.do(commands.FinishUpload(tenant=TENANT, file_id=names[name]))
     studio.do(commands.DropFiles(tenant=TENANT, file_ids=(names["dropped"],)))
+    own = stage("draw", inputs=[{"style": {"$file": names["brought"]}}])
+    studio.workflow("styled", stages=[own])
     names["illustrated"] = studio.ask("gift", input={"picture": {"$file": names["brought"]}}, start_in_seconds=9_999)
 
 

@@ -30,6 +30,10 @@ FILES = [
     ("O7", "DELETE FROM file WHERE id = '{brought}'"),
     ("O7", "UPDATE use SET file_id = '{awaited}' WHERE file_id = '{brought}'"),
     ("O7", "UPDATE use SET job_id = 'nobody' WHERE file_id = '{brought}'"),
+    ("O9", "UPDATE file SET status = 'dropped' WHERE id = '{brought}'"),
+    ("O9", "DELETE FROM file WHERE id = '{brought}'"),
+    ("O9", "UPDATE workflow_use SET file_id = '{awaited}' WHERE file_id = '{brought}'"),
+    ("O9", "UPDATE workflow_use SET version = 99 WHERE file_id = '{brought}'"),
 ]
 
 WORKERS = [

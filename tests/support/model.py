@@ -1,7 +1,7 @@
 """A small second opinion: what jobs, tasks and wallets must look like, told with dictionaries and nothing else.
 
-It knows one tenant, flat users and workflows without gates or providers. It does not know who is served first: it is
-told which tasks a claim got, and says whether they were to be had.
+It knows one tenant, flat users and workflows without gates or providers; the fleet is in fleet_model.py. It does not
+know who is served first: it is told which tasks a claim got, and says whether they were to be had.
 """
 
 from dataclasses import dataclass, field
@@ -48,12 +48,19 @@ class TaskModel:
     expires_at: int = 0
     tokens: list[str] = field(default_factory=list)
     """One per attempt."""
+    workers: list[str] = field(default_factory=list)
+    """Who has, or had, each attempt in hand."""
     outcomes: list[str] = field(default_factory=list)
     """One per attempt that has ended."""
 
     @property
     def seen(self) -> tuple[str, int, int, int]:
         return self.status, len(self.tokens), self.charged, self.requeues
+
+    @property
+    def holder(self) -> str | None:
+        """Who has it in hand."""
+        return self.workers[-1] if self.status == "running" else None
 
 
 @dataclass
@@ -179,23 +186,24 @@ class Model:
 
     # -- working
 
-    def ready(self, kind: str) -> set[str]:
+    def ready(self, *kinds: str) -> set[str]:
         """Return the tasks that a claim may get."""
         return {
             task.id
             for job in self.jobs.values()
             if job.status in {"queued", "running"} and job.cancel_at is None
             for task in job.stages[job.done]
-            if task.kind == kind and task.status in {"pending", "retried"} and task.ready_at <= self.now
+            if task.kind in kinds and task.status in {"pending", "retried"} and task.ready_at <= self.now
         }
 
-    def lease(self, lease: Lease) -> None:
+    def lease(self, lease: Lease, worker: str) -> None:
         """Enter what a claim got."""
         job, task = self.of(lease)
         job.status, job.begun = "running", True
         task.status, task.charged = "running", task.charged + 1
         task.expires_at = self.now + job.plan.lease_seconds * SECOND
         task.tokens.append(lease.token)
+        task.workers.append(worker)
 
     def of(self, lease: Lease) -> tuple[JobModel, TaskModel]:
         job = self.jobs[lease.job_id]
@@ -205,9 +213,9 @@ class Model:
         task = self.of(lease)[1]
         return task.status == "running" and task.tokens[-1] == lease.token
 
-    def heartbeat(self, lease: Lease) -> bool:
+    def heartbeat(self, lease: Lease, by: str | None = None) -> bool:
         """Return whether the worker is told to stop."""
-        job, task = self.of(lease)
+        job, task = self._theirs(lease, by)
         if not self.holds(lease):
             if task.outcomes[lease.attempt - 1] != "canceled":
                 raise No("lease_lost")
@@ -215,9 +223,16 @@ class Model:
         task.expires_at = max(task.expires_at, self.now + job.plan.lease_seconds * SECOND)
         return job.cancel_at is not None
 
-    def report(self, lease: Lease, outcome: str, *, retryable: bool = False) -> str:
-        """Return what a report does: it is taken, it is a repetition, or it is skipped."""
+    def _theirs(self, lease: Lease, by: str | None) -> tuple[JobModel, TaskModel]:
+        """Refuse who says that it has a lease which another one took."""
         job, task = self.of(lease)
+        if by not in {None, task.workers[lease.attempt - 1]}:
+            raise No("lease_not_found")
+        return job, task
+
+    def report(self, lease: Lease, outcome: str, *, retryable: bool = False, by: str | None = None) -> str:
+        """Return what a report does: it is taken, it is a repetition, or it is skipped."""
+        job, task = self._theirs(lease, by)
         if not self.holds(lease):
             ended = task.outcomes[lease.attempt - 1]
             if ended not in {outcome, "canceled"}:
@@ -228,10 +243,14 @@ class Model:
             task.status = "completed"
             self._follow(job)
         elif outcome == "requeued":
-            self._end_try(job, task, outcome, again=task.requeues < job.plan.requeues_max, forgiven=True)
+            self.give_back(job, task)
         else:
             self._end_try(job, task, outcome, again=retryable and task.charged < job.plan.tries_max)
         return "taken"
+
+    def give_back(self, job: JobModel, task: TaskModel) -> None:
+        """End a try that nobody is to blame for: it is not used up, but there are not endlessly many of them."""
+        self._end_try(job, task, "requeued", again=task.requeues < job.plan.requeues_max, forgiven=True)
 
     def _end_try(self, job: JobModel, task: TaskModel, outcome: str, *, again: bool, forgiven: bool = False) -> None:
         task.outcomes.append(outcome)

@@ -9,7 +9,7 @@ import hmac
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,9 +55,15 @@ class Fault(NamedTuple):
 
 
 class Double:
-    """The server; `objects` may be looked at and changed between requests."""
+    """The server; `objects` may be looked at and changed between requests.
 
-    def __init__(self, *, session_token: str = "", now: Callable[[], float] = time.time) -> None:
+    One that `ignores` headers takes them, and does not do what they ask for, as some stores that speak S3.
+    """
+
+    def __init__(
+        self, *, session_token: str = "", now: Callable[[], float] = time.time, ignores: Collection[str] = ()
+    ) -> None:
+        self.ignores = ignores
         self.session_token = session_token
         self.now = now
         self.objects: dict[str, Stored] = {}
@@ -169,12 +175,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._get(key, fault)
 
     def _put(self, key: str, body: bytes, fault: str) -> None:
-        checksum = self.given.get("x-amz-checksum-sha256")
+        asked = {name: value for name, value in self.given.items() if name not in self.s3.ignores}
+        checksum = asked.get("x-amz-checksum-sha256")
         digest = hashlib.sha256(body)
         if checksum is not None and checksum != base64.b64encode(digest.digest()).decode():
             raise Refused("BadDigest")
         with self.s3.lock:
-            if self.given.get("if-none-match") == "*" and key in self.s3.objects:
+            if asked.get("if-none-match") == "*" and key in self.s3.objects:
                 raise Refused("PreconditionFailed")
             media_type = self.given.get("content-type", "binary/octet-stream")
             self.s3.objects[key] = Stored(body, media_type, digest.hexdigest() if checksum else None, self.s3.now())

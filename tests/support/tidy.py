@@ -1,6 +1,7 @@
 """The checkers behind tests/test_tidy.py: each takes one file and yields what is untidy in it."""
 
 import ast
+import itertools
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -26,6 +27,10 @@ FOREIGN = re.compile(
     r"(?<![\w.])/(work|root)/"
     r"|\b(pypi\.org|pythonhosted\.org|registry\.npmjs\.org|registry\.yarnpkg\.com|(deb|security)\.debian\.org)\b"
 )
+
+# A number of things may be 1; limits and constants are not.
+COUNTED = re.compile(r" (more )?(bytes|credits|files|jobs|leases|lines|nodes|seconds|tasks|times|workers)\b")
+NEVER_ONE = re.compile(r"(_max|\bmost|^[_A-Z]+)$")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -141,6 +146,17 @@ def vague_name(file: File) -> Iterator[str]:
             yield f"{node.name} says nothing about its duty"
 
 
+def uncounted(file: File) -> Iterator[str]:
+    if not file.within("src"):
+        return
+    for node in (node for node in file.nodes if isinstance(node, ast.JoinedStr)):
+        for number, text in itertools.pairwise(node.values):
+            if isinstance(number, ast.FormattedValue) and isinstance(text, ast.Constant):
+                said = COUNTED.match(str(text.value))
+                if said and not NEVER_ONE.search(ast.unparse(number.value)):
+                    yield f'line {node.lineno} says "1{said[0]}" if there is one: use core.counting'
+
+
 def foreign_place(file: File) -> Iterator[str]:
     for match in FOREIGN.finditer(file.text):
         yield f"names {match[0]}"
@@ -155,6 +171,7 @@ OF_PYTHON: tuple[Check, ...] = (
     test_without_assertion,
     impure_core,
     vague_name,
+    uncounted,
 )
 OF_TEXT: tuple[Check, ...] = (unfinished, foreign_place)
 

@@ -15,7 +15,7 @@ from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.recipe import Retry as RetryPolicy
 from callsheet.core.rows import File
-from callsheet.worker import Cache, Context, GiveUp, Worker
+from callsheet.worker import Cache, Context, GiveUp, Retry, Worker
 from callsheet.worker.hand import LINES_MAX, LINES_PER_BEAT_MAX
 from tests.support.lossy import Lossy, Wrong
 from tests.support.waiting import wait_until
@@ -252,6 +252,26 @@ def test_what_was_submitted_elsewhere_is_known_to_the_next_try(floor: Floor, wor
     floor.start(worker, floor.link("w2"))
     floor.ended(job_id)
     assert floor.outputs(job_id) == ['["comfy","prompt-1"]']
+
+
+@pytest.mark.parametrize(("resume", "known"), [(True, ["comfy", "prompt-1"]), (False, None)])
+def test_a_try_that_failed_may_hand_on_what_was_submitted(
+    floor: Floor, worker: Worker, *, resume: bool, known: list[str] | None
+) -> None:
+    """And the one after it too, which did not submit anything of its own."""
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> Any:
+        if ctx.attempt == 1:
+            ctx.submitted("comfy", "prompt-1")
+        if ctx.attempt < 3:
+            raise Retry("The answer cannot be fetched for now.", resume=resume)
+        return [ctx.resumed.provider, ctx.resumed.ref] if ctx.resumed else None
+
+    floor.start(worker)
+    job_id = floor.submit()
+    assert floor.ended(job_id).status == "completed"
+    assert json.loads(floor.outputs(job_id)[0]) == known
 
 
 # -- the machine

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from callsheet.worker import Cache, CommandProtection, FileNotice, Lookout, Noticed, Scratch, SpotNotice, UrlNotice
-from callsheet.worker.facts import Fact, Trouble
+from callsheet.worker.errors import Unreachable
+from callsheet.worker.facts import Fact, Trouble, to_stderr
 from callsheet.worker.name import NameTaken, own_name
 from callsheet.worker.protection import Guard
 from tests.client.stub import Say, Stub
@@ -262,6 +263,28 @@ def test_each_word_is_passed_on_once_and_a_source_that_fails_is_told_once() -> N
     (trouble,) = told
     assert isinstance(trouble, Trouble)
     assert "secret" not in str(trouble.error)
+
+
+# -- what is written down
+
+
+def test_what_a_handler_raised_is_written_with_its_stack_and_what_says_all_in_a_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def handler() -> None:
+        (tmp_path / "not-there").read_bytes()
+
+    def written(error: BaseException) -> str:
+        to_stderr(Trouble("A draw failed", error))
+        return capsys.readouterr().err
+
+    with pytest.raises(FileNotFoundError) as failed:
+        handler()
+    assert "in handler\n" in written(failed.value)
+    with pytest.raises(OSError, match="cannot be run") as run:
+        CommandProtection(str(tmp_path / "not-there")).set(on=True)
+    assert written(run.value) == f"A draw failed: {tmp_path}/not-there cannot be run: No such file or directory\n"
+    assert written(Unreachable("nobody there")) == "A draw failed: nobody there\n"
 
 
 # -- protection

@@ -112,6 +112,15 @@ def test_a_wrong_secret_ends_the_shift_with_a_sentence(remote: Floor, worker: Wo
     assert shift.failure == "The house does not take this fleet secret: it is wrong, or was revoked."
 
 
+def test_a_worker_that_never_came_says_no_goodbye(remote: Floor, worker: Worker, way: Lossy) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    way.wrong["register"].extend([AWAY] * 1_000)
+    shift = remote.start(worker, remote.link(url=way.url))
+    wait_until(lambda: remote.waits)
+    shift.stop()
+    assert (way.calls("deregister"), remote.faults) == ([], [])
+
+
 def test_an_address_that_is_no_house_is_said(remote: Floor, worker: Worker) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     shift = remote.start(worker, remote.link(url=f"{remote.served.url}/elsewhere"))
@@ -239,6 +248,44 @@ def test_all_that_is_in_hand_stops_when_a_claim_finds_the_token_changed(
         floor.operator.post("/v1/admin/workers/w1/rotate").raise_for_status()
         assert stopped.wait(20)
         assert floor.ended(job_id).status == "completed"
+
+
+def test_a_worker_that_goes_does_not_take_again_what_it_gives_back(remote: Floor, worker: Worker) -> None:
+    """With a free hand, a claim of its own still waits; given back is given back, once."""
+    began = threading.Event()
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        began.set()
+        wait_until(lambda: ctx.canceled, 20)
+        ctx.progress(1)
+
+    shift = remote.start(worker, concurrency=2)
+    job_id = remote.submit()
+    assert began.wait(20)
+    room = remote.served.callsheet.house.fleet.room
+    wait_until(lambda: room.count)
+    shift.stop(cause="spot")
+    task = remote.task(job_id)
+    assert (remote.outcomes(job_id), task.requeues, task.attempts_charged) == (["requeued"], 1, 0)
+
+
+def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(remote: Floor, worker: Worker, way: Lossy) -> None:
+    """A claim of its own still waits at the house: what it gets is not left to a lease that nobody prolongs."""
+    handler = Handler(remote)
+    worker.task("draw")(handler)
+    shift = remote.start(worker, remote.link(url=way.url), concurrency=2)
+    remote.submit()
+    assert handler.began.wait(20)
+    room = remote.served.callsheet.house.fleet.room
+    wait_until(lambda: room.count)
+    way.wrong["requeue"].append(AWAY)
+    shift.drain()
+    late = remote.submit(lease_seconds=600)
+    wait_until(lambda: remote.outcomes(late) == ["requeued"], 20)
+    task = remote.task(late)
+    assert (task.status, task.requeues, task.attempts_charged) == ("retried", 1, 0)
+    assert (shift.busy, handler.stopped_by) == (1, [])
 
 
 def test_work_that_was_claimed_and_never_heard_of_is_given_back(remote: Floor, worker: Worker, way: Lossy) -> None:

@@ -2,15 +2,19 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from callsheet.core import commands
+from callsheet.core.errors import BadInput
 from callsheet.core.recipe import StageSpec
-from callsheet.protocol import Claim, Claimed
-from callsheet.worker import Canceled, Context, Leaving, Lost, Worker
+from callsheet.protocol import Beat, Claim, Claimed, Heartbeaten
+from callsheet.worker import Canceled, Context, GiveUp, Kit, Leaving, Lost, Scratch, Worker
+from callsheet.worker.facts import Fact
 from tests.support.waiting import wait_until
-from tests.worker.floor import Floor
+from tests.worker.floor import Floor, Watched
 
 
 class Handler:
@@ -146,6 +150,59 @@ def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once(floor: Flo
     wait_until(lambda: len(link.reports) == 3)
     assert floor.outcomes(job_id) == ["completed"]
     assert floor.faults == []
+
+
+def test_a_report_that_is_never_answered_is_given_up_though_the_lease_is_prolonged(
+    floor: Floor, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten minutes, as for a file: a machine is not kept for as long as a job may last."""
+    monkeypatch.setattr("callsheet.worker.hand.ANSWER_SECONDS_MAX", 0.1)
+
+    @worker.task("draw")
+    def draw(_ctx: Context) -> None:
+        raise GiveUp("It cannot be done.")
+
+    link = floor.link()
+    link.mute = True
+    floor.start(worker, link)
+    floor.submit(lease_seconds=600)
+    wait_until(lambda: floor.endings, 20)
+    assert floor.endings == ["unreported"]
+    assert floor.faults == ["Reporting a draw failed: nobody there"]
+
+
+def test_a_worker_works_on_when_whoever_looks_on_is_gone(floor: Floor, worker: Worker) -> None:
+    """As a terminal that was closed: no lease is lost by it, though a heartbeat is refused, which is told."""
+
+    class Choosy(Watched):
+        """A house that refuses one heartbeat."""
+
+        refused = 0
+
+        def heartbeat(self, beats: Sequence[Beat], within_seconds: float) -> Heartbeaten:
+            if self.refused:
+                return super().heartbeat(beats, within_seconds)
+            self.refused += 1
+            raise BadInput("message_too_long", "Nobody reads that.")
+
+    told: list[str] = []
+
+    def tell(fact: Fact) -> None:
+        told.append(type(fact).__name__)
+        raise BrokenPipeError
+
+    @worker.task("draw")
+    def draw(_ctx: Context) -> None:
+        wait_until(lambda: len(link.beats) > 5, 20)
+
+    link = Choosy(floor.link())
+    way: Any = link
+    shift = worker.start(way, kit=Kit(scratch=Scratch(floor.scratch), tell=tell))
+    job_id = floor.submit(lease_seconds=1)
+    assert floor.ended(job_id).status == "completed"
+    shift.stop()
+    assert floor.outcomes(job_id) == ["completed"]
+    assert told == ["Arrived", "Began", "Trouble", "Ended", "Left"]
 
 
 def test_several_tasks_run_at_once(floor: Floor, worker: Worker) -> None:

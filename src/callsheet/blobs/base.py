@@ -6,22 +6,24 @@ BlobError
 ├── TooLarge        more bytes than the store takes in one piece
 ├── StorageFull     no room: make some, then try again
 ├── StorageAway     no answer, or only "later": try again
+│   └── KeysEnded   the keys that were lent have ended, and there are no new ones yet
 └── StorageRefused  the store says no: the settings, the keys or the bucket are not right
 
 What is not there is a FileNotFoundError. No error names a key, an address or a secret.
 """
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
+from callsheet.core.counting import counted
+from callsheet.core.media import MEDIA_TYPE, SHA256
+
+T = TypeVar("T")
 CHUNK = 1024 * 1024
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]{1,64}/[\w!#$&^.+-]{1,64}(; ?[\w-]{1,32}=[\w.+-]{1,64}){0,4}\Z", re.ASCII)
 
 
 class BlobError(Exception):
@@ -56,6 +58,13 @@ class StorageFull(BlobError):  # noqa: N818 - a fact about the store
 
 class StorageAway(BlobError):  # noqa: N818 - a fact about the store
     """The store does not answer, or asks to come back later."""
+
+
+class KeysEnded(StorageAway):
+    """Nothing can be signed until whoever lends keys answers again."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The keys of the object store have ended, and there are no new ones: {why}.")
 
 
 class StorageRefused(BlobError):  # noqa: N818 - a fact about the store
@@ -123,6 +132,10 @@ class Blobs(Protocol):
         """Say what lies at a key."""
         ...
 
+    def vouched(self, key: str) -> Stat | None:
+        """Say what lies at a key without reading it; the digest only if it was checked when the bytes were put."""
+        ...
+
     def delete(self, keys: Iterable[str]) -> Freed:
         """Remove blobs; those that are not there count as nothing."""
         ...
@@ -141,9 +154,11 @@ class Blobs(Protocol):
 
 
 class Signer(Protocol):
-    """Makes a text of a fact that only the house can make."""
+    """Makes a text of a fact that only the house can make, and reads what it made."""
 
     def sign(self, purpose: str, fact: Any, /) -> str: ...
+
+    def read(self, purpose: str, text: str, shape: type[T], /) -> T | None: ...
 
 
 class BlobFact(Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -161,9 +176,9 @@ class BlobFact(Struct, frozen=True, array_like=True, omit_defaults=True):
 
 def check_words(*, media_type: str, size: int = 0, sha256: str = "0" * 64) -> None:
     """Refuse to sign what could not be sent as it is."""
-    if not _MEDIA_TYPE.match(media_type):
+    if not MEDIA_TYPE.match(media_type):
         raise ValueError("a media type is written as type/subtype")
-    if size < 0 or not _DIGEST.match(sha256):
+    if size < 0 or not SHA256.match(sha256):
         raise ValueError("a claim has a size from 0 and a SHA-256 of 64 small hexadecimal digits")
 
 
@@ -172,12 +187,12 @@ PURPOSE = "blob"
 
 
 def check_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
-    """Make sure that the bytes at a key are those that somebody claims; they are read if the store cannot tell."""
-    stat = blobs.stat(key)
+    """Make sure that the bytes at a key are those that somebody claims; they are read if nobody vouches for them."""
+    stat = blobs.vouched(key)
     if stat is None:
         raise FileNotFoundError("there are no bytes")
     if stat.size != size:
-        raise NotAsClaimed("size", f"The file has {stat.size} bytes, not {size}.")
+        raise NotAsClaimed("size", f"The file has {counted(stat.size, 'byte')}, not {size}.")
     if (stat.sha256 or digest_of(blobs, key)) != sha256:
         raise NotAsClaimed("digest", "The file's SHA-256 is another one than was said.")
 

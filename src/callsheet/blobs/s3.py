@@ -36,6 +36,7 @@ from callsheet.blobs.s3file import S3File
 from callsheet.blobs.s3wire import Body, S3Place, Wire, check, from_base64, sleep, to_base64
 from callsheet.blobs.showing import shown_as
 from callsheet.blobs.sigv4 import S3Keys
+from callsheet.core.counting import counted
 
 PUT_BYTES_MAX: Final = 5 * 1024**3
 _PAGE: Final = 1_000
@@ -111,6 +112,9 @@ class S3Blobs:
         said = from_base64(head.headers.get("x-amz-checksum-sha256"))
         return Stat(_size(head), said if said and "digest" not in self.weaknesses() else None)
 
+    def vouched(self, key: str) -> Stat | None:
+        return self.stat(key)
+
     def weaknesses(self) -> tuple[str, ...]:
         """Try once what the store does not keep of S3's word: `write_once`, `digest`; nothing is the good answer.
 
@@ -157,7 +161,8 @@ class S3Blobs:
 
     def _granted(self, method: str, key: str, query: dict[str, str], headers: dict[str, str], seconds: int) -> Grant:
         parts_of(key)
-        return Grant(method, self._wire.address(method, key, query, headers, seconds), headers, seconds)
+        url, lasting = self._wire.address(method, key, query, headers, seconds)
+        return Grant(method, url, headers, lasting)
 
     def _head(self, key: str) -> httpx.Response | None:
         parts_of(key)
@@ -206,7 +211,7 @@ class S3Blobs:
 
 def _check_size(size: int) -> None:
     if size > PUT_BYTES_MAX:
-        raise TooLarge(f"The file has {size} bytes; S3 takes {PUT_BYTES_MAX} (5 GiB) in one PUT.")
+        raise TooLarge(f"The file has {counted(size, 'byte')}; S3 takes {PUT_BYTES_MAX} (5 GiB) in one PUT.")
 
 
 def _measured(body: bytes | Path) -> tuple[int, str]:

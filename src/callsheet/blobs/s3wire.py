@@ -13,6 +13,7 @@ import httpx
 from msgspec import Struct
 
 from callsheet.blobs.base import StorageAway, StorageFull, StorageRefused
+from callsheet.blobs.lent import Lent
 from callsheet.blobs.sigv4 import S3Keys, Signature, encoded, path_of
 
 _TRIES: Final = 5
@@ -78,11 +79,17 @@ class Wire:
 
     def close(self) -> None:
         self._client.close()
+        if isinstance(self._keys, Lent):
+            self._keys.close()
 
-    def address(self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], seconds: int) -> str:
-        """Return an address for somebody else."""
+    def address(
+        self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], seconds: int
+    ) -> tuple[str, int]:
+        """Return an address for somebody else, and for how long it is good: at most as long as what signs it."""
         url = self.place.url(key, public=True) + ("?" + encoded(query) if query else "")
-        return self._signature.address(self._keys(), method, url, headers, seconds, self._now())
+        keys, now = self._keys(), self._now()
+        lasting = int(min(seconds, keys.left(now)))
+        return self._signature.address(keys, method, url, headers, lasting, now), lasting
 
     def send(
         self, method: str, key: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,

@@ -5,6 +5,7 @@ Checked against the values that AWS publishes and against botocore: tests/blobs/
 
 import hashlib
 import hmac
+import math
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -21,9 +22,15 @@ class S3Keys(NamedTuple):
     access_key: str
     secret_key: str
     session_token: str = ""
+    ends_at: float | None = None
+    """When they are good no longer, and with them whatever they signed; a unix time."""
 
     def __repr__(self) -> str:
         return "S3Keys(…)"
+
+    def left(self, now: float) -> float:
+        """Return for how many seconds they are good."""
+        return math.inf if self.ends_at is None else self.ends_at - now
 
 
 class Signature:

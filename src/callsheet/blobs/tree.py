@@ -3,9 +3,12 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 _FOLDER_MODE = 0o700
@@ -13,6 +16,8 @@ _FILE_MODE = 0o600
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in a file's place must not hold us
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KEPT_SECONDS = 60.0
+"""So long a walk may stand still; then it begins anew, for what it saw of its folders is old."""
 
 
 class Found(NamedTuple):
@@ -53,6 +58,14 @@ class Tree:
             raise FileNotFoundError("not a file")
         return fd
 
+    def stat(self, parts: Sequence[str]) -> os.stat_result:
+        """Look at a file without opening it; FileNotFoundError for a link, a folder or a pipe too."""
+        with self.folder(parts[:-1]) as folder:
+            found = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError("not a file")
+        return found
+
     def create(self, parts: Sequence[str]) -> int:
         """Create a file that was not there, and open it to write."""
         with self.folder(parts[:-1], make=True) as folder:
@@ -85,7 +98,7 @@ class Tree:
         self._prune(parts)
         return sizes
 
-    def walk(self, parts: Sequence[str], after: str) -> Iterator[Found]:
+    def walk(self, parts: Sequence[str], after: str) -> Generator[Found, None, None]:
         """Yield the files below a folder behind `after`, in the order of the bytes of their paths; none with a dot."""
         with suppress(FileNotFoundError), self.folder(parts) as top:
             yield from _walk(top, "".join(f"{part}/" for part in parts), after)
@@ -98,6 +111,49 @@ class Tree:
                     os.rmdir(parts[count - 1], dir_fd=above)
             except OSError:  # somebody has put something there, or removed it before us
                 return
+
+
+class Kept(NamedTuple):
+    """A walk that stands still: where, behind what, and since when."""
+
+    parts: tuple[str, ...]
+    after: str
+    since: float
+    walk: Generator[Found, None, None]
+
+
+class Pages:
+    """Reads a tree page by page. One that begins where the last one ended goes on with its walk: a pass is one walk.
+
+    What was put meanwhile into a folder that the walk has entered is seen by the next pass.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._kept: Kept | None = None
+        self._lock = Lock()
+
+    def read(self, parts: Sequence[str], after: str, count: int) -> list[Found]:
+        """Return so many files below a folder, from the first behind `after`."""
+        walk = self._taken(tuple(parts), after) or self._tree.walk(parts, after)
+        page = list(islice(walk, count))
+        if page and len(page) == count:
+            self._keep(Kept(tuple(parts), page[-1].path, time.monotonic(), walk))
+        return page
+
+    def _taken(self, parts: tuple[str, ...], after: str) -> Generator[Found, None, None] | None:
+        with self._lock:
+            kept = self._kept
+            if kept is None or kept[:2] != (parts, after) or time.monotonic() - kept.since > _KEPT_SECONDS:
+                return None
+            self._kept = None
+            return kept.walk
+
+    def _keep(self, kept: Kept) -> None:
+        with self._lock:
+            before, self._kept = self._kept, kept
+        if before is not None:
+            before.walk.close()
 
 
 def _entered(fd: int, part: str, *, make: bool) -> int:

@@ -30,7 +30,9 @@ class Written(Recipe, frozen=True, kw_only=True):
     """What may be in a file: a recipe, or what it changes of another."""
 
     extends: str | None = None
+    """The workflow from which it has all that it does not say itself."""
     overrides: dict[str, Any] | None = None
+    """Values for inputs of that workflow's graphs."""
 
 
 def check(paths: Iterable[Path]) -> list[Finding]:

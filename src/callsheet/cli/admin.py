@@ -1,16 +1,19 @@
 """Commands for whoever runs the house: keys, workflows."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.output import FAILED, AsJson, Failure, as_json, group, say, table
+from callsheet.cli.output import FAILED, AsJson, Failure, as_json, group, moment, say, table
 from callsheet.cli.server import Server, command
+from callsheet.core.counting import counted
 
 if TYPE_CHECKING:
+    from callsheet.client import Key
     from callsheet.core.recipe import Recipe
 
 keys = group("keys", help="Make, list and revoke API keys.")
@@ -65,10 +68,18 @@ def list_keys(server: Server) -> None:
         as_json({"keys": found})
         return
     table(
-        ("KEY", "NAME", "ROLE", "TENANT", "EXPIRES", "REVOKED"),
-        ((k.id, k.name, k.role, k.tenant, k.expires_at, k.revoked_at) for k in found),
+        ("KEY", "NAME", "ROLE", "STATUS", "TENANT", "EXPIRES", "REVOKED"),
+        ((k.id, k.name, k.role, _status(k), k.tenant, moment(k.expires_at), moment(k.revoked_at)) for k in found),
         empty="There are no keys.",
+        least=("REVOKED", "EXPIRES", "TENANT", "ROLE"),
+        text=("NAME",),
     )
+
+
+def _status(key: "Key") -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= datetime.now(UTC) else "good"
 
 
 def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key's id.")]) -> None:
@@ -95,7 +106,7 @@ def put(
         as_json({"workflows": done})
         return
     for workflow in done:
-        say(f"{workflow.name} is version {workflow.version}, for {workflow.price} credits.")
+        say(f"{workflow.name} is version {workflow.version}, for {counted(workflow.price, 'credit')}.")
 
 
 def recipes_of(paths: Sequence[Path]) -> list["Recipe"]:
@@ -119,6 +130,8 @@ def list_workflows(server: Server) -> None:
         ("WORKFLOW", "VERSION", "PRICE", "STAGES", "ENABLED"),
         ((w.name, w.version, w.price, ", ".join(w.stages), "yes" if w.enabled else "no") for w in found),
         empty="There are no workflows.",
+        least=("VERSION",),
+        text=("STAGES",),
     )
 
 

@@ -233,6 +233,7 @@ def _show(seen: "Sequence[Seen]", server: Server, *, again: bool) -> None:
           one.why) for one in seen),
         empty="No kind of work is known yet.",
         least=("OLDEST", "RUNNING", "DEPTH"),
+        text=("WHY",),
     )  # fmt: skip
     sys.stdout.flush()
 

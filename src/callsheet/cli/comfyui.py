@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from callsheet.cli.output import Failure
+from callsheet.cli.server import Data
 from callsheet.cli.work import (
     CacheBytes,
     CacheFolder,
+    Capability,
     Concurrency,
     FleetSecret,
     Grace,
@@ -23,6 +25,7 @@ from callsheet.cli.work import (
     Terms,
     run,
 )
+from callsheet.folder import DATA
 
 _GIB = 1024**3
 
@@ -50,24 +53,28 @@ def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
     server: Server = None, api: Which = Api.self_hosted, comfy_key_file: KeyFile = None, kinds: Kinds = "comfyui",
     limit: Limit = 3_600, url: House = None, fleet_secret_file: FleetSecret = None, name: Name = None,
     concurrency: Concurrency = 1, cache: CacheFolder = None, cache_bytes: CacheBytes = 20 * _GIB, spot: Spot = None,
-    protect: Protect = None, grace: Grace = 0, label: Label = None, json: Lines = False,
+    protect: Protect = None, grace: Grace = 0, label: Label = None, capability: Capability = None,
+    data: Data = DATA, json: Lines = False,
 ) -> None:  # fmt: skip
     """Run the graphs of workflows on a ComfyUI server, for a house that is reached over HTTP.
 
     It needs no code of yours: a stage with a graph (see `callsheet workflows import`) is all that it takes.
     """
-    from callsheet.worker.comfyui import Pace, comfy_at, comfyui_worker  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.comfyui import KeyNeeded, Pace, comfy_at, comfyui_worker  # noqa: PLC0415 - `--help` goes without it
 
     try:
         comfy = comfy_at(api.value, server, _key(comfy_key_file))
-    except ValueError as error:
+    except KeyNeeded as error:
         raise typer.BadParameter(f"{error} Name its file with --comfy-key-file, or set COMFY_API_KEY.") from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     wanted = [kind.strip() for kind in kinds.split(",") if kind.strip()]
     if not wanted:
         raise typer.BadParameter("--kinds names at least one kind.")
     terms = Terms(
         url=url, fleet_secret_file=fleet_secret_file, name=name, concurrency=concurrency, cache=cache,
-        cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, json=json,
+        cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
+        data=data, json=json,
     )  # fmt: skip
     run(comfyui_worker(comfy, wanted, Pace(limit_seconds=limit)), terms)
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.house import Config, Data, Url, storage
-from callsheet.cli.output import AsJson, as_json, group, say, table
+from callsheet.cli.output import AsJson, Failure, as_json, group, moment, say, table
 from callsheet.cli.server import Server, command
+from callsheet.core.counting import counted
 
 if TYPE_CHECKING:
-    from callsheet.client import File
+    from callsheet.client import Client, File
     from callsheet.engine.filekeeping import Tally
 
 files = group("files", help="Bring files, look after them, sweep the storage.")
@@ -31,13 +32,27 @@ def upload(
     media_type: Annotated[str | None, typer.Option("--type", help="Media type, in place of a guess.")] = None,
 ) -> None:
     """Bring files; a job's input refers to one as {"$file": "ID"}."""
+    done = []
     with server.client(patient=True) as client:
-        done = [client.upload(path, user=user, media_type=media_type) for path in paths]
+        for path in paths:
+            file = _brought(client, path, user, media_type)
+            done.append(file)
+            if not server.json:
+                say(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}.")
     if server.json:
         as_json({"files": done})
-        return
-    for file in done:
-        say(f"{file.id} is {file.name}, {file.media_type}, {file.bytes} bytes.")
+
+
+def _brought(client: "Client", path: Path, user: str, media_type: str | None) -> "File":
+    """Bring a file; what is refused is named, for it may be one of many."""
+    from callsheet.client import CallsheetError, NotReachable  # noqa: PLC0415 - brings httpx
+
+    try:
+        return client.upload(path, user=user, media_type=media_type)
+    except NotReachable:
+        raise
+    except CallsheetError as error:
+        raise Failure(f"{path}: {error.message}", code=error.code, request_id=error.request_id) from None
 
 
 def list_files(
@@ -54,9 +69,10 @@ def list_files(
         return
     table(
         ("FILE", "NAME", "TYPE", "BYTES", "STATUS", "BROUGHT"),
-        ((f.id, f.name, f.media_type, f.bytes, f.status, _when(f)) for f in found),
+        ((f.id, f.name, f.media_type, f.bytes, f.status, moment(f.created_at)) for f in found),
         empty="There are no such files.",
-        least=("BROUGHT", "STATUS", "TYPE"),
+        least=("BROUGHT", "TYPE", "BYTES"),
+        text=("NAME",),
     )
 
 
@@ -68,8 +84,8 @@ def show(server: Server, file_id: FileId) -> None:
         as_json(file)
         return
     origin = f"made by job {file.job_id}" if file.job_id else "brought"
-    say(f"{file.id} is {file.name}, {file.media_type}, {file.bytes} bytes, {file.status}.")
-    say(f"{origin} for {file.user}, {_when(file)}; sha256 {file.sha256}")
+    say(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}, {file.status}.")
+    say(f"{origin} for {file.user}, {moment(file.created_at)}; sha256 {file.sha256}")
 
 
 def download(
@@ -94,7 +110,7 @@ def delete(server: Server, file_id: FileId) -> None:
         as_json(freed)
         return
     later = " The storage does not answer: its bytes go later." if freed.pending else ""
-    say(f"Deleted: {freed.bytes} bytes are free.{later}")
+    say(f"Deleted: {counted(freed.bytes, 'byte', verb='is')} free.{later}")
 
 
 for _name, _function in (
@@ -137,13 +153,10 @@ def sweep(
 
 def _report(tally: "Tally", grace: int, *, dry_run: bool) -> None:
     would = "would be" if dry_run else "were"
-    say(f"{tally.orphans} of {tally.objects} objects ({tally.bytes} bytes) {would} removed: nothing needs them.")
-    say(f"{tally.needed} are needed; {tally.young} are not, and younger than {grace} seconds.")
+    size = counted(tally.bytes, "byte")
+    say(f"{tally.orphans} of {tally.objects} objects ({size}) {would} removed: nothing needs them.")
+    say(f"{tally.needed} are needed; {tally.young} are not, and younger than {counted(grace, 'second')}.")
     if tally.unknown:
         say(f"{tally.unknown} are older than this database and unknown to it: of another? They are left alone.")
     if tally.foreign:
         say(f"{tally.foreign} have names that Callsheet does not give. They are left alone.")
-
-
-def _when(file: "File") -> str:
-    return file.created_at.astimezone().strftime("%Y-%m-%dT%H:%M") if file.created_at else ""

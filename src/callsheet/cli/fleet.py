@@ -1,11 +1,13 @@
 """Commands for the fleet: who is here, approve, drain, assign, revoke, rotate."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsheet.cli.output import as_json, group, say, table
+from callsheet.cli.output import as_json, group, moment, one_line, say, table
 from callsheet.cli.server import Server, command
+from callsheet.core.counting import counted
 
 if TYPE_CHECKING:
     from callsheet.client import Worker
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 workers = group("workers", help="Workers: who is here, what they hold, what they may do.", invoke_without_command=True)
 Name = Annotated[str, typer.Argument(metavar="WORKER", help="A worker's name.")]
 Gone = Annotated[bool, typer.Option("--gone", help="Show those that have gone, too.")]
+_CELL_CHARS_MAX = 60
 
 
 def register(app: typer.Typer) -> None:
@@ -21,33 +24,42 @@ def register(app: typer.Typer) -> None:
 
 
 def list_workers(server: Server, gone: Gone = False) -> None:
-    """List workers, what they hold and when they were last heard of."""
+    """List workers, what they have and hold, and when they were last heard of."""
     with server.client() as client:
         found = list(client.workers(gone=gone))
     if server.json:
         as_json({"workers": found})
         return
     table(
-        ("WORKER", "STATUS", "KINDS", "HOLDS", "LAST HEARD"),
-        ((w.worker, _status(w), ", ".join(w.kinds), _holds(w), w.seen_at) for w in found),
-        empty="There are no workers: start one with `callsheet work`.",
-    )
+        ("WORKER", "STATUS", "KINDS", "HOLDS", "LAST HEARD", "LABELS", "CAPABILITIES"),
+        ((w.worker, _status(w), ", ".join(w.kinds), _holds(w), moment(w.seen_at), _cell(w.labels),
+          _cell(w.capabilities)) for w in found),
+        empty="There are no workers: start one with `callsheet work`. The one inside `callsheet up` is not listed.",
+        least=("CAPABILITIES", "LABELS", "LAST HEARD", "HOLDS"),
+        text=("KINDS",),
+    )  # fmt: skip
 
 
 def show(server: Server, worker: Name) -> None:
-    """Show a worker and the tasks in its hand."""
+    """Show a worker, what its machine has, and the tasks in its hand."""
     with server.client() as client:
         found = client.worker(worker)
     if server.json:
         as_json(found)
         return
-    say(f"{found.worker} is {_status(found)}, started {found.started_at} for the {found.starts}. time.")
+    starts = counted(found.starts, "time")
+    say(f"{found.worker} is {_status(found)}. It started {starts}, last at {moment(found.started_at)}.")
     say(f"It offers {', '.join(found.offered)} and may take {', '.join(found.kinds) or 'nothing'}.")
+    for what, notes in (("Labels", found.labels), ("Capabilities", found.capabilities)):
+        if notes:
+            say(f"{what}: {_fields(notes)}.")
     table(
         ("TASK", "JOB", "KIND", "TRY", "PROGRESS", "LEASED UNTIL"),
-        ((one.task_id, one.job_id, one.kind, one.attempt, f"{one.progress} %", one.lease_expires_at)
+        ((one.task_id, one.job_id, one.kind, one.attempt, f"{one.progress} %", moment(one.lease_expires_at))
          for one in found.leases),
         empty="It has no work in hand.",
+        least=("LEASED UNTIL", "TASK", "TRY"),
+        text=("KIND",),
     )  # fmt: skip
 
 
@@ -97,8 +109,10 @@ def _change(server: Server, worker: str, **change: Any) -> None:
 def _told(server: Server, worker: "Worker") -> None:
     if server.json:
         as_json(worker)
-    else:
-        say(f"{worker.worker} is {_status(worker)} and may take {', '.join(worker.kinds) or 'nothing'}.")
+        return
+    kinds = ", ".join(worker.kinds) or "nothing"
+    then = {"approved": f" and may take {kinds}", "pending": f"; once it is approved, it may take {kinds}"}
+    say(f"{worker.worker} is {_status(worker)}{then.get(worker.status, '')}.")
 
 
 def _status(worker: "Worker") -> str:
@@ -106,7 +120,22 @@ def _status(worker: "Worker") -> str:
 
 
 def _holds(worker: "Worker") -> str:
-    return f"{len(worker.leases)}" if worker.concurrency is None else f"{len(worker.leases)} of {worker.concurrency}"
+    return f"{worker.held}" if worker.concurrency is None else f"{worker.held} of {worker.concurrency}"
+
+
+def _cell(notes: Mapping[str, Any] | None) -> str:
+    """Say what a worker noted, as far as a table has room; `workers show` says it all."""
+    text = _fields(notes or {})
+    return text if len(text) <= _CELL_CHARS_MAX else f"{text[: _CELL_CHARS_MAX - 1]}…"
+
+
+def _fields(notes: Mapping[str, Any]) -> str:
+    return ", ".join(f"{_word(name)}={_word(value)}" for name, value in notes.items())
+
+
+def _word(value: Any) -> str:
+    """Say a text as it is, and anything else as JSON: what a machine says of itself commands no terminal."""
+    return value if isinstance(value, str) and value.isprintable() else one_line(value)
 
 
 command(workers, bare=True)(list_workers)

@@ -1,4 +1,4 @@
-"""A job's input from the words of a command line."""
+"""Values from the words of a command line: a folder, a job's input, what a machine has."""
 
 import re
 import sys
@@ -10,6 +10,13 @@ import typer
 
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)(:?=)(.*)", re.DOTALL)
 _HOW = "--input takes JSON, @FILE (@- is standard input), name=text or name:=JSON."
+
+
+def folder_of(given: str) -> Path:
+    """Read a folder's name; without one it would be the folder one is in, which nobody means by nothing."""
+    if not str(given).strip():
+        raise typer.BadParameter("A folder has a name; . is the one you are in.")
+    return Path(given)
 
 
 def input_of(words: list[str]) -> Any:
@@ -29,6 +36,17 @@ def input_of(words: list[str]) -> Any:
     return {**whole[0], **fields} if fields else whole[0]
 
 
+def fields_of(words: list[str], how: str) -> dict[str, Any]:
+    """Read fields, each a text or JSON; of one that is given twice the last counts. `how` says it to who errs."""
+    fields: dict[str, Any] = {}
+    for word in words:
+        pair = _PAIR.fullmatch(word)
+        if not pair:
+            raise typer.BadParameter(f"{word[:40]!r} is not a field. {how}")
+        fields[pair[1]] = pair[3] if pair[2] == "=" else _json(pair[3], how)
+    return fields
+
+
 def _file(name: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text()
@@ -36,8 +54,8 @@ def _file(name: str) -> str:
         raise typer.BadParameter(f"The file {name} cannot be read.") from None
 
 
-def _json(text: str) -> Any:
+def _json(text: str, how: str = _HOW) -> Any:
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"{text[:40]!r} is not JSON: {error}. {_HOW}") from None
+        raise typer.BadParameter(f"{text[:40]!r} is not JSON: {error}. {how}") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsheet.cli.given import folder_of
 from callsheet.cli.output import FAILED, AsJson, Failure, as_json, say
 from callsheet.folder import DATA, DATABASE_FILE
 from callsheet.store.connection import StoreError
@@ -18,10 +19,21 @@ if TYPE_CHECKING:
     from callsheet.store.connection import Connection, Database
 
 Data = Annotated[
-    Path | None, typer.Option("--data", help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.")
+    Path | None,
+    typer.Option(
+        "--data",
+        parser=folder_of,
+        metavar="DIR",
+        help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.",
+    ),
 ]
 Url = Annotated[str | None, typer.Option("--database", help="postgresql:// URL.")]
-Config = Annotated[Path | None, typer.Option("--config", help="The server's TOML file, if files lie where it says.")]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="The server's TOML file: how its database is spoken to, and where its files lie."),
+]
+_STATEMENT_SECONDS = 7 * 86_400.0
+"""A statement over a whole database takes as long as it takes: who waits for it is a person, who can stop it."""
 
 
 def verify(
@@ -34,7 +46,7 @@ def verify(
     """Prove that every job, lease, credit and (with --files) file is in its place; exit code 1 if not."""
     from callsheet.store import verify as proof  # noqa: PLC0415 - brings the databases with it
 
-    connection = _connect(None if files and database else data, database, reading=True)
+    connection = database_at(None if files and database else data, database, config, reading=True).connect(reading=True)
     try:
         _known(connection)
         broken = proof.check(connection, connection.now())
@@ -50,11 +62,11 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-def migrate(data: Data = None, database: Url = None, json: AsJson = False) -> None:
+def migrate(data: Data = None, database: Url = None, json: AsJson = False, config: Config = None) -> None:
     """Bring a database to the newest schema; safe while servers run."""
     from callsheet.store import migrate as schema  # noqa: PLC0415 - brings the databases with it
 
-    connection = _connect(data, database, reading=False)
+    connection = database_at(data, database, config, reading=False).connect()
     try:
         steps = schema.migrate(connection, schema.dialect_of("postgresql" if database else "sqlite"))
     finally:
@@ -92,7 +104,7 @@ def storage(
     from callsheet.engine.reading import Reading  # noqa: PLC0415 - the same
 
     settings, _ = settings_of(config)
-    read = Reading(_database(None if url else data, url, reading=True), 1)
+    read = Reading(database_at(None if url else data, url, config, reading=True), 1)
     try:
         yield read, blobs_of(settings.blobs, (data or DATA).resolve(), None), settings.blobs
     except BlobError as error:
@@ -109,11 +121,8 @@ def _known(connection: "Connection") -> None:
         raise StoreError("This is not a Callsheet database: `callsheet migrate` makes one.") from None
 
 
-def _connect(data: Path | None, url: str | None, *, reading: bool) -> "Connection":
-    return _database(data, url, reading=reading).connect(reading=reading)
-
-
-def _database(data: Path | None, url: str | None, *, reading: bool) -> "Database":
+def database_at(data: Path | None, url: str | None, config: Path | None, *, reading: bool) -> "Database":
+    """Return the database that the options name, to be spoken to as a server's settings say, and without haste."""
     if data is not None and url is not None:
         raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
     if url is not None and not url.startswith(("postgresql://", "postgres://")):
@@ -123,7 +132,10 @@ def _database(data: Path | None, url: str | None, *, reading: bool) -> "Database
         raise typer.BadParameter(f"There is no folder {folder}: name one database, --data FOLDER or --database URL.")
     if url is None and reading and not (folder / DATABASE_FILE).exists():
         raise typer.BadParameter(f"There is no {DATABASE_FILE} in {folder}.")
-    from callsheet.config import Settings  # noqa: PLC0415 - what a database needs, only when there is one
+    from msgspec.structs import replace  # noqa: PLC0415 - what a database needs, only when there is one
+
+    from callsheet.cli.settings import settings_of  # noqa: PLC0415 - the same
     from callsheet.engine.engine import database_of  # noqa: PLC0415 - the same
 
-    return database_of(url or folder / DATABASE_FILE, Settings())
+    settings, _ = settings_of(config)
+    return database_of(url or folder / DATABASE_FILE, replace(settings, statement_seconds=_STATEMENT_SECONDS))

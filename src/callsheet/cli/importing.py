@@ -166,6 +166,7 @@ def _shown(draft: "Draft", files: tuple[Path, Path], *, as_program: bool) -> Non
         ),
         empty="Nothing in this graph looks like something to set: name inputs in the file yourself.",
         least=("NODE", "IN THE GRAPH"),
+        text=("SETS", "IN THE GRAPH"),
     )  # fmt: skip
     say("")
     for note in draft.notes:

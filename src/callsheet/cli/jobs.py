@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.given import input_of
-from callsheet.cli.output import FAILED, as_json, group, say, table
+from callsheet.cli.output import FAILED, Failure, as_json, group, lasting, moment, say, table
 from callsheet.cli.server import Server, command
-from callsheet.cli.watching import ending, follow
+from callsheet.cli.watching import ending, follow, leaving, to_approve
+from callsheet.core.counting import counted
+from callsheet.core.machine import JOB
 
 if TYPE_CHECKING:
-    from callsheet.client import Client, Job
+    from callsheet.client import CallsheetError, Client, Job, Stage
 
+_PHASES = {"canceling": "is being canceled", "approval": "waits for approval"}
 JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
 one = group("job", help="Look at one job, or move it.")
 
@@ -45,22 +48,28 @@ def submit(  # noqa: PLR0913 - what a job is made of
     body = input_of(input or [])
     labels = _labels(label or [])
     with server.client(patient=wait) as client:
-        job = client.submit(
-            workflow, user=user, input=body, idempotency_key=idempotency_key, priority=priority,
-            start_in_seconds=start_in, labels=labels,
-        )  # fmt: skip
-        if wait and not server.json:
-            job = follow(client, job.id)
-        elif wait:
-            job = client.wait(job.id)
-        _shown(server, job, f"{job.id} is {job.status}, for {job.price} credits." if not wait else ending(job))
+        from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
+
+        try:
+            job = client.submit(
+                workflow, user=user, input=body, idempotency_key=idempotency_key, priority=priority,
+                start_in_seconds=start_in, labels=labels,
+            )  # fmt: skip
+        except CallsheetError as error:
+            raise _told(client, workflow, error) if body is None else error from None
+        if not wait or not server.json:
+            _shown(server, job, f"{job.id} is {job.status}, for {counted(job.price, 'credit')}.")
+        if wait:
+            with leaving(job.id):
+                job = client.wait(job.id) if server.json else follow(client, job.id)
+            _shown(server, job, ending(job))
     if wait and not job.completed:
         raise typer.Exit(FAILED)
 
 
 def watch(server: Server, job_id: JobId) -> None:
     """Follow a job to its end; exit code 1 if that is bad. With --json, one event a line."""
-    with server.client(patient=True) as client:
+    with server.client(patient=True) as client, leaving(job_id):
         job = follow(client, job_id, json=server.json)
     if not server.json:
         say(ending(job))
@@ -68,10 +77,15 @@ def watch(server: Server, job_id: JobId) -> None:
         raise typer.Exit(FAILED)
 
 
+def _statuses(incomplete: str) -> list[str]:
+    """Return the statuses that begin so, for the shell."""
+    return sorted({move.target for move in JOB.moves if move.target.startswith(incomplete)})
+
+
 def jobs(  # noqa: PLR0913 - filters
     server: Server,
     *,
-    status: Annotated[str, typer.Option("--status", help="Only in this status.")] = "",
+    status: Annotated[str, typer.Option("--status", help="Only in this status.", autocompletion=_statuses)] = "",
     workflow: Annotated[str, typer.Option("--workflow", help="Only of this workflow.")] = "",
     user: Annotated[str, typer.Option("--user", help="Only of this user.")] = "",
     label: Annotated[str, typer.Option("--label", help="Only with this name=value.")] = "",
@@ -91,9 +105,13 @@ def jobs(  # noqa: PLR0913 - filters
         return
     table(
         ("JOB", "WORKFLOW", "USER", "STATUS", "PROGRESS", "PRICE", "SUBMITTED"),
-        ((j.id, j.workflow, j.user, j.status, f"{j.progress} %", j.price, _when(j)) for j in found),
+        (
+            (j.id, j.workflow, j.user, j.phase or j.status, f"{j.progress} %", j.price, moment(j.created_at))
+            for j in found
+        ),
         empty="There are no such jobs.",
         least=("PRICE", "PROGRESS", "SUBMITTED", "USER"),
+        text=("WORKFLOW",),
     )
 
 
@@ -119,25 +137,35 @@ def show(server: Server, job_id: JobId) -> None:
     """Show a job with its stages, tasks and files."""
     with server.client() as client:
         job, stages, tasks = client.get(job_id), client.stages(job_id), client.tasks(job_id)
-        outputs, runs = client.outputs(job_id), client.runs(job_id)
+        outputs, runs = list(client.outputs(job_id)), client.runs(job_id)
     if server.json:
         as_json({"job": job, "stages": stages, "tasks": tasks, "outputs": outputs, "runs": runs})
         return
-    say(f"{ending(job) if job.ended else f'{job.id} is {job.status}.'}")
-    say(f"{job.workflow} for {job.user}: {job.price} credits, {job.progress} %, run {job.run}, {_when(job)}\n")
-    named = {stage.id: stage.name for stage in stages}
+    waiting = [stage for stage in stages if stage.status == "waiting"]
+    say(ending(job) if job.ended else f"{job.id} waits for approval." if waiting else _standing(job))
+    price = counted(job.price, "credit")
+    say(f"{job.workflow} for {job.user}: {price}, {job.progress} %, run {job.run}, {moment(job.created_at)}\n")
+    staged = {stage.id: stage for stage in stages}
     table(
         ("STAGE", "TASK", "KIND", "STATUS", "PROGRESS", "TRIES", "MESSAGE"),
         (
-            (named[t.stage_id], t.no, t.kind, t.status, f"{t.progress} %", t.attempts,
-             t.error.message if t.error else t.message) for t in tasks
+            (staged[t.stage_id].name, t.no, t.kind, t.status, f"{t.progress} %", t.attempts,
+             t.error.message if t.error else t.message or _held(staged[t.stage_id])) for t in tasks
         ),
         empty="It has no tasks yet.",
+        least=("TRIES", "KIND", "PROGRESS"),
+        text=("MESSAGE",),
     )  # fmt: skip
+    for stage in waiting:
+        say(f"\n{to_approve(job_id, stage)}")
     files = [file for output in outputs for file in output.files]
     if files:
         say("")
-        table(("FILE", "NAME", "TYPE", "BYTES"), ((f.id, f.name, f.media_type, f.bytes) for f in files), empty="")
+        table(
+            ("FILE", "NAME", "TYPE", "BYTES"),
+            ((f.id, f.name, f.media_type, f.bytes) for f in files),
+            empty="", least=("TYPE", "BYTES"), text=("NAME",),
+        )  # fmt: skip
 
 
 def cancel(
@@ -187,7 +215,9 @@ def why(server: Server, job_id: JobId) -> None:
     if said.position is not None:
         say(f"Its place in the queue is {said.position}.")
     if said.start.estimated_seconds is not None:
-        say(f"It may start in about {said.start.estimated_seconds:.0f} seconds: an estimate from {said.start.samples}.")
+        say(f"It may start in about {lasting(said.start.estimated_seconds)}: {said.start.reason}")
+    elif said.position is not None:
+        say(said.start.reason)
 
 
 def download(
@@ -226,7 +256,24 @@ def _saved(client: "Client", job_id: str, to: Path) -> list[Path]:
 
 
 def _moved(server: Server, job: "Job") -> None:
-    _shown(server, job, f"{job.id} is {'being canceled' if job.phase == 'canceling' else job.status}.")
+    _shown(server, job, _standing(job))
+
+
+def _standing(job: "Job") -> str:
+    return f"{job.id} {_PHASES.get(job.phase or '') or f'is {job.phase or job.status}'}."
+
+
+def _held(stage: "Stage") -> str:
+    return "waits for approval" if stage.status == "waiting" else ""
+
+
+def _told(client: "Client", workflow: str, error: "CallsheetError") -> Exception:
+    """Say what is wrong with a job that was submitted without an input: what its workflow requires, if that is it."""
+    schema = client.workflow(workflow).recipe.get("input_schema") if error.code == "invalid_input" else None
+    needed = schema.get("required") if isinstance(schema, dict) else None
+    if not needed:
+        return error
+    return Failure(f"{workflow} needs --input: {', '.join(needed)}.", code=error.code, request_id=error.request_id)
 
 
 def _shown(server: Server, job: "Job", sentence: str) -> None:
@@ -241,7 +288,3 @@ def _labels(words: list[str]) -> dict[str, str] | None:
     if any(not name or not sign for name, sign, _ in pairs):
         raise typer.BadParameter("--label takes name=value.")
     return {name: value for name, _, value in pairs} or None
-
-
-def _when(job: "Job") -> str:
-    return job.created_at.astimezone().strftime("%Y-%m-%dT%H:%M")

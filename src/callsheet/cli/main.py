@@ -3,23 +3,55 @@
 Modules are imported when a command needs them, so that `--help` and shell completion answer at once.
 """
 
+import errno
+import sys
+from typing import Annotated
+
 import typer
 
 from callsheet.cli import admin, autoscale, comfyui, files, fleet, house, importing, jobs, money, serve, work
-from callsheet.cli.output import Commands
+from callsheet.cli.output import FAILED, Commands, unwritable
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 app = typer.Typer(
     name="callsheet",
     cls=Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="The durable job backend for AI-made media.",
 )
 for _module in (serve, work, comfyui, jobs, files, money, admin, fleet, autoscale, importing, house):
     _module.register(app)
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415 - only here
+
+        typer.echo(f"callsheet {version('callsheet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def everything(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """The durable job backend for AI-made media."""
+
+
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; an output that cannot be written is one sentence as well, also where it is help."""
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if error.errno not in {*_NO_ROOM, errno.EPIPE} or error.filename is not None:
+            raise
+        failure = unwritable(error)
+        if error.errno in _NO_ROOM:  # else whoever read it has gone, and wants to hear nothing
+            sys.stderr.write(f"{failure.line()}\n")
+        sys.exit(FAILED)

@@ -6,6 +6,7 @@ import typer
 
 from callsheet.cli.output import as_json, group, say, table
 from callsheet.cli.server import Server, command
+from callsheet.core.counting import counted
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Whose wallet.")]
 wallet = group("wallet", help="Look into a user's wallet, or fill it.")
@@ -28,13 +29,15 @@ def show(
     if server.json:
         as_json({"wallet": found, "entries": entries})
         return
-    say(f"{found.user} has {found.balance} credits, and {found.held} held for jobs under way.")
+    say(f"{found.user} has {counted(found.balance, 'credit')}, and {found.held} held for jobs under way.")
     if entries:
         say("")
         table(
             ("NO", "KIND", "AMOUNT", "CONSUMED", "BALANCE", "JOB", "REASON"),
             ((e.seq, e.kind, e.amount, e.consumed, e.balance, e.job_id, e.reason) for e in entries),
             empty="",
+            least=("CONSUMED", "REASON", "BALANCE"),
+            text=("REASON",),
         )
 
 
@@ -53,7 +56,8 @@ def topup(
     if server.json:
         as_json(done)
         return
-    say(f"{done.user} has {done.balance} credits{'; this key had added them before' if done.replay else ''}.")
+    before = "; this key had added them before" if done.replay else ""
+    say(f"{done.user} has {counted(done.balance, 'credit')}{before}.")
 
 
 command(wallet)(show)

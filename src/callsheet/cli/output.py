@@ -1,18 +1,22 @@
 """What a command prints: a table for people, JSON for programs, one sentence when it fails."""
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from typer.core import TyperGroup
 
+from callsheet.core.counting import counted
 from callsheet.core.errors import Refusal
 from callsheet.store.connection import StoreError
 
-FAILED, NO_SERVER, INTERRUPTED = 1, 3, 130
-_WIDE, _GAP = 100_000, 2
+FAILED, WRONG_CALL, NO_SERVER, INTERRUPTED = 1, 2, 3, 130
+_WIDE, _GAP, _TEXT = 100_000, 2, 12
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
@@ -56,43 +60,94 @@ def group(name: str, **more: Any) -> typer.Typer:
 
 
 def say(line: str) -> None:
-    """Print a line."""
-    sys.stdout.write(f"{line}\n")
+    """Print a line, at once: whoever reads it through a pipe may be waiting for it."""
+    try:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has gone, which is no failure
+        raise
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> Failure:
+    """Say that nothing can be printed, and let what is left of it go nowhere: the end would stumble over it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return Failure(f"Not everything could be written: {error.strerror}.")
 
 
 def as_json(value: Any) -> None:
     """Print a value for programs: one document."""
-    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    say(msgspec.json.format(_encoded(value), indent=2).decode())
 
 
 def one_line(value: Any) -> str:
     """Return a value as JSON on one line."""
-    return msgspec.json.encode(value).decode()
+    return _encoded(value).decode()
 
 
-def table(heads: Sequence[str], lines: Iterable[Sequence[Any]], *, empty: str, least: Sequence[str] = ()) -> None:
+def _encoded(value: Any) -> bytes:
+    return msgspec.json.encode(_as_http_says(msgspec.to_builtins(value, builtin_types=(datetime,))))
+
+
+def _as_http_says(value: Any) -> Any:
+    """Return a value with its times as the API writes them: in UTC, to the millisecond."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, dict):
+        return {name: _as_http_says(one) for name, one in value.items()}
+    return [_as_http_says(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def moment(at: datetime | None) -> str:
+    """Write a time for people: by this machine's clock, with its zone, in one word that --since takes."""
+    return at.astimezone().isoformat(timespec="seconds") if at else ""
+
+
+def lasting(seconds: float) -> str:
+    """Write how long something takes as one says it: 40 seconds, 12 minutes, 3 hours."""
+    for unit, noun in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
+        if seconds >= 1.5 * unit:
+            return counted(round(seconds / unit), noun)
+    return counted(round(seconds), "second")
+
+
+def plain(text: str) -> str:
+    """Return a text of somebody else's without what would command a terminal, on one line."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
+
+
+def table(
+    heads: Sequence[str], lines: Iterable[Sequence[Any]], *, empty: str, least: Sequence[str] = (),
+    text: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Print a table; without lines, a sentence.
 
     Elsewhere than on a terminal no line is ever broken. On one that is narrow, columns are left out, the `least`
-    important first.
+    important first, and columns of `text` go over several lines; an id, a time or a number is whole or not there.
     """
     from rich.console import Console  # noqa: PLC0415 - `--help` and `--json` go without it
     from rich.table import Table  # noqa: PLC0415 - the same
     from rich.text import Text  # noqa: PLC0415 - the same
 
-    shown = [[Text("" if cell is None else str(cell)) for cell in line] for line in lines]
+    shown = [[Text("" if cell is None else plain(str(cell))) for cell in line] for line in lines]
     if not shown:
         say(empty)
         return
     console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
     widths = [max(len(head), *(line[place].cell_len for line in shown)) for place, head in enumerate(heads)]
-    kept = _fitting(heads, widths, console.width, least)
+    needed = [
+        max(len(head), min(width, _TEXT)) if head in text else width for head, width in zip(heads, widths, strict=True)
+    ]
     made = Table(box=None, pad_edge=False, header_style="bold")
+    kept = _fitting(heads, needed, console.width, least)
     for place in kept:
-        made.add_column(heads[place], overflow="fold", no_wrap=place == 0)
+        made.add_column(heads[place], overflow="fold", no_wrap=heads[place] not in text)
     for line in shown:
         made.add_row(*(line[place] for place in kept))
-    console.print(made)
+    with console.capture() as printed:
+        console.print(made)
+    say(printed.get().removesuffix("\n"))
 
 
 def _fitting(heads: Sequence[str], widths: Sequence[int], width: int, least: Sequence[str]) -> list[int]:

@@ -12,14 +12,21 @@ import typer
 
 from callsheet.cli.admin import recipes_of
 from callsheet.cli.ending import Ending
+from callsheet.cli.given import folder_of
 from callsheet.cli.output import FAILED, Failure, one_line, say
+from callsheet.cli.server import address_of
 from callsheet.folder import ADMIN_KEY_FILE, DATA
 
 if TYPE_CHECKING:
     from callsheet.cli.standing import Plan, Standing
     from callsheet.core.recipe import Recipe
 
-Data = Annotated[Path, typer.Option("--data", help="Folder for the database, the files and the admin key.")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data", parser=folder_of, metavar="DIR", help="Folder for the database, the files and the admin key."
+    ),
+]
 Database = Annotated[str | None, typer.Option("--database", help="postgresql:// URL, in place of SQLite in --data.")]
 Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
 Port = Annotated[int, typer.Option("--port", help="Port to listen at; 0 takes a free one.")]
@@ -112,7 +119,9 @@ def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Las
 
     if not base.demo_is_installed():
         raise Failure(_NO_DEMO)
-    here, url = base.folder(data), url or os.environ.get("CALLSHEET_URL")
+    named = url or os.environ.get("CALLSHEET_URL")
+    url = named and address_of(named)
+    here = base.folder(data)
     note = None if url else base.running(here)
     well: list[bool] = []
     if url or note:
@@ -133,6 +142,8 @@ def demo(once: Once = False, url: ServerUrl = None, data: Data = DATA, json: Las
         if not once and not json:
             _stay(standing, ending)
             ending.wait()
+    if ending.asked and not well:
+        raise KeyboardInterrupt
     if well != [True]:
         raise typer.Exit(FAILED)
 

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from callsheet.cli.output import NO_SERVER, AsJson, Failure
+from callsheet.cli.given import folder_of
+from callsheet.cli.output import NO_SERVER, WRONG_CALL, AsJson, Failure
 from callsheet.folder import DATA, SERVER_FILE
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 _NOWHERE = "No server is known: start one with `callsheet up`, or name it with --url or CALLSHEET_URL."
 Url = Annotated[str | None, typer.Option("--url", help="Address of the server; or CALLSHEET_URL.")]
 ApiKey = Annotated[str | None, typer.Option("--key", help="API key; or CALLSHEET_KEY, which no process list shows.")]
-Data = Annotated[Path, typer.Option("--data", help="Data folder of a server on this machine.")]
+Data = Annotated[
+    Path, typer.Option("--data", parser=folder_of, metavar="DIR", help="Data folder of a server on this machine.")
+]
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -65,9 +68,9 @@ class Server(NamedTuple):
     def _found(self) -> tuple[str, str | None]:
         url, key = self.url or os.environ.get("CALLSHEET_URL"), self.key or os.environ.get("CALLSHEET_KEY")
         if url:
-            return url, key
+            return address_of(url), key
         try:
-            note = msgspec.json.decode((self.data / SERVER_FILE).read_bytes(), type=Note)
+            note = note_in(self.data)
             if key is None and note.admin_key_file:
                 key = (self.data / note.admin_key_file).read_text().strip()
         except (OSError, msgspec.MsgspecError):
@@ -75,10 +78,30 @@ class Server(NamedTuple):
         return note.url, key
 
 
+def note_in(data: Path) -> Note:
+    """Read what the server of a folder says of itself; OSError or MsgspecError if none does."""
+    return msgspec.json.decode((data / SERVER_FILE).read_bytes(), type=Note)
+
+
+def address_of(url: str) -> str:
+    """Return an address if it is one; what is wrong with it is a wrong call, not a server that does not answer."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise Failure(
+            f"{_public(url)!r} is no address of a server: write http://HOST:PORT or https://HOST, in --url or "
+            "CALLSHEET_URL.", WRONG_CALL, code="no_url",
+        )  # fmt: skip
+    return url
+
+
 def _public(url: str) -> str:
     """Return an address without the name and password that it may hold."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    scheme, mark, rest = url.rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 def command(
@@ -96,7 +119,7 @@ def command(
                 function(Server(url, key, data, json), *args, **more)
             except Failure as failure:
                 failure.for_programs = json
-                raise
+                raise _named(failure, more) from None
 
         _, *own = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature([*own, *_OPTIONS])  # type: ignore[attr-defined]
@@ -108,6 +131,15 @@ def command(
         return function
 
     return add
+
+
+def _named(failure: Failure, given: dict[str, Any]) -> Failure:
+    """Say which job, file or key is not there: the one that was asked for."""
+    what, mark, _ = failure.code.partition("_not_found")
+    name = given.get(f"{what}_id")
+    if mark and name:
+        failure.args = (f"There is no {what} {name}.",)
+    return failure
 
 
 def _alone(run: Callable[..., None]) -> Callable[..., None]:

@@ -24,6 +24,7 @@ from callsheet.blobs.base import BlobError
 from callsheet.cli.output import Failure
 from callsheet.config import HttpSettings, Settings
 from callsheet.core.commands import PutWorkflow
+from callsheet.core.counting import counted
 from callsheet.core.errors import Refusal
 from callsheet.core.recipe import Recipe
 from callsheet.embedded import EngineLink
@@ -237,7 +238,7 @@ def secret_of(file: Path | None, given: str | None) -> bytes | None:
         return None
     secret = text.strip().encode()
     if len(secret) < _SECRET_BYTES_MIN:
-        raise Failure(f"The signing secret has {len(secret)} bytes; it needs at least {_SECRET_BYTES_MIN}.")
+        raise Failure(f"The signing secret has {counted(len(secret), 'byte')}; it needs at least {_SECRET_BYTES_MIN}.")
     return secret
 
 

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 
+from callsheet.cli.given import fields_of
 from callsheet.cli.output import Failure, one_line, say
+from callsheet.cli.server import Data, note_in
+from callsheet.folder import DATA, FLEET_KEY_FILE
 
 if TYPE_CHECKING:
     from callsheet.cli.ending import Ending
@@ -50,6 +53,10 @@ Protect = Annotated[
 ]
 Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds to finish in before work is given back.")]
 Label = Annotated[list[str] | None, typer.Option("--label", help="What operators shall see of it, as NAME=VALUE.")]
+Capability = Annotated[
+    list[str] | None,
+    typer.Option("--capability", help="What this machine has, as NAME=TEXT or NAME:=JSON: gpu=H100, vram_gb:=80."),
+]
 Lines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for everything that happens.")]
 
 
@@ -57,6 +64,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     """On which terms a worker works on this machine: the options of the command."""
 
     url: str | None = None
+    data: Path = DATA
     fleet_secret_file: Path | None = None
     name: str | None = None
     kinds: str | None = None
@@ -67,13 +75,15 @@ class Terms(Struct, frozen=True, kw_only=True):
     protect: str | None = None
     grace: float = 0
     label: list[str] | None = None
+    capability: list[str] | None = None
     json: bool = False
 
 
 def work(  # noqa: PLR0913, PLR0917 - one per option of the command
     module: Module, url: House = None, fleet_secret_file: FleetSecret = None, name: Name = None, kinds: Kinds = None,
     concurrency: Concurrency = 1, cache: CacheFolder = None, cache_bytes: CacheBytes = 20 * _GIB, spot: Spot = None,
-    protect: Protect = None, grace: Grace = 0, label: Label = None, json: Lines = False,
+    protect: Protect = None, grace: Grace = 0, label: Label = None, capability: Capability = None,
+    data: Data = DATA, json: Lines = False,
 ) -> None:  # fmt: skip
     """Run the handlers of a module on this machine, for a house that is reached over HTTP.
 
@@ -82,7 +92,8 @@ def work(  # noqa: PLR0913, PLR0917 - one per option of the command
     """
     terms = Terms(
         url=url, fleet_secret_file=fleet_secret_file, name=name, kinds=kinds, concurrency=concurrency, cache=cache,
-        cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, json=json,
+        cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
+        data=data, json=json,
     )  # fmt: skip
     run(_worker(module), terms)
 
@@ -94,13 +105,14 @@ def run(worker: "Worker", terms: Terms) -> None:
     from callsheet.worker.name import NameTaken, own_name  # noqa: PLC0415 - the same
 
     folder, tell = _folder(terms.cache), _teller(json=terms.json)
-    url, secret = _url(terms.url), _secret(terms.fleet_secret_file)
+    url, secret = _house(terms)
     kinds = None if terms.kinds is None else [kind.strip() for kind in terms.kinds.split(",")]
     labels = dict(_label(text) for text in terms.label or ())
+    capabilities = fields_of(terms.capability or [], "--capability takes NAME=TEXT or NAME:=JSON.")
     try:
         notices, kit = [_notice(text) for text in terms.spot or ()], _kit(terms, folder, tell)
         with own_name(folder / "names", terms.name) as name, Ending() as ending:
-            link = HttpLink(url, secret, name, labels=labels)
+            link = HttpLink(url, secret, name, labels=labels, capabilities=capabilities)
             shift = worker.start(link, terms.concurrency, kinds=kinds, kit=kit)
             lookout = Lookout(notices, lambda noticed: _gone(shift, noticed), tell)
             lookout.start()
@@ -167,11 +179,22 @@ def _notice(text: str) -> "Notice":
     raise ValueError(f"--spot {text}: choose aws, aws:interruption, file:PATH or url:http://….")
 
 
-def _url(given: str | None) -> str:
-    found = given or os.environ.get("CALLSHEET_URL")
-    if not found:
-        raise typer.BadParameter("Name the house with --url, or CALLSHEET_URL in the environment.")
-    return found
+def _house(terms: Terms) -> tuple[str, Callable[[], str]]:
+    """Return the house and what reads its secret: as named, or as found in the data folder of a server here.
+
+    A folder's secret goes to that folder's server only.
+    """
+    file, url = terms.fleet_secret_file, terms.url or os.environ.get("CALLSHEET_URL")
+    if not url:
+        try:
+            url = note_in(terms.data).url
+        except (OSError, MsgspecError):
+            raise typer.BadParameter(
+                f"Name the house with --url, or CALLSHEET_URL: there is no server in {terms.data}."
+            ) from None
+        if file is None and not os.environ.get("CALLSHEET_FLEET_SECRET"):
+            file = terms.data / FLEET_KEY_FILE
+    return url, _secret(file)
 
 
 def _secret(file: Path | None) -> Callable[[], str]:
@@ -261,6 +284,8 @@ def _for_programs(fact: "Fact") -> dict[str, Any]:
             return {"event": event, "what": what, "error": f"{type(error).__name__}: {error}"}
         case facts.Waiting(why) | facts.Left(why):
             return {"event": event, "why": why}
+        case facts.Ready():
+            return {"event": event}
 
 
 def _task(work: Any) -> dict[str, Any]:
@@ -275,6 +300,8 @@ def _for_people(fact: "Fact") -> str | None:
         case facts.Arrived(worker, kinds, approved):
             then = "Ctrl-C gives back what is in hand." if approved else "An operator has to approve it first."
             return f"{worker} works on {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {then}"
+        case facts.Ready():
+            return "What it waited for is there: it takes work."
         case facts.Began(work):
             return f"{work.kind} {work.lease.task_id[-8:]} begins (job {work.lease.job_id}, try {work.lease.attempt})"
         case facts.Ended(work, how, seconds):

@@ -17,7 +17,7 @@ from callsheet.client.models import (
     Wallet,
     Workflow,
 )
-from callsheet.client.speaking import Speaking, get, path, send
+from callsheet.client.speaking import Speaking, get, given, path, send
 from callsheet.client.talk import Items, Talk
 from callsheet.client.workers import Worker, WorkerToken
 
@@ -106,11 +106,11 @@ class House(Speaking):
 
     @call
     def put_tenant(
-        self, tenant: str, *, weight: int = 1, status: Literal["active", "suspended"] = "active",
-        active_jobs_max: int = 0,
+        self, tenant: str, *, weight: int | None = None, status: Literal["active", "suspended"] | None = None,
+        active_jobs_max: int | None = None,
     ) -> Talk[Tenant]:  # fmt: skip
-        """Make or change a tenant."""
-        body = {"weight": weight, "status": status, "active_jobs_max": active_jobs_max}
+        """Make or change a tenant; what is left out stays as it is."""
+        body = given({"weight": weight, "status": status, "active_jobs_max": active_jobs_max})
         return (yield from self._ask(Tenant, send("PUT", path("admin", "tenants", tenant), body, again=True)))
 
     @iterate
@@ -138,8 +138,7 @@ class House(Speaking):
         self, worker: str, *, approved: bool | None = None, draining: bool | None = None, kinds: list[str] | None = None
     ) -> Talk[Worker]:
         """Approve, drain or assign a worker; what is left out stays as it is."""
-        wanted = {"approved": approved, "draining": draining, "kinds": kinds}
-        body = {name: value for name, value in wanted.items() if value is not None}
+        body = given({"approved": approved, "draining": draining, "kinds": kinds})
         return (yield from self._ask(Worker, send("PATCH", path("admin", "workers", worker), body, again=True)))
 
     @call

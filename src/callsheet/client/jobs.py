@@ -10,11 +10,13 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from callsheet.client.binding import call, iterate
-from callsheet.client.models import Added, Attempt, Job, NewJob, Outcome, Output, Quote, Run, Stage, Task, Why
-from callsheet.client.speaking import Speaking, get, path, send
+from callsheet.client.models import Added, Asked, Attempt, Job, NewJob, Outcome, Output, Quote, Run, Stage, Task, Why
+from callsheet.client.speaking import Speaking, get, given, path, send
 from callsheet.client.stored import Freed
-from callsheet.client.talk import Items, Talk
+from callsheet.client.talk import Items, Nap, Talk
+from callsheet.core.counting import counted
 
+_AWAY = 503
 _BULK = 1_000
 _HOLD_SECONDS = 30.0
 _MARGIN_SECONDS = 0.001
@@ -44,9 +46,25 @@ class Jobs(Speaking):
         rest = iter(jobs)
         outcomes: list[Outcome] = []
         while some := [_keyed(job) for job in islice(rest, _BULK)]:
-            request = send("POST", path("jobs", "bulk"), {"jobs": some}, again=True)
-            outcomes += yield from self._list(Outcome, "results", request)
+            outcomes += yield from self._submitted(some)
         return outcomes
+
+    def _submitted(self, jobs: list[NewJob]) -> Talk[list[Outcome]]:
+        """Submit jobs in one request; those for which there was no answer are sent again, by their keys."""
+        outcomes: list[Outcome] = yield from self._sent(jobs)
+        for failures in range(1, self.patience.retries_max + 1):
+            rest = [place for place, outcome in enumerate(outcomes) if outcome.status == _AWAY]
+            if not rest:
+                break
+            yield Nap(self.patience.seconds(failures))
+            for place, outcome in zip(rest, (yield from self._sent([jobs[place] for place in rest])), strict=True):
+                outcomes[place] = outcome
+        return outcomes
+
+    def _sent(self, jobs: list[NewJob]) -> Talk[list[Outcome]]:
+        return (
+            yield from self._list(Outcome, "results", send("POST", path("jobs", "bulk"), {"jobs": jobs}, again=True))
+        )
 
     @call
     def quote(self, workflow: str, *, user: str, input: Any = None) -> Talk[Quote]:
@@ -68,7 +86,7 @@ class Jobs(Speaking):
             if job.ended:
                 return job
             if end is not None and time.monotonic() >= end - _MARGIN_SECONDS:
-                raise TimeoutError(f"The job {job_id} is {job.status} after {timeout:g} seconds.")
+                raise TimeoutError(f"The job {job_id} is {job.status} after {counted(float(timeout or 0), 'second')}.")
 
     @iterate
     def jobs(
@@ -108,7 +126,7 @@ class Jobs(Speaking):
         metadata: dict[str, Any] | None = None, trace: dict[str, str] | None = None,
     ) -> Talk[Job]:  # fmt: skip
         """Change what may change while a job lives; what is None stays."""
-        body = _given({"priority": priority, "labels": labels, "metadata": metadata, "trace": trace})
+        body = given({"priority": priority, "labels": labels, "metadata": metadata, "trace": trace})
         return (yield from self._ask(Job, send("PATCH", path("jobs", job_id), body, again=True)))
 
     @call
@@ -135,9 +153,14 @@ class Jobs(Speaking):
         return (yield from self._list(Attempt, "attempts", get(path("jobs", job_id, "tasks", task_id, "attempts"))))
 
     @call
-    def outputs(self, job_id: str) -> Talk[list[Output]]:
-        """Return what completed tasks made, in order."""
-        return (yield from self._list(Output, "outputs", get(path("jobs", job_id, "outputs"))))
+    def input(self, job_id: str) -> Talk[Any]:
+        """Return what a job was asked to make, as it was submitted."""
+        return (yield from self._ask(Asked, get(path("jobs", job_id, "input")))).input
+
+    @iterate
+    def outputs(self, job_id: str) -> Items[Output]:
+        """Iterate over what completed tasks made, in order."""
+        yield from self._pages(Output, "outputs", path("jobs", job_id, "outputs"), "cursor", {})
 
     @call
     def why(self, job_id: str) -> Talk[Why]:
@@ -164,7 +187,7 @@ class Jobs(Speaking):
         )
 
     def _moved(self, job_id: str, move: str, body: Mapping[str, Any], *, again: bool = True) -> Talk[Job]:
-        return (yield from self._ask(Job, send("POST", path("jobs", job_id, move), _given(body) or None, again=again)))
+        return (yield from self._ask(Job, send("POST", path("jobs", job_id, move), given(body) or None, again=again)))
 
 
 def _key() -> str:
@@ -173,10 +196,6 @@ def _key() -> str:
 
 def _keyed(job: NewJob) -> NewJob:
     return job if job.idempotency_key else replace(job, idempotency_key=_key())
-
-
-def _given(body: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in body.items() if value is not None}
 
 
 def _time(at: datetime | str) -> str:

@@ -239,6 +239,12 @@ class Event(Struct, frozen=True):
     cursor: str | None = None
 
 
+class Asked(Struct, frozen=True):
+    """What a job was asked to make."""
+
+    input: Any
+
+
 class Output(Struct, frozen=True):
     """What a task of a job made."""
 

@@ -12,6 +12,7 @@ from callsheet.client.talk import Item, Items, Reply, Request, Talk
 
 T = TypeVar("T")
 PAGE = 200
+_NOWHERE = ("", ".", "..")
 
 
 class Speaking:
@@ -30,25 +31,28 @@ class Speaking:
 
     def _pages(self, shape: type[T], name: str, path: str, cursor: str, query: Mapping[str, Any]) -> Items[T]:
         """Read one page after the other; `cursor` is what the server calls the place to go on."""
-        given = {"limit": PAGE, **query}
+        asked = {"limit": PAGE, **query}
         while True:
             try:
-                page = yield from self._ask(dict[str, Any], get(path, **given))
+                page = yield from self._ask(dict[str, Any], get(path, **asked))
             except CallsheetError as error:
                 most = error.details.get("limit_max")
-                if most is None or most >= given["limit"]:
+                if most is None or most >= asked["limit"]:
                     raise
-                given["limit"] = most  # this server shows fewer at once
+                asked["limit"] = most  # this server shows fewer at once
                 continue
             for one in msgspec.convert(page[name], list[shape]):  # type: ignore[valid-type]
                 yield Item(one)
             if page["next"] is None:
                 return
-            given[cursor] = page["next"]
+            asked[cursor] = page["next"]
 
 
 def path(*parts: str | int) -> str:
-    """Make a path under /v1; what a caller names may hold anything."""
+    """Make a path under /v1; what a caller names may hold anything, but be nothing, or a step to elsewhere."""
+    for part in parts:
+        if part in _NOWHERE:
+            raise CallsheetError("invalid_name", f"Nothing is called {part!r}: give an id or a name.")
     return "/".join(["/v1", *(quote(str(part), safe="") for part in parts)])
 
 
@@ -61,6 +65,11 @@ def send(method: str, where: str, body: Any = None, *, again: bool) -> Request:
     """Send something; `again` says that it may be sent twice and is done once."""
     raw = None if body is None else msgspec.json.encode(body)
     return Request(method, where, body=raw, again=again)
+
+
+def given(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what was not said: to the server None would be a value, and a default of ours a change."""
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def read(shape: type[T], reply: Reply) -> T:

@@ -4,17 +4,19 @@ import hashlib
 import io
 import mimetypes
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from callsheet.client.binding import call, iterate
-from callsheet.client.errors import error_of, failed
+from callsheet.client.errors import CallsheetError, error_of, failed
 from callsheet.client.patience import patiently
 from callsheet.client.speaking import Speaking, get, path, send
 from callsheet.client.stored import File, Freed, NewFile, Upload
 from callsheet.client.talk import Items, Request, Talk, Work
 from callsheet.core.sniff import HEAD_BYTES, sniff
 
+_REFUSED = 4
 _THERE = 412
 """There are bytes already: an earlier try of ours, whose answer was lost; finishing says whether they are right."""
 
@@ -35,8 +37,14 @@ class Uploads(Speaking):
             "user": user, "name": made.name, "media_type": made.media_type, "bytes": made.size, "sha256": made.sha256,
         }  # fmt: skip
         new = yield from self._ask(NewFile, send("POST", path("files"), body, again=True))
-        yield from self._put(new.upload, made.open)
-        return (yield from self._ask(File, send("POST", path("files", new.file.id, "finish"), again=True)))
+        try:
+            yield from self._put(new.upload, made.open)
+            return (yield from self._ask(File, send("POST", path("files", new.file.id, "finish"), again=True)))
+        except CallsheetError as error:
+            if error.status // 100 == _REFUSED:  # for good: what was announced would only be waited for
+                with suppress(CallsheetError):
+                    yield from self._ask(Freed, send("DELETE", path("files", new.file.id), again=False))
+            raise
 
     @iterate
     def files(self, user: str) -> Items[File]:

@@ -27,7 +27,10 @@ class Worker(Struct, frozen=True):
     offered: list[str]
     concurrency: int | None
     draining: bool
+    held: int
+    """How many tasks it has in hand."""
     leases: list[WorkerLease]
+    """The tasks, those first that began first: in a list of workers ten at most, of one worker all."""
     starts: int
     registered_at: datetime | None
     started_at: datetime | None

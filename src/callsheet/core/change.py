@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from callsheet.core.cascade import cascade, open_tasks, recipe_of, stages
 from callsheet.core.commands import Added, AddStage, AddTasks, Change, JobState
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.ids import child
 from callsheet.core.life import job_of, stage_of, state
@@ -77,6 +78,8 @@ def add_stage(ws: WorkingSet, command: AddStage) -> Added:
         raise Conflict("job_ended", f"The job is {job.status}: it takes no more stages.")
     if job.stages_total >= ws.limits.stages_per_job_max:
         raise BadInput("too_many_stages", f"A job has at most {ws.limits.stages_per_job_max} stages.")
+    if not recipe_of(ws, job).inline:
+        raise BadInput("inline_stages", f"Workflow {job.workflow!r} brings its own stages; it takes none inline.")
     check_stages([command.stage], ws.limits)
     check_notes(command.stage.labels, command.stage.metadata, command.stage.trace, ws.limits)
     no = job.stages_total + 1
@@ -98,9 +101,11 @@ def add_tasks(ws: WorkingSet, command: AddTasks) -> Added:
         return _added(ws, stage, keys)
     if job.finished_at is not None or stage.status in STAGE.terminal:
         raise Conflict("stage_ended", f"The stage is {stage.status} and the job {job.status}: no more tasks.")
+    if job.price and not recipe_of(ws, job).inline:
+        raise Conflict("priced_stages", f"The price of {job.workflow!r} is for its own tasks; it takes no others.")
     room = ws.limits.tasks_per_stage_max - stage.tasks_total
     if not 1 <= len(command.inputs) <= room:
-        raise BadInput("too_many_tasks", f"The stage has room for {room} more tasks; send at least one.")
+        raise BadInput("too_many_tasks", f"The stage has room for {counted(room, 'more task')}; send at least one.")
     first = stage.tasks_total + 1
     plan_tasks(ws, job, recipe_of(ws, job), stage, command.inputs, keys)
     ws.emit(job, "stage.extended", command.actor, {"first_task_no": first, "tasks": len(keys)}, entity_id=stage.id)

@@ -6,15 +6,15 @@ import msgspec
 from msgspec.structs import replace
 
 from callsheet.core.cascade import offers
-from callsheet.core.clock import SECOND
+from callsheet.core.clock import SECOND, seconds
 from callsheet.core.commands import Claim, Lease, Leased, Resumed
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput, Conflict, Denied, NotAdmitted
 from callsheet.core.holding import hashed
 from callsheet.core.lease import answer_lost, give_back
-from callsheet.core.limiting import rates_of
 from callsheet.core.moves import move_job, move_stage, move_task
 from callsheet.core.recipe import in_range
-from callsheet.core.rows import Attempt, Document, Job, Queue, Stage, Task, Worker
+from callsheet.core.rows import Attempt, Document, Job, Stage, Task, Worker
 from callsheet.core.working import WorkingSet
 
 
@@ -64,21 +64,24 @@ def places(ws: WorkingSet, command: Claim) -> int:
         raise Conflict("kind_not_assigned", "This worker is not assigned to all of these kinds.")
     held: tuple[str, ...] = ws.fact("holds", worker.id)
     if command.holds is not None and not set(held) <= set(command.holds):
-        release(ws, worker.id, "The answer to the claim was lost.", known=command.holds)
+        asked_at = ws.now - seconds(command.waited_seconds) if command.waited_seconds else None
+        release(ws, worker.id, "The answer to the claim was lost.", known=command.holds, since=asked_at)
         held = tuple(key for key in held if _holds(ws, worker.id, key))  # and what this very batch leased stays
         ws.set_fact("holds", worker.id, held)
     if len(held) >= worker.concurrency:
-        most = worker.concurrency
-        raise Conflict("worker_full", f"This worker holds {most} tasks, which is all that it said it can do at once.")
+        most = counted(worker.concurrency, "task")
+        raise Conflict("worker_full", f"This worker holds {most}, which is all that it said it can do at once.")
     return min(command.count, worker.concurrency - len(held))
 
 
-def release(ws: WorkingSet, worker_id: str, reason: str, known: Collection[str] = ()) -> int:
-    """Give back what a worker holds, without using up a try, but for the tasks it knows of."""
+def release(ws: WorkingSet, worker_id: str, reason: str, known: Collection[str] = (), since: int | None = None) -> int:
+    """Give back what a worker holds, without using up a try, but for the tasks it knows of or got since then."""
     released = 0
     for key in ws.fact("held_by", worker_id):
         task = ws.get(Task, key)
         if key in known or not _holds(ws, worker_id, key):
+            continue
+        if since is not None and ws.get(Attempt, (task.id, task.attempts)).leased_at > since:
             continue
         job = ws.get(Job, task.job_id)
         if not answer_lost(ws, task):
@@ -114,10 +117,11 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
     expires = ws.now + lasting * SECOND
     resumed = _resumed(ws, task.id, task.attempts)
     token = _of_lease(token, task.id, task.attempts + 1)
-    rated = task.queue if rates_of(ws.get(Queue, task.queue), ws.limits) else None
+    rated = task.queue if ws.fact("rated", task.queue) else None
     attempt = Attempt(
-        task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now, rated
-    )
+        task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hashed(token), now, rated,
+        provider=resumed.provider if resumed else None, ref=resumed.ref if resumed else None,
+    )  # fmt: skip
     ws.put(attempt)
     task = move_task(
         ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=expires, lease_expires_at=expires,
@@ -134,7 +138,9 @@ def _lease(ws: WorkingSet, command: Claim, task: Task, token: str) -> Leased | N
 def _resumed(ws: WorkingSet, task_id: str, no: int) -> Resumed | None:
     """Return what a try before left at somebody else's machine, if it was cut short."""
     last = ws.find(Attempt, (task_id, no)) if no else None
-    if last is None or last.ref is None or last.provider is None or last.outcome not in {"lost", "requeued"}:
+    if last is None or last.ref is None or last.provider is None:
+        return None
+    if last.outcome not in {"lost", "requeued"} and not last.resume:
         return None
     return Resumed(last.provider, last.ref)
 

@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from callsheet.core.comfy_info import is_link, takes_file
 from callsheet.core.errors import BadInput
+from callsheet.core.media import SHA256
 
 Graph = dict[str, Any]
 """The API format: a node's id -> {class_type, inputs, _meta}."""
 FILE, DIGEST = "$file", "sha256"
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,15 +34,18 @@ class ComfySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A graph, and what of it a job may set."""
 
     graph: Graph
-    """The graph as ComfyUI exports it with Export (API): a node's id with its class_type and inputs."""
+    """The graph as ComfyUI exports it with Export (API): a file in the folder of the workflow, or a table. At most
+    `graph_bytes_max` bytes and `graph_nodes_max` nodes."""
     inputs: dict[str, Target | list[Target] | str] = {}
-    """By name in the job's input: the field it sets, several fields, or a text that stands in the graph for it."""
+    """By name in the job's input: the field of a node, `{ node, field }`, a list of them, or a placeholder: a text that
+    stands in the graph."""
     defaults: dict[str, Any] = {}
     """Values by input; without one the graph's own holds. A file is {"$file": id, "sha256": digest}."""
     overrides: dict[str, Any] = {}
-    """Values of a workflow that extends another; they go before the defaults."""
+    """Values of a workflow that extends another, which has them as `[overrides]`; they go before the defaults."""
     random: list[str] = []
-    """Inputs that take a number from the task's id where nobody gives one: every try of a task has the same."""
+    """Inputs that get a number of 31 bits where nobody gives one. It follows from the task: every task has its own, and
+    every try of a task the same, so that a retry makes the same picture."""
     output_node: str | None = None
     """The node whose files are the output; without it every file is."""
 
@@ -143,7 +146,7 @@ def file_of(value: Any, *, trusted: bool) -> File | None:
     name, digest = value[FILE], value.get(DIGEST)
     if not isinstance(name, str) or not name:
         return None
-    if digest is not None and not (isinstance(digest, str) and _SHA256.match(digest)):
+    if digest is not None and not (isinstance(digest, str) and SHA256.match(digest)):
         return None
     return File(name, digest if trusted else None)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from callsheet.core.comfy import ComfySpec, Graph, file_of, rewritten, targets, uses, values_of, wanted_at
 from callsheet.core.comfy_info import is_link, is_socket
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
 
@@ -99,12 +100,13 @@ def _whole_flaw(graph: Any, limits: Limits) -> Flaw | None:
     if not graph:
         return Flaw((), "The graph is empty.", EXPORT)
     if len(graph) > limits.graph_nodes_max:
-        return Flaw((), f"The graph has {len(graph)} nodes; at most {limits.graph_nodes_max} are taken.", "Split it.")
+        what = f"The graph has {counted(len(graph), 'node')}; at most {limits.graph_nodes_max} are taken."
+        return Flaw((), what, "Split it.")
     if _deeper(graph, limits.input_depth_max):
         return Flaw((), f"The graph is nested deeper than {limits.input_depth_max} levels.", "Flatten it.")
     size = len(msgspec.json.encode(graph))
     if size > limits.graph_bytes_max:
-        what = f"The graph has {size} bytes; at most {limits.graph_bytes_max} are taken."
+        what = f"The graph has {counted(size, 'byte')}; at most {limits.graph_bytes_max} are taken."
         return Flaw((), what, "Take pictures and other data out of it, and give them as files.")
     return None
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from callsheet.core.comfy import FILE, Graph, Target
-from callsheet.core.comfy_info import Info, fields_of, gives_output, is_link, mismatches, takes_file
+from callsheet.core.comfy_info import Info, fields_of, gives_output, is_link, mismatches, sends_pictures, takes_file
 
 _WHOLE_MAX = 2**53 - 1
 """What every JSON reader can count to."""
@@ -220,8 +220,9 @@ def _outputs(graph: Graph, info: Info) -> tuple[list[str], list[str]]:
             f"Nodes {', '.join(saves)} save files, and all are taken: name one as output_node to take its own."
         )
     notes += [
-        f"Node {node} (SaveImageWebsocket) leaves no file behind: use SaveImage."
+        f"Node {node} ({classes[node]}) leaves no file at the server: if the connection breaks while it sends its "
+        "pictures, the try is lost. SaveImage is safer, and the only one for the Comfy API v2."
         for node in saves
-        if classes[node] == "SaveImageWebsocket"
+        if sends_pictures(classes[node])
     ]
     return saves or previews, notes

@@ -85,6 +85,11 @@ def takes_file(class_type: str, field: str) -> bool:
     return "Load" in class_type and field in _FILE_FIELDS
 
 
+def sends_pictures(class_type: str) -> bool:
+    """Say whether a node sends its pictures over the WebSocket, and leaves none at the server."""
+    return class_type == "SaveImageWebsocket"
+
+
 def combo_choices(declared: Any) -> list[Any] | None:
     """Return what a list of choices offers, in either encoding, or None where an input is no list of choices.
 

@@ -40,11 +40,12 @@ class Decision(NamedTuple):
 
 def _workflow_wants(command: commands.PutWorkflow, wants: Wants) -> None:
     wants["current_recipe"].add(command.recipe.name)
-    wants["queues"].add(command.recipe.name)
+    wants["file"].update(key for key in files.named(command.recipe, _LOOKED_AT_MAX) if files.may_be(key))
 
 
 def _create_key_wants(command: commands.CreateKey, wants: Wants) -> None:
     wants["api_key"].add(command.id)
+    wants["key_of"].add(command.secret_hash)
     if command.tenant:
         wants["tenant"].add(command.tenant)
 
@@ -114,6 +115,7 @@ def _worker_follows(ws: WorkingSet, command: FleetCommand, wants: Wants) -> None
 def _upload_wants(command: commands.AskUpload, wants: Wants) -> None:
     wants["tenant"].add(command.tenant)
     wants["file"].add(command.id)
+    wants["ref"].add(f"uploads of {command.tenant}/{command.user}")  # counted by one at a time
     wants["awaited"].add((command.tenant, command.user))
 
 
@@ -229,7 +231,7 @@ def _by_admin(decide: Callable[[WorkingSet, Any], Any], action: str, *fields: st
 DECISIONS: dict[type[commands.Command], Decision] = {
     commands.PutTenant: Decision(
         audited(setup.put_tenant, Line("tenant.put", "tenant", ("weight", "status", "active_jobs_max"))),
-        lambda c, wants: wants["tenant"].add(c.tenant),
+        lambda c, wants: wants["tenant_to_change"].add(c.tenant),
     ),
     commands.PutWorkflow: Decision(audited(setup.put_workflow, Line("workflow.put", "recipe")), _workflow_wants),
     commands.CreateKey: Decision(

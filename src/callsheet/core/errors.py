@@ -15,6 +15,8 @@ A refused command changes nothing. The code is stable; the message is for a pers
 
 from typing import Any
 
+from callsheet.core.counting import counted
+
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an accident
     """A command that was understood and not done."""
@@ -40,10 +42,10 @@ class Unknown(Refusal):
 class IllegalMove(Refusal):
     """The table of moves has no such row."""
 
-    def __init__(self, entity: str, source: str, target: str, actor: str) -> None:
+    def __init__(self, entity: str, source: str, target: str, actor: str, *, said: str) -> None:
         super().__init__(
             "illegal_transition",
-            f"A {entity} cannot go from {source} to {target} by the {actor}.",
+            said,
             entity=entity,
             from_status=source,
             to_status=target,
@@ -64,7 +66,7 @@ class InsufficientCredits(Refusal):
     """The wallet's balance does not cover a price, or what an adjustment would take."""
 
     def __init__(self, required: int, balance: int, message: str = "") -> None:
-        said = message or f"This costs {required} credits and the wallet holds {balance}: top it up first."
+        said = message or f"This costs {counted(required, 'credit')} and the wallet holds {balance}: top it up first."
         super().__init__("insufficient_credits", said, required=required, balance=balance)
 
 

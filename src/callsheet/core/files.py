@@ -3,7 +3,6 @@
 An input refers to a file with the object `{"$file": "<id>"}`, anywhere in its tree.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
@@ -15,14 +14,13 @@ from callsheet.core.commands import AskUpload, DropFiles, FinishUpload
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.ids import child
 from callsheet.core.limits import Limits
-from callsheet.core.recipe import in_range
-from callsheet.core.rows import Audit, File, Job, Tenant, Use
+from callsheet.core.media import MEDIA_TYPE, SHA256
+from callsheet.core.recipe import Recipe, in_range
+from callsheet.core.rows import Audit, File, Job, Tenant, Use, WorkflowUse
 from callsheet.core.working import WorkingSet, encode
 
 REFERENCE = "$file"
 _MARK = f'"{REFERENCE}"'
-_MEDIA_TYPE = re.compile(r"[a-zA-Z0-9.+-]{1,60}/[a-zA-Z0-9.+-]{1,60}(; ?[a-z-]{1,20}=[a-zA-Z0-9._-]{1,40})?\Z")
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _AGAIN_SECONDS = 3_600
 """How soon a file that is still needed is looked at again."""
 
@@ -75,6 +73,11 @@ def use_again(ws: WorkingSet, job: Job) -> None:
         if file is None or _gone(ws, file):
             raise Unknown("file", key[:80])
         _need(ws, job, file)
+    for key in ws.fact("files_of", job.id):
+        made = ws.get(File, key)
+        if made.status == "dropped":
+            raise Conflict("file_dropped", f"The file {made.name!r} that it made is gone: retry it as a new job.")
+        _need(ws, job, made)
 
 
 def _gone(ws: WorkingSet, file: File) -> bool:
@@ -83,17 +86,58 @@ def _gone(ws: WorkingSet, file: File) -> bool:
 
 def _need(ws: WorkingSet, job: Job, file: File) -> None:
     """Keep what is needed true for the rest of the batch."""
-    ws.set_fact("needed", file.id, value=True)
+    ws.set_fact("needed", file.id, "")
     if file.job_id not in {None, job.id}:
-        ws.set_fact("lent", file.id, value=True)
+        ws.set_fact("lent", file.id, "")
 
 
 def check_lent(ws: WorkingSet, job: Job) -> None:
-    """Refuse to let a job's files go with it while another job needs one of them."""
+    """Refuse to let a job's files go with it while another job, or a workflow, needs one of them."""
     for key in ws.fact("files_of", job.id):
-        if ws.fact("lent", key):
-            name = ws.get(File, key).name
-            raise Conflict("file_in_use", f"The file {name!r} of this job is needed by a job that has not ended.")
+        if (by := ws.fact("lent", key)) is not None:
+            raise Conflict("file_in_use", f"The file {ws.get(File, key).name!r} of this job is needed by {_who(by)}.")
+
+
+def _who(workflow: str) -> str:
+    """Say who needs a file; a job if no workflow is named."""
+    return f"the workflow {workflow!r}" if workflow else "a job that has not ended"
+
+
+# -- of a workflow's own
+
+
+def named(recipe: Recipe, most: int | None = None) -> Iterator[str]:
+    """Find the ids of the files that a workflow itself names, for every job that does not bring its own."""
+    for stage in recipe.stages:
+        own = stage.comfyui
+        values = [stage.inputs] if own is None else [stage.inputs, own.defaults, own.overrides]
+        yield from references(values, most)
+
+
+def name_files(ws: WorkingSet, recipe: Recipe, version: int, owner: str | None) -> None:
+    """Let a version of a workflow name files that are there: they stay for as long as it is current, or has jobs."""
+    found = list(dict.fromkeys(named(recipe)))
+    in_range(f"the number of files that {recipe.name!r} names", len(found), 0, ws.limits.bulk_max)
+    for key in found:
+        file = ws.find(File, key) if may_be(key) else None
+        if file is None or file.status != "ready" or _gone(ws, file) or owner not in {None, file.tenant}:
+            whose = "" if owner is None else f" of the tenant {owner!r}"
+            raise BadInput(
+                "invalid_workflow",
+                f"Workflow {recipe.name!r} names the file {key[:80]!r}, and there is none{whose} that is finished: "
+                "bring it first.",
+            )
+        ws.append(WorkflowUse(recipe.name, version, key))
+        ws.set_fact("needed", key, recipe.name)
+        ws.set_fact("lent", key, recipe.name)
+
+
+def check_named(ws: WorkingSet, recipe: Recipe) -> None:
+    """Refuse to open a job again whose version of the workflow named files that were dropped since."""
+    for key in named(recipe):
+        file = ws.find(File, key)
+        if file is None or _gone(ws, file):
+            raise Unknown("file", key[:80])
 
 
 # -- brought by people
@@ -144,7 +188,7 @@ def check_file(name: str, media_type: str, size: int, sha256: str, limits: Limit
     """Refuse what could not be a file; its name is for people, and never a path."""
     if not name or len(name) > limits.name_chars_max or not name.isprintable() or set(name) & set("/\\"):
         raise BadInput("invalid_file", f"A file's name has 1 to {limits.name_chars_max} characters, and no slash.")
-    if not _MEDIA_TYPE.match(media_type) or not _DIGEST.match(sha256):  # both are sent out as headers
+    if not MEDIA_TYPE.match(media_type) or not SHA256.match(sha256):
         raise BadInput("invalid_file", "A file has a media type such as image/png, and its SHA-256 in hexadecimal.")
     in_range("the size of a file", size, 0, limits.file_bytes_max)
 
@@ -157,7 +201,7 @@ class Dropped(NamedTuple):
 
     files: tuple[File, ...]
     kept: int
-    """How many are still needed by an open job."""
+    """How many are still needed, by an open job or by a workflow."""
 
     @property
     def bytes(self) -> int:
@@ -165,7 +209,7 @@ class Dropped(NamedTuple):
 
 
 def drop_files(ws: WorkingSet, command: DropFiles) -> Dropped:
-    """Forget files, except those that an open job made or needs."""
+    """Forget files, except those that an open job made or needs, and those of workflows."""
     gone: list[File] = []
     before: list[File] = []
     kept = 0
@@ -178,9 +222,9 @@ def drop_files(ws: WorkingSet, command: DropFiles) -> Dropped:
                 raise Unknown("file", key[:80])
         elif command.tenant is None and (file.keep_until is None or file.keep_until > ws.now):
             continue  # it was due when the house looked, and has been finished or needed since
-        elif _needed(ws, file):
+        elif (by := _needed(ws, file)) is not None:
             if command.tenant is not None:
-                raise Conflict("file_in_use", f"The file {file.name!r} is needed by a job that has not ended.")
+                raise Conflict("file_in_use", f"The file {file.name!r} is needed by {_who(by)}.")
             ws.put(replace(file, keep_until=ws.now + _AGAIN_SECONDS * SECOND))
             kept += 1
         else:
@@ -203,9 +247,10 @@ def _write_down(ws: WorkingSet, command: DropFiles, gone: list[File]) -> None:
         ws.append(Audit(child(command.id, no), tenant, ws.now, command.by, "files.drop", tenant, data))
 
 
-def _needed(ws: WorkingSet, file: File) -> bool:
+def _needed(ws: WorkingSet, file: File) -> str | None:
+    """Return the workflow that needs a file, nothing for a job, None if nobody does."""
     maker = ws.find(Job, file.job_id) if file.job_id and ws.knows(Job, file.job_id) else None
     if maker is not None and maker.finished_at is None:  # perhaps opened again by a command before this one
-        return True
-    needed: bool = ws.fact("needed", file.id)
+        return ""
+    needed: str | None = ws.fact("needed", file.id)
     return needed

@@ -7,6 +7,7 @@ Between a lost connection and the next try somebody else may have decided otherw
 command that is tried again looks for its own line in the audit log, and does nothing a second time.
 """
 
+import msgspec
 from msgspec.structs import replace
 
 from callsheet.core.claim import kinds_of, release
@@ -22,6 +23,7 @@ from callsheet.core.commands import (
     TickWorker,
     WorkerState,
 )
+from callsheet.core.counting import counted
 from callsheet.core.errors import Conflict, Denied, NotAdmitted, Unknown
 from callsheet.core.recipe import in_range, name_checked
 from callsheet.core.redact import clean
@@ -48,7 +50,7 @@ def register(ws: WorkingSet, command: Register) -> WorkerState:
         _take_place(ws)
     first = known or Worker(command.worker_id, ws.now, "gone", None, "[]", None, 1, 0, ws.now, ws.now)
     now = max(ws.now, first.created_at)  # the clock may have been set back
-    approved_at = first.approved_at or (now if command.approved and first.status not in _LIVE else None)
+    approved_at = first.approved_at or (now if command.approved and known is None else None)
     after = replace(
         first, status="approved" if approved_at else "pending", approved_at=approved_at, token_hash=command.token_hash,
         offered=encode(sorted(set(command.kinds))), concurrency=command.concurrency, starts=first.starts + 1,
@@ -74,10 +76,9 @@ def _check(ws: WorkingSet, command: Register) -> None:
 def _take_place(ws: WorkingSet) -> None:
     there: int = ws.fact("fleet", FLEET)
     if there >= ws.limits.workers_max:
-        raise Conflict(
-            "fleet_full", f"{there} workers are registered and {ws.limits.workers_max} may be: wait, or raise the cap.",
-            workers=there, max=ws.limits.workers_max,
-        )  # fmt: skip
+        most = ws.limits.workers_max
+        said = f"{counted(there, 'worker', verb='is')} registered and {most} may be: wait, or raise the cap."
+        raise Conflict("fleet_full", said, workers=there, max=most)
     ws.set_fact("fleet", FLEET, there + 1)
 
 
@@ -140,10 +141,19 @@ def set_worker(ws: WorkingSet, command: SetWorker) -> WorkerState:
         in_range("the number of kinds", len(command.kinds), 0, ws.limits.kinds_per_worker_max)
         for kind in command.kinds:
             name_checked("kind", kind, ws.limits)
+        _check_offered(worker, command.kinds)
         after = replace(after, assigned=encode(sorted(set(command.kinds))) if command.kinds else None)
     if after != worker:
         ws.put(after)
     return _state(after)
+
+
+def _check_offered(worker: Worker, kinds: tuple[str, ...]) -> None:
+    """Refuse to assign only what a worker does not do: it would be out of work, by a slip of the pen perhaps."""
+    offered: list[str] = msgspec.json.decode(worker.offered)
+    if kinds and offered and not set(kinds) & set(offered):
+        does, not_these = ", ".join(offered), ", ".join(sorted(set(kinds)))
+        raise Conflict("kind_not_offered", f"{worker.id} does not do {not_these}; it offers {does}.")
 
 
 def _approved(worker: Worker, at: int | None) -> Worker:

@@ -30,6 +30,8 @@ def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
         raise BadInput("invalid_key_name", f"A key's name has 1 to {ws.limits.name_chars_max} printable characters.")
     if len(command.secret_hash) != _HASH_CHARS:
         raise BadInput("invalid_secret", "The hash of a key's secret has 64 characters.")
+    if (other := ws.fact("key_of", command.secret_hash)) is not None:
+        return _same(ws.get(ApiKey, other), command)
     lasting = command.expires_in_seconds
     if lasting is not None:
         in_range("expires_in_seconds", lasting, 1, ws.limits.key_seconds_max)
@@ -38,7 +40,15 @@ def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
         None if lasting is None else ws.now + seconds(lasting),
     )  # fmt: skip
     ws.put(made)
+    ws.set_fact("key_of", made.secret_hash, made.id)
     return made
+
+
+def _same(known: ApiKey, command: CreateKey) -> ApiKey:
+    """Return the key that has this secret, if it is the same in all else: two servers may start on one folder."""
+    if (known.tenant, known.role) != (command.tenant, command.role) or known.revoked_at is not None:
+        raise Conflict("secret_in_use", "Another key has this secret: make a new one.")
+    return known
 
 
 def revoke_key(ws: WorkingSet, command: RevokeKey) -> ApiKey:

@@ -21,6 +21,7 @@ from callsheet.core.commands import (
     Submitting,
     TaskState,
 )
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput, LeaseLost
 from callsheet.core.files import check_file
 from callsheet.core.holding import hashed, held, held_or_past
@@ -154,6 +155,9 @@ def fail(ws: WorkingSet, command: Fail) -> TaskState:
     if isinstance(live, Attempt):
         return _repeated(ws, command.lease, live, "failed", None)
     job, task = live
+    if command.resume:
+        attempt = ws.get(Attempt, (task.id, task.attempts))
+        ws.put(replace(attempt, resume=int(attempt.ref is not None)))
     return failed(ws, job, task, command.code, command.message, retryable=command.retryable, actor="worker")
 
 
@@ -198,7 +202,7 @@ def give_back(
     """End a try that nobody is to blame for; after too many of them the task fails all the same."""
     text = _said(ws, task, reason)
     if task.requeues >= task.requeues_max:
-        limit = f"Given back {task.requeues} times, which is the limit. {text}"
+        limit = f"Given back {counted(task.requeues, 'time')}, which is the limit. {text}"
         return end_try(ws, job, task, Ending(outcome, "requeue_exhausted", limit, again=False, forgiven=True), actor)
     return end_try(ws, job, task, Ending(outcome, cause or outcome, text, again=True, forgiven=True), actor)
 

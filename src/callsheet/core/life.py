@@ -21,7 +21,7 @@ from callsheet.core.commands import (
     TickTask,
 )
 from callsheet.core.errors import BadInput, Conflict, Unknown
-from callsheet.core.files import check_lent, use_again
+from callsheet.core.files import check_lent, check_named, use_again
 from callsheet.core.ids import child
 from callsheet.core.lease import answer_lost, backoff_over, lapse
 from callsheet.core.machine import JOB, STAGE, TASK
@@ -29,8 +29,8 @@ from callsheet.core.money import reserve, wallet_of
 from callsheet.core.moves import move_job, move_stage, shift
 from callsheet.core.recipe import StageSpec, in_range
 from callsheet.core.redact import clean
-from callsheet.core.rows import Call, Document, Job, Run, Stage, Task, Tenant
-from callsheet.core.submit import check_cap, copy_of, plant
+from callsheet.core.rows import Call, Document, Job, Run, Stage, Task
+from callsheet.core.submit import active_tenant, check_cap, check_enabled, copy_of, plant
 from callsheet.core.working import WorkingSet
 
 _NO_NOTES: dict[str, Any] = {"labels": None, "metadata": None, "trace": None}
@@ -172,8 +172,10 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         return own
     JOB.step(job.status, "retry", command.actor)
     recipe = recipe_of(ws, job)
+    check_enabled(ws.fact("current_recipe", job.workflow))
+    check_named(ws, recipe)
     wallet = wallet_of(ws, job.tenant, job.user_id)
-    check_cap(ws, ws.get(Tenant, job.tenant), wallet)
+    check_cap(ws, active_tenant(ws, job.tenant), wallet)
     opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
     lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     if command.retry_as == "new_job":

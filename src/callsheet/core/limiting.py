@@ -9,7 +9,6 @@ from callsheet.core.clock import SECOND
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
 from callsheet.core.rates import HOW_TO_WRITE, STRETCHES, rate_of
-from callsheet.core.rows import Queue
 
 
 class Limit(NamedTuple):
@@ -51,13 +50,24 @@ class Room(NamedTuple):
     until: int | None
 
 
+class Limited(NamedTuple):
+    """A queue, with what its workflow says now of limits."""
+
+    id: str
+    kind: str
+    workflow: str
+    provider: str
+    running_max: int
+    rate_max: str
+
+
 def check_rate(what: str, text: str) -> None:
     """Refuse a rate that cannot be read; none is none."""
     if text and rate_of(text) is None:
         raise BadInput("invalid_rate", f"{what} is {text!r}, which is no rate. {HOW_TO_WRITE}")
 
 
-def limits_of(queue: Queue, limits: Limits) -> list[Limit]:
+def limits_of(queue: Limited, limits: Limits) -> list[Limit]:
     """Return the limits that a queue's tasks count towards."""
     found: list[Limit] = []
     if queue.kind in limits.kind_running_max:
@@ -69,7 +79,7 @@ def limits_of(queue: Queue, limits: Limits) -> list[Limit]:
     return found + rates_of(queue, limits)
 
 
-def rates_of(queue: Queue, limits: Limits) -> list[Limit]:
+def rates_of(queue: Limited, limits: Limits) -> list[Limit]:
     """Return those of them that are about starts in a stretch of time."""
     texts = (
         ("kind", queue.kind, limits.kind_rate_max.get(queue.kind)),

@@ -23,7 +23,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     key_chars_max: int = 255
     message_chars_max: int = 2_000
     labels_max: int = 32
+    """Labels of one job, stage or worker; 0 is none."""
     files_per_task_max: int = 64
+    """Files that one task may make."""
     file_bytes_max: int = 4 * 1024**3
     upload_seconds_max: int = 86_400
     """How long an announced file may wait for its bytes."""
@@ -32,6 +34,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     uploads_awaited_max: int = 100
     """Announced files per user whose bytes are not there yet."""
     keep_seconds_max: int = 10 * 366 * 86_400
+    """The longest `keep_seconds` of a workflow; 0 lets every file be kept for ever."""
     workers_max: int = 1_000
     """Workers that may be registered at once."""
     worker_concurrency_max: int = 1_000
@@ -45,10 +48,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     metadata_bytes_max: int = 16 * 1024
     priority_max: int = 100
     price_max: int = 10**12
+    """The highest price of a workflow; 0 lets all be free."""
     balance_max: int = 2**62
     lease_seconds_max: int = 86_400
     deadline_seconds_max: int = 30 * 86_400
     schedule_seconds_max: int = 366 * 86_400
+    """How far ahead a job may be scheduled; 0 is not at all."""
     stages_per_job_max: int = 64
     tasks_per_stage_max: int = 1_000
     tries_max: int = 100
@@ -56,9 +61,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     active_jobs_max: int = 0
     """Active jobs per user; 0 is no cap. A tenant's own value goes before it."""
     kind_running_max: dict[str, int] = {}
-    """Running tasks per kind, over all servers; absent is no limit."""
+    """Running tasks per kind, over all servers; absent is no limit, 0 is none."""
     provider_running_max: dict[str, int] = {}
-    """The same per provider."""
+    """The same per provider; 0 is none."""
     kind_rate_max: dict[str, str] = {}
     """Tasks per kind that may start in a second, minute, hour or day, over all servers, as `60/minute`; each try is a
     start. Absent is no limit."""

@@ -11,6 +11,11 @@ from callsheet.core.errors import IllegalMove
 
 Actor = Literal["user", "admin", "worker", "system"]
 NEW = "new"
+_DONE = {
+    "approve": "be approved", "cancel": "be canceled", "hold": "be made to wait", "pause": "be paused",
+    "resume": "be resumed", "retry": "be tried again",
+}  # fmt: skip
+"""What people ask for, in words."""
 _PEOPLE: tuple[Actor, ...] = ("user", "admin")
 
 
@@ -38,8 +43,15 @@ class Machine:
         """Return the status after `event`, or refuse it by name."""
         move = self._by_event.get((source, event))
         if move is None or actor not in move.actors:
-            raise IllegalMove(self.entity, source, self._target[event], actor)
+            raise IllegalMove(self.entity, source, self._target[event], actor, said=self._why_not(source, event, actor))
         return move.target
+
+    def _why_not(self, source: str, event: str, actor: Actor) -> str:
+        """Say why not, and when it could be."""
+        done = _DONE.get(event, f"become {self._target[event]}")
+        could = [m.source for m in self.moves if m.event == event and actor in m.actors and m.source != NEW]
+        when = f" Only one that is {' or '.join(could)} can." if could else f" The {actor} may not do that."
+        return f"The {self.entity} is {source}: it cannot {done}.{when}"
 
     def allows(self, source: str, event: str, actor: Actor) -> bool:
         """Say whether `step` would succeed."""

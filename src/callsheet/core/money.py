@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput, Conflict, InsufficientCredits
 from callsheet.core.machine import Actor
 from callsheet.core.recipe import Refunds, in_range
@@ -93,7 +94,8 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, 
     if not reason.strip():
         raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
     if wallet.balance + amount < 0:
-        said = f"This would take {-amount} credits and the balance is {wallet.balance}: it never goes below zero."
+        taken = counted(-amount, "credit")
+        said = f"This would take {taken} and the balance is {wallet.balance}: it never goes below zero."
         raise InsufficientCredits(-amount, wallet.balance, said)
     _room(ws, wallet, amount)
     return _post(ws, wallet, Posting("adjust", amount, idem=idem, reason=reason), actor)

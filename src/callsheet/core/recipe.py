@@ -23,9 +23,13 @@ class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long a failed try waits: base * factor^(try-1), at most max, plus or minus jitter."""
 
     base_seconds: float = 2.0
+    """The wait before the second try."""
     factor: float = 2.0
+    """By how much each further wait is longer than the one before."""
     max_seconds: float = 300.0
+    """The longest wait."""
     jitter: float = 0.2
+    """By which part of itself a wait may be shorter or longer, from 0 to 1: tasks that failed together come apart."""
 
     def wait(self, task_id: str, attempt: int, charged: int) -> int:
         """Return the wait in microseconds; the jitter follows from the task and the attempt."""
@@ -38,9 +42,14 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often a task is tried. A lost lease always counts as a try that may be repeated."""
 
     tries_max: int = 3
+    """Tries of a task in one run, with the first."""
     requeues_max: int = 10
+    """How often a task may be given back, by a machine that goes away for instance, without using up a try."""
     on: Literal["never", "transient", "any"] = "transient"
+    """Which failures are tried again: `transient` are those of which the worker says that another try may help, `any`
+    are all but those of which it says that none will."""
     backoff: Backoff = Backoff()
+    """How long a failed try waits for the next."""
 
     def wants(self, *, retryable: bool | None) -> bool:
         """Say whether a reported failure may be tried again: the worker's word, read by the policy."""
@@ -53,26 +62,38 @@ class Refunds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Percent of the price that goes back, by how the run ended."""
 
     failed: int = _FULL
+    """Of a run that failed."""
     expired: int = _FULL
+    """Of one that passed its deadline."""
     canceled: int = _FULL
+    """Of one that was canceled before it began."""
     canceled_running: int = _FULL
+    """Of one that was canceled after that."""
 
 
 class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One stage: which kind of work, how many tasks, whether a person must approve it first."""
 
     name: str
+    """What it is called; no two stages of a workflow have one name."""
     kind: str
+    """Which handler does its tasks."""
     tasks: int = 1
+    """How many tasks it begins with; they may run at the same time."""
     inputs: list[Any] | None = None
     """One input per task, in place of `tasks`; without it each task has the job's input."""
     gate: bool = False
+    """It waits until a person approves it."""
     provider: str = ""
+    """Whose service its handlers call: limits per provider count its tasks."""
     comfyui: ComfySpec | None = None
     """A ComfyUI graph, which a worker sends with the task's values in it. Workflows have them; jobs bring none."""
     labels: dict[str, str] | None = None
+    """Words to find it by."""
     metadata: dict[str, Any] | None = None
+    """Anything you want to keep with it."""
     trace: dict[str, str] | None = None
+    """Headers of a trace, which its handlers get."""
 
     @property
     def size(self) -> int:
@@ -84,17 +105,29 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a workflow is."""
 
     name: str
+    """What jobs are submitted to."""
     stages: list[StageSpec] = []
+    """One after the other; a job is done when the last is."""
     price: int = 0
+    """Credits that a job costs: reserved when it is submitted, consumed when it is completed."""
     input_schema: dict[str, Any] | bool | None = None
+    """JSON Schema for the input of a job; without it any input is taken."""
     retry: Retry = Retry()
+    """How often its tasks are tried, and when again."""
     refunds: Refunds = Refunds()
+    """What goes back when a job ends badly."""
     priority: int = 50
+    """Of its jobs, unless they say another: higher goes first, 0 to `limits.priority_max`."""
     lease_seconds: int = 900
+    """A worker that was not heard of for so long has lost its task, and another may have it."""
     deadline_seconds: int = 7 * 86_400
+    """A job that has not ended so long after it was submitted, or was to start, is expired; a job may say another."""
     provider_deadline_seconds: int = 3_600
+    """How long a provider may take for a task."""
     collect_seconds: int = 10
+    """How often a provider is asked how far it is, where it does not say when to ask again."""
     cancel_grace_seconds: int = 30
+    """How long workers have to stop when a job is canceled."""
     running_max: int = 0
     """Running tasks of this workflow, over all servers; 0 is no limit."""
     rate_max: str = ""
@@ -104,6 +137,7 @@ class Recipe(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     inline: bool = False
     """Jobs may bring their own stages, or begin with none and get them later."""
     enabled: bool = True
+    """Whether jobs may be submitted; those that were go on all the same."""
 
 
 _CHECKS: tuple[tuple[str, int, str], ...] = (
@@ -163,8 +197,10 @@ def check_stages(stages: list[StageSpec], limits: Limits, *, graphs: bool = Fals
     """Refuse stages that could not run; graphs belong to workflows, not to the stages that a job brings."""
     if len(stages) > limits.stages_per_job_max:
         raise BadInput("too_many_stages", f"A job has at most {limits.stages_per_job_max} stages.")
-    for stage in stages:
+    for no, stage in enumerate(stages):
         name_checked("stage", stage.name, limits)
+        if any(stage.name == other.name for other in stages[:no]):
+            raise BadInput("invalid_stage", f"Two stages have the name {stage.name!r}.")
         name_checked("kind", stage.kind, limits)
         if stage.provider:
             name_checked("provider", stage.provider, limits)

@@ -11,6 +11,7 @@ from math import ceil
 from msgspec import Struct
 
 from callsheet.core.clock import SECOND
+from callsheet.core.counting import counted
 from callsheet.core.estimate import rank
 
 _HALF, _MOST = 50, 95
@@ -153,9 +154,9 @@ def recommended(seen: Observed, aim: Aim) -> tuple[int, str]:
     else:
         places = ceil(tasks * seconds / (aim.wait_seconds + seconds)) if seconds else 0
         how = _BASES[basis].format(_said(seconds))
-    text = f"{_count(seen.depth)} wait{'s' if seen.depth == 1 else ''}, {seen.running} run; {how}."
+    text = f"{counted(seen.depth, 'task', verb='waits')}, {seen.running} run; {how}."
     if not seen.depth:
-        text = f"Nothing waits; {_count(seen.running)} run{'s' if seen.running == 1 else ''}."
+        text = f"Nothing waits; {counted(seen.running, 'task', verb='runs')}."
     elif places > seen.running + seen.startable:
         places = seen.running + seen.startable
         text += f" A running limit lets {places} run at once."
@@ -184,7 +185,8 @@ def _bounded(wanted: int, seen: Observed, aim: Aim, why: str) -> tuple[int, str]
     """Keep to the bounds; but whoever is busy stays, whatever they say."""
     bounded = min(max(wanted, aim.workers_min), aim.workers_max)
     if seen.busy > bounded:
-        return seen.busy, f"{why} {_workers(seen.busy)} busy, and stay{'s' if seen.busy == 1 else ''}."
+        stays = "stays" if seen.busy == 1 else "stay"
+        return seen.busy, f"{why} {counted(seen.busy, 'worker', verb='is')} busy, and {stays}."
     if bounded != wanted:
         why += f" {wanted} would do; the {'least' if bounded > wanted else 'most'} is {bounded}."
     return bounded, why
@@ -196,11 +198,3 @@ def _rounded(value: float | None) -> float | None:
 
 def _said(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - two digits tell enough
-
-
-def _count(tasks: int) -> str:
-    return "1 task" if tasks == 1 else f"{tasks} tasks"
-
-
-def _workers(count: int) -> str:
-    return "1 worker is" if count == 1 else f"{count} workers are"

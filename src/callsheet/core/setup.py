@@ -5,12 +5,13 @@ from msgspec.structs import replace
 from callsheet.core.clock import seconds
 from callsheet.core.commands import Adjust, Balance, MoveCursor, Place, PutTenant, PutWorkflow, TakeCursor, TopUp
 from callsheet.core.errors import BadInput, Conflict, Unknown
+from callsheet.core.files import name_files
 from callsheet.core.money import adjust as post_adjustment
 from callsheet.core.money import top_up as post_top_up
 from callsheet.core.money import wallet_of
-from callsheet.core.recipe import Recipe, check_recipe, in_range, name_checked, validator
+from callsheet.core.recipe import check_recipe, in_range, name_checked, validator
 from callsheet.core.redact import clean
-from callsheet.core.rows import Cursor, Queue, Tenant, Wallet, Workflow
+from callsheet.core.rows import Cursor, Tenant, Wallet, Workflow
 from callsheet.core.working import WorkingSet, encode
 
 
@@ -43,19 +44,14 @@ def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
         if before.spec == spec:
             return before
         ws.put(replace(before, current=0))
-    after = Workflow(recipe.name, version + 1, 1, spec, ws.now)
+    after = Workflow(recipe.name, version + 1, 1, recipe.running_max, recipe.rate_max, spec, ws.now)
     ws.put(after)
-    _limit_queues(ws, recipe)
-    ws.facts["current_version", recipe.name] = version + 1
-    ws.facts["current_recipe", recipe.name] = recipe
-    ws.facts["recipe", (recipe.name, version + 1)] = recipe
-    ws.facts["validator", recipe.name] = validator(recipe)
+    name_files(ws, recipe, version + 1, command.owner)
+    ws.set_fact("current_version", recipe.name, version + 1)
+    ws.set_fact("current_recipe", recipe.name, recipe)
+    ws.set_fact("recipe", (recipe.name, version + 1), recipe)
+    ws.set_fact("validator", recipe.name, validator(recipe))
     return after
-
-
-def _limit_queues(ws: WorkingSet, recipe: Recipe) -> None:
-    for key in ws.fact("queues", recipe.name):
-        ws.put(replace(ws.get(Queue, key), running_max=recipe.running_max, rate_max=recipe.rate_max))
 
 
 def top_up(ws: WorkingSet, command: TopUp) -> Balance:

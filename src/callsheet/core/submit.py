@@ -11,6 +11,7 @@ from callsheet.core.cascade import offers
 from callsheet.core.clock import seconds
 from callsheet.core.comfy import values_of
 from callsheet.core.commands import Retry, Submit, Submitted
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput, Conflict, Denied, Unknown
 from callsheet.core.files import use
 from callsheet.core.ids import stage_id, task_id
@@ -27,12 +28,12 @@ from callsheet.core.working import WorkingSet, encode, encoded
 def submit(ws: WorkingSet, command: Submit) -> Submitted:
     """Make a job, or return the one that the same key made before."""
     recipe = _validated(ws, command)
-    body = _input(recipe, ws, command)
+    body = checked_input(recipe, ws.fact("validator", recipe.name), command.input, ws.limits)
     stages = recipe.stages if command.stages is None else command.stages
     fingerprint = _fingerprint(command, body)
     if known := _known(ws, command, fingerprint):
         return known
-    tenant = _tenant(ws, command)
+    tenant = active_tenant(ws, command.tenant)
     if command.verdict is not None:
         return _stopped(ws, command, recipe, fingerprint)
     wallet = wallet_of(ws, command.tenant, command.user)
@@ -60,7 +61,7 @@ def plant(
     for no, spec in enumerate(stages, 1):
         event = None if no > 1 else "hold" if spec.gate else "open"
         names.append(add_stage(ws, job, recipe, spec, Slot(no, stage_id(job.id, no), event)).id)
-    ws.facts["stages", job.id] = names
+    ws.set_fact("stages", job.id, names)
 
 
 class Slot(NamedTuple):
@@ -87,7 +88,7 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
     """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
     queue = queue_of(stage.kind, job.workflow, stage.provider)
     if ws.find(Queue, queue) is None:
-        ws.put(Queue(queue, stage.kind, job.workflow, stage.provider, recipe.running_max, recipe.rate_max))
+        ws.put(Queue(queue, stage.kind, job.workflow, stage.provider))
     status = "created" if stage.status == "created" else TASK.step("created", "open", "system")
     offered = offers(job, stage)
     retry = recipe.retry
@@ -128,14 +129,13 @@ def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int, deadline_at: int 
 
 def _validated(ws: WorkingSet, command: Submit) -> Recipe:
     limits = ws.limits
-    _checked_text("user", command.user, limits.key_chars_max)
+    check_user(command.user, limits)
     if command.idempotency_key is not None:
         _checked_text("idempotency key", command.idempotency_key, limits.key_chars_max)
     recipe: Recipe | None = ws.fact("current_recipe", command.workflow)
     if recipe is None:
         raise Unknown("workflow", command.workflow[:80])
-    if not recipe.enabled:
-        raise Conflict("workflow_disabled", f"Workflow {recipe.name!r} is switched off.")
+    check_enabled(recipe)
     if command.stages is not None and not recipe.inline:
         raise BadInput("inline_stages", f"Workflow {recipe.name!r} brings its own stages; it takes none inline.")
     _check_inline(command.stages or [], limits)
@@ -156,20 +156,6 @@ def _check_inline(stages: list[StageSpec], limits: Limits) -> None:
     check_stages(stages, limits)
     for stage in stages:
         check_notes(stage.labels, stage.metadata, stage.trace, limits)
-
-
-def _input(recipe: Recipe, ws: WorkingSet, command: Submit) -> str | None:
-    if command.input is None and recipe.input_schema is None:
-        return None
-    body = bounded_json("input", command.input, ws.limits.input_bytes_max, ws.limits.input_depth_max)
-    compiled = ws.fact("validator", recipe.name)
-    if compiled is not None and (error := next(compiled.iter_errors(command.input), None)):
-        where = "/".join(str(part) for part in error.instance_path) or "input"
-        raise BadInput("invalid_input", f"{where}: {error.message}"[: ws.limits.message_chars_max])
-    for stage in recipe.stages:
-        if stage.comfyui is not None and stage.inputs is None:
-            values_of(stage.comfyui, command.input)  # what does not fit its graph is refused now, not by a worker
-    return body
 
 
 def _fingerprint(command: Submit, body: str | None) -> str:
@@ -209,10 +195,17 @@ def _known(ws: WorkingSet, command: Submit, fingerprint: str) -> Submitted | Non
     return Submitted(job.id, job.status, job.price, job.run, replay=True)
 
 
-def _tenant(ws: WorkingSet, command: Submit) -> Tenant:
-    tenant = ws.find(Tenant, command.tenant)
+def check_enabled(recipe: Recipe) -> None:
+    """Refuse to open a run of a workflow that is switched off."""
+    if not recipe.enabled:
+        raise Conflict("workflow_disabled", f"Workflow {recipe.name!r} is switched off.")
+
+
+def active_tenant(ws: WorkingSet, name: str) -> Tenant:
+    """Return a tenant that may open runs; one that is suspended may not."""
+    tenant = ws.find(Tenant, name)
     if tenant is None:
-        raise Unknown("tenant", command.tenant[:80])
+        raise Unknown("tenant", name[:80])
     if tenant.status != "active":
         raise Denied("tenant_suspended", f"Tenant {tenant.id!r} is suspended.")
     return tenant
@@ -245,7 +238,7 @@ def check_cap(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
     if active >= cap:
         raise Conflict(
             "too_many_active_jobs",
-            f"{active} jobs of this user are active and {cap} may be: wait for one to end.",
+            f"This user has {counted(active, 'active job')}, and may have {cap}: wait for one to end.",
             active=active, max=cap,
         )  # fmt: skip
     ws.set_fact("active", wallet.id, active + 1)
@@ -266,6 +259,25 @@ def _job(ws: WorkingSet, command: Submit, recipe: Recipe, fingerprint: str, stag
 
 
 # -- checks that others need too
+
+
+def check_user(user: str, limits: Limits) -> None:
+    """Refuse what names nobody."""
+    _checked_text("user", user, limits.key_chars_max)
+
+
+def checked_input(recipe: Recipe, validator: Any, value: Any, limits: Limits) -> str | None:
+    """Return an input as it is kept, or refuse it: no JSON, too deep, too large, not what its workflow takes."""
+    if value is None and recipe.input_schema is None:
+        return None
+    body = bounded_json("input", value, limits.input_bytes_max, limits.input_depth_max)
+    if validator is not None and (error := next(validator.iter_errors(value), None)):
+        where = "/".join(str(part) for part in error.instance_path) or "input"
+        raise BadInput("invalid_input", f"{where}: {error.message}"[: limits.message_chars_max])
+    for stage in recipe.stages:
+        if stage.comfyui is not None and stage.inputs is None:
+            values_of(stage.comfyui, value)  # what does not fit its graph is refused now, not by a worker
+    return body
 
 
 def check_notes(

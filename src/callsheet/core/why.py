@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from callsheet.core.cascade import offers
 from callsheet.core.clock import SECOND
+from callsheet.core.counting import counted
 from callsheet.core.crew import Absent
 from callsheet.core.estimate import SAMPLES_MIN, Past
 from callsheet.core.limiting import Limit
@@ -188,8 +189,8 @@ def _running_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: S
     return [
         Constraint(
             "running_limit",
-            f"{count} tasks of {limit.of} {limit.name} are running and {limit.most} may be: "
-            "the next one starts when one of them ends.",
+            f"{limit.of.capitalize()} {limit.name} has {counted(count, 'running task')}, and may have {limit.most}: "
+            "the next one starts when one ends.",
             ready, of=limit.of, name=limit.name, running=count, running_max=limit.most,
         )
         for limit, count, _ in _full(seen)
@@ -204,7 +205,7 @@ def _rate_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen
         if ready and limit.seconds:
             until = limit.room(count, oldest, seen.now).until
             text = (
-                f"{count} tasks of {limit.of} {limit.name} started in the last {limit.stretch}, "
+                f"{counted(count, 'task')} of {limit.of} {limit.name} started in the last {limit.stretch}, "
                 f"which is all that may: the next one may start in {_until(until, seen.now)}."
             )
             found.append(Constraint(
@@ -222,9 +223,9 @@ def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], seen: Seen)
     if seen.now - since < QUIET_SECONDS * SECOND:
         return []
     kind = next(task.kind for task in tasks if task.ready)
-    text = (
-        f"Nobody works on kind {kind}, and nobody has taken this in the last {(seen.now - since) // SECOND} seconds: "
-        + (f"of its workers {seen.absent}." if any(seen.absent) else "is a worker of this kind running?")
+    quiet = counted((seen.now - since) // SECOND, "second")
+    text = f"Nobody works on kind {kind}, and nobody has taken this in the last {quiet}: " + (
+        f"of its workers {seen.absent}." if any(seen.absent) else "is a worker of this kind running?"
     )
     return [Constraint("no_worker", text, ready, since_at=since, of="kind", name=kind, workers=0)]
 
@@ -382,16 +383,17 @@ def _handed(task: Task, seen: Seen) -> Call | None:
 
 
 def _too_few(past: Past) -> str:
-    return f"{past.samples} tasks of its queue were completed so far; an estimate takes {SAMPLES_MIN}."
+    were = "was" if past.samples == 1 else "were"
+    return f"{counted(past.samples, 'task')} of its queue {were} completed so far; an estimate takes {SAMPLES_MIN}."
 
 
 def _until(at: int | None, now: int) -> str:
     left = max((at or now) - now, 0) // SECOND
-    return "less than a second" if not left else "1 second" if left == 1 else f"{left} seconds"
+    return counted(left, "second") if left else "less than a second"
 
 
 def _tasks_of(some: Sequence[object]) -> str:
-    return "1 task" if len(some) == 1 else f"{len(some)} tasks"
+    return counted(len(some), "task")
 
 
 def _is(some: Sequence[object]) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from callsheet.core.limits import Limits
 from callsheet.core.machine import Actor
-from callsheet.core.rows import ROWS, Audit, Document, Entry, Event, File, Job, Row, Use, Worker
+from callsheet.core.rows import ROWS, Audit, Document, Entry, Event, File, Job, Row, Use, Worker, WorkflowUse
 
 R = TypeVar("R", bound=Row)
 Key = Hashable
@@ -34,9 +34,10 @@ encoded = msgspec.json.Encoder(order="deterministic").encode
 _plain = msgspec.json.Encoder().encode
 
 
-LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document, File, Use, Worker, Audit})
+LASTING = tuple(row for row in ROWS if row not in {Event, Entry, Document, File, Use, WorkflowUse, Worker, Audit})
 """Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
-LASTING_FACTS = frozenset({"stages", "recipe", "current_recipe", "current_version", "validator"})
+_OF_CURRENT = frozenset({"current_recipe", "current_version", "validator"})
+LASTING_FACTS = _OF_CURRENT | {"stages", "recipe"}
 
 
 class Missing(Exception):  # noqa: N818 - a request to the engine, not an error
@@ -71,13 +72,23 @@ class WorkingSet:
         if kept is not None:
             self._rows |= {row: kept._rows[row] for row in LASTING}  # noqa: SLF001 - the same class
             self._lasting = kept._lasting  # noqa: SLF001
-            self._lasting.update((key, fact) for key, fact in kept.facts.items() if key[0] in LASTING_FACTS)
+            self._lasting.update(kept._to_keep())  # noqa: SLF001
         self._originals: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         """What rows were before this batch; None for a new one."""
+        self._absent: list[tuple[type[Row], Key]] = []
         self._appended: dict[type[Row], list[Row]] = {}
         self._events: list[Event] = []
         self._seqs: dict[str, int] = {}
         self._undo: list[tuple[Any, Key, Any]] = []
+
+    def _to_keep(self) -> Iterator[tuple[tuple[str, Key], Any]]:
+        """Forget what was asked for and is not there, since strangers choose it; yield the facts that last."""
+        for cls, key in self._absent:
+            if self._rows[cls].get(key, _ABSENT) is None:
+                del self._rows[cls][key]
+        for (name, key), fact in self.facts.items():
+            if name in LASTING_FACTS and (name not in _OF_CURRENT or self.known("current_recipe", key) is not None):
+                yield (name, key), fact
 
     # -- reading
 
@@ -88,7 +99,9 @@ class WorkingSet:
         for row in rows:
             known.setdefault(key_of(row), row)
         for key in wanted:
-            known.setdefault(key, None)
+            if key not in known:
+                known[key] = None
+                self._absent.append((cls, key))
 
     def find(self, cls: type[R], key: Key) -> R | None:
         """Return a row, or None if it is known to be absent."""
@@ -184,7 +197,7 @@ class WorkingSet:
 
     def __len__(self) -> int:
         """Count the rows that a next batch would keep."""
-        return sum(len(self._rows[row]) for row in LASTING)
+        return len(self._lasting) + sum(len(self._rows[row]) for row in LASTING)
 
     # -- the end of a command, and of the batch
 

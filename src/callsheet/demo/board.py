@@ -32,6 +32,8 @@ class Line:
         self.status = ""
 
     def update(self, percent: int, word: str) -> None:
+        if self.status:  # it has ended, and was told so
+            return
         self.percent, self.word = percent, word
         self._board.changed(self)
 

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from callsheet.client import CallsheetError, Client, Event, File, Job
+from callsheet.core.counting import counted
 from callsheet.demo.board import Board, Line
 from callsheet.demo.furnish import CREDITS, USER
 
@@ -59,7 +60,7 @@ def show(url: str, key: str, folder: Path, console: Console, interrupted: Callab
             jobs = _followed(client, Board(console), mark, interrupted)
         except KeyboardInterrupt:
             console.print("\nInterrupted: what has not ended is canceled.")
-            _cancel(client, mark)
+            _cancel(client, mark, console)
             raise
         made = [one for job in jobs if job.completed for one in _fetched(client, job, folder)]
         _tell(client, console, jobs, made, folder)
@@ -76,12 +77,14 @@ def _followed(client: Client, board: Board, mark: str, interrupted: Callable[[],
         return [follower.end(interrupted) for follower in follow]
 
 
-def _cancel(client: Client, mark: str) -> None:
+def _cancel(client: Client, mark: str, console: Console) -> None:
     """Cancel what has not ended, also what was submitted while nobody waited for the answer any more."""
     for job in list(client.jobs(label=f"{_LABEL}={mark}")):
         if not job.ended:
             with suppress(CallsheetError):  # it ended in the meantime
                 client.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
+            if not client.get(job.id).ended:
+                console.print(f"{job.workflow} goes on: callsheet watch {job.id}", soft_wrap=True)
 
 
 def _pay(client: Client, console: Console) -> None:
@@ -90,8 +93,8 @@ def _pay(client: Client, console: Console) -> None:
     balance = client.wallet(USER).balance
     if balance < price:
         balance = client.topup(USER, CREDITS, reason="for the demonstration").balance
-        console.print(f"The user [bold]{USER}[/] got {CREDITS} more credits.")
-    console.print(f"The user [bold]{USER}[/] has {credits_of(balance)}; these four jobs cost {price}.\n")
+        console.print(f"The user [bold]{USER}[/] got {counted(CREDITS, 'more credit')}.")
+    console.print(f"The user [bold]{USER}[/] has {counted(balance, 'credit')}; these four jobs cost {price}.\n")
 
 
 class _Follower:
@@ -192,7 +195,7 @@ class _Follower:
 def _fetched(client: Client, job: Job, folder: Path) -> list[Made]:
     """Fetch what the last stage of a job made."""
     folder.mkdir(parents=True, exist_ok=True)
-    outputs = client.outputs(job.id)
+    outputs = list(client.outputs(job.id))
     last = max(output.stage_no for output in outputs)
     return [
         Made(job, file, client.download(file, folder / f"{job.id[-6:]}-{Path(file.name).name}"))
@@ -207,7 +210,8 @@ def _tell(client: Client, console: Console, jobs: Sequence[Job], made: Sequence[
     for head in ("made", "for", "file", "size"):
         table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
     for one in made:
-        table.add_row(one.job.workflow, credits_of(one.job.price), one.path.name, f"{one.file.bytes / 1024:,.0f} kB")
+        price, size = counted(one.job.price, "credit"), f"{one.file.bytes / 1024:,.0f} kB"
+        table.add_row(one.job.workflow, price, one.path.name, size)
     console.print()
     console.print(table)
     console.print(f"\nThe files are in [bold]{escape(str(folder))}[/].")
@@ -216,8 +220,4 @@ def _tell(client: Client, console: Console, jobs: Sequence[Job], made: Sequence[
             console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
     wallet = client.wallet(USER)
     held = f", and {wallet.held} held for jobs under way" if wallet.held else ""
-    console.print(f"The wallet has {credits_of(wallet.balance)} left{held}.")
-
-
-def credits_of(count: int) -> str:
-    return "1 credit" if count == 1 else f"{count} credits"
+    console.print(f"The wallet has {counted(wallet.balance, 'credit')} left{held}.")

@@ -14,10 +14,20 @@ class Background(ABC):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
+    @property
+    def name(self) -> str:
+        return self._thread.name.removeprefix("callsheet-")
+
+    def ask_to_stop(self) -> None:
+        """Let it end when it has done what it is at."""
         self._stopping.set()
+
+    def stop(self, within_seconds: float | None = None) -> bool:
+        """Ask it to stop and wait until it has, for so long at most; say whether it has."""
+        self.ask_to_stop()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(within_seconds)
+        return not self._thread.is_alive()
 
     @abstractmethod
     def _work(self) -> None:

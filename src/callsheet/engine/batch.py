@@ -123,7 +123,8 @@ class Batch:
             DECISIONS[type(command)].wants(command, wants)
             if isinstance(command, Claim):
                 demand = self._offers.demand
-                demand[command.kinds] = demand.get(command.kinds, 0) + max(command.count, 1)
+                count = min(max(command.count, 1), self._limits.claim_max)  # what is refused for it comes later
+                demand[command.kinds] = demand.get(command.kinds, 0) + count
         follows: dict[str, set[Key]] = defaultdict(set)
         for name in _LAST:
             follows[name] = wants.pop(name, set())

@@ -19,7 +19,7 @@ from callsheet.core.submit import idem_of
 from callsheet.core.texts import check_texts
 from callsheet.engine.batch import Batch, Done, subject
 from callsheet.engine.gates import Gate, judged
-from callsheet.engine.hints import Hints
+from callsheet.engine.hints import Hints, told
 from callsheet.engine.lane import Box, Lane, Order, Unavailable
 from callsheet.engine.listen import Listener
 from callsheet.engine.offers import Offers
@@ -57,7 +57,7 @@ class Engine:
         self.settings = settings or Settings()
         self.hints = Hints()
         self.denials: list[Denial] = []
-        """Told of every refused command, after its batch."""
+        """Told of every refused command, after its batch, where its answer is awaited: they must not block."""
         self._gates = gates
         self._ids = ids or RandomIds()
         self._recipes = Recipes()
@@ -96,14 +96,14 @@ class Engine:
         self.scans.start()
 
     def close(self) -> None:
-        """Finish what was handed in, and let go of the database."""
-        for lane in self._lanes:
-            lane.stop()
+        """Finish what was handed in, and let go of the database; the writers last, which leaves SQLite in one file."""
         if self._listener:
             self._listener.stop()
         self.reads.stop()
         self.scans.stop()
         self.read.close()
+        for lane in self._lanes:
+            lane.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -227,7 +227,12 @@ class Engine:
     def _heard(self, kinds: Iterable[str]) -> None:
         self.hints.announce(kinds)
         for tell in self.watchers:
-            tell()
+            told(tell)
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps the house from writing, for a person; None if nothing is known to."""
+        return next((lane.trouble for lane in self._lanes if lane.trouble), None)
 
     def _batch(self) -> Batch:
         return Batch(self.database.connect(), self.settings.limits, self._recipes, Offers())

@@ -1,10 +1,20 @@
 """Hints that there is work. A hint saves waiting and promises nothing: whoever waits also looks every few seconds."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 Heard = Callable[[], None]
+_LOG = logging.getLogger(__name__)
+
+
+def told(call: Heard) -> None:
+    """Tell one who waits. What breaks there is his: the work is committed, and the others are told all the same."""
+    try:
+        call()
+    except Exception:  # noqa: BLE001 - whatever it is
+        _LOG.exception("whoever waited for a hint broke")
 
 
 class Hints:
@@ -29,7 +39,7 @@ class Hints:
                 self._counts[kind] = self._counts.get(kind, 0) + 1
                 heard |= self._waiting.pop(kind, set())
         for call in heard:
-            call()
+            told(call)
 
     def expect(self, kinds: tuple[str, ...], seconds: float) -> None:
         """Note when work that a rate holds back may start: no announcement comes with it."""

@@ -16,9 +16,12 @@ from typing import Any
 from callsheet.config import Settings
 from callsheet.core.commands import Command
 from callsheet.engine.batch import Batch, Done
-from callsheet.store.connection import ConnectionLost, Contended
+from callsheet.store.connection import Clash, ConnectionLost, Contended, Full
 
 Answer = Callable[[list[Any]], None]
+FULL = "The disk of the database is full."
+_CLASHES_MAX = 5
+"""A race is over after one or two; a command that clashes still will clash for ever, and holds up the others."""
 
 
 class Unavailable(Exception):  # noqa: N818 - says what happened
@@ -48,6 +51,8 @@ class Lane:
         after: Callable[[Done], None],
         settings: Settings,
     ) -> None:
+        self.trouble: str | None = None
+        """What keeps it from writing, for a person, until it has written again."""
         self._make_batch = make_batch
         self._after = after
         self._batch: Batch | None = None
@@ -115,10 +120,16 @@ class Lane:
     def _alone(self, command: Command, end: float) -> Any:
         """Run one command until the database lets it, or patience ends."""
         pause = 0.005
+        clashes = 0
         while True:
             try:
                 return self._run([command], again=True)[0]
+            except Full:
+                return Unavailable(FULL)
             except (ConnectionLost, Contended) as error:
+                clashes += isinstance(error, Clash)
+                if clashes == _CLASHES_MAX:
+                    return error
                 if time.monotonic() >= end or self._stopping.is_set():
                     return Unavailable(f"The database did not answer: {type(error).__name__}.")
             except Exception as error:  # noqa: BLE001 - this command's own fault, and its caller's to hear
@@ -131,9 +142,12 @@ class Lane:
             batch = self._batch or self._make_batch()
             self._batch = batch
             done = batch.run(commands, again=again)
-        except ConnectionLost:
+        except ConnectionLost as error:
+            self.trouble = FULL if isinstance(error, Full) else None
             self._drop()
             raise
+        if done.wrote:
+            self.trouble = None
         self._after(done)
         return done.results
 

@@ -1,14 +1,14 @@
 """What a claim is offered: the heads of the queues with free places, by priority, then by turn.
 
 The one choice that SQL makes is reading a queue's index in order and skipping jobs that somebody else has locked.
-Limits are counted from live rows, under a lock on the queues that share them.
+Limits are counted from live rows, under a lock on the queues that share them, taken once for a whole batch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from callsheet.core.clock import SECOND
-from callsheet.core.limiting import Limit, Room, limits_of
+from callsheet.core.limiting import Limit, Limited, Room, limits_of
 from callsheet.core.limits import Limits
 from callsheet.core.order import Head, turn
 from callsheet.core.rows import Queue
@@ -17,21 +17,21 @@ from callsheet.store.connection import Ask, Connection
 Kinds = tuple[str, ...]
 
 
-class Offer(NamedTuple):
-    """Tasks to lease, best first, their jobs, which are now locked, and the queues that were looked at."""
-
-    tasks: list[str]
-    jobs: list[str]
-    queues: list[Queue]
-
-
 class Candidate(NamedTuple):
-    """The head of a queue, or one behind it."""
+    """The head of a queue, or one behind it; its job is now locked."""
 
     priority: int
     queue: str
     task: str
     job: str
+
+
+class Heads(NamedTuple):
+    """The queues with waiting work: the priority of each one's first task, and its limits."""
+
+    queues: dict[str, Limited]
+    priorities: dict[str, int]
+    bound: dict[str, list[Limit]]
 
 
 class Offers:
@@ -41,6 +41,8 @@ class Offers:
         self.demand: dict[Kinds, int] = {}
         self.expected: dict[Kinds, float] = {}
         """In how many seconds a rate lets the next task start, for kinds that it held back."""
+        self.rated: dict[str, bool] = {}
+        """Whether a rate counts the starts of a queue, for those that were looked at."""
         self._given: dict[Limit, int] = {}
         """Places that this batch has offered already; they are not running yet, so no count shows them."""
         self._offered: dict[str, set[str]] = {}
@@ -50,23 +52,41 @@ class Offers:
 
     def begin(self) -> None:
         """Forget the batch before."""
-        for kept in (self.demand, self.expected, self._given, self._offered):
+        for kept in (self.demand, self.expected, self.rated, self._given, self._offered):
             kept.clear()
 
-    def pick(self, connection: Connection, limits: Limits, kinds: Kinds) -> Offer:
-        """Choose what the claims of these kinds are offered."""
-        rows = connection.fetch("heads", ids=list(kinds))
-        waiting = {row[0]: (Queue(*row[:-1]), row[-1]) for row in rows if row[-1] is not None}
-        if not waiting:
-            return Offer([], [], [])
-        bound = {name: limits_of(queue, limits) for name, (queue, _) in waiting.items()}
-        rooms = self._rooms(connection, {limit for mine in bound.values() for limit in mine})
+    def pick(
+        self, connection: Connection, limits: Limits, asked: Sequence[Kinds]
+    ) -> Iterator[tuple[Kinds, list[Candidate]]]:
+        """Choose what the claims of each set of kinds are offered, best first."""
+        heads = self._heads(connection, limits, sorted({kind for kinds in asked for kind in kinds}))
+        rooms = self._rooms(connection, {limit for mine in heads.bound.values() for limit in mine})
         free = {limit: room.free for limit, room in rooms.items()}
-        wanted = self.demand.get(kinds, 1)
+        for kinds in asked:
+            wanted = self.demand.get(kinds, 1)
+            mine = [Head(name, heads.priorities[name]) for name, q in heads.queues.items() if q.kind in kinds]
+            taken = self._taken(self._found(connection, mine, heads.bound, free, wanted), heads.bound, free, wanted)
+            if len(taken) < wanted:
+                bound = {limit for head in mine for limit in heads.bound[head.queue] if free[limit] <= 0}
+                if until := [at for limit in bound if (at := rooms[limit].until) is not None]:
+                    self.expected[kinds] = max(min(until) - connection.now(), 0) / SECOND
+            yield kinds, taken
+
+    def _heads(self, connection: Connection, limits: Limits, kinds: list[str]) -> Heads:
+        found = [(Limited(*row[:-1]), row[-1]) for row in connection.fetch("heads", ids=kinds) if row[-1] is not None]
+        bound = {queue.id: limits_of(queue, limits) for queue, _ in found}
+        self.rated |= {name: any(limit.seconds for limit in mine) for name, mine in bound.items()}
+        return Heads({queue.id: queue for queue, _ in found}, {queue.id: first for queue, first in found}, bound)
+
+    def _found(
+        self, connection: Connection, heads: Sequence[Head], bound: dict[str, list[Limit]], free: dict[Limit, int],
+        wanted: int,
+    ) -> list[Candidate]:  # fmt: skip
+        """Read queues in turn, each as far as its limits let it begin, until there is enough."""
         found: list[Candidate] = []
-        for name in turn([Head(key, head) for key, (_, head) in waiting.items()], self._served):
-            head = waiting[name][1]
-            if len(found) >= wanted and found[wanted - 1].priority >= head:
+        priorities = {head.queue: head.priority for head in heads}
+        for name in turn(heads, self._served):
+            if len(found) >= wanted and found[wanted - 1].priority >= priorities[name]:
                 break
             places = min([wanted, *(free[limit] for limit in bound[name])])
             if places > 0:
@@ -74,13 +94,7 @@ class Offers:
                 got = connection.fetch("candidates", queue=name, count=places + len(before))
                 found.extend(Candidate(priority, name, task, job) for task, job, priority in got if task not in before)
                 found.sort(key=lambda candidate: -candidate.priority)
-        taken = self._taken(found, bound, free, wanted)
-        if len(taken) < wanted:
-            until = [room.until for limit, room in rooms.items() if room.until is not None and free[limit] <= 0]
-            if until:
-                self.expected[kinds] = max(min(until) - connection.now(), 0) / SECOND
-        jobs = dict.fromkeys(candidate.job for candidate in taken)
-        return Offer([candidate.task for candidate in taken], list(jobs), [queue for queue, _ in waiting.values()])
+        return found
 
     def _taken(
         self, found: Sequence[Candidate], bound: dict[str, list[Limit]], free: dict[Limit, int], wanted: int
@@ -116,10 +130,10 @@ class Offers:
         connection.fetch("lock_queues", ids=sorted(queue.id for queue in sharing))
         now = connection.now()
         counts = connection.fetch_all([counting(limit, sharing, now) for limit in wanted])
-        rooms = {}
-        for limit, ((counted, oldest),) in zip(wanted, counts, strict=True):
-            rooms[limit] = limit.room(counted + self._given.get(limit, 0), oldest, now)
-        return rooms
+        return {
+            limit: limit.room(counted + self._given.get(limit, 0), oldest, now)
+            for limit, ((counted, oldest),) in zip(wanted, counts, strict=True)
+        }
 
 
 def counting(limit: Limit, queues: Iterable[Queue], now: int) -> Ask:

@@ -180,17 +180,23 @@ class Prefetch:
         found = yield "fleet", {}
         self._facts("fleet", keys, {}, found[0][0])
 
+    def _key_of(self, keys: list[Key]) -> Loading:
+        """Find the keys that have these secrets."""
+        found = [ApiKey(*got) for got in (yield "api_keys_by_hash", {"ids": keys})]
+        self._ws.load(ApiKey, found)
+        self._facts("key_of", keys, {key.secret_hash: key.id for key in found}, None)
+
     def _awaited(self, keys: list[Key]) -> Loading:
         found = yield "awaited", {"keys": keys}
         self._facts("awaited", keys, {(tenant, user): count for tenant, user, count in found}, 0)
 
     def _needed(self, keys: list[Key]) -> Loading:
         found = yield "needed", {"ids": keys}
-        self._facts("needed", keys, {row[0]: True for row in found}, default=False)
+        self._facts("needed", keys, {key: workflow or "" for key, workflow in found}, None)
 
     def _lent(self, keys: list[Key]) -> Loading:
         found = yield "lent", {"ids": keys}
-        self._facts("lent", keys, {row[0]: True for row in found}, default=False)
+        self._facts("lent", keys, {key: workflow or "" for key, workflow in found}, None)
 
     def _document(self, keys: list[Any]) -> Loading:
         found = yield "documents", {"ids": [owner for owner, _ in keys]}
@@ -214,12 +220,15 @@ class Prefetch:
     # -- steps: several questions, each after the answer to the one before
 
     def _offer(self, keys: list[Any]) -> None:
-        for kinds in sorted(keys):
-            offer = self._offers.pick(self._connection, self._ws.limits, kinds)
-            self._ws.load(Queue, offer.queues)
-            self._ws.facts["offer", kinds] = tuple(offer.tasks)
+        tasks: list[str] = []
+        jobs: dict[str, None] = {}
+        for kinds, offer in self._offers.pick(self._connection, self._ws.limits, sorted(keys)):
+            self._ws.facts["offer", kinds] = tuple(one.task for one in offer)
             self._ws.facts["place", kinds] = 0
-            self._held(offer.tasks, offer.jobs)
+            tasks += (one.task for one in offer)
+            jobs |= dict.fromkeys(one.job for one in offer)
+        self._ws.facts |= {("rated", queue): rated for queue, rated in self._offers.rated.items()}
+        self._held(tasks, list(jobs))
 
     def _held_by(self, keys: list[Key]) -> None:
         """Read what workers hold, now that its jobs are locked: until that moment any of it may have ended."""
@@ -260,7 +269,7 @@ _BY_TABLE = frozenset({"workflows", "runs", "attempts", "uses"})
 _ROWS: dict[str, type[Row]] = {
     "job": Job, "stage": Stage, "task": Task, "run": Run, "attempt": Attempt, "document": Document, "call": Call,
     "inbox": Inbox, "cursor": Cursor, "api_key": ApiKey, "file": File, "use": Use, "worker": Worker, "audit": Audit,
-    "queue": Queue, "tenant": Tenant, "wallet": Wallet, "workflow": Workflow,
+    "queue": Queue, "tenant": Tenant, "tenant_to_change": Tenant, "wallet": Wallet, "workflow": Workflow,
 }  # fmt: skip
 _FIRST: dict[str, Loader] = {
     "ref": Prefetch._ref,  # noqa: SLF001 - as above
@@ -277,12 +286,12 @@ _STEPS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
 }
 _THEN: dict[str, Loader] = {
     "idem": Prefetch._idem,  # noqa: SLF001
+    "tenant_to_change": _by_id(Tenant, "tenants_to_change"),
     "tenant": _by_id(Tenant, "tenants"),
     "current_recipe": Prefetch._current_recipe,  # noqa: SLF001
     "recipe": Prefetch._recipe,  # noqa: SLF001
     "workflow": _by_id(Workflow, "workflows"),
     "queue": _by_id(Queue, "queues"),
-    "queues": _group("queues", Queue, "queues_of_workflows", "workflow"),
     "task": _by_id(Task, "tasks"),
     "stage": _by_id(Stage, "stages_by_id"),
     "stages": _group("stages", Stage, "stages", "job_id"),
@@ -303,6 +312,7 @@ _THEN: dict[str, Loader] = {
     "awaited": Prefetch._awaited,  # noqa: SLF001
     "needed": Prefetch._needed,  # noqa: SLF001
     "api_key": _by_id(ApiKey, "api_keys"),
+    "key_of": Prefetch._key_of,  # noqa: SLF001
     "audit": _by_id(Audit, "audits"),
     "entry": Prefetch._entry,  # noqa: SLF001
     "wallet": _by_id(Wallet, "wallets"),

@@ -5,10 +5,13 @@ of them asks; as long as there is work, twice as many ask the next time. A thous
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from callsheet.core import commands
 from callsheet.core.commands import Claim, Command, Leased
@@ -16,6 +19,7 @@ from callsheet.engine.hints import Hints
 
 Kinds = tuple[str, ...]
 _NOBODY = "nobody waited for it any more"
+_FRESH_SECONDS = 1.0
 _ASK_MAX = 256
 """Claims that ask together."""
 
@@ -33,6 +37,14 @@ class Waiter(NamedTuple):
 
     command: Claim
     future: "asyncio.Future[list[Leased]]"
+    since: float
+
+    def asking(self) -> Claim:
+        """Return the claim as it stands now: what it says of its worker is as old as its wait."""
+        waited = time.monotonic() - self.since
+        if self.command.holds is None or waited < _FRESH_SECONDS:
+            return self.command
+        return replace(self.command, waited_seconds=waited)
 
 
 class Room:
@@ -57,7 +69,7 @@ class Room:
 
     async def claim(self, command: Claim, wait_seconds: float) -> list[Leased]:
         """Claim; if there is nothing, wait for some. Whoever leaves meanwhile loses nothing: it is given back."""
-        waiter = Waiter(command, asyncio.get_running_loop().create_future())
+        waiter = Waiter(command, asyncio.get_running_loop().create_future(), time.monotonic())
         if wait_seconds > 0:
             self._join(waiter)
         else:
@@ -146,7 +158,7 @@ class Room:
     async def _answers(self, asking: Sequence[Waiter]) -> list[Any]:
         """Let claims ask together; if that cannot be, each of them hears it, and none waits for nothing."""
         try:
-            return await self._engine.aexecute_many([waiter.command for waiter in asking])
+            return await self._engine.aexecute_many([waiter.asking() for waiter in asking])
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
             return [error] * len(asking)
 

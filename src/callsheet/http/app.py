@@ -6,18 +6,14 @@ from typing import Any
 
 import msgspec
 
-from callsheet.blobs.base import BlobError, StorageRefused
-from callsheet.core.errors import Refusal
-from callsheet.engine.lane import Unavailable
 from callsheet.http.auth import Who
 from callsheet.http.cors import Cors
+from callsheet.http.faults import problem_from
 from callsheet.http.house import House
-from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id, problem_of, unavailable
+from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id
 from callsheet.http.request import SAFE, Gone, Receive, Request, Scope, Send
 from callsheet.http.route import ANYBODY, Answer, Known, Route, Router, Streaming
 from callsheet.http.routes import ROUTES
-from callsheet.http.storage import problem_of_storage
-from callsheet.store.connection import StoreError
 
 _encode = msgspec.json.Encoder().encode
 _BODILESS = frozenset({204, 304})
@@ -77,7 +73,8 @@ class App:
             if request.who.suspended and request.method not in _LOOKING:
                 raise Problem(403, "tenant_suspended", "This tenant is suspended: it may look, and change nothing.")
         if known.decoder is not None:
-            request.body_max = getattr(self._house.settings, route.body_max)
+            carried = getattr(self._house.engine.settings.limits, route.carries) if route.carries else 0
+            request.body_max = getattr(self._house.settings, route.body_max) + carried
             request.content = await request.body(known.decoder, required=known.needs_body)
         return await route.handler(self._house, request)
 
@@ -100,19 +97,7 @@ class App:
         return answer.status
 
     def _failed(self, error: Exception, request: Request) -> Answer:
-        if isinstance(error, Refusal):
-            problem = problem_of(error)
-        elif isinstance(error, Problem):
-            problem = error
-        elif isinstance(error, Unavailable | StoreError):
-            problem = unavailable()
-        elif isinstance(error, BlobError):
-            problem = problem_of_storage(error)
-            if isinstance(error, StorageRefused):  # only the operator can mend it
-                self._house.fault(request.id, error)
-        else:
-            self._house.fault(request.id, error)
-            problem = Problem(500, "internal_error", "Something went wrong here; the request id finds it in our log.")
+        problem = problem_from(self._house, request.id, error)
         headers = tuple(problem.headers.items())
         return Answer(problem.body(request.id), problem.status, headers, CONTENT_TYPE)
 

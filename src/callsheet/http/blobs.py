@@ -12,6 +12,7 @@ from callsheet.blobs import keys
 from callsheet.blobs.base import PURPOSE, AlreadyPut, BlobFact, NotAsClaimed, StorageFull
 from callsheet.blobs.local import Incoming, LocalBlobs
 from callsheet.blobs.showing import PLAIN, SHOWN
+from callsheet.core.counting import counted
 from callsheet.http.house import House
 from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Gone, Request
@@ -81,7 +82,7 @@ def _check_head(request: Request, fact: BlobFact, *, once: bool) -> None:
     if length is None or not length.isdecimal():
         raise Problem(411, "length_required", "Say with Content-Length how many bytes will come.")
     if once and int(length) != fact.size:
-        raise Problem(422, "size_mismatch", f"This address was made for {fact.size} bytes.")
+        raise Problem(422, "size_mismatch", f"This address was made for {counted(fact.size, 'byte')}.")
     if int(length) > fact.size:
         raise _too_large(fact.size)
 
@@ -137,7 +138,7 @@ async def _step(request: Request) -> tuple[bytes, bool]:
                     return bytes(step), False
     except TimeoutError:
         raise Problem(
-            408, "body_timeout", f"Less than {_STEP} bytes came within {request.body_seconds:g} seconds."
+            408, "body_timeout", f"Less than {_STEP} bytes came within {counted(request.body_seconds, 'second')}."
         ) from None
     return bytes(step), True
 

@@ -2,6 +2,7 @@
 
 import re
 
+from callsheet.core.counting import counted
 from callsheet.http.problem import Problem
 
 _TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?("[^"]*")')
@@ -31,7 +32,7 @@ def span(header: str, size: int) -> range | None:
         wanted = range(int(first), min(int(last) + 1, size) if last else size)
     if not wanted:
         raise Problem(
-            416, "range_not_satisfiable", f"There are {size} bytes, and none of them is in this range.",
+            416, "range_not_satisfiable", f"This has {counted(size, 'byte')}, and none of them is in this range.",
             {"content-range": f"bytes */{size}"},
         )  # fmt: skip
     return wanted

@@ -5,12 +5,15 @@ is signed for a short while. What was dropped says so to its owner (410): a link
 mistake in the link. To everybody else it looks as absent as any file that is not theirs.
 """
 
+import asyncio
+
 from callsheet.blobs import keys
 from callsheet.blobs.local import LocalBlobs
 from callsheet.blobs.showing import PLAIN, SHOWN
 from callsheet.core import rows
 from callsheet.http.auth import Who
 from callsheet.http.conditions import matches
+from callsheet.http.handing import PREVIEW_BYTES_MAX
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
 from callsheet.http.problem import Problem, absent
@@ -52,6 +55,9 @@ async def get_preview(house: House, request: Request) -> Streaming:
         raise absent("task")
     task = rows.Task(*found[0])
     blob = await opened(house, keys.preview(task.tenant, task.job_id, task.id, task.attempts), "preview")
+    if blob.size > PREVIEW_BYTES_MAX:  # the folder takes none that large, but no signed PUT of a bucket has a limit
+        await asyncio.to_thread(blob.file.close)
+        raise absent("preview")
     return stream(request, blob, None, (("content-type", "image/png"), ("content-security-policy", "sandbox")))
 
 

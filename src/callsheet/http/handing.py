@@ -1,7 +1,6 @@
 """What a worker gets with a task: its input, addresses for its files, its graph; and nothing of whose it is."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from callsheet import protocol
 from callsheet.blobs import keys
-from callsheet.blobs.base import Blobs, NotAsClaimed, check_claim
+from callsheet.blobs.base import Blobs
 from callsheet.core import commands
 from callsheet.core.comfy import Rendered, render
 from callsheet.core.commands import Lease, Leased, Made
@@ -20,10 +19,14 @@ from callsheet.core.holding import hashed
 from callsheet.core.recipe import Recipe, graph_of, in_range, parse
 from callsheet.core.rows import File, Job, Task, Workflow
 from callsheet.engine.engine import Engine
+from callsheet.http.checking import Checks
+from callsheet.http.made import NO_MAX, MadeBy, Place, made_by
 from callsheet.http.problem import Problem
 
+_EARLIER_MAX = 200
+"""Tasks of earlier stages that are told at once."""
 _GRANT_SECONDS_MIN = 60
-_PREVIEW_BYTES_MAX = 1024 * 1024
+PREVIEW_BYTES_MAX = 1024 * 1024
 PREVIEW_TYPE = "application/octet-stream"
 _RECIPES_MAX = 1_000
 
@@ -34,6 +37,7 @@ class Handing:
     def __init__(self, engine: Engine, blobs: Blobs) -> None:
         self._engine = engine
         self._blobs = blobs
+        self._checks = Checks(blobs)
         self._recipes: dict[tuple[str, int], Recipe] = {}
 
     # -- with a task
@@ -77,7 +81,7 @@ class Handing:
             key = keys.preview(task.tenant, task.job_id, task.id, task.attempts)
             preview = _grant(
                 self._blobs.grant_put_over(
-                    key, bytes_max=_PREVIEW_BYTES_MAX, media_type=PREVIEW_TYPE, seconds=_lasting(lasting)
+                    key, bytes_max=PREVIEW_BYTES_MAX, media_type=PREVIEW_TYPE, seconds=_lasting(lasting)
                 )
             )
         return protocol.Grants(gets, puts, preview)
@@ -133,35 +137,23 @@ class Handing:
         """Make sure that every file is there as it is claimed to be, before the result counts."""
         for made in files:
             check_file(made.name, made.media_type, made.bytes, made.sha256, self._engine.settings.limits)
-            key = keys.made(task.tenant, task.job_id, task.id, task.attempts, made.no)
-            try:
-                await asyncio.to_thread(check_claim, self._blobs, key, size=made.bytes, sha256=made.sha256)
-            except FileNotFoundError:
-                raise Problem(422, "file_not_put", f"File {made.no} was not put: put it, then complete.") from None
-            except NotAsClaimed as lie:
-                raise Problem(422, f"{lie.what}_mismatch", f"File {made.no}: {lie}") from None
+        await self._checks.check(task, files)
 
-    async def earlier(self, task: Task) -> list[protocol.Earlier]:
-        """Return what the completed tasks of earlier stages made, in order."""
-        stages, tasks, documents, files = await self._engine.reads.fetch_all([
-            (query, {"id": task.job_id}) for query in ("stages_of", "tasks_of_job", "documents_of", "files_of")
-        ])  # fmt: skip
-        by_task: dict[tuple[str | None, int], list[protocol.Given]] = defaultdict(list)
-        for file in (File(*row) for row in files):
-            if file.status == "ready":
-                by_task[file.task_id, file.attempt].append(self._given(file, task.lease_seconds))
-        outputs = {(row[0], row[1]): row[3] for row in documents}
-        here = {row[0]: row for row in stages}
-        before = {key: row for key, row in here.items() if row[3] < here[task.stage_id][3]}
-        return [
-            protocol.Earlier(
-                before[one.stage_id][4], before[one.stage_id][3], one.no,
-                msgspec.Raw(outputs.get((one.id, f"output:{one.attempts}"), "null").encode()),
-                by_task[one.id, one.attempts],
-            )
-            for one in (Task(*row) for row in tasks)
-            if one.stage_id in before and one.status == "completed"
-        ]  # fmt: skip
+    async def earlier(self, task: Task, after: protocol.Told | None = None) -> protocol.EarlierStages:
+        """Return what the completed tasks of earlier stages made, in order: a page of it, behind what was told."""
+        stages = await self._engine.reads.fetch("stages_of", id=task.job_id)
+        here = next(stage[3] for stage in stages if stage[0] == task.stage_id)
+        place = Place() if after is None else Place(after.stage_no, after.task_no)
+        for number in place:
+            in_range("the number of a stage or task", number, 0, NO_MAX)
+        page = await made_by(self._engine.reads, task.job_id, place, _EARLIER_MAX, before=here)
+        # Every file is signed for: thousands take a while, so not where everybody waits.
+        told = await asyncio.to_thread(lambda: [self._told_of(one, task.lease_seconds) for one in page.made])
+        return protocol.EarlierStages(told, page.next and protocol.Told(*page.next))
+
+    def _told_of(self, one: MadeBy, lease_seconds: int) -> protocol.Earlier:
+        files = [self._given(file, lease_seconds) for file in one.files if file.status == "ready"]
+        return protocol.Earlier(one.stage, *one.place, one.output, files)
 
     async def held(self, worker_id: str, lease: Lease) -> Task:
         """Return the task of a live lease of this worker."""

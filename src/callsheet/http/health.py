@@ -28,6 +28,8 @@ async def readyz(house: House, request: Request) -> Answer:
         await house.reads.fetch("feed_end", tx=0, position=0)
     except StoreError:
         raise Problem(503, "not_ready", "The database does not answer.", {"retry-after": "1"}) from None
+    if house.engine.trouble:
+        raise Problem(503, "not_ready", house.engine.trouble, {"retry-after": "1"})
     return Answer(Health("ready"))
 
 

@@ -132,10 +132,9 @@ class Hub(Background):
             for watch in watches:
                 watch.end()
 
-    def stop(self) -> None:
-        self._stopping.set()
+    def ask_to_stop(self) -> None:
+        super().ask_to_stop()
         self._stirred.set()
-        super().stop()
 
     # -- the thread
 

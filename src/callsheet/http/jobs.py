@@ -17,11 +17,12 @@ from callsheet.http.auth import Who
 from callsheet.http.codes import INPUT, NOTES, REFERENCES, STAGE, VALUES
 from callsheet.http.conditions import matches
 from callsheet.http.expected import Expected
+from callsheet.http.faults import problem_from
 from callsheet.http.freeing import Freed, freed
 from callsheet.http.house import House
 from callsheet.http.hub import JOB
 from callsheet.http.paging import limited, listed, paged
-from callsheet.http.problem import Problem, absent, problem_of
+from callsheet.http.problem import Problem, absent
 from callsheet.http.quotes import quoted_price
 from callsheet.http.request import Request
 from callsheet.http.route import USER, WATCHERS, WRITERS, Answer, Route
@@ -172,7 +173,10 @@ async def submit_jobs(house: House, request: Request) -> Answer:
     answers = await house.engine.aexecute_many([ready[place] for place in places])
     for place, answer in zip(places, answers, strict=True):
         ready[place] = answer
-    return Answer(Bulk([_outcome(request, one) for one in ready]))
+    faults = [one for one in ready if isinstance(one, Exception) and not isinstance(one, Problem | Refusal)]
+    if faults and not any(isinstance(one, commands.Submitted) for one in ready):
+        raise faults[0]  # nothing was accepted: all of it may be sent again
+    return Answer(Bulk([_outcome(house, request, one) for one in ready]))
 
 
 async def get_job(house: House, request: Request) -> Answer:
@@ -259,12 +263,10 @@ async def _submit(house: House, request: Request, body: SubmitBody, key: str | N
     return command if body.quote is None else replace(command, price=await quoted_price(house, command, body.quote))
 
 
-def _outcome(request: Request, one: Any) -> BulkResult:
+def _outcome(house: House, request: Request, one: Any) -> BulkResult:
     if isinstance(one, commands.Submitted):
         return BulkResult(200 if one.replay else 201, one.job_id, one.replay)
-    problem = problem_of(one) if isinstance(one, Refusal) else one
-    if not isinstance(problem, Problem):
-        raise problem
+    problem = problem_from(house, request.id, one)
     return BulkResult(problem.status, problem=problem.body(request.id))
 
 
@@ -364,7 +366,8 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit up to 1,000 jobs", Bulk, BulkBody,
-        problems=("422 too_many_commands",), details="Each job has its own outcome, as if it had been sent alone.",
+        problems=("422 too_many_commands",), details="Each job has its own outcome, as if it had been sent alone. "
+        "One with a `status` of 503 may be sent again, best with its idempotency key.",
         body_max="bulk_bytes_max",
     ),
     Route("GET", "/v1/jobs", list_jobs, WATCHERS, "List jobs, newest first", Page, query=ListQuery,
@@ -387,5 +390,6 @@ ROUTES = (
           problems=_MOVE, sets=_SHOWN),
     Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Try a failed or expired job again", views.Job,
           RetryBody, sets=_SHOWN,
-          problems=(*_MOVE, *REFERENCES, "402 insufficient_credits", "429 too_many_active_jobs")),
+          problems=(*_MOVE, *REFERENCES, "402 insufficient_credits", "409 file_dropped", "409 workflow_disabled",
+                    "429 too_many_active_jobs")),
 )  # fmt: skip

@@ -14,9 +14,9 @@ from callsheet.config import HttpSettings
 from callsheet.core.clock import MILLISECOND, SECOND, seconds
 from callsheet.core.crew import Crew, Held, crews
 from callsheet.core.ids import uuid7
-from callsheet.core.limiting import Limit, limits_of
+from callsheet.core.limiting import Limit, Limited, limits_of
 from callsheet.core.limits import Limits
-from callsheet.core.rows import Queue, Worker
+from callsheet.core.rows import Worker
 from callsheet.core.scaling import Observed
 from callsheet.engine.readlane import ReadLane
 from callsheet.store.connection import Rows
@@ -105,7 +105,7 @@ class Observing:
 class _Queued(NamedTuple):
     """One queue: what waits and runs, how many completed in the window, and when the first of these."""
 
-    queue: Queue
+    queue: Limited
     ready: int
     backoff: int
     running: int
@@ -152,7 +152,7 @@ def _queued(queues: Rows, backoffs: Rows) -> dict[str, list[_Queued]]:
     waiting = {row[0]: row[1] for row in backoffs}
     found: dict[str, list[_Queued]] = defaultdict(list)
     for row in queues:
-        queue = Queue(*row[:-4])
+        queue = Limited(*row[:-4])
         ready, running, completed, first_at = row[-4:]
         found[queue.kind].append(_Queued(queue, ready, waiting.get(queue.id, 0), running, completed, first_at))
     return dict(found)

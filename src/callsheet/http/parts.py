@@ -1,9 +1,9 @@
 """The parts of a job: runs, stages, tasks, attempts, outputs; approval and adding tasks."""
 
-from collections import defaultdict
 from typing import Any
 
-from msgspec import Raw, Struct
+import msgspec
+from msgspec import Struct
 
 from callsheet.core import commands, rows
 from callsheet.core.recipe import StageSpec
@@ -12,9 +12,17 @@ from callsheet.http.auth import Who
 from callsheet.http.codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
-from callsheet.http.problem import absent
+from callsheet.http.made import Place, made_by
+from callsheet.http.paging import limited, listed
+from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Request
 from callsheet.http.route import READERS, WATCHERS, WRITERS, Answer, Route
+
+
+class Asked(Struct, frozen=True):
+    """What a job was asked to make."""
+
+    input: Any
 
 
 class Runs(Struct, frozen=True):
@@ -41,10 +49,18 @@ class Attempts(Struct, frozen=True):
     attempts: list[views.Attempt]
 
 
+class OutputsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many at once, and where to go on."""
+
+    limit: int = 50
+    cursor: str = ""
+
+
 class Outputs(Struct, frozen=True):
-    """What completed tasks made, in order."""
+    """What completed tasks made, in order, and where to go on."""
 
     outputs: list[views.Output]
+    next: str | None
 
 
 class ApproveBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +88,12 @@ class Added(Struct, frozen=True):
     stage_no: int
     task_ids: list[str]
     first_task_no: int
+
+
+async def get_input(house: House, request: Request) -> Answer:
+    job = await job_row(house, request)
+    found = [rows.Document(*row) for row in await house.reads.fetch("documents", ids=[job.id])]
+    return Answer(Asked(next((msgspec.Raw(one.body.encode()) for one in found if one.name == "input"), None)))
 
 
 async def list_runs(house: House, request: Request) -> Answer:
@@ -102,23 +124,18 @@ async def list_attempts(house: House, request: Request) -> Answer:
 
 
 async def list_outputs(house: House, request: Request) -> Answer:
+    query = listed(house, request, OutputsQuery)
+    limited(house, query.limit)
     job = await job_row(house, request)
-    of_job = {"id": job.id}
-    stages, tasks, documents, files = await house.reads.fetch_all([
-        ("stages_of", of_job), ("tasks_of_job", of_job), ("documents_of", of_job), ("files_of", of_job),
-    ])  # fmt: skip
-    by_task: dict[tuple[str | None, int], list[views.File]] = defaultdict(list)
-    for file in (rows.File(*row) for row in files):
-        by_task[file.task_id, file.attempt].append(views.file_view(file))
-    bodies = {(row[0], row[1]): row[3] for row in documents}
-    stage_of = {row[0]: rows.Stage(*row) for row in stages}
-    return Answer(Outputs([
+    page = await made_by(house.reads, job.id, _after(house, query.cursor, job.id), query.limit)
+    outputs = [
         views.Output(
-            stage_of[task.stage_id].name, stage_of[task.stage_id].no, task.no, task.id,
-            Raw(bodies.get((task.id, f"output:{task.attempts}"), "null").encode()), by_task[task.id, task.attempts],
+            one.stage, one.place.stage_no, one.place.task_no, one.task_id, one.output,
+            [views.file_view(file) for file in one.files],
         )
-        for task in (rows.Task(*row) for row in tasks) if task.status == "completed"
-    ]))  # fmt: skip
+        for one in page.made
+    ]  # fmt: skip
+    return Answer(Outputs(outputs, page.next and house.signed.sign("outputs", [job.id, *page.next])))
 
 
 async def approve_stage(house: House, request: Request) -> Answer:
@@ -141,6 +158,15 @@ async def add_stage(house: House, request: Request) -> Answer:
     body: StageBody = request.content
     added: commands.Added = await house.engine.aexecute(_about(commands.AddStage, request, stage=body.stage))
     return Answer(Added(added.stage_id, added.stage_no, added.task_ids, added.first_task_no), 201)
+
+
+def _after(house: House, cursor: str, job_id: str) -> Place:
+    if not cursor:
+        return Place()
+    place = house.signed.read("outputs", cursor, tuple[str, int, int])
+    if place is None or place[0] != job_id:
+        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: start from the first page.")
+    return Place(*place[1:])
 
 
 def _about(command: Any, request: Request, **more: Any) -> commands.Command:
@@ -166,6 +192,8 @@ async def _stage(house: House, request: Request) -> rows.Stage:
 
 _JOB, _STAGE = "404 job_not_found", "404 stage_not_found"
 ROUTES = (
+    Route("GET", "/v1/jobs/{job_id}/input", get_input, WATCHERS, "What a job was asked to make", Asked,
+          problems=(_JOB,), details="The input as it was submitted; null if there was none."),
     Route("GET", "/v1/jobs/{job_id}/runs", list_runs, WATCHERS, "A job's runs and their money", Runs,
           problems=(_JOB,)),
     Route("GET", "/v1/jobs/{job_id}/stages", list_stages, WATCHERS, "A job's stages", Stages, problems=(_JOB,)),
@@ -173,14 +201,17 @@ ROUTES = (
     Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "A task's tries", Attempts,
           problems=(_JOB, "404 task_not_found")),
     Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, WATCHERS, "What a job's tasks made", Outputs,
-          problems=(_JOB,)),
+          query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
+          details="In the order of stages and tasks. A page ends at `limit` tasks, and before some 4 MiB of output."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
           "Let a waiting stage go on", views.Stage, ApproveBody,
           problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),
           details="A stage is named by its number or its name."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,
           "Add tasks to a stage that has not ended", Added, TasksBody, status=201,
-          problems=(_JOB, _STAGE, "409 stage_ended", "422 too_many_tasks", "422 invalid_input", *INPUT, *REFERENCES)),
+          problems=(_JOB, _STAGE, "409 stage_ended", "409 priced_stages", "422 too_many_tasks", "422 invalid_input",
+                    *INPUT, *REFERENCES)),
     Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to an unfinished job", Added,
-          StageBody, status=201, problems=(_JOB, "409 job_ended", *STAGE, *INPUT, *NOTES, *REFERENCES)),
+          StageBody, status=201,
+          problems=(_JOB, "409 job_ended", "422 inline_stages", *STAGE, *INPUT, *NOTES, *REFERENCES)),
 )  # fmt: skip

@@ -12,10 +12,11 @@ from callsheet.core.commands import Submit
 from callsheet.core.money import wallet_id
 from callsheet.core.recipe import Recipe, parse, validator
 from callsheet.core.rows import Workflow
-from callsheet.core.submit import idem_of
+from callsheet.core.submit import check_enabled, check_user, checked_input, idem_of
+from callsheet.core.texts import check_texts
 from callsheet.http import views
 from callsheet.http.auth import Who
-from callsheet.http.codes import TEXT
+from callsheet.http.codes import INPUT
 from callsheet.http.house import House
 from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Request
@@ -58,15 +59,17 @@ class Signed(Struct, frozen=True, array_like=True):
 async def make_quote(house: House, request: Request) -> Answer:
     body: QuoteBody = request.content
     who: Who = request.who
-    if "\0" in body.workflow + body.user:
-        raise Problem(422, "invalid_text", "The workflow or the user has a character that no database keeps.")
+    check_texts(Submit(tenant=who.tenant, user=body.user, workflow=body.workflow))
     found, wallet = await house.reads.fetch_all([
         ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": wallet_id(who.tenant, body.user)}),
     ])  # fmt: skip
     if not found:
         raise absent("workflow")
     recipe, schema = _compiled(Workflow(*found[0]).spec)
-    _check(house, body, recipe, schema)
+    limits = house.engine.settings.limits
+    check_user(body.user, limits)
+    check_enabled(recipe)
+    checked_input(recipe, schema, body.input, limits)
     price = recipe.price
     until = int(time.time()) + house.settings.quote_seconds
     token = house.signed.sign("quote", Signed(who.tenant, body.user, body.workflow, _digest(body.input), price, until))
@@ -78,19 +81,6 @@ async def make_quote(house: House, request: Request) -> Answer:
 def _compiled(spec: str) -> tuple[Recipe, Any]:
     recipe = parse(spec)
     return recipe, validator(recipe)
-
-
-def _check(house: House, body: QuoteBody, recipe: Recipe, schema: Any) -> None:
-    """Refuse to price what a submit would refuse."""
-    chars = house.engine.settings.limits.key_chars_max
-    if not body.user or len(body.user) > chars or not body.user.isprintable():
-        raise Problem(422, "invalid_user", f"A user id has 1 to {chars} printable characters.")
-    if not recipe.enabled:
-        raise Problem(409, "workflow_disabled", f"Workflow {recipe.name!r} is switched off.")
-    if schema is not None and (error := next(schema.iter_errors(body.input), None)):
-        where = "/".join(str(part) for part in error.instance_path) or "input"
-        most = house.engine.settings.limits.message_chars_max
-        raise Problem(422, "invalid_input", f"{where}: {error.message}"[:most])
 
 
 async def quoted_price(house: House, command: Submit, quote: str) -> int:
@@ -117,5 +107,7 @@ def _digest(given: Any) -> bytes:
 
 ROUTES = (
     Route("POST", "/v1/quotes", make_quote, WRITERS, "Price a job before submitting it", Quote, QuoteBody,
-          problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *TEXT)),
+          problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *INPUT),
+          details="What a submit would refuse for its user, its workflow or its input has no price. Whether its files "
+          "are there, whether a gate lets it pass and whether it can be paid is known when it is submitted."),
 )  # fmt: skip

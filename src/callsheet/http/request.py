@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
+from callsheet.core.counting import counted
 from callsheet.http.problem import Problem
 
 T = TypeVar("T")
@@ -151,7 +152,7 @@ class Request:
                 return await self._read()
         except TimeoutError:
             raise Problem(
-                408, "body_timeout", f"The body did not arrive within {self.body_seconds:g} seconds.",
+                408, "body_timeout", f"The body did not arrive within {counted(self.body_seconds, 'second')}.",
                 {"connection": "close"},
             ) from None  # fmt: skip
 

@@ -70,6 +70,8 @@ class Route(NamedTuple):
     details: str = ""
     body_max: str = "body_bytes_max"
     """The setting that limits the body."""
+    carries: str | None = None
+    """A limit of the engine that comes on top: of what the body carries."""
     token_in_query: bool = False
     """A user's token may come as `?token=`: a browser's EventSource and pictures cannot send headers."""
     reads: tuple[str, ...] = ()

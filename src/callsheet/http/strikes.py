@@ -1,9 +1,10 @@
-"""Too much of something: wrong secrets from one address, calls of one worker."""
+"""Too much of something: wrong secrets from one address, heartbeats of one worker."""
 
 import math
 import time
 from collections.abc import Callable
 
+from callsheet.core.counting import counted
 from callsheet.http.problem import Problem
 
 _WINDOW_SECONDS = 60.0
@@ -36,23 +37,29 @@ class Strikes:
 
 
 class Pace:
-    """Lets each caller through so often a second, with a burst of as many."""
+    """Lets each worker beat so often a second for every task it may have in hand, with a burst of a second's worth.
+
+    One call may go beyond that: what it took too much is owed, and waited for. So a call is never too large to be
+    heard, and a worker that beats once for each of its leases has its next turn within a second.
+    """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = per_second
+        self._per_second = max(per_second, 1.0)
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
 
-    def take(self, caller: str) -> None:
-        """Count one call; one too many is told to wait."""
-        now = self._clock()
-        at, left = self._left.get(caller, (now, self._per_second))
-        left = min(self._per_second, left + (now - at) * self._per_second)
+    def take(self, worker: str, places: int, beats: int) -> None:
+        """Count the beats of a call; one that comes too soon is told when to come, and costs nothing."""
+        now, rate = self._clock(), self._per_second * places
+        at, left = self._left.get(worker, (now, rate))
+        left = min(rate, left + (now - at) * rate)
+        if left < 1:
+            wait = math.ceil((1 - left) / rate)
+            raise Problem(
+                429, "too_many_calls",
+                f"A worker beats at most {counted(self._per_second, 'time')} a second for each task it may hold: wait.",
+                {"retry-after": str(wait)},
+            )  # fmt: skip
         if len(self._left) >= _KNOWN_MAX:
             self._left.clear()
-        self._left[caller] = now, max(left - 1, 0.0)
-        if left < 1:
-            raise Problem(
-                429, "too_many_calls", f"A worker calls at most {self._per_second:g} times a second: say it together.",
-                {"retry-after": "1"},
-            )  # fmt: skip
+        self._left[worker] = now, left - max(beats, 1)

@@ -6,7 +6,7 @@ from weakref import WeakValueDictionary
 from msgspec import Struct
 
 from callsheet.blobs import keys
-from callsheet.blobs.base import Blobs, NotAsClaimed, check_claim
+from callsheet.blobs.base import BlobError, Blobs, NotAsClaimed, check_claim
 from callsheet.core import commands, rows
 from callsheet.core.clock import SECOND
 from callsheet.core.files import Dropped
@@ -80,10 +80,14 @@ async def announce_file(house: House, request: Request) -> Answer:
         )
     )  # fmt: skip
     lasting = ((file.keep_until or 0) - file.created_at) // SECOND
-    grant = house.blobs.grant_put(
-        keys.of(file), size=file.bytes, sha256=file.sha256, media_type=file.media_type,
-        seconds=min(house.settings.url_seconds, lasting),
-    )  # fmt: skip
+    try:
+        grant = house.blobs.grant_put(
+            keys.of(file), size=file.bytes, sha256=file.sha256, media_type=file.media_type,
+            seconds=min(house.settings.url_seconds, lasting),
+        )  # fmt: skip
+    except BlobError:  # nobody can put it, and it would count among the user's for a day
+        await house.engine.aexecute(commands.DropFiles(tenant=file.tenant, file_ids=(file.id,), by=who.id))
+        raise
     upload = Upload(grant.method, grant.url, grant.headers, grant.seconds)
     return Answer(NewFile(views.file_view(file), upload), 201, (("location", f"/v1/files/{file.id}/info"),))
 
@@ -92,7 +96,10 @@ async def finish_file(house: House, request: Request) -> Answer:
     file = await file_row(house, request)
     if file.status == "awaited":
         async with _alone(file.id):
-            await asyncio.to_thread(_look, house.blobs, file)
+            wrong = await asyncio.to_thread(_look, house.blobs, file)
+            if wrong is not None and (await file_row(house, request)).status == "awaited":
+                await asyncio.to_thread(house.blobs.delete, [keys.of(file)])
+                raise wrong
     done = await house.engine.aexecute(commands.FinishUpload(tenant=file.tenant, file_id=file.id, by=request.who.id))
     return Answer(views.file_view(done))
 
@@ -132,12 +139,16 @@ _finishing: "WeakValueDictionary[str, asyncio.Lock]" = WeakValueDictionary()
 
 
 def _alone(file_id: str) -> asyncio.Lock:
-    """Let one at a time look at a file: what one finds wrong, and takes away, another may just have put right."""
+    """Let one at a time look at a file: what one finds wrong, and takes away, another may just have put right.
+
+    On another server somebody may look meanwhile. So what is wrong is taken away only if the file is still awaited:
+    the right bytes of one that was finished there stay.
+    """
     return _finishing.setdefault(file_id, asyncio.Lock())
 
 
-def _look(blobs: Blobs, file: rows.File) -> None:
-    """Make sure that the bytes are what was announced. If not they go, so that the right ones can be put."""
+def _look(blobs: Blobs, file: rows.File) -> Problem | None:
+    """Return what is wrong with the bytes, if anything: then they go, so that the right ones can be put."""
     key = keys.of(file)
     try:
         check_claim(blobs, key, size=file.bytes, sha256=file.sha256)
@@ -146,15 +157,14 @@ def _look(blobs: Blobs, file: rows.File) -> None:
     except FileNotFoundError:
         raise Problem(422, "file_not_put", "There are no bytes yet: put them, then finish.") from None
     except NotAsClaimed as lie:
-        blobs.delete([key])
         if lie.what == "size":
-            raise Problem(422, "size_mismatch", f"{lie} They were removed: put the right ones.") from None
-        raise Problem(422, "digest_mismatch", f"{lie} The bytes were removed: put the right ones.") from None
-    if not agrees(file.media_type, head):
-        blobs.delete([key])
-        raise Problem(
-            422, "type_mismatch", f"The bytes are not {file.media_type}. They were removed: announce what they are."
-        )
+            return Problem(422, "size_mismatch", f"{lie} They were removed: put the right ones.")
+        return Problem(422, "digest_mismatch", f"{lie} The bytes were removed: put the right ones.")
+    if agrees(file.media_type, head):
+        return None
+    return Problem(
+        422, "type_mismatch", f"The bytes are not {file.media_type}. They were removed: announce what they are."
+    )
 
 
 def _before(house: House, cursor: str, tenant: str, user: str) -> str:
@@ -186,5 +196,6 @@ ROUTES = (
           problems=(_FILE,)),
     Route("DELETE", "/v1/files/{file_id}", delete_file, WRITERS, "Delete a file", Freed,
           problems=(_FILE, "409 file_in_use"),
-          details="One that a job needs which has not ended stays. Its record stays as `dropped`."),
+          details="One that a job needs which has not ended stays, and so does one that a workflow names. Its record "
+          "stays as `dropped`."),
 )  # fmt: skip

@@ -300,12 +300,13 @@ class Workflow(Struct, frozen=True):
     recipe: dict[str, Any]
 
 
-def workflow_view(row: rows.Workflow, *, graphs: bool) -> Workflow:
-    """Show a workflow; its graphs are the house's own and go to nobody else."""
+def workflow_view(row: rows.Workflow, hidden: tuple[str, ...]) -> Workflow:
+    """Show a workflow, without what of its stages is hidden from who asks."""
     recipe = msgspec.json.decode(row.spec, type=Recipe)
     spec = json.loads(row.spec)
-    for stage in [] if graphs else spec.get("stages", ()):
-        stage.pop("comfyui", None)
+    for stage in spec.get("stages", ()):
+        for name in hidden:
+            stage.pop(name, None)
     return Workflow(
         row.name, row.version, recipe.enabled, recipe.price, moment(row.created_at),
         [stage.name for stage in recipe.stages], spec,

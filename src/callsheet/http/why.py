@@ -9,7 +9,7 @@ from callsheet.core.clock import SECOND
 from callsheet.core.crew import absent
 from callsheet.core.estimate import SAMPLES_MAX
 from callsheet.core.ids import child
-from callsheet.core.limiting import limits_of
+from callsheet.core.limiting import Limited, limits_of
 from callsheet.core.order import queue_of
 from callsheet.core.why import AHEAD_MAX, Counted, Explanation, Seen, explain, first_ready
 from callsheet.core.why import Constraint as Held
@@ -105,13 +105,13 @@ async def _seen(house: House, job: rows.Job, stage: rows.Stage | None) -> tuple[
         return [], Seen(now)
     queue = queue_of(stage.kind, job.workflow, stage.provider)
     clock, open_tasks, queues, sharing = await house.reads.fetch_all([
-        ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues", {"ids": [queue]}),
+        ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues_limited", {"ids": [queue]}),
         ("queues_sharing", {"kinds": [stage.kind], "workflows": [job.workflow], "providers": [stage.provider]}),
     ])  # fmt: skip
     tasks = [rows.Task(*row) for row in open_tasks]
     running = [task for task in tasks if task.status == "running"]
     now = clock[0][0]
-    limits = [limit for row in queues for limit in limits_of(rows.Queue(*row), house.engine.settings.limits)]
+    limits = [limit for row in queues for limit in limits_of(Limited(*row), house.engine.settings.limits)]
     beside = [rows.Queue(*row) for row in sharing]
     ahead, taken, live, last, durations, attempts, calls, fleet, *counts = await house.scans.fetch_all([
         ("ahead", _place(queue, first_ready(tasks))),

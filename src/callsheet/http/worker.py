@@ -79,7 +79,7 @@ async def claim_tasks(house: House, request: Request) -> Answer:
 async def beat(house: House, request: Request) -> Answer:
     body: protocol.Heartbeat = request.content
     worker = _worker(house, request)
-    house.fleet.pace.take(worker.id)
+    house.fleet.pace.take(worker.id, worker.concurrency, len(body.beats))
     many = [
         commands.Heartbeat(
             lease=beat.lease, lease_seconds=beat.lease_seconds, progress=beat.progress, message=beat.message,
@@ -120,7 +120,7 @@ async def list_earlier(house: House, request: Request) -> Answer:
     body: protocol.Before = request.content
     worker = _worker(house, request)
     task = await house.handing.held(worker.id, body.lease)
-    return Answer(protocol.EarlierStages(await house.handing.earlier(task)))
+    return Answer(await house.handing.earlier(task, body.after))
 
 
 async def note_submitted(house: House, request: Request) -> Answer:
@@ -152,14 +152,16 @@ async def fail_task(house: House, request: Request) -> Answer:
     return await _reported(
         house,
         commands.Fail(
-            lease=body.lease, code=body.code, message=body.message, retryable=body.retryable, worker_id=worker.id
+            lease=body.lease, code=body.code, message=body.message, retryable=body.retryable, resume=body.resume,
+            worker_id=worker.id,
         ),
-    )
+    )  # fmt: skip
 
 
 async def requeue_task(house: House, request: Request) -> Answer:
     body: protocol.Requeue = request.content
     worker = _worker(house, request)
+    house.fleet.room.let_go(worker.id)  # or a claim of its own that still waits would take it again
     return await _reported(
         house,
         commands.Requeue(lease=body.lease, reason=body.reason, cause=body.cause, worker_id=worker.id),
@@ -212,13 +214,15 @@ ROUTES = (
     Route("POST", "/v1/worker/files", grant_files, MACHINES, "Get addresses to read and to put files", protocol.Grants,
           protocol.Files, problems=(*_LEASE, *_FILE)),
     Route("POST", "/v1/worker/earlier", list_earlier, MACHINES, "What earlier stages made", protocol.EarlierStages,
-          protocol.Before, problems=_LEASE),
+          protocol.Before, problems=_LEASE,
+          details="In the order of stages and tasks, page by page: ask again with `after` as `next` says, until it is "
+          "null."),
     Route("POST", "/v1/worker/submitted", note_submitted, MACHINES, "Write down where the work lies elsewhere",
           protocol.Reported, protocol.Submitted, problems=("422 invalid_provider", "422 invalid_ref", *_LEASE),
           details="The reference is shown to nobody. If this try is cut short, the next one gets it with the task, and "
           "looks there before it does the work again."),
     Route("POST", "/v1/worker/complete", complete_task, MACHINES, "Hand in a result", protocol.Reported,
-          protocol.Complete,
+          protocol.Complete, carries="output_bytes_max",
           problems=("422 file_not_put", "422 size_mismatch", "422 digest_mismatch", "422 output_too_large",
                     "422 output_too_deep", "422 invalid_file", *_LEASE)),
     Route("POST", "/v1/worker/fail", fail_task, MACHINES, "Report that a try went wrong", protocol.Reported,

@@ -1,6 +1,6 @@
 """Workers, as an operator sees them: who is here, what they hold; approve, drain, assign, revoke, rotate."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -17,6 +17,8 @@ from callsheet.http.request import Request
 from callsheet.http.route import HOUSE, Answer, Route
 
 _EMBEDDED = "embedded"
+_LISTED_MAX = 10
+"""Leases of each worker in a list: a page has hundreds of workers, and one may hold a thousand."""
 
 
 class WorkersQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +51,10 @@ class Worker(Struct, frozen=True):
     offered: list[str]
     concurrency: int | None
     draining: bool
+    held: int
+    """How many tasks it has in hand."""
     leases: list[WorkerLease]
+    """The tasks, those first that began first: in a list of workers some of them, under its own address all."""
     starts: int
     registered_at: str | None
     started_at: str | None
@@ -92,9 +97,11 @@ async def list_workers(house: House, request: Request) -> Answer:
     workers = [rows.Worker(*row) for row in page]
     known = {row[0] for row in await house.scans.fetch("workers_known", ids=sorted({row[0] for row in live}))}
     strangers = sorted({row[0] for row in live} - known) if not query.after else []
-    leases = await _leases(house, [*(worker.id for worker in workers), *strangers])
-    shown = [_view(worker, leases.get(worker.id, [])) for worker in workers]
-    shown += [_embedded(name, leases.get(name, [])) for name in strangers]
+    hands = await _hands(house, [*(worker.id for worker in workers), *strangers], _LISTED_MAX)
+    shown = [_view(worker, hands.get(worker.id, _EMPTY)) for worker in workers]
+    shown += [
+        _embedded(name, sorted(row[1] for row in live if row[0] == name), hands.get(name, _EMPTY)) for name in strangers
+    ]
     return Answer(Workers(shown, workers[-1].id if more else None))
 
 
@@ -139,49 +146,60 @@ async def _shown(house: House, name: str) -> Worker:
     found = await house.reads.fetch("worker_of", id=name)
     if not found:
         raise absent("worker")
-    leases = await _leases(house, [name])
-    return _view(rows.Worker(*found[0]), leases.get(name, []))
+    hands = await _hands(house, [name], house.engine.settings.limits.worker_concurrency_max)
+    return _view(rows.Worker(*found[0]), hands.get(name, _EMPTY))
 
 
-async def _leases(house: House, names: list[str]) -> dict[str, list[WorkerLease]]:
-    found: dict[str, list[WorkerLease]] = {}
-    for row in await house.scans.fetch("leases_of", ids=names) if names else []:
+class Hands(NamedTuple):
+    """What a worker has in hand: how many tasks, and the first of them."""
+
+    held: int
+    leases: list[WorkerLease]
+
+
+_EMPTY = Hands(0, [])
+
+
+async def _hands(house: House, names: list[str], most: int) -> dict[str, Hands]:
+    found: dict[str, Hands] = {}
+    for *row, held in await house.scans.fetch("leases_of", ids=names, most=most) if names else []:
         task = rows.Task(*row)
         lease = WorkerLease(
             task.job_id, task.id, task.kind, task.attempts, task.progress, views.moment(task.started_at),
             views.moment(task.lease_expires_at),
         )  # fmt: skip
-        found.setdefault(task.worker_id or "", []).append(lease)
+        found.setdefault(task.worker_id or "", Hands(held, [])).leases.append(lease)
     return found
 
 
-def _view(worker: rows.Worker, leases: list[WorkerLease]) -> Worker:
+def _view(worker: rows.Worker, hands: Hands) -> Worker:
     def decoded(text: str | None) -> Any:
         return None if text is None else msgspec.json.decode(text)
 
     return Worker(
         worker.id, worker.status, list(kinds_of(worker)), decoded(worker.offered), worker.concurrency,
-        worker.draining_at is not None, leases, worker.starts, views.moment(worker.created_at),
+        worker.draining_at is not None, hands.held, hands.leases, worker.starts, views.moment(worker.created_at),
         views.moment(worker.started_at), views.moment(worker.seen_at), views.moment(worker.ended_at),
         decoded(worker.labels), decoded(worker.capabilities),
     )  # fmt: skip
 
 
-def _embedded(name: str, leases: list[WorkerLease]) -> Worker:
-    kinds = sorted({lease.kind for lease in leases})
+def _embedded(name: str, kinds: list[str], hands: Hands) -> Worker:
     return Worker(
-        name, _EMBEDDED, kinds, kinds, None, draining=False, leases=leases, starts=0, registered_at=None,
-        started_at=None, seen_at=None, ended_at=None, labels=None, capabilities=None,
+        name, _EMBEDDED, kinds, kinds, None, draining=False, held=hands.held, leases=hands.leases, starts=0,
+        registered_at=None, started_at=None, seen_at=None, ended_at=None, labels=None, capabilities=None,
     )  # fmt: skip
 
 
 _ABSENT = "404 worker_not_found"
 ROUTES = (
     Route("GET", "/v1/admin/workers", list_workers, HOUSE, "Workers, what they hold, when they were heard of", Workers,
-          query=WorkersQuery),
+          query=WorkersQuery,
+          details=f"Of the tasks that a worker holds the first {_LISTED_MAX} are listed; `held` says how many there "
+          "are, and the worker's own address has them all."),
     Route("GET", "/v1/admin/workers/{worker}", get_worker, HOUSE, "One worker", Worker, problems=(_ABSENT,)),
     Route("PATCH", "/v1/admin/workers/{worker}", change_worker, HOUSE, "Approve, drain or assign a worker", Worker,
-          WorkerBody, problems=(_ABSENT, "422 invalid_kind", *VALUES)),
+          WorkerBody, problems=(_ABSENT, "409 kind_not_offered", "422 invalid_kind", *VALUES)),
     Route("POST", "/v1/admin/workers/{worker}/revoke", revoke_worker, HOUSE, "Let a worker in no longer", Worker,
           problems=(_ABSENT, "422 invalid_text"),
           details="Its token fails at once, and what it held is given back without using up a try. It may come again "

@@ -13,7 +13,7 @@ from callsheet.http.house import House
 from callsheet.http.paging import limited, listed, paged
 from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Request
-from callsheet.http.route import HOUSE, WATCHERS, Answer, Route
+from callsheet.http.route import HOUSE, USER, WATCHERS, Answer, Route
 
 
 class NamesQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,12 +60,17 @@ async def put_workflow(house: House, request: Request) -> Answer:
         recipe = msgspec.convert({**body.recipe, "name": name}, Recipe)
     except msgspec.ValidationError as error:
         raise Problem(422, "invalid_recipe", f"Recipe: {error}.") from None
-    row: rows.Workflow = await house.engine.aexecute(commands.PutWorkflow(recipe=recipe, by=request.who.id))
+    row: rows.Workflow = await house.engine.aexecute(
+        commands.PutWorkflow(recipe=recipe, owner=request.who.tenant, by=request.who.id)
+    )
     return Answer(_shown(request, row))
 
 
 def _shown(request: Request, row: rows.Workflow) -> views.Workflow:
-    return views.workflow_view(row, graphs=request.who.role in HOUSE)
+    """Show a workflow: graphs are the house's own, and what goes into its stages is no browser's business."""
+    role = request.who.role
+    hidden = () if role in HOUSE else ("comfyui", "inputs") if role == USER else ("comfyui",)
+    return views.workflow_view(row, hidden)
 
 
 ROUTES = (

@@ -19,7 +19,15 @@ class ConnectionLost(StoreError):  # noqa: N818 - says what happened
 
 
 class Contended(StoreError):  # noqa: N818 - says what happened
-    """A deadlock, a lock timeout, a serialization failure, a unique race: nothing was written; try again."""
+    """A deadlock, a lock timeout, a serialization failure: nothing was written; try again."""
+
+
+class Clash(Contended):
+    """A unique value was taken meanwhile: whoever looks again sees it. If it clashes still, it never will not."""
+
+
+class Full(ConnectionLost):
+    """The disk has no room left."""
 
 
 class Connection(Protocol):

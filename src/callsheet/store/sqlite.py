@@ -11,12 +11,12 @@ import msgspec
 from msgspec.structs import astuple
 
 from callsheet.core.rows import Row
-from callsheet.store.connection import Ask, ConnectionLost, Contended, Rows, StoreError
+from callsheet.store.connection import Ask, Clash, ConnectionLost, Contended, Full, Rows, StoreError
 from callsheet.store.dialect import Statement, columns, queries, sqlite_statement
 
 _encode = msgspec.json.Encoder().encode
 _BUSY_MILLISECONDS = 30_000
-_RACES = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
+_CLASHES = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
 """Somebody else wrote the same key first; any other broken constraint is a fault of ours."""
 
 
@@ -149,8 +149,12 @@ class SqliteConnection:
 
 
 def _named(error: apsw.Error) -> StoreError:
-    if isinstance(error, apsw.BusyError | apsw.LockedError) or getattr(error, "extendedresult", 0) in _RACES:
+    if getattr(error, "extendedresult", 0) in _CLASHES:
+        return Clash(str(error))
+    if isinstance(error, apsw.BusyError | apsw.LockedError):
         return Contended(str(error))
-    if isinstance(error, apsw.IOError | apsw.FullError | apsw.CantOpenError | apsw.InterruptError):
+    if isinstance(error, apsw.FullError):
+        return Full(str(error))
+    if isinstance(error, apsw.IOError | apsw.CantOpenError | apsw.InterruptError):
         return ConnectionLost(str(error))
     return StoreError(str(error))

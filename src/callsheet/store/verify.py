@@ -3,8 +3,8 @@
 A rule is a query that finds nothing on a sound database. A row that it finds is a bug report, never a normal path;
 it shows ids and numbers, never a token or a text of a user.
 
-Not here yet, because their tables are not: deliveries (X3, X4), workers (L6, L8), schedules (S4), the audit chain
-(A3). Whether bytes are what their file's digest says, and whether a key was used after its end (A2), no query can tell.
+Not here yet, because their tables are not: deliveries (X3, X4), schedules (S4), the audit chain (A3). Whether bytes are
+what their file's digest says, and whether a key was used after its end (A2), no query can tell.
 """
 
 from collections.abc import Iterable, Iterator

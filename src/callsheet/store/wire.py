@@ -16,7 +16,8 @@ import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
 
-from callsheet.store.connection import ConnectionLost, Contended, StoreError
+from callsheet.core.counting import counted
+from callsheet.store.connection import Clash, ConnectionLost, Contended, Full, StoreError
 
 Say = tuple[str, Sequence[Any]]
 """A statement and its parameters."""
@@ -24,8 +25,11 @@ Rows = Sequence[Sequence[Any]]
 
 _CONTROL = re.compile(rb"(?<!\\)(?:\\\\)*\\[bfnrtu]")
 """Where JSON's escapes and those of an array literal differ: control characters."""
-_RACES = {"23505", "40001", "40P01", "55P03"}
-"""Somebody else wrote the same key first, or holds the lock."""
+_CLASH = "23505"
+"""Somebody else wrote the same key first."""
+_RACES = {"40001", "40P01", "55P03"}
+"""Somebody else holds the lock, or changed what was read."""
+_FULL = "53100"
 _GONE = ("08", "57P", "53")
 _BINARY = pq.Format.BINARY
 _DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY}
@@ -163,7 +167,7 @@ class Wire:
             self._socket.modify(libpq.socket, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
             if not self._socket.poll(max(0.0, end - time.monotonic()) * 1_000):
                 self.close()
-                raise ConnectionLost(f"PostgreSQL did not answer within {self._answer_seconds:g} seconds.")
+                raise ConnectionLost(f"PostgreSQL did not answer within {counted(self._answer_seconds, 'second')}.")
             libpq.consume_input()
             if self.lost:
                 raise ConnectionLost("PostgreSQL closed the connection.")
@@ -213,8 +217,12 @@ def _lost(error: psycopg.Error) -> ConnectionLost:
 def _named(answer: pq.abc.PGresult) -> StoreError:
     message = answer.get_error_message()
     state = (answer.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+    if state == _CLASH:
+        return Clash(message)
     if state in _RACES:
         return Contended(message)
+    if state == _FULL:
+        return Full(message)
     if state.startswith(_GONE):
         return ConnectionLost(message)
     return StoreError(message)

@@ -5,6 +5,8 @@
 """
 
 import json
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
@@ -12,6 +14,8 @@ from callsheet.core.clock import rfc3339
 from callsheet.core.errors import IllegalMove, Refusal
 from callsheet.core.rows import Event
 
+_DENIED_MAX = 10_000
+"""Refused moves that wait for a stream that does not take them; with more the oldest go."""
 _RENAMED = {"price": "credits_cost", "consumed": "credits_consumed", "refunded": "credits_refunded"}
 
 
@@ -41,24 +45,35 @@ def denied(at: int, job_id: str | None, refusal: IllegalMove) -> dict[str, Any]:
 
 
 class LineWriter:
-    """Writes lines to a stream: give `events` to a relay and `denial` to an engine's denials."""
+    """Writes lines to a stream: give `events` to a relay, `denial` to an engine's denials, and itself to a pulse."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], int]) -> None:
         self._stream = stream
         self._clock = clock
+        self._denied: deque[dict[str, Any]] = deque(maxlen=_DENIED_MAX)
+        self._lock = threading.Lock()
 
     def events(self, placed: Sequence[tuple[int, int, Event]]) -> None:
-        for *_, event in placed:
-            for line in lines(event):
-                self._write(line)
-        self._stream.flush()
+        self._write([line for *_, event in placed for line in lines(event)])
 
     def denial(self, command: object, refusal: Refusal) -> None:
+        """Note a refused move, for `run_once` to write: whoever was refused waits for neither clock nor stream."""
         if isinstance(refusal, IllegalMove):
             lease = getattr(command, "lease", None)
             job_id = lease.job_id if lease else getattr(command, "job_id", None)
-            self._write(denied(self._clock(), job_id, refusal))
-            self._stream.flush()
+            self._denied.append(denied(self._clock(), job_id, refusal))
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(line, separators=(",", ":")) + "\n")
+    def run_once(self, now: int) -> int:  # noqa: ARG002 - a line has the time of its refusal
+        """Write the refused moves that were noted."""
+        noted = []
+        while self._denied:
+            noted.append(self._denied.popleft())
+        if noted:
+            self._write(noted)
+        return len(noted)
+
+    def _write(self, many: Sequence[dict[str, Any]]) -> None:
+        with self._lock:
+            for line in many:
+                self._stream.write(json.dumps(line, separators=(",", ":")) + "\n")
+            self._stream.flush()

@@ -8,7 +8,6 @@ What a task did to its link shows in the entry's time stamp: a damaged entry is 
 import fcntl
 import hashlib
 import os
-import re
 import secrets
 import shutil
 import time
@@ -18,7 +17,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+from callsheet.core.media import SHA256
+
 _STAMP = 1_000_000_000 * 10**9
 """The modification time of every sound entry, in nanoseconds: who writes into one changes it."""
 _READ_ONLY, _PRIVATE = 0o400, 0o700
@@ -73,7 +73,7 @@ class Cache:
     # -- inside
 
     def _entry(self, sha256: str) -> Path:
-        if not _DIGEST.match(sha256):
+        if not SHA256.match(sha256):
             raise ValueError("a SHA-256 has 64 small hexadecimal digits")
         return self._folder / sha256[:2] / sha256
 
@@ -105,7 +105,7 @@ class Cache:
         for path in self._folder.glob("??/*"):
             with suppress(FileNotFoundError):
                 status = path.stat()
-                if _DIGEST.match(path.name):
+                if SHA256.match(path.name):
                     yield status.st_atime_ns, status.st_size, path
                 elif status.st_ctime < time.time() - _STALE_SECONDS:
                     path.unlink(missing_ok=True)  # a copy that broke off

@@ -6,6 +6,7 @@
       Unreachable              raised by a link: no answer, or "later"; whether it was heard is not known
       Dismissed                raised by a link: the house does not know this worker any longer; it may come again
       Barred                   raised by a link: the house does not let this worker in
+      CommandFailed            raised by a protection: the operator's own command failed
     BaseException
       Stop                     raised inside a handler at its next call of the context
         Canceled               a person stopped the job
@@ -24,7 +25,11 @@ class _Failure(Exception):  # noqa: N818 - what its children are
 
 
 class Retry(_Failure):
-    """This try failed; another one may succeed."""
+    """This try failed; another one may succeed. `resume`: with what was submitted, which the next one is told of."""
+
+    def __init__(self, message: str, code: str = "task_failed", *, resume: bool = False) -> None:
+        super().__init__(message, code)
+        self.resume = resume
 
 
 class GiveUp(_Failure):
@@ -45,6 +50,10 @@ class Dismissed(Exception):  # noqa: N818 - it says what happened
 
 class Barred(Exception):  # noqa: N818 - it says what happened
     """The house does not let this worker in; the message says what a person can do."""
+
+
+class CommandFailed(OSError):  # noqa: N818 - it says what happened
+    """A command of the operator failed; the message says how."""
 
 
 class Stop(BaseException):

@@ -3,11 +3,12 @@
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec import Struct
 
 from callsheet.protocol import Work
-from callsheet.worker.errors import Barred, Unreachable
+from callsheet.worker.errors import Barred, CommandFailed, Unreachable
 
 
 class Arrived(Struct, frozen=True):
@@ -22,6 +23,10 @@ class Waiting(Struct, frozen=True):
     """There is no work for a reason; told once for each reason."""
 
     why: str
+
+
+class Ready(Struct, frozen=True):
+    """What the worker waited for before it took any work is there."""
 
 
 class Began(Struct, frozen=True):
@@ -51,8 +56,18 @@ class Left(Struct, frozen=True):
     why: str
 
 
-Fact = Arrived | Waiting | Began | Ended | Trouble | Left
+Fact = Arrived | Waiting | Ready | Began | Ended | Trouble | Left
 Tell = Callable[[Fact], None]
+
+
+def guarded(tell: Tell) -> Tell:
+    """Tell whoever looks on; that nobody can be told any more ends no thread of the worker."""
+
+    def told(fact: Fact) -> None:
+        with suppress(Exception):  # a terminal that was closed, most of all
+            tell(fact)
+
+    return told
 
 
 def to_stderr(fact: Fact) -> None:
@@ -64,6 +79,7 @@ def to_stderr(fact: Fact) -> None:
 
 
 def _why(error: BaseException) -> str:
-    if isinstance(error, Unreachable | Barred | OSError):
+    """Say what went wrong in a line where that says all; what a handler raised has its stack."""
+    if isinstance(error, Unreachable | Barred | CommandFailed):
         return f" {error}\n"
     return "\n" + "".join(traceback.format_exception(error))

@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from callsheet.core.counting import counted
 from callsheet.core.errors import LeaseLost, Unknown
 from callsheet.protocol import Beat, Beaten, Work
 from callsheet.worker.errors import Canceled, Dismissed, Leaving, Lost, Stop, Unreachable
 from callsheet.worker.link import GONE
-from callsheet.worker.patience import pauses, spread
+from callsheet.worker.patience import pauses
 
 T = TypeVar("T")
 TELL_SECONDS = 0.2
@@ -25,7 +26,7 @@ ANSWER_SECONDS_MAX = 600.0
 """How long a store that does not answer is asked before the try fails: it would keep a machine for nothing."""
 LINES_MAX, LINES_PER_BEAT_MAX = 1_000, 90
 """Lines of the log that wait to be told, and how many of them one heartbeat takes."""
-_SAFE = 0.8
+_SAFE, _PATIENT = 0.8, 0.6
 
 
 class Hand:
@@ -46,6 +47,8 @@ class Hand:
         self._lines_sent: list[str] = []
         self._left_out = self._left_out_sent = 0
         self._told_at = float("-inf")
+        self.patient_until = now
+        """Until then a house that says "later" is obeyed; afterwards the lease is in danger, and it is asked again."""
         self._lasts(now, work.lease_seconds)
         self._beat_at = now + self._pace
         self._stop: type[Stop] | None = None
@@ -99,7 +102,7 @@ class Hand:
 
     def answered(self, call: Callable[[], T]) -> T:
         """Call until there is an answer, for as long as the task is in hand, within reason."""
-        tries_until = time.monotonic() + ANSWER_SECONDS_MAX
+        tries_until = self.tries_until()
         for pause in pauses():
             self.check()
             try:
@@ -111,6 +114,11 @@ class Hand:
                     raise
                 self._rest(max(pause, error.after_seconds))
         raise AssertionError  # pauses never end
+
+    @staticmethod
+    def tries_until() -> float:
+        """Return until when something that begins now is asked for."""
+        return time.monotonic() + ANSWER_SECONDS_MAX
 
     def on_stop(self, call: Callable[[], None] | None) -> None:
         """Call back, from any thread, when the handler must stop; at once if it must already."""
@@ -144,7 +152,7 @@ class Hand:
             self._lines.extendleft(reversed(self._lines_sent))
             self._lines_sent = [self._lines.popleft() for _ in range(min(len(self._lines), LINES_PER_BEAT_MAX))]
             self._left_out_sent = self._left_out
-            gap = [f"({self._left_out} lines were left out here)"] if self._left_out else []
+            gap = [f"({counted(self._left_out, 'line', verb='was')} left out here)"] if self._left_out else []
             lease, log, self._told_at = self.work.lease, [*gap, *self._lines_sent], time.monotonic()
             if self._said == self._heard:
                 return Beat(lease=lease, log=log)
@@ -163,12 +171,9 @@ class Hand:
         elif _is_gone(answer):
             self.end(Lost)
         else:
-            after = 0.0
-            if isinstance(answer, Unreachable):
-                after = answer.after_seconds
-            else:
+            if not isinstance(answer, Unreachable):
                 self._told()  # refused: it is not said again
-            self._beat_at = time.monotonic() + max(spread(min(AGAIN_SECONDS, self._pace)), min(after, self._pace))
+            self._beat_at = time.monotonic() + min(AGAIN_SECONDS, self._pace) / 2
             self._told_at = max(self._told_at, self._beat_at - TELL_SECONDS)
 
     def leave(self) -> bool:
@@ -203,6 +208,7 @@ class Hand:
             self._left_out_sent = 0
 
     def _lasts(self, since: float, seconds: float) -> None:
+        self.patient_until = since + seconds * _PATIENT
         self._stop_at = since + seconds * _SAFE
         self._over_at = since + seconds
 

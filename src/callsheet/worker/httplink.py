@@ -2,7 +2,9 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -40,7 +42,7 @@ from callsheet.protocol import (
 from callsheet.worker.addresses import Addresses
 from callsheet.worker.errors import Barred, Dismissed, GiveUp, Retry, Unreachable
 from callsheet.worker.link import GONE, Check
-from callsheet.worker.patience import asked
+from callsheet.worker.patience import asked, pauses
 from callsheet.worker.transfer import BROKEN, Stale, Transfer
 
 T = TypeVar("T")
@@ -51,7 +53,13 @@ _ROOM_SECONDS = 15.0
 _TRANSFER_SECONDS = 60.0
 """How long a transfer may stand still."""
 _UNAUTHORIZED, _LATER, _FAULT = 401, 429, 500
-_REFUSALS: dict[int, type[Refusal]] = {400: BadInput, 413: BadInput, 422: BadInput, 403: Denied, 409: Conflict}
+
+
+class _TooLarge(BadInput):
+    """The house, or a proxy before it, does not take a body of this size."""
+
+
+_REFUSALS: dict[int, type[Refusal]] = {400: BadInput, 413: _TooLarge, 422: BadInput, 403: Denied, 409: Conflict}
 
 
 class _Problem(Struct, frozen=True):
@@ -73,6 +81,10 @@ class HttpLink:
         self.name = name
         self._capabilities = dict(capabilities) if capabilities else None
         self._labels = dict(labels) if labels else None
+        try:
+            msgspec.json.encode([self._capabilities, self._labels])
+        except (TypeError, ValueError) as error:  # said here, to whoever can act on it, and not in a thread
+            raise ValueError(f"Labels and capabilities must be JSON: {error}.") from None
         self._token = ""
         trusted = httpx.create_ssl_context()
         options: dict[str, Any] = {
@@ -85,7 +97,7 @@ class HttpLink:
         self._bare = httpx.Client(**options, timeout=httpx.Timeout(_TRANSFER_SECONDS, connect=_CONNECT_SECONDS))
         self._transfer = Transfer(self._bare, self._url)
         self._addresses: dict[str, Addresses] = {}
-        self._stopping = threading.Event()
+        self._stopping, self._closed = threading.Event(), threading.Event()
         self._asking: SimpleQueue[Claimed | Exception] | None = None
         self._lock = threading.Lock()
 
@@ -118,6 +130,7 @@ class HttpLink:
 
     def close(self) -> None:
         self.stop()
+        self._closed.set()
         self._http.close()
         self._bare.close()
         with self._lock:
@@ -129,7 +142,7 @@ class HttpLink:
     def claim(self, asked: Claim) -> Claimed:
         """Ask in a thread of its own: a request that waits cannot be cut off, only left alone.
 
-        What such a request still gets is given back when the worker says goodbye.
+        What such a request still gets after `stop` is given back.
         """
         answer: SimpleQueue[Claimed | Exception] = SimpleQueue()
         with self._lock:
@@ -158,7 +171,11 @@ class HttpLink:
         return self._ask("submitted", told, Reported)
 
     def complete(self, told: Complete) -> Reported:
-        return self._ask("complete", told, Reported, _TRANSFER_SECONDS)
+        try:
+            return self._ask("complete", told, Reported, _TRANSFER_SECONDS)
+        except _TooLarge:
+            too_large = "The output is larger than the house takes: put it into a file."
+            raise BadInput("output_too_large", too_large) from None
 
     def fail(self, told: Fail) -> Reported:
         return self._ask("fail", told, Reported)
@@ -172,7 +189,11 @@ class HttpLink:
     # -- files
 
     def earlier(self, work: Work) -> list[Earlier]:
-        tasks = self._ask("earlier", Before(lease=work.lease), EarlierStages).tasks
+        page = self._ask("earlier", Before(lease=work.lease), EarlierStages)
+        tasks = page.tasks
+        while page.next is not None:
+            page = self._ask("earlier", Before(lease=work.lease, after=page.next), EarlierStages)
+            tasks += page.tasks
         for earlier in tasks:
             self._of(work.lease.token).take(earlier.files)
         return tasks
@@ -225,14 +246,35 @@ class HttpLink:
 
     def _claim(self, told: Claim, answer: "SimpleQueue[Claimed | Exception]") -> None:
         try:
-            answer.put(self._ask("claim", told, Claimed, told.wait_seconds + _ANSWER_SECONDS, http=self._claims))
+            came: Claimed | Exception = self._ask(
+                "claim", told, Claimed, told.wait_seconds + _ANSWER_SECONDS, http=self._claims
+            )
         except Exception as error:  # noqa: BLE001 - raised where the answer is waited for
-            answer.put(error)
+            came = error
         with self._lock:
-            if self._asking is answer:  # and not that of the next claim already
+            if not self._stopping.is_set():
+                answer.put(came)
                 self._asking = None
-            if self._stopping.is_set():
-                self._claims.close()
+                return
+        for work in came.tasks if isinstance(came, Claimed) else ():  # nobody waits for it any more
+            self._give_back(work)
+        with self._lock:
+            self._asking = None
+            self._claims.close()
+
+    def _give_back(self, work: Work) -> None:
+        """Give back what nobody will work on; if that is not heard, saying goodbye does it."""
+        told = Requeue(lease=work.lease, reason="the worker takes no more work")
+        until = time.monotonic() + work.lease_seconds
+        for pause in pauses():
+            try:
+                with suppress(Refusal, Dismissed):  # it is not this worker's any more
+                    self._ask("requeue", told, Reported, _GOODBYE_SECONDS, http=self._claims)
+            except Unreachable as error:
+                if self._closed.wait(max(pause, error.after_seconds)) or time.monotonic() >= until:
+                    return
+            else:
+                return
 
     def _ask(
         self, path: str, told: Any, kind: type[T], seconds: float = _ANSWER_SECONDS, *, token: str | None = None,

@@ -8,7 +8,8 @@ from typing import Protocol
 import httpx
 from msgspec import Struct
 
-from callsheet.worker.facts import Tell, Trouble
+from callsheet.worker.errors import Unreachable
+from callsheet.worker.facts import Tell, Trouble, guarded
 
 EVERY_SECONDS = 5.0
 _METADATA = "http://169.254.169.254"
@@ -98,7 +99,7 @@ class Lookout:
     ) -> None:  # fmt: skip
         self._notices = notices
         self._heard = heard
-        self._tell = tell
+        self._tell = guarded(tell)
         self._every_seconds = every_seconds
         self._passed: set[Noticed] = set()
         self._failing: set[int] = set()
@@ -127,7 +128,7 @@ class Lookout:
         except Exception as error:  # noqa: BLE001 - a cloud that does not answer takes nothing away
             if number not in self._failing:
                 self._failing.add(number)
-                self._tell(Trouble("Looking for a notice failed", OSError(type(error).__name__)))
+                self._tell(Trouble("Looking for a notice failed", Unreachable(type(error).__name__)))
             return None
         self._failing.discard(number)
         return noticed

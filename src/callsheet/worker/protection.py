@@ -5,6 +5,7 @@ import subprocess
 import threading
 from typing import Protocol
 
+from callsheet.worker.errors import CommandFailed
 from callsheet.worker.facts import Tell, Trouble
 
 _COMMAND_SECONDS = 30.0
@@ -29,14 +30,17 @@ class CommandProtection:
             raise ValueError("The command that protects this machine is empty.")
 
     def set(self, *, on: bool) -> None:
-        done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
-            [*self._words, "on" if on else "off"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            timeout=_COMMAND_SECONDS, check=False,
-        )  # fmt: skip
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
+                [*self._words, "on" if on else "off"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                timeout=_COMMAND_SECONDS, check=False,
+            )  # fmt: skip
+        except OSError as error:
+            raise CommandFailed(f"{self._words[0]} cannot be run: {error.strerror}") from None
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise OSError(f"{self._words[0]} ended with {done.returncode}: {last[0]}")
+            raise CommandFailed(f"{self._words[0]} ended with {done.returncode}: {last[0]}")
 
 
 class Guard:

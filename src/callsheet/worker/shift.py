@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from callsheet.core.errors import LeaseLost, Refusal
 from callsheet.protocol import Claim, Claimed, Registered, Requeue, Work
 from callsheet.worker.cache import Cache
 from callsheet.worker.errors import Barred, Dismissed, Lost, Unreachable
-from callsheet.worker.facts import Arrived, Began, Ended, Left, Tell, Trouble, Waiting, to_stderr
+from callsheet.worker.facts import Arrived, Began, Ended, Left, Ready, Tell, Trouble, Waiting, guarded, to_stderr
 from callsheet.worker.hand import Hand
 from callsheet.worker.heart import Heart
 from callsheet.worker.link import Link
@@ -26,6 +26,7 @@ _LEAVE_SECONDS = 2.0
 _DISMISSALS_MAX, _DISMISSALS_SECONDS = 3, 600.0
 _NOT_APPROVED = "worker_not_approved"
 _APPROVAL_SECONDS = 5.0
+_READY_SECONDS = 2.0
 
 
 class Kit(Struct, frozen=True):
@@ -48,19 +49,23 @@ class Going(Struct, frozen=True):
 class Shift:
     """One run of a worker, from its arrival to its end. It may end by itself: drained, or not let in."""
 
-    def __init__(self, handlers: Mapping[str, Handler], link: Link, concurrency: int, kit: Kit) -> None:
+    def __init__(
+        self, handlers: Mapping[str, Handler], link: Link, concurrency: int, kit: Kit,
+        ready: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         self._handlers = handlers
+        self._ready = ready
         self._link = link
         self._concurrency = concurrency
         self._cache = kit.cache
-        self._tell = kit.tell
+        self._tell = guarded(kit.tell)
         self._scratch = kit.scratch or Scratch()
-        self._guard = Guard(kit.protection, kit.tell) if kit.protection else None
-        self._heart = Heart(link, self.drain, self._dismiss, kit.tell)
+        self._guard = Guard(kit.protection, self._tell) if kit.protection else None
+        self._heart = Heart(link, self.drain, self._dismiss, self._tell)
         self._hands: set[Hand] = set()
         self._changed = threading.Condition()
         self._going: Going | None = None
-        self._draining = self._dismissed = False
+        self._draining = self._dismissed = self._came = False
         self._stopping = threading.Event()
         self._over = threading.Event()
         self._beat_seconds = self._wait_seconds = _WAIT_SECONDS
@@ -146,7 +151,7 @@ class Shift:
                 return
 
     def _welcomed(self, came: Registered) -> None:
-        self._dismissed, self._said = False, None
+        self._came, self._dismissed, self._said = True, False, None
         self._beat_seconds = came.beat_seconds
         self._wait_seconds = min(_WAIT_SECONDS, came.wait_seconds_max)
         self._tell(Arrived(came.worker, came.kinds, came.approved))
@@ -160,7 +165,7 @@ class Shift:
         with self._changed:
             self._changed.wait_for(lambda: not self._hands, _LEAVE_SECONDS)
         self._heart.stop()
-        if self.failure is None:
+        if self._came and self.failure is None:
             self._deregister(going)
         if self._guard:
             self._guard.stop()
@@ -185,11 +190,40 @@ class Shift:
         if self._dismissed:
             self._come_again()
             return
+        if self._ready is not None and not self._prepared(self._ready):
+            return
         claimed = self._claimed(count)
         for work in claimed.tasks:
             self._begin(work)
         if claimed.drain:
             self.drain()
+
+    def _prepared(self, ready: Callable[[], None]) -> bool:
+        """Look whether what the handlers need is there; once it was, it is not looked for again."""
+        try:
+            ready()
+        except Unreachable as error:
+            if str(error) != self._said:
+                self._said = str(error)
+                self._tell(Trouble("No work is taken yet", error))
+            self._stopping.wait(_READY_SECONDS)
+            self._be_heard()
+            return False
+        self._ready = None
+        if self._said is not None:
+            self._said = None
+            self._tell(Ready())
+        return True
+
+    def _be_heard(self) -> None:
+        """Say to the house that the worker is there, though it asks for no work, and hear what it says."""
+        try:
+            if self._link.heartbeat([], _READY_SECONDS).drain:
+                self.drain()
+        except Dismissed:
+            self._dismiss()
+        except (Refusal, Unreachable):
+            return  # what it says about work can wait
 
     def _claimed(self, count: int) -> Claimed:
         """Claim until there is an answer; a house that is away for a while is outlived."""

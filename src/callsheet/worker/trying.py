@@ -92,7 +92,8 @@ class Try:
 
     def _failed(self, error: BaseException) -> str:
         if isinstance(error, Retry | GiveUp):
-            return self._fail(error.code, error.message, retryable=isinstance(error, Retry))
+            resume = isinstance(error, Retry) and error.resume
+            return self._fail(error.code, error.message, retryable=isinstance(error, Retry), resume=resume)
         self._tell(Trouble(f"A {self._hand.work.kind} failed", error))
         if isinstance(error, Refusal):
             return self._fail(error.code, error.message, retryable=None)
@@ -100,20 +101,21 @@ class Try:
             return self._fail("unreachable", str(error), retryable=True)
         return self._fail("task_failed", f"{type(error).__name__}: {error}", retryable=None)
 
-    def _fail(self, code: str, text: str, *, retryable: bool | None, how: str = "failed") -> str:
+    def _fail(self, code: str, text: str, *, retryable: bool | None, how: str = "failed", resume: bool = False) -> str:
         message = clean(text, _MESSAGE_CHARS_MAX)
-        told = Fail(lease=self._hand.work.lease, code=code, message=message, retryable=retryable)
+        told = Fail(lease=self._hand.work.lease, code=code, message=message, retryable=retryable, resume=resume)
         return self._report(lambda: self._link.fail(told), how)
 
     def _report(self, send: Callable[[], Reported], how: str) -> str:
-        """Send a report until the house answers, or the lease has run out; heartbeats go on meanwhile."""
+        """Send a report until the house answers, or the lease is over, within reason; heartbeats go on meanwhile."""
+        tries_until = self._hand.tries_until()
         for pause in pauses():
             try:
                 send()
             except (LeaseLost, Dismissed):
                 return "lost"  # the task is another's by now, and what this one made is not wanted
             except Unreachable as error:
-                if self._hand.over or self._hand.stop is Leaving:
+                if self._hand.over or self._hand.stop is Leaving or time.monotonic() >= tries_until:
                     raise
                 time.sleep(max(pause, min(error.after_seconds, _AFTER_SECONDS_MAX)))
             else:

@@ -13,10 +13,11 @@ H = TypeVar("H", bound=Callable[[Context], Any])
 
 
 class Worker:
-    """Handlers by kind."""
+    """Handlers by kind. `ready` is called before any work is taken, and again as long as it raises `Unreachable`."""
 
-    def __init__(self, name: str = "worker") -> None:
+    def __init__(self, name: str = "worker", ready: Callable[[], None] | None = None) -> None:
         self.name = name
+        self._ready = ready
         self._handlers: dict[str, Handler] = {}
 
     @property
@@ -46,7 +47,7 @@ class Worker:
         handlers = self._handlers if kinds is None else {kind: self._handler(kind) for kind in kinds}
         if not handlers:
             raise ValueError(f"The worker {self.name!r} has no handler.")
-        shift = Shift(MappingProxyType(dict(handlers)), link, concurrency, kit or Kit())
+        shift = Shift(MappingProxyType(dict(handlers)), link, concurrency, kit or Kit(), self._ready)
         shift.start()
         return shift
 

@@ -38,6 +38,8 @@ class Cloud(Comfy):
         """What the raw status says instead of the truth, by prompt."""
         self.no_jobs = False
         """Has no record by /api/jobs yet, only the old history."""
+        self.unlisted = False
+        """Its list of jobs knows of no workflows."""
 
     def up(self) -> None:
         self.storage.up()
@@ -55,6 +57,8 @@ class Cloud(Comfy):
             return self._taken(request)
         if head == "job":
             return self._raw(rest.removesuffix("/status"))
+        if head == "jobs" and not rest:
+            return self._listed(request.query.get("workflow_id"))
         if head == "jobs" and self.no_jobs:
             return Answer(404)
         if head == "history_v2":
@@ -70,6 +74,18 @@ class Cloud(Comfy):
     def _taken(self, request: Asked) -> Answer:
         body = request.json() | {"prompt_id": str(uuid.uuid4())}  # what the client would call it is not asked
         return super()._post_prompt(request._replace(body=_encoded(body)), "/prompt")
+
+    def _listed(self, wanted: str | None) -> Answer:
+        """List jobs, the newest first, each with the id of the workflow that its extra data names."""
+        with self._lock:
+            items = [*(entry["prompt"] for entry in self._ram.history.values()), *self._ram.running, *self._ram.pending]
+        jobs = []
+        for _, prompt_id, _, extra, _ in reversed(items):
+            workflow = None if self.unlisted else extra.get("extra_pnginfo", {}).get("workflow", {}).get("id")
+            if wanted in {None, workflow}:
+                jobs.append({"id": prompt_id, "status": "in_progress", "create_time": 0, "workflow_id": workflow})
+        page = {"offset": 0, "limit": 100, "total": len(jobs), "has_more": False}
+        return as_json({"jobs": jobs, "pagination": page})
 
     def _raw(self, prompt_id: str) -> Answer:
         entry = self.history.get(prompt_id)

@@ -91,7 +91,9 @@ class Execution:
         self.held: dict[str, threading.Event] = {}
         """Nodes that wait for a test before they end; they are deaf to interrupts until then."""
         self.reached: set[str] = set()
-        self.prompt_id, self._graph, self._outputs, self._client_id = prompt_id, graph, outputs, client_id
+        self.node = ""
+        """The node that runs."""
+        self.prompt_id, self.client_id, self._graph, self._outputs = prompt_id, client_id, graph, outputs
         self._new = version != "0.7.0"
         self._disk, self._cache, self._say, self._frame = disk, cache, say, frame
         self._messages: list[list[Any]] = []
@@ -174,7 +176,7 @@ class Execution:
             value, ui = self._cache[signature]
             self._values[node] = value
             if ui is not None:
-                if self._client_id is not None or self._new:  # 0.7.0 forgets it for a client that it does not know
+                if self.client_id is not None or self._new:  # 0.7.0 forgets it for a client that it does not know
                     self._ui[node] = ui
                 self._say("executed", self._executed(node, ui))
                 self._state(node, 1, 1, "finished")
@@ -182,6 +184,7 @@ class Execution:
         self._state(node, 0.0, 1.0, "running")
         self._say("executing", {"node": node, "display_node": node, "prompt_id": self.prompt_id})
         self.reached.add(node)
+        self.node = node
         if gate := self.held.get(node):
             gate.wait(HELD_SECONDS)
         value, ui = self._made(node)

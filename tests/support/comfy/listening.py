@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -58,33 +59,71 @@ def as_text(text: str, status: int) -> Answer:
     return Answer(status, text.encode(), (("content-type", "text/plain; charset=utf-8"),))
 
 
+class _Mortal(uvicorn.Server):
+    """Dies the moment it is told to: uvicorn itself looks every tenth of a second, and waits for its connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self._end.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+        closed = asyncio.gather(*(server.wait_closed() for server in self.servers))
+        while not closed.done():  # one that was let in a moment ago shows up only now
+            for connection in list(self.server_state.connections):
+                if connection.transport is not None:
+                    connection.transport.abort()
+            await asyncio.sleep(0)
+
+    def die(self) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end.set)
+
+
+def _bound(number: int) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(("127.0.0.1", number))
+    return made
+
+
 class Port:
     """Serves an application at an address that stays the same."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
-        self._server: uvicorn.Server | None = None
+        self._server: _Mortal | None = None
         self._thread: threading.Thread | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.number = probe.getsockname()[1]
+        kept = _bound(0)  # nobody else gets the number, and nobody is answered, while there is no server
+        weakref.finalize(self, kept.close)
+        self.number = kept.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.number}"
 
     def up(self) -> None:
         config = uvicorn.Config(
-            self._app, "127.0.0.1", self.number, log_level="critical", lifespan="off", interface="asgi3",
-            ws="websockets-sansio", timeout_graceful_shutdown=1,
-        )  # fmt: skip
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, name="comfy-double", daemon=True)
+            self._app, log_level="critical", lifespan="off", interface="asgi3", ws="websockets-sansio"
+        )
+        self._server = _Mortal(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([_bound(self.number)],), name="comfy-double", daemon=True
+        )
         self._thread.start()
         wait_until(lambda: self._server is not None and self._server.started)
 
     def down(self) -> None:
         """Go away at once, with every connection."""
         if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
-            self._server.force_exit = True
+            self._server.die()
             self._thread.join()
         self._server = None
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.support.comfy.execution import Disk, Ended, Execution, preview
-from tests.support.comfy.listening import Answer, Asked, Port, Receive, Scope, Send
+from tests.support.comfy.listening import Answer, Asked, Port, Receive, Scope, Send, waited
 
 OLD, NEW = "0.7.0", "0.33.0"
 _ENDINGS = {"execution_success", "execution_error", "execution_interrupted"}
@@ -44,6 +44,16 @@ class Machine:
         """Requests at a path wait for these."""
         self.held: dict[str, threading.Event] = {}
         """Nodes wait for these before they end."""
+        self.deaf = False
+        """No WebSocket is opened."""
+        self.flagless = False
+        """What clients say of themselves is not heard, as before there were previews with metadata."""
+        self.wordy = False
+        """Only words get through: no picture is sent."""
+        self.frames_max: int | None = None
+        """How many more pictures are sent before every WebSocket breaks, for good."""
+        self.encoding: threading.Event | None = None
+        """Pictures, and what is said after them, wait for this: they are encoded while the record says success."""
         self.answers: dict[str, list[Answer]] = {}
         """What a path answers instead of the truth, one after the other."""
         self._ram = Ram()
@@ -52,6 +62,8 @@ class Machine:
         self._sockets: dict[str, tuple[Send, dict[str, Any]]] = {}
         self._closing: dict[str, asyncio.Event] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn = asyncio.Lock()
+        """What is said is said in order."""
         self._port = Port(self._app)
         self.url = self._port.url
 
@@ -62,14 +74,14 @@ class Machine:
     def __exit__(
         self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for gate in (*self.gates.values(), *self.held.values()):
+        for gate in (*self.gates.values(), *self.held.values(), self.encoding or threading.Event()):
             gate.set()
         self.down()
 
     # -- what tests do to it
 
     def up(self) -> None:
-        self._ram = Ram()
+        self._ram, self._turn = Ram(), asyncio.Lock()
         threading.Thread(target=self._executing, args=(self._ram,), name="comfy-executor", daemon=True).start()
         self._port.up()
 
@@ -155,8 +167,9 @@ class Machine:
 
         def frame(picture: bytes, about: dict[str, Any], *, with_metadata: bool) -> None:
             known = self._sockets.get(client or "")
-            if known is not None and bool(known[1].get("supports_preview_metadata")) is with_metadata:
-                self._send(known, preview(picture, about if with_metadata else None))
+            if known is None or bool(known[1].get("supports_preview_metadata")) is not with_metadata or self._full():
+                return
+            self._send(known, preview(picture, about if with_metadata else None))
 
         execution = Execution(
             item[1], item[2], item[4], client, self.version, disk=self.disk, cache=ram.cache,
@@ -164,6 +177,16 @@ class Machine:
         )  # fmt: skip
         execution.held = self.held
         return execution
+
+    def _full(self) -> bool:
+        """Say whether no more pictures are sent, and break the connections with the last one."""
+        if self.frames_max is None:
+            return self.wordy
+        self.frames_max -= 1
+        if self.frames_max < 0:
+            self.deaf = True
+            self.cut_sockets()
+        return self.deaf
 
     # -- saying
 
@@ -183,8 +206,11 @@ class Machine:
     def _send(self, known: tuple[Send, dict[str, Any]], message: str | bytes) -> None:
         async def deliver() -> None:
             kind = "bytes" if isinstance(message, bytes) else "text"
-            with contextlib.suppress(Exception):  # whoever has gone does not hear it
-                await known[0]({"type": "websocket.send", kind: message})
+            async with self._turn:
+                if self.encoding is not None and kind == "bytes":
+                    await waited(self.encoding, 30.0)
+                with contextlib.suppress(Exception):  # whoever has gone does not hear it
+                    await known[0]({"type": "websocket.send", kind: message})
 
         loop = self._loop
         if loop is not None and not loop.is_closed():

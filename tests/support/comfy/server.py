@@ -48,11 +48,17 @@ class Comfy(Machine):
         client = query.get("clientId") or uuid.uuid4().hex
         flags: dict[str, Any] = {}
         await receive()
+        if self.deaf:
+            await send({"type": "websocket.close"})
+            return
         await send({"type": "websocket.accept"})
         known = (send, flags)
         self._sockets[client], closing = known, asyncio.Event()
         self._closing[client] = closing
         self._say(client, "status", {"status": self._info(), "sid": client})
+        running = self._ram.execution
+        if running is not None and running.client_id == client and running.node:
+            self._say(client, "executing", {"node": running.node})  # to one who comes back, without the prompt's id
         cut = asyncio.ensure_future(closing.wait())
         try:
             while not closing.is_set():
@@ -72,7 +78,7 @@ class Comfy(Machine):
 
     def _heard(self, client: str, flags: dict[str, Any], message: dict[str, Any]) -> None:
         said = json.loads(message.get("text") or "null")
-        if isinstance(said, dict) and said.get("type") == "feature_flags":
+        if isinstance(said, dict) and said.get("type") == "feature_flags" and not self.flagless:
             flags.update(said["data"])
             self._say(client, "feature_flags", self._features())
 

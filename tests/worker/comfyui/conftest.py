@@ -1,5 +1,6 @@
 """Servers to run graphs at, and a handler that is in a hurry."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,16 @@ from tests.support.comfy.cloud2 import Cloud2
 from tests.support.comfy.machine import NEW, OLD
 from tests.support.comfy.server import Comfy
 
-QUICK = Pace(poll_seconds=0.1, limit_seconds=30, away_seconds=10, cancel_seconds=10)
+QUICK = Pace(poll_seconds=0.03, look_seconds=0.02, limit_seconds=30, away_seconds=10, cancel_seconds=10)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of our own for temporary files, to see what is left in it."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture(params=[OLD, NEW])

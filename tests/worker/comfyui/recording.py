@@ -2,7 +2,9 @@
 
 import threading
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from callsheet.core.comfy import Rendered, Slot
@@ -25,6 +27,8 @@ class Recorded:
     stop_at_submit: type[Stop] | None = None
     stop_before_submit: type[Stop] | None = None
     """The wish to stop comes while the answer of the server is under way."""
+    refs_before_stop: int = 0
+    """How many references are written down before that."""
     stop_at_upload: type[Stop] | None = None
     said: list[tuple[float, str | None]] = field(default_factory=list)
     previews: list[bytes] = field(default_factory=list)
@@ -32,6 +36,10 @@ class Recorded:
     kept: list[tuple[str, str, bytes]] = field(default_factory=list)
     refs: list[tuple[str, str]] = field(default_factory=list)
     downloads: list[str] = field(default_factory=list)
+
+    @cached_property
+    def folder(self) -> Path:
+        return Path(mkdtemp(prefix="task-"))
 
     @property
     def canceled(self) -> bool:
@@ -63,7 +71,8 @@ class Recorded:
         self.kept.append((name, media_type, body if isinstance(body, bytes) else body.read_bytes()))
 
     def submitted(self, provider: str, ref: str) -> None:
-        self.stop = self.stop or self.stop_before_submit
+        if len(self.refs) >= self.refs_before_stop:
+            self.stop = self.stop or self.stop_before_submit
         self._check()
         self.refs.append((provider, ref))
         self.stop = self.stop_at_submit

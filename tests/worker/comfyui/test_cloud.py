@@ -8,8 +8,8 @@ import pytest
 
 from callsheet.core.comfy import Slot
 from callsheet.core.commands import Resumed
-from callsheet.worker import Canceled, GiveUp, Retry
-from callsheet.worker.comfyui import CloudV1, ComfyHandler, Declined, Rejected
+from callsheet.worker import Canceled, GiveUp
+from callsheet.worker.comfyui import CloudV1, ComfyHandler, Declined, Pace, Rejected
 from callsheet.worker.comfyui.base import Ended
 from tests.support.comfy import samples
 from tests.support.comfy.cloud import KEY, Cloud
@@ -18,6 +18,8 @@ from tests.support.waiting import wait_until
 from tests.worker.comfyui import graphs
 from tests.worker.comfyui.conftest import QUICK
 from tests.worker.comfyui.recording import Beside, task
+
+HASTY = Pace(poll_seconds=0.02, look_seconds=0.02, away_seconds=0.2, limit_seconds=30, cancel_seconds=0.1)
 
 
 @pytest.fixture
@@ -38,16 +40,34 @@ def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
     assert cloud_v1.storage.requests
     assert not any(KEY in str(request) for request in cloud_v1.storage.requests)
     assert all(request.headers["x-api-key"] == KEY for request in cloud_v1.requests)
-    [(provider, ref)] = ctx.refs
-    assert (provider, ref) == ("comfy-cloud", cloud_v1.runs[0]), "the cloud's own id, told once it is known"
-    assert "prompt_id" not in cloud_v1.asked_for("/api/prompt")[0].json()
+    sent = cloud_v1.asked_for("/api/prompt")[0].json()
+    mark = sent["extra_data"]["extra_pnginfo"]["workflow"]["id"]
+    told = [("comfy-cloud", f"mark:{mark}"), ("comfy-cloud", cloud_v1.runs[0])]
+    assert ctx.refs == told, "a mark before it is sent, the cloud's own id once it is known"
+    assert "prompt_id" not in sent
 
 
-def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(cloud_v1: Cloud, adapter_v1: CloudV1) -> None:
     cloud_v1.storage.url = cloud_v1.storage.url.replace("127.0.0.1", "localhost")
-    with pytest.raises(Retry):
-        handler(task(graphs.basic()))
+    with pytest.raises(GiveUp) as raised:
+        ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
+    assert raised.value.code == "output_unreachable"
+    assert raised.value.message.endswith("The graph ran, and is not run again by itself.")
     assert cloud_v1.storage.requests == []
+    assert len(cloud_v1.runs) == 1
+
+
+def test_a_cloud_that_is_silent_for_long_is_not_paid_a_second_time(cloud_v1: Cloud, adapter_v1: CloudV1) -> None:
+    """A server of one's own is given up after `away_seconds`; what was paid for is followed up to its limit."""
+    hold = cloud_v1.hold("9")
+    running = Beside(ComfyHandler(adapter_v1, HASTY), task(graphs.basic()))
+    wait_until(lambda: "9" in cloud_v1.reached)
+    path = f"/job/{cloud_v1.runs[0]}/status"
+    cloud_v1.answers[path] = [as_json({}, 500)] * 20
+    wait_until(lambda: not cloud_v1.answers[path])
+    hold.set()
+    assert running.ended()["outputs"]
+    assert len(cloud_v1.runs) == 1
 
 
 def test_progress_and_previews_are_of_this_prompt_alone(cloud_v1: Cloud, handler: ComfyHandler) -> None:
@@ -101,9 +121,9 @@ def test_the_old_history_is_asked_only_where_there_is_no_record(cloud_v1: Cloud,
 def test_a_lost_prompt_is_submitted_again(cloud_v1: Cloud, handler: ComfyHandler) -> None:
     hold = cloud_v1.hold("9")
     running = Beside(handler, task(graphs.basic()))
-    wait_until(lambda: running.ctx.refs)
-    cloud_v1.words[running.ctx.refs[0][1]] = "lost"
     wait_until(lambda: len(running.ctx.refs) == 2)
+    cloud_v1.words[running.ctx.refs[1][1]] = "lost"
+    wait_until(lambda: len(running.ctx.refs) == 4)
     hold.set()
     assert running.ended()["outputs"]
 
@@ -131,7 +151,8 @@ def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
     other = Beside(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in cloud_v1.reached)
     with pytest.raises(Canceled):
-        handler(task(graphs.basic(), stop_before_submit=Canceled))
+        handler(task(graphs.basic(), stop_before_submit=Canceled, refs_before_stop=1))
+    assert len(cloud_v1.asked_for("/api/prompt")) == 2
     assert cloud_v1.queue["pending"] == []
     hold.set()
     assert other.ended()["outputs"]
@@ -184,3 +205,87 @@ def test_a_prompt_of_an_earlier_try_is_collected(cloud_v1: Cloud, adapter_v1: Cl
     ctx = task(graph, resumed=Resumed("comfy-cloud", ref))
     assert handler(ctx)["outputs"]
     assert cloud_v1.runs == [ref]
+
+
+# -- an answer that is lost
+
+
+def test_a_prompt_whose_answer_was_lost_is_found_by_its_mark_and_paid_once(
+    cloud_v1: Cloud, adapter_v1: CloudV1, handler: ComfyHandler
+) -> None:
+    """The list may be late, and it may not be narrowed to what was asked for."""
+    mark = str(uuid.uuid4())
+    other = adapter_v1.submit(mark, graphs.basic())
+    cloud_v1.answers["/api/jobs"] = [as_json({"jobs": [{"id": other, "workflow_id": mark}]})] * 2
+    cloud_v1.cuts["/prompt"] = 1
+    ctx = task(graphs.basic())
+    assert handler(ctx)["outputs"]
+    assert cloud_v1.runs == [other, ctx.refs[-1][1]]
+    assert len(cloud_v1.asked_for("/api/prompt")) == 2
+
+
+def test_a_prompt_that_cannot_be_found_ends_as_unknown_and_is_not_paid_twice(
+    cloud_v1: Cloud, handler: ComfyHandler
+) -> None:
+    cloud_v1.unlisted = True
+    cloud_v1.cuts["/prompt"] = 1
+    with pytest.raises(GiveUp) as raised:
+        handler(task(graphs.basic()))
+    assert raised.value.code == "submission_unknown"
+    assert "may have taken the graph" in raised.value.message
+    assert "paid for twice" in raised.value.message
+    assert len(cloud_v1.runs) == len(cloud_v1.asked_for("/api/prompt")) == 1
+
+
+def test_a_cloud_that_falls_silent_after_the_submission_leaves_it_unknown(cloud_v1: Cloud, adapter_v1: CloudV1) -> None:
+    cloud_v1.answers["/prompt"] = [as_json({}, 500)]
+    cloud_v1.answers["/api/jobs"] = [as_json({}, 500)] * 1_000
+    with pytest.raises(GiveUp) as raised:
+        ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
+    assert raised.value.code == "submission_unknown"
+    assert len(cloud_v1.asked_for("/api/prompt")) == 1
+
+
+def test_what_was_never_heard_is_sent_again(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    """No connection, or a cloud that says it takes nothing now: neither is an answer that was lost."""
+    cloud_v1.down()
+    running = Beside(handler, task(graphs.basic()))
+    wait_until(lambda: running.ctx.refs)
+    full = as_json({"message": "later"}, 503)
+    cloud_v1.answers["/prompt"] = [full._replace(headers=(*full.headers, ("retry-after", "0.01")))]
+    cloud_v1.up()
+    assert running.ended()["outputs"]
+    assert len(cloud_v1.runs) == 1
+    assert len(cloud_v1.asked_for("/api/prompt")) == 2
+
+
+def test_a_worker_that_died_before_the_answer_left_a_mark_that_the_next_one_follows(
+    cloud_v1: Cloud, adapter_v1: CloudV1, handler: ComfyHandler
+) -> None:
+    graph, mark = graphs.basic(), str(uuid.uuid4())
+    ref = adapter_v1.submit(mark, graph)
+    ctx = task(graph, resumed=Resumed("comfy-cloud", f"mark:{mark}"))
+    assert handler(ctx)["outputs"]
+    assert cloud_v1.runs == [ref]
+    assert ctx.lines == []
+    unseen = task(graph, resumed=Resumed("comfy-cloud", f"mark:{uuid.uuid4()}"))
+    assert handler(unseen)["outputs"]
+    assert unseen.lines == ["What an earlier try submitted is not found. It is run again, and maybe paid for twice."]
+    assert len(cloud_v1.runs) == 2
+
+
+def test_a_stop_while_a_lost_answer_is_looked_for_cancels_what_is_found(cloud_v1: Cloud, handler: ComfyHandler) -> None:
+    hold = cloud_v1.hold("2")
+    other = Beside(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    cloud_v1.cuts["/prompt"] = 1
+    cloud_v1.answers["/api/jobs"] = [as_json({}, 500)] * 5
+    lost = Beside(handler, task(graphs.basic()))
+    wait_until(lambda: cloud_v1.asked_for("/api/jobs"))
+    lost.ctx.stop = Canceled
+    with pytest.raises(Canceled):
+        lost.ended()
+    assert cloud_v1.queue["pending"] == []
+    hold.set()
+    assert other.ended()["outputs"]
+    assert len(cloud_v1.runs) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.core.comfy import Slot
 from callsheet.core.commands import Resumed
-from callsheet.worker import Canceled, GiveUp, Retry
+from callsheet.worker import Canceled, GiveUp
 from callsheet.worker.comfyui import CloudV2, ComfyHandler
 from tests.support.comfy import samples
 from tests.support.comfy.cloud import Storage
@@ -58,9 +58,10 @@ def test_a_lost_answer_is_asked_for_under_the_same_key_and_never_paid_twice(
     cloud_v2: Cloud2, handler: ComfyHandler
 ) -> None:
     cloud_v2.cuts["/v2/jobs"] = 1
-    with pytest.raises(Retry) as raised:
+    with pytest.raises(GiveUp) as raised:
         handler(task(graphs.basic()))
-    assert raised.value.code == "comfyui_unreachable"
+    assert raised.value.code == "submission_unknown"
+    assert "paid for twice" in raised.value.message
     keys = {request.headers["idempotency-key"] for request in cloud_v2.asked_for("/api/v2/jobs")}
     assert len(keys) == 1
     assert len(cloud_v2.runs) == 1
@@ -160,6 +161,31 @@ def test_a_job_of_an_earlier_try_is_collected_and_one_that_is_unknown_is_run(
 
 def test_an_answer_that_is_no_json_is_no_answer(cloud_v2: Cloud2, handler: ComfyHandler) -> None:
     cloud_v2.answers["/v2/jobs"] = [as_json({}, 201)._replace(body=b"<html>")]
-    with pytest.raises(Retry) as raised:
+    with pytest.raises(GiveUp) as raised:
         handler(task(graphs.basic()))
-    assert raised.value.code == "comfyui_unreachable"
+    assert raised.value.code == "submission_unknown", "it was taken, and nobody can say as what"
+
+
+def test_a_server_in_trouble_is_asked_again_under_the_same_key(cloud_v2: Cloud2, handler: ComfyHandler) -> None:
+    cloud_v2.answers["/v2/jobs"] = [as_json({}, 502)] * 2
+    assert handler(task(graphs.basic()))["outputs"]
+    keys = [request.headers["idempotency-key"] for request in cloud_v2.asked_for("/api/v2/jobs")]
+    assert len(keys) == 3
+    assert len(set(keys)) == len(cloud_v2.runs) == 1
+
+
+def test_a_proxy_whose_comfyui_is_away_is_asked_later(cloud_v2: Cloud2, handler: ComfyHandler) -> None:
+    away = refusal("upstream_unreachable", 503)
+    cloud_v2.answers["/v2/jobs"] = [away._replace(headers=(*away.headers, ("retry-after", "0.01")))] * 2
+    assert handler(task(graphs.basic()))["outputs"]
+    keys = {request.headers["idempotency-key"] for request in cloud_v2.asked_for("/api/v2/jobs")}
+    assert len(keys) == 3, "it keeps a key whose job it could not hand on"
+
+
+def test_a_graph_whose_pictures_only_a_websocket_brings_is_not_sent(cloud_v2: Cloud2, handler: ComfyHandler) -> None:
+    with pytest.raises(GiveUp) as raised:
+        handler(task(graphs.socketed()))
+    assert raised.value.code == "invalid_graph"
+    assert raised.value.message.startswith("Node 9 sends its pictures over a WebSocket")
+    assert cloud_v2.requests == []
+    assert handler(task(graphs.shown_and_saved(2), output_node="90"))["outputs"]

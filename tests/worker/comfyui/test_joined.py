@@ -1,6 +1,7 @@
 """The whole way: a job with a ComfyUI graph, a worker of the SDK, a ComfyUI server, and the files in the house."""
 
 import json
+import threading
 from pathlib import Path
 
 from callsheet.core.comfy import ComfySpec, Target
@@ -20,7 +21,7 @@ def _stage(graph: graphs.Graph) -> StageSpec:
     )
 
 
-def test_a_job_with_a_graph_becomes_files_of_the_house(floor: Floor, tmp_path: Path) -> None:
+def test_a_job_with_a_graph_becomes_files_of_the_house(floor: Floor, tmp_path: Path, temporary: Path) -> None:
     with Comfy(tmp_path / "comfy") as comfy:
         adapter = SelfHosted(comfy.url)
         floor.start(comfyui_worker(adapter, pace=QUICK))
@@ -30,6 +31,7 @@ def test_a_job_with_a_graph_becomes_files_of_the_house(floor: Floor, tmp_path: P
         [file] = floor.files(job_id)
         assert floor.bytes_of(file) == samples.png(20, 24, 0xFFFFFF ^ 255)
         assert json.loads(floor.outputs(job_id)[0])["outputs"][0]["media_type"] == file.media_type == "image/png"
+        assert list(temporary.iterdir()) == []
         adapter.close()
 
 
@@ -51,11 +53,16 @@ def test_a_worker_that_leaves_cancels_its_prompt_and_another_runs_it_anew(floor:
         adapter = SelfHosted(comfy.url)
         worker = comfyui_worker(adapter, pace=QUICK)
         first = floor.start(worker, floor.link("w1"))
+        hold = comfy.hold("2")
         job_id = floor.submit(
-            StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.slow(seconds=2, steps=20)))
+            StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.slow(seconds=0.05)))
         )
         wait_until(lambda: "2" in comfy.reached)
-        first.stop()
+        leaving = threading.Thread(target=first.stop)
+        leaving.start()
+        wait_until(lambda: any(request.path.endswith("/cancel") for request in comfy.requests))
+        hold.set()
+        leaving.join()
         wait_until(lambda: comfy.queue == {"running": [], "pending": []})
         floor.start(worker, floor.link("w2"))
         assert floor.ended(job_id).status == "completed"

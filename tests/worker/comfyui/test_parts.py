@@ -6,10 +6,19 @@ from typing import Any
 
 import pytest
 
-from callsheet.worker.comfyui import ComfyHandler, Output, Rejected, SelfHosted, comfy_at, comfyui_worker
+from callsheet.worker.comfyui import (
+    Api,
+    ComfyHandler,
+    KeyNeeded,
+    Output,
+    Rejected,
+    SelfHosted,
+    comfy_at,
+    comfyui_worker,
+)
 from callsheet.worker.comfyui.assets import Assets
 from callsheet.worker.comfyui.base import Fraction, Nodes, Over, Preview
-from callsheet.worker.comfyui.frames import HELLO, read
+from callsheet.worker.comfyui.frames import HELLO, Reader
 from callsheet.worker.comfyui.graph import anew, checked, filled
 from callsheet.worker.comfyui.media import extension, media_type
 from callsheet.worker.comfyui.meter import Meter
@@ -22,8 +31,9 @@ from tests.worker.comfyui import graphs
 REF = "6d5e357f-99f5-40c2-b828-88928bce5dc8"
 
 
-def heard(message: str | bytes, *, alone: bool = True) -> list[Any]:
-    return list(read(message, REF, alone=alone))
+def heard(*messages: str | bytes, alone: bool = True) -> list[Any]:
+    reader = Reader(alone=alone)
+    return [news for message in messages for news in reader.read(message, REF)]
 
 
 def said(kind: str, **data: Any) -> str:
@@ -36,10 +46,11 @@ def said(kind: str, **data: Any) -> str:
 def test_messages_of_a_prompt_are_read() -> None:
     assert heard(said("execution_cached", nodes=["1", "2"])) == [Nodes(done=("1", "2"))]
     assert heard(said("executing", node="3", display_node="3")) == [Nodes(parts=(("3", 0.0),))]
-    assert heard(said("progress", node="3", value=3, max=4)) == [Nodes(parts=(("3", 0.75),))]
+    assert heard(said("progress", node="3", value=3, max=4)) == [Nodes(parts=(("3", 0.75),), steps=(("3", 4),))]
     assert heard(said("executed", node="9", output={})) == [Nodes(done=("9",))]
     states = {"1": {"value": 1.0, "max": 1.0, "state": "finished"}, "2": {"value": 1, "max": 4, "state": "running"}}
-    assert heard(said("progress_state", nodes=states)) == [Nodes(done=("1",), parts=(("2", 0.25),))]
+    counted = Nodes(done=("1",), parts=(("2", 0.25),), steps=(("2", 4),))
+    assert heard(said("progress_state", nodes=states)) == [counted]
 
 
 @pytest.mark.parametrize("kind", ["execution_success", "execution_error", "execution_interrupted"])
@@ -55,17 +66,27 @@ def test_what_is_another_s_or_makes_no_sense_is_left_out() -> None:
         assert heard(message) == []
     for frame in (b"", b"\x00", struct.pack(">I", 1), struct.pack(">II", 4, 99) + b"{", struct.pack(">I", 77) + b"x"):
         assert heard(frame) == []
-    assert heard(said("progress", node="3", value=1, max=0)) == [Nodes(parts=(("3", 0.0),))]
+    assert heard(said("progress", node="3", value=1, max=0)) == [Nodes(parts=(("3", 0.0),), steps=(("3", 0),))]
 
 
 def test_previews_are_read_in_both_forms() -> None:
     mine, other = {"prompt_id": REF, "node_id": "2"}, {"prompt_id": "another", "node_id": "2"}
     assert heard(preview(samples.JPEG, None)) == [Preview(samples.JPEG)]
     assert heard(preview(samples.JPEG, None), alone=False) == [], "it may be of another prompt of the account"
-    assert heard(preview(samples.png(1, 1, 0), mine), alone=False) == [Preview(samples.png(1, 1, 0))]
+    assert heard(preview(samples.png(1, 1, 0), mine), alone=False) == [Preview(samples.png(1, 1, 0), "2")]
     assert heard(preview(samples.JPEG, other)) == []
     assert heard(struct.pack(">II", 3, 1) + b"2some words") == [], "words of a node are no picture"
     assert json.loads(HELLO)["data"] == {"supports_preview_metadata": True}
+
+
+def test_a_picture_that_does_not_say_whose_it_is_is_of_the_node_that_runs() -> None:
+    old, runs, over = preview(samples.JPEG, None), said("executing", node="9"), said("executing", node=None)
+    assert heard(runs, old, over, old)[1:] == [Preview(samples.JPEG, "9"), Over(), Preview(samples.JPEG)]
+    other = json.dumps({"type": "executing", "data": {"prompt_id": "another", "node": "7"}})
+    assert heard(runs, other, old)[1:] == [Preview(samples.JPEG, "9")], "another prompt's node is none of ours"
+    back = json.dumps({"type": "executing", "data": {"node": "9"}})
+    assert heard(back, old) == [Preview(samples.JPEG, "9")], "so it is said to one who comes back"
+    assert heard(back, old, alone=False) == []
 
 
 # -- progress
@@ -209,7 +230,9 @@ def test_a_worker_runs_graphs_for_every_kind_that_it_is_given() -> None:
     worker = comfyui_worker(adapters[0], ["portrait", "clip"])
     assert list(worker.handlers) == ["portrait", "clip"]
     assert all(isinstance(handler, ComfyHandler) for handler in worker.handlers.values())
-    with pytest.raises(ValueError, match="needs a key"):
-        comfy_at("cloud")
+    keyless: list[tuple[Api, str | None]] = [("cloud", None), ("cloud", "http://127.0.0.1:8189"), ("v2", None)]
+    for api, url in keyless:
+        with pytest.raises(KeyNeeded, match="needs a key"):
+            comfy_at(api, url)
     for adapter in adapters:
         adapter.close()

@@ -1,7 +1,6 @@
 """A graph at a server of one's own, from the task to its files: what is made, told, stopped, taken up again."""
 
 import hashlib
-import tempfile
 import uuid
 from pathlib import Path
 
@@ -27,15 +26,6 @@ def picture(tmp_path: Path) -> Path:
     path = tmp_path / "picture.png"
     path.write_bytes(samples.png(4, 4, 7))
     return path
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of our own for temporary files, to see what is left in it."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 MADE = [
@@ -115,14 +105,16 @@ def test_previews_are_handed_on(
 
 def test_a_websocket_that_is_cut_loses_nothing_and_is_opened_again(comfy: Comfy, handler: ComfyHandler) -> None:
     hold = comfy.hold("1")
-    running = Beside(handler, task(graphs.slow(seconds=2, steps=40)))
+    running = Beside(handler, task(graphs.slow(seconds=0.05, steps=2)))
     wait_until(lambda: "1" in comfy.reached)
     comfy.cut_sockets()
     wait_until(lambda: comfy.listeners == 0)
-    hold.set()
     wait_until(lambda: comfy.listeners == 1)
+    last = comfy.hold("9")
+    hold.set()
+    wait_until(lambda: running.ctx.previews)
+    last.set()
     assert running.ended()["outputs"]
-    assert running.ctx.previews
     assert len(comfy.runs) == 1
 
 
@@ -222,14 +214,25 @@ def test_an_output_beyond_the_limit_is_not_kept(comfy: Comfy) -> None:
     adapter.close()
 
 
-def test_temporary_files_are_removed_however_it_ends(handler: ComfyHandler, temporary: Path) -> None:
+def test_files_that_cannot_be_fetched_for_a_moment_are_not_made_again(comfy: Comfy, handler: ComfyHandler) -> None:
+    comfy.answers["/view"] = [as_json({}, 503)] * 3
+    assert handler(task(graphs.basic()))["outputs"]
+    assert len(comfy.runs) == 1
+
+
+def test_files_are_only_in_the_tasks_folder_which_goes_with_it_even_after_a_kill(
+    handler: ComfyHandler, temporary: Path
+) -> None:
     """R226."""
-    handler(task(graphs.moving()))
+    done, failing, stopped = (task(graphs.moving()), task(graphs.failing()), task(graphs.moving()))
+    stopped.stop_at_upload = Canceled
+    handler(done)
     with pytest.raises(GiveUp):
-        handler(task(graphs.failing()))
+        handler(failing)
     with pytest.raises(Canceled):
-        handler(task(graphs.moving(), stop_at_upload=Canceled))
-    assert list(temporary.iterdir()) == []
+        handler(stopped)
+    assert {*temporary.iterdir()} == {done.folder, failing.folder, stopped.folder}
+    assert [path for path in stopped.folder.rglob("*") if path.is_file()] != []
 
 
 # -- stopping
@@ -317,8 +320,12 @@ def resumed(comfy: Comfy, adapter: SelfHosted, graph: graphs.Graph) -> Recorded:
 
 
 def test_a_prompt_that_still_runs_is_taken_up(comfy: Comfy, adapter: SelfHosted, handler: ComfyHandler) -> None:
-    ctx = resumed(comfy, adapter, graphs.slow(seconds=0.5))
-    assert handler(ctx)["outputs"]
+    hold = comfy.hold("2")
+    ctx = resumed(comfy, adapter, graphs.slow(seconds=0.05))
+    running = Beside(handler, ctx)
+    wait_until(lambda: len(comfy.asked_for("/queue")) > 1)
+    hold.set()
+    assert running.ended()["outputs"]
     assert len(comfy.runs) == len(comfy.asked_for("/prompt")) == 1
     assert ctx.refs == []
 
@@ -351,9 +358,11 @@ def test_a_prompt_that_is_lost_or_another_provider_s_is_run_anew(
 
 
 def test_an_interrupt_of_somebody_at_the_server_is_not_the_end(comfy: Comfy, handler: ComfyHandler) -> None:
-    running = Beside(handler, task(graphs.slow(seconds=0.6, steps=30)))
+    hold = comfy.hold("2")
+    running = Beside(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in comfy.reached)
     comfy._interrupt(None)  # noqa: SLF001 - what the button of the editor does
+    hold.set()
     assert running.ended()["outputs"]
     assert len(comfy.runs) == 2
 

@@ -159,12 +159,13 @@ def test_trap_6_a_literal_where_a_link_belongs_fails_at_run_time_with_its_node(
 
 
 def test_trap_7_a_prompt_without_outputs_ends_at_once(comfy: Comfy, handler: ComfyHandler) -> None:
-    ctx = task(graphs.socketed())
+    ctx = task(graphs.socketed(), output_node="1")
     with pytest.raises(GiveUp) as raised:
         handler(ctx)
     assert raised.value.code == "no_output"
-    assert "SaveImage" in raised.value.message
+    assert raised.value.message == "The graph ran, but its output node 1 made no file and no text."
     assert len(comfy.runs) == 1
+    assert comfy.history == {}
 
 
 def test_trap_7_a_failed_prompt_is_failed_although_it_has_outputs_which_are_kept(
@@ -195,9 +196,12 @@ def test_trap_8_an_interrupt_that_is_lost_is_sent_again(comfy: Comfy, handler: C
 
 def test_trap_8_a_cancel_may_end_as_a_success_and_is_then_over(comfy: Comfy, handler: ComfyHandler) -> None:
     comfy.interrupts_lost = 1_000
-    running = Beside(handler, task(graphs.slow(seconds=0.5)))
+    hold = comfy.hold("2")
+    running = Beside(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in comfy.reached)
     running.ctx.stop = Canceled
+    wait_until(lambda: comfy.interrupts_lost < 999)
+    hold.set()
     with pytest.raises(Canceled):
         running.ended()
     assert running.ctx.kept == []
@@ -235,6 +239,19 @@ def test_trap_10_a_server_that_stalls_for_a_while_is_not_dead(comfy: Comfy, hand
     assert not running.over
     gate.set()
     del comfy.gates["/queue"]
+    assert running.ended()["outputs"]
+    assert len(running.ctx.refs) == 1
+
+
+def test_trap_10_polls_that_get_no_answer_are_borne_for_a_while(comfy: Comfy, handler: ComfyHandler) -> None:
+    hold = comfy.hold("9")
+    running = Beside(handler, task(graphs.basic()))
+    wait_until(lambda: "9" in comfy.reached)
+    comfy.cuts["/queue"] = 2
+    wait_until(lambda: not comfy.cuts["/queue"])
+    asked = len(comfy.asked_for("/queue"))
+    wait_until(lambda: len(comfy.asked_for("/queue")) > asked)
+    hold.set()
     assert running.ended()["outputs"]
     assert len(running.ctx.refs) == 1
 

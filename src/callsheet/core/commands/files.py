@@ -22,7 +22,7 @@ class FinishUpload(Command, frozen=True, kw_only=True, gc=False):
 
 
 class DropFiles(Command, frozen=True, kw_only=True, gc=False):
-    """Forget files: deleted by a person, or older than they are kept. Those that open jobs need stay."""
+    """Forget files: deleted by a person, or older than they are kept. Those that are needed stay."""
 
     file_ids: tuple[str, ...]
     tenant: str | None = None

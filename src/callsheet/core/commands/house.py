@@ -24,6 +24,8 @@ class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):
     """Store a recipe as the newest version of its workflow."""
 
     recipe: Recipe
+    owner: str | None = None
+    """The tenant whose files it may name; None is anybody's, for the house itself."""
 
 
 class TopUp(Command, frozen=True, kw_only=True, gc=False):

@@ -17,6 +17,8 @@ class Claim(Command, frozen=True, kw_only=True, gc=False):
     """The hash of the token of a worker that came over HTTP: it must be let in, and takes what it may and can."""
     holds: tuple[str, ...] | None = None
     """The tasks that the worker knows it has; others that it was given went astray, and are given back."""
+    waited_seconds: float = 0.0
+    """How long ago it said so: what it was given since then, elsewhere, it could not know."""
 
 
 class Resumed(Struct, frozen=True, gc=False):
@@ -93,6 +95,8 @@ class Fail(Command, frozen=True, kw_only=True, gc=False):
     code: str = "task_failed"
     message: str = ""
     retryable: bool | None = None
+    resume: bool = False
+    """What it handed to somebody else's machine is still good: the next try goes on with it."""
     worker_id: str | None = None
 
 

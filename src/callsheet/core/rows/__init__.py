@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from callsheet.core.rows.base import Row
 from callsheet.core.rows.calls import Call, Inbox
-from callsheet.core.rows.files import File, Use
+from callsheet.core.rows.files import File, Use, WorkflowUse
 from callsheet.core.rows.house import ApiKey, Audit, Cursor, Queue, Tenant, Worker, Workflow
 from callsheet.core.rows.jobs import Attempt, Document, Event, Job, Run, Stage, Task
 from callsheet.core.rows.money import Entry, Wallet
@@ -36,11 +36,12 @@ __all__ = [
     "Wallet",
     "Worker",
     "Workflow",
+    "WorkflowUse",
 ]
 
 ROWS: tuple[type[Row], ...] = (
     Tenant, Workflow, Queue, Wallet, Entry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox, Cursor, File,
-    Use, Worker, ApiKey, Audit,
+    Use, WorkflowUse, Worker, ApiKey, Audit,
 )  # fmt: skip
 """In the order in which they are written."""
 

@@ -37,3 +37,14 @@ class Use(Row, frozen=True, gc=False):
 
     job_id: str
     file_id: str
+
+
+class WorkflowUse(Row, frozen=True, gc=False):
+    """A version of a workflow names a file of its own: a style picture, a mask."""
+
+    TABLE: ClassVar[str] = "workflow_use"
+    KEY: ClassVar[tuple[str, ...]] = ("workflow", "version", "file_id")
+
+    workflow: str
+    version: int
+    file_id: str

@@ -29,12 +29,14 @@ class Workflow(Row, frozen=True, gc=False):
     name: str
     version: int
     current: int
+    running_max: int
+    rate_max: str
     spec: str
     created_at: int
 
 
 class Queue(Row, frozen=True, gc=False):
-    """The tasks of one kind and workflow: the unit that claims and running limits look at."""
+    """The tasks of one kind and workflow: the unit that claims and limits look at."""
 
     TABLE: ClassVar[str] = "queue"
     FIXED: ClassVar[int] = 4
@@ -43,8 +45,6 @@ class Queue(Row, frozen=True, gc=False):
     kind: str
     workflow: str
     provider: str
-    running_max: int
-    rate_max: str
 
 
 class Cursor(Row, frozen=True, gc=False):

@@ -167,6 +167,8 @@ class Attempt(Row, frozen=True, gc=False):
     provider: str | None = None
     ref: str | None = None
     """Where the work lies at somebody else's machine while the worker waits for it; nobody's to see."""
+    resume: int = 0
+    """Whether it failed and its work there is still good: the next try may go on with it."""
 
 
 class Event(Row, frozen=True, gc=False):

@@ -19,6 +19,9 @@ SELECT wallet_id, count(*) FROM job WHERE wallet_id IN :ids[] AND finished_at IS
 -- name: tenants
 SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[]
 
+-- name: tenants_to_change
+SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[] ORDER BY t.id {lock}
+
 -- name: current_workflows
 SELECT {workflow w} FROM workflow w WHERE w.name IN :ids[] AND w.current = 1
 
@@ -29,13 +32,15 @@ WHERE w.name = k.name AND w.version = k.version
 -- name: queues
 SELECT {queue q} FROM queue q WHERE q.id IN :ids[]
 
--- name: queues_of_workflows
-SELECT {queue q} FROM queue q WHERE q.workflow IN :ids[] ORDER BY q.id
+-- name: queues_limited
+-- Queues, with what their workflows say now of limits.
+SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, '')
+FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.id IN :ids[]
 
 -- name: heads
-SELECT {queue q},
+SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, ''),
     (SELECT t.priority FROM task t WHERE t.queue = q.id AND t.ready = 1 ORDER BY t.priority DESC LIMIT 1)
-FROM queue q WHERE q.kind IN :ids[]
+FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.kind IN :ids[]
 
 -- name: lock_queues
 SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
@@ -78,7 +83,8 @@ SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
 SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
 
 -- name: held_by
-SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
+-- In order: when one of them is given back too often, that decides what becomes of the others of its job.
+SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] ORDER BY t.id
 
 -- name: holds
 SELECT t.worker_id, t.id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
@@ -102,8 +108,13 @@ SELECT {use u} FROM use u WHERE u.job_id IN :ids[] ORDER BY u.job_id, u.file_id
 SELECT {file f} FROM file f WHERE f.job_id IN :ids[] ORDER BY f.id {lock}
 
 -- name: lent
-SELECT DISTINCT f.id FROM file f JOIN use u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
+-- Files that others need, and the workflow that does, if it is one.
+SELECT DISTINCT f.id, NULL FROM file f JOIN use u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
 WHERE f.id IN :ids[] AND j.id <> f.job_id AND j.finished_at IS NULL
+UNION ALL SELECT n.file_id, n.workflow FROM workflow_use n
+JOIN workflow w ON w.name = n.workflow AND w.version = n.version
+WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
+    SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
 
 -- name: awaited
 SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
@@ -111,9 +122,14 @@ SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
 FROM :keys[tenant text, user_id text] k
 
 -- name: needed
-SELECT f.id FROM file f WHERE f.id IN :ids[] AND (
+-- Files that somebody needs, and the workflow that does, if it is one.
+SELECT f.id, NULL FROM file f WHERE f.id IN :ids[] AND (
     EXISTS (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL)
     OR EXISTS (SELECT 1 FROM use u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
+UNION ALL SELECT n.file_id, n.workflow FROM workflow_use n
+JOIN workflow w ON w.name = n.workflow AND w.version = n.version
+WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
+    SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
 
 -- name: stages
 SELECT {stage s} FROM stage s WHERE s.job_id IN :ids[] ORDER BY s.job_id, s.no
@@ -162,6 +178,9 @@ DELETE FROM use WHERE job_id IN :ids[]
 
 -- name: api_keys
 SELECT {api_key k} FROM api_key k WHERE k.id IN :ids[] ORDER BY k.id {lock}
+
+-- name: api_keys_by_hash
+SELECT {api_key k} FROM api_key k WHERE k.secret_hash IN :ids[] ORDER BY k.id {lock}
 
 -- name: audits
 SELECT {audit a} FROM audit a WHERE a.id IN :ids[]
@@ -228,13 +247,6 @@ ORDER BY t.due_at, t.id LIMIT :count
 SELECT c.collect_at, c.id, c.job_id FROM call c WHERE c.collect_at <= :now AND (c.collect_at, c.id) > (:after_at, :after_id)
 ORDER BY c.collect_at, c.id LIMIT :count
 
--- name: next_due
-SELECT min(at) FROM (
-    SELECT min(due_at) AS at FROM job WHERE due_at IS NOT NULL
-    UNION ALL SELECT min(due_at) FROM task WHERE due_at IS NOT NULL
-    UNION ALL SELECT min(collect_at) FROM call WHERE collect_at IS NOT NULL
-) AS moments
-
 -- name: events_of
 SELECT id, tx, {event e} FROM event e WHERE e.subject = :subject AND e.seq > :after ORDER BY e.seq LIMIT :count
 
@@ -265,6 +277,23 @@ SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no
 -- name: documents_of
 SELECT {document d} FROM document d WHERE d.job_id = :id ORDER BY d.owner_id, d.name
 
+-- name: tasks_completed
+-- Completed tasks of a job behind a place in it and before a stage, and how large what their last try handed in is.
+SELECT s.name, s.no, t.no, t.id, t.attempts, coalesce(octet_length(d.body), 0)
+FROM stage s JOIN task t ON t.stage_id = s.id
+LEFT JOIN document d ON d.owner_id = t.id AND d.name = 'output:' || t.attempts
+WHERE s.job_id = :id AND s.no < :below AND t.status = 'completed'
+    AND (s.no > :stage_no OR (s.no = :stage_no AND t.no > :task_no))
+ORDER BY s.no, t.no LIMIT :count
+
+-- name: outputs_read
+SELECT d.owner_id, d.body FROM :keys[task_id text, name text] k CROSS JOIN document d
+WHERE d.owner_id = k.task_id AND d.name = k.name
+
+-- name: files_of_tries
+SELECT {file f} FROM :keys[task_id text, no bigint] k CROSS JOIN file f
+WHERE f.task_id = k.task_id AND f.attempt = k.no ORDER BY f.task_id, f.no
+
 -- name: wallet_of
 SELECT {wallet w} FROM wallet w WHERE w.id = :id
 
@@ -276,6 +305,9 @@ SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenan
 
 -- name: api_key_by_id
 SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :mark
+
+-- name: key_in_use
+SELECT k.id FROM api_key k WHERE k.revoked_at IS NULL LIMIT 1
 
 -- name: keys_of
 SELECT {api_key k} FROM api_key k WHERE (k.tenant = :tenant OR :all = 1) AND k.id > :after ORDER BY k.id LIMIT :count
@@ -382,14 +414,14 @@ SELECT j.status, count(*) FROM job j WHERE j.finished_at IS NULL GROUP BY j.stat
 
 -- name: scale_queues
 -- What a fleet is scaled by, from here on: every read is bounded, and goes by an index.
-SELECT {queue q},
+SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, ''),
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.ready = 1 LIMIT :most) AS waiting),
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'running' LIMIT :most) AS taken),
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'completed'
         AND t.finished_at > :since ORDER BY t.finished_at DESC LIMIT :counted) AS done),
     (SELECT min(done.finished_at) FROM (SELECT t.finished_at FROM task t WHERE t.queue = q.id AND t.status = 'completed'
         AND t.finished_at > :since ORDER BY t.finished_at DESC LIMIT :counted) AS done)
-FROM queue q
+FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1
 
 -- name: scale_backoffs
 SELECT due.queue, count(*) FROM (

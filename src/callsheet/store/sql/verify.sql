@@ -615,6 +615,13 @@ SELECT u.job_id, u.file_id, f.status FROM use u LEFT JOIN job j ON j.id = u.job_
 WHERE j.id IS NULL OR f.tenant <> j.tenant OR f.user_id <> j.user_id OR f.status = 'awaited'
 OR (j.finished_at IS NULL AND coalesce(f.status, 'dropped') = 'dropped')
 
+-- name: O9
+-- A file that a current workflow names is there.
+-- shows: workflow, version, file, status
+SELECT n.workflow, n.version, n.file_id, f.status FROM workflow_use n
+LEFT JOIN workflow w ON w.name = n.workflow AND w.version = n.version LEFT JOIN file f ON f.id = n.file_id
+WHERE w.name IS NULL OR (w.current = 1 AND coalesce(f.status, 'dropped') <> 'ready')
+
 -- name: X1
 -- An ended run has exactly one terminal event, an open one none; a blocked job has one.
 -- shows: job, run, status, terminal_events

@@ -6,6 +6,8 @@
       Rejected                 it will not run this graph, and says why
       Declined                 it will not work for this key, or this account
       Gone                     a file that it made is not there any more
+      Missed                   pictures that it sends while it runs, and keeps nowhere, did not all arrive
+      Unknown                  paid work may have been taken, and nobody can say
 
 `Ended` is decided on the status that the server gives, never on the outputs: a failed prompt may have some, and a
 good one none.
@@ -27,9 +29,9 @@ class Output(NamedTuple):
     node: str
     name: str
     place: str = ""
-    """Where the server keeps the file: a subfolder, or an id."""
+    """Where the server keeps the file: a subfolder, or an id; of a picture that was sent, its path on this machine."""
     kind: str = "output"
-    """output, or temp: what is only good until the server restarts."""
+    """output; temp: what is only good until the server restarts; sent: what came over the socket and is here."""
     text: str | None = None
 
 
@@ -50,10 +52,11 @@ Look = Literal["waiting", "running", "absent"] | Ended
 
 
 class Nodes(NamedTuple):
-    """Nodes that are done, and how far others are."""
+    """Nodes that are done, how far others are, and of how many steps."""
 
     done: tuple[str, ...] = ()
     parts: tuple[tuple[str, float], ...] = ()
+    steps: tuple[tuple[str, int], ...] = ()
 
 
 class Fraction(NamedTuple):
@@ -64,9 +67,10 @@ class Fraction(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """A picture of what there is so far."""
+    """A picture of what there is so far, or the very output of a node that saves none."""
 
     picture: bytes
+    node: str | None = None
 
 
 class Over(NamedTuple):
@@ -78,6 +82,14 @@ News = Nodes | Fraction | Preview | Over
 
 class Live(Protocol):
     """What the server says by itself. It may fall silent at any time: then only looking helps."""
+
+    cuts: int
+    """How often the connection was lost, or not to be had."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a picture that is sent from now on would be heard, and known by its node."""
+        ...
 
     def heard(self, ref: str, seconds: float) -> Sequence[News]:
         """Return the news of one prompt; wait up to `seconds` for the first."""
@@ -92,9 +104,21 @@ class Comfy(Protocol):
     provider: str
     endpoint: str
     """Its address without secrets: assets are kept per endpoint."""
+    sends: bool
+    """Whether pictures of nodes that save none are sent while a prompt runs."""
+    repeats: bool
+    """Whether what cannot be found was never taken, and may be submitted again; else that might be paid twice."""
+
+    def ready(self) -> None:
+        """Look whether the server is there and would work for us; `Away` or `Declined` if not."""
+        ...
 
     def named(self, prompt_id: str) -> str | None:
-        """Return the reference that a prompt will have, if that is known before it is submitted."""
+        """Return a reference by which a prompt can be found, if there is one before it is submitted."""
+        ...
+
+    def known_as(self, ref: str) -> str | None:
+        """Return the reference that the server itself gave to what was submitted as `ref`; None if it has no such."""
         ...
 
     def upload(self, name: str, path: Path) -> Any:
@@ -129,6 +153,11 @@ class Comfy(Protocol):
 class Away(Exception):  # noqa: N818 - it says what happened
     """There was no good answer."""
 
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+        """Whether the request may have been heard; if not, it may be sent again without a look."""
+
 
 class Busy(Exception):  # noqa: N818 - it says what happened
     """Not now."""
@@ -161,3 +190,21 @@ class Gone(Exception):  # noqa: N818 - it says what happened
     def __init__(self, output: Output) -> None:
         super().__init__(f"The server does not have {output.name} any more.")
         self.node = output.node
+
+
+class Missed(Exception):  # noqa: N818 - it says what happened
+    """Pictures of a node are not all here. `passing`: another try may hear them."""
+
+    def __init__(self, message: str, *, passing: bool) -> None:
+        super().__init__(message)
+        self.passing = passing
+
+
+class Unknown(Exception):  # noqa: N818 - it says what happened
+    """Whether the work was taken cannot be found out."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The server may have taken the graph, but its answer was lost and the prompt cannot be found there. "
+            "It is not submitted again by itself: that might be paid for twice."
+        )

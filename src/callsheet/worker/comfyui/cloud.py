@@ -1,7 +1,8 @@
 """Comfy Cloud by its first API, which speaks like a ComfyUI server but not quite.
 
-It names its prompts itself, so a submission whose answer is lost cannot be found again. It has no way to interrupt one
-prompt that would not stop all of the account's. It points to storage for files, and storage is told no key.
+It names its prompts itself: each is submitted with a mark, as the id of its workflow, by which the list of jobs finds
+one whose answer was lost. It has no way to interrupt one prompt that would not stop all of the account's. It points to
+storage for files, and storage is told no key.
 """
 
 from pathlib import Path
@@ -11,10 +12,10 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from callsheet.worker.comfyui import sentences
-from callsheet.worker.comfyui.base import ABSENT, Away, Declined, Ended, Graph, Live, Look, Output, Rejected
+from callsheet.worker.comfyui.base import ABSENT, Away, Busy, Declined, Ended, Graph, Live, Look, Output, Rejected
 from callsheet.worker.comfyui.outputs import listed
 from callsheet.worker.comfyui.socket import Socket
-from callsheet.worker.comfyui.wire import Wire, body_of, good
+from callsheet.worker.comfyui.wire import READY_SECONDS, Wire, body_of, good, wait_of
 
 URL = "https://cloud.comfy.org"
 _BYTES_MAX = 5 << 30
@@ -23,12 +24,14 @@ _WAITING = {"submitted", "queued_limited", "queued_waiting", "allocated", "prepa
 _RUNNING = {"executing", "executed", "erroring", "cancel_requested", "cancel_pending", "cancelling_preparing"}
 _INACTIVE = 429
 """No limit of rate: the subscription is not active, and stays so."""
+_MARK = "mark:"
 
 
 class CloudV1:
     """One account."""
 
     provider = "comfy-cloud"
+    sends, repeats = True, False
 
     def __init__(
         self, key: str, url: str = URL, *, partner_key: str | None = None, bytes_max: int = _BYTES_MAX
@@ -41,8 +44,22 @@ class CloudV1:
     def close(self) -> None:
         self._wire.close()
 
-    def named(self, prompt_id: str) -> str | None:  # noqa: ARG002 - the cloud names its prompts itself
-        return None
+    def ready(self) -> None:
+        body_of(_open(self._wire.ask("GET", "/api/jobs", params={"limit": 1}, timeout=READY_SECONDS)))
+
+    def named(self, prompt_id: str) -> str:
+        """Return a mark: the cloud names its prompts itself."""
+        return f"{_MARK}{prompt_id}"
+
+    def known_as(self, ref: str) -> str | None:
+        """Return the cloud's own id; that of a mark is in the list of jobs, whether or not the list was narrowed."""
+        if not ref.startswith(_MARK):
+            return ref
+        mark = ref.removeprefix(_MARK)
+        answer = body_of(_open(self._wire.ask("GET", "/api/jobs", params={"workflow_id": mark})))
+        jobs = answer.get("jobs") if isinstance(answer, dict) else None
+        found = [job for job in jobs or () if isinstance(job, dict) and job.get("workflow_id") == mark]
+        return str(found[0]["id"]) if found else None
 
     def upload(self, name: str, path: Path) -> str:
         if path.stat().st_size > _UPLOAD_BYTES_MAX:
@@ -57,10 +74,13 @@ class CloudV1:
         return Socket(f"{self._wire.socket_url}/ws?{asked}", alone=False, proxied=True)
 
     def submit(self, prompt_id: str, graph: Graph) -> str:
-        body: dict[str, Any] = {"prompt": graph, "client_id": prompt_id}
+        extra: dict[str, Any] = {"extra_pnginfo": {"workflow": {"id": prompt_id}}}
         if self._partner_key:
-            body["extra_data"] = {"api_key_comfy_org": self._partner_key}
+            extra["api_key_comfy_org"] = self._partner_key
+        body = {"prompt": graph, "client_id": prompt_id, "extra_data": extra}
         answer = self._wire.ask("POST", "/api/prompt", json=body)
+        if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            raise Busy("Comfy Cloud takes no work now.", wait_of(answer))
         if answer.status_code == httpx.codes.BAD_REQUEST:
             said = body_of(answer)
             raise Rejected(*sentences.rejection(said.get("error"), said.get("node_errors")))
@@ -72,7 +92,10 @@ class CloudV1:
 
     def look(self, ref: str) -> Look:
         """Ask for the raw status; an unknown word means that it runs, unless the job's own record says more."""
-        answer = self._wire.ask("GET", f"/api/job/{quote(ref)}/status")
+        known = self.known_as(ref)
+        if known is None:
+            return ABSENT
+        answer = self._wire.ask("GET", f"/api/job/{quote(known)}/status")
         if answer.status_code == httpx.codes.NOT_FOUND:
             return ABSENT
         status = body_of(_open(answer))
@@ -81,7 +104,7 @@ class CloudV1:
             return "waiting"
         if word in _RUNNING:
             return "running"
-        return self._ended(ref, word)
+        return self._ended(known, word)
 
     def _ended(self, ref: str, word: str) -> Look:
         if word == "lost":
@@ -109,7 +132,9 @@ class CloudV1:
 
     def cancel(self, ref: str) -> None:
         """Ask for the end of one. `/api/interrupt` would stop every prompt of the account, and is never called."""
-        _open(self._wire.ask("POST", "/api/queue", json={"delete": [ref]}))
+        known = self.known_as(ref)
+        if known is not None:
+            _open(self._wire.ask("POST", "/api/queue", json={"delete": [known]}))
 
     def fetch(self, output: Output, into: Path) -> str:
         params = {"filename": output.name, "subfolder": output.place, "type": output.kind}

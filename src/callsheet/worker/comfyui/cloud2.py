@@ -1,9 +1,10 @@
 """The Comfy API v2: Comfy Cloud, serverless deployments, and the proxy in front of a server of one's own.
 
 A submission has an idempotency key, so a lost answer is asked for again; a key that the server knows already, without
-saying for which job, leaves the try to fail. Files are assets with ids; the bearer's token goes to no other host.
+saying for which job, ends the task. Files are assets with ids; the bearer's token goes to no other host.
 """
 
+import uuid
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,17 @@ from callsheet.worker.comfyui import sentences
 from callsheet.worker.comfyui.base import ABSENT, Away, Busy, Declined, Ended, Graph, Live, Look, Output, Rejected
 from callsheet.worker.comfyui.media import HEAD_BYTES, media_type
 from callsheet.worker.comfyui.stream import Stream
-from callsheet.worker.comfyui.wire import Wire, body_of, good
+from callsheet.worker.comfyui.wire import READY_SECONDS, Wire, body_of, good, in_trouble, wait_of
 
 URL = "https://cloud.comfy.org"
 _BYTES_MAX = 5 << 30
 _ROOT = "/api/v2"
 _TRIES = 3
 _CHARS_MAX = 300
-_WAIT_SECONDS, _WAIT_SECONDS_MAX = 5.0, 60.0
 _WAITING, _ENDED = {"queued"}, {"succeeded", "failed", "canceled", "expired"}
 _INVALID = {"invalid_workflow", "workflow_format_ui", "missing_asset", "hash_mismatch"}
+_UPSTREAM = "upstream_unreachable"
+"""The proxy's own word: the ComfyUI is one's own too, so nothing is paid twice."""
 _DENIED = {"insufficient_credits", "unauthorized", "forbidden", "deployment_stopped"}
 
 
@@ -33,6 +35,7 @@ class CloudV2:
     """One account, or one deployment."""
 
     provider = "comfy-v2"
+    sends = repeats = False
 
     def __init__(
         self, key: str, url: str = URL, *, partner_key: str | None = None, bytes_max: int = _BYTES_MAX
@@ -45,8 +48,18 @@ class CloudV2:
     def close(self) -> None:
         self._wire.close()
 
+    def ready(self) -> None:
+        """Look for a job that there is not: a server that speaks this API says so in JSON."""
+        answer = self._wire.ask("GET", f"{_ROOT}/jobs/{uuid.uuid4()}", timeout=READY_SECONDS)
+        if answer.status_code != httpx.codes.NOT_FOUND:
+            good(answer)
+        body_of(answer)
+
     def named(self, prompt_id: str) -> str | None:  # noqa: ARG002 - the server names its jobs itself
         return None
+
+    def known_as(self, ref: str) -> str:
+        return ref
 
     def upload(self, name: str, path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
@@ -78,6 +91,10 @@ class CloudV2:
                 continue
             if answer.is_client_error:
                 _refuse(answer)
+            if in_trouble(answer) and _code_of(answer) == _UPSTREAM:
+                raise Busy("The ComfyUI behind the server does not answer.", wait_of(answer))
+            if in_trouble(answer) and left:
+                continue
             return str(body_of(good(answer))["id"])
         raise AssertionError("not reached")
 
@@ -120,6 +137,13 @@ def _ended(word: str, job: dict[str, Any]) -> Ended:
     return Ended("failed", outputs, raised=raised)
 
 
+def _code_of(answer: httpx.Response) -> str:
+    try:
+        return str(answer.json()["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def _refuse(answer: httpx.Response) -> None:
     """Raise what a refusal means; its code says that, not its status."""
     try:
@@ -129,7 +153,7 @@ def _refuse(answer: httpx.Response) -> None:
         good(answer)
         raise AssertionError("not reached") from None
     if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        raise Busy(f"The server takes no more now ({code}).", _after(answer))
+        raise Busy(f"The server takes no more now ({code}).", wait_of(answer))
     if code in _DENIED:
         raise Declined(said)
     if code == "idempotency_key_reuse":
@@ -138,10 +162,3 @@ def _refuse(answer: httpx.Response) -> None:
         words, nodes = sentences.rejection(error, (error.get("details") or {}).get("node_errors"))
         raise Rejected(words, nodes, "missing_asset" if code == "missing_asset" else "invalid_graph")
     good(answer)
-
-
-def _after(answer: httpx.Response) -> float:
-    try:
-        return min(float(answer.headers.get("Retry-After", _WAIT_SECONDS)), _WAIT_SECONDS_MAX)
-    except ValueError:
-        return _WAIT_SECONDS

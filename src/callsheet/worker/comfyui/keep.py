@@ -43,16 +43,16 @@ class Keeper:
         """Return the task's output, or raise what the prompt failed for. A file that is gone is never left out."""
         if ended.outcome == "failed":
             self._keep_evidence(ended.outputs)
-            self._forget()
+            self.forget()
             raise self._failure(ended)
         wanted = chosen(ended.outputs, self._output_node)
         if not wanted:
-            self._forget()
+            self.forget()
             raise GiveUp(self._nothing(), code="no_output")
         self._ctx.progress(_COLLECTING, "collecting")
         here = [(output, self._fetched(no, output)) for no, output in enumerate(wanted)]
         made = [self._kept(output, *file) for output, file in here]
-        self._forget()
+        self.forget()
         return {"outputs": made}
 
     def _failure(self, ended: Ended) -> Retry | GiveUp:
@@ -70,8 +70,8 @@ class Keeper:
         """Bring one file here before any is kept: if one is gone, all are made again."""
         if output.text is not None:
             return None, "text/plain"
-        into = self._folder / str(no)
-        said = self._comfy.fetch(output, into)
+        into = Path(output.place) if output.kind == "sent" else self._folder / str(no)
+        said = "" if output.kind == "sent" else self._comfy.fetch(output, into)
         with into.open("rb") as file:
             return into, media_type(file.read(HEAD_BYTES), said, output.name)
 
@@ -108,6 +108,7 @@ class Keeper:
                 kept = self._kept(output, *self._fetched(no, output))
                 self._ctx.log(f"Made before it failed: {kept.get('name', 'a text')} of node {output.node}.")
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Let the server drop its record of what was collected, or cannot be."""
         if self.ref is not None:
             forget(self._comfy, self.ref)

@@ -14,7 +14,7 @@ from callsheet.worker.comfyui import sentences
 from callsheet.worker.comfyui.base import ABSENT, Away, Ended, Graph, Live, Look, Output, Rejected
 from callsheet.worker.comfyui.outputs import listed
 from callsheet.worker.comfyui.socket import Socket
-from callsheet.worker.comfyui.wire import Wire, body_of, good, in_trouble
+from callsheet.worker.comfyui.wire import READY_SECONDS, Wire, body_of, good, in_trouble
 
 URL = "http://127.0.0.1:8188"
 _BYTES_MAX = 5 << 30
@@ -28,6 +28,7 @@ class SelfHosted:
     """One server, by its address."""
 
     provider = "comfyui"
+    sends = repeats = True
 
     def __init__(self, url: str = URL, *, bytes_max: int = _BYTES_MAX) -> None:
         self._wire = Wire(url, proxied=False, bytes_max=bytes_max)
@@ -38,8 +39,16 @@ class SelfHosted:
     def close(self) -> None:
         self._wire.close()
 
+    def ready(self) -> None:
+        queue = body_of(good(self._wire.ask("GET", "/queue", timeout=READY_SECONDS)))
+        if not isinstance(queue, dict) or "queue_running" not in queue:
+            raise Away("There is no ComfyUI server at this address.")
+
     def named(self, prompt_id: str) -> str | None:
         return prompt_id
+
+    def known_as(self, ref: str) -> str:
+        return ref
 
     # -- bringing work
 

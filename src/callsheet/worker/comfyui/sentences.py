@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from callsheet.core.counting import counted
 from callsheet.core.redact import clean
 
 _CHARS_MAX = 300
@@ -24,7 +25,7 @@ def rejection(error: Any, node_errors: Any) -> tuple[str, tuple[str, ...]]:
     nodes = _table(node_errors)
     said = [_node(node, entry) for node, entry in list(nodes.items())[:_NODES_MAX]]
     if len(nodes) > _NODES_MAX:
-        said.append(f"{len(nodes) - _NODES_MAX} more nodes have errors.")
+        said.append(f"{counted(len(nodes) - _NODES_MAX, 'more node', verb='has')} errors.")
     if not said:
         whole = _table(error)
         where = _WHERE.match(str(whole.get("details")))

@@ -1,4 +1,4 @@
-"""ComfyUI's WebSocket: news while it lasts. When it is cut it is opened again; nothing depends on it."""
+"""ComfyUI's WebSocket: news while it lasts. When it is cut it is opened again, and says how often it was."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,18 @@ class Socket:
         self._url = url
         self._alone = alone
         self._proxied = proxied
+        self._reader = frames.Reader(alone=alone)
         self._connection: ClientConnection | None = None
         self._held = ExitStack()
         self._again_at = 0.0
         self._pause = _AGAIN_SECONDS
+        self.cuts = 0
         self.open()
+
+    @property
+    def ready(self) -> bool:
+        """Where others are heard too, a picture has to say whose it is: the server has to have agreed to that."""
+        return self._connection is not None and (self._alone or self._reader.agreed)
 
     def open(self) -> None:
         """Connect, unless that was tried a moment ago."""
@@ -53,7 +60,7 @@ class Socket:
         if self._connection is None:
             time.sleep(min(seconds, max(self._again_at - time.monotonic(), 0.0)))
             return ()
-        return [news for message in self._messages(seconds) for news in frames.read(message, ref, alone=self._alone)]
+        return [news for message in self._messages(seconds) for news in self._reader.read(message, ref)]
 
     def _messages(self, seconds: float) -> Iterator[str | bytes]:
         wait = seconds
@@ -71,6 +78,8 @@ class Socket:
 
     def _lost(self) -> None:
         self.close()
+        self.cuts += 1
+        self._reader = frames.Reader(alone=self._alone)  # what ran may be over by the time it is heard again
         self._again_at = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _AGAIN_SECONDS_MAX)
 

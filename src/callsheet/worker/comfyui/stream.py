@@ -28,6 +28,8 @@ Open = Callable[[str], AbstractContextManager[httpx.Response]]
 class Stream:
     """The news of one job."""
 
+    ready, cuts = False, 0
+
     def __init__(self, opened: Open) -> None:
         self._opened = opened
         self._news: queue.Queue[News] = queue.Queue(_EVENTS_MAX)

@@ -4,6 +4,7 @@ ComfyUI may stall for seconds while it encodes previews: timeouts are long, and 
 """
 
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -18,10 +19,17 @@ from callsheet.worker.comfyui.base import Away, Declined, Gone, Output, Rejected
 TIMEOUT_SECONDS = 60.0
 _CONNECT_SECONDS = 10.0
 _TRIES = 3
+READY_SECONDS = 5.0
+"""How long a look whether a server is there may take."""
+_PAUSES = (0.2, 1.0, None)
+"""Between the tries of a file; after the last there is none."""
+_WAIT_SECONDS, _WAIT_SECONDS_MAX = 5.0, 60.0
 _PIECE_BYTES = 1 << 20
 _MIB = 1 << 20
 _DENIED = {401: "does not accept the key", 402: "has no credits left", 403: "does not allow this"}
 _SERVER_ERROR = 500
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""There was no connection: nobody has heard the request."""
 
 
 class Wire:
@@ -56,7 +64,8 @@ class Wire:
         try:
             answer = self._client.request(method, path, **request)
         except httpx.HTTPError as error:
-            raise Away(f"ComfyUI did not answer ({type(error).__name__}).") from error
+            sent = not isinstance(error, _UNSENT)
+            raise Away(f"ComfyUI did not answer ({type(error).__name__}).", sent=sent) from error
         return answer
 
     def get(self, path: str) -> Any:
@@ -87,21 +96,28 @@ class Wire:
 
     def fetch(self, output: Output, path: str, params: Mapping[str, str], into: Path) -> str:
         """Write a file; follow the server to its storage, but leave the key at home."""
-        for left in reversed(range(_TRIES)):
+        for pause in _PAUSES:
             try:
                 with self._client.stream("GET", path, params=dict(params)) as answer:
                     if answer.is_redirect:
                         return self._from_storage(output, answer.headers.get("location", ""), into)
                     return self._written(output, answer, into)
+            except Away:
+                if pause is None:
+                    raise
             except httpx.HTTPError as error:
-                if not left:
+                if pause is None:
                     raise Away(f"Fetching {output.name} failed ({type(error).__name__}).") from error
+            time.sleep(pause)
         raise AssertionError("not reached")
 
     def _from_storage(self, output: Output, location: str, into: Path) -> str:
         target = urlsplit(location)
         if target.scheme != "https" and target.hostname != self._host:
-            raise Away("The server points to storage that is neither encrypted nor its own.")
+            raise Rejected(
+                "The server points to storage that is neither encrypted nor its own. The graph ran, and is not run "
+                "again by itself.", code="output_unreachable",
+            )  # fmt: skip
         with self._bare.stream("GET", location) as answer:
             return self._written(output, answer, into)
 
@@ -145,3 +161,11 @@ def body_of(answer: httpx.Response) -> Any:
 
 def in_trouble(answer: httpx.Response) -> bool:
     return answer.status_code >= _SERVER_ERROR
+
+
+def wait_of(answer: httpx.Response) -> float:
+    """Return how long a server that takes no work wants to be left alone."""
+    try:
+        return min(float(answer.headers.get("Retry-After", _WAIT_SECONDS)), _WAIT_SECONDS_MAX)
+    except ValueError:
+        return _WAIT_SECONDS

@@ -14,6 +14,8 @@ CREATE TABLE workflow (
     name text NOT NULL,
     version {int} NOT NULL,
     current {int} NOT NULL,
+    running_max {int} NOT NULL,
+    rate_max text NOT NULL,
     spec text NOT NULL,
     created_at {int} NOT NULL,
     PRIMARY KEY (name, version)
@@ -24,12 +26,11 @@ CREATE TABLE queue (
     id text NOT NULL PRIMARY KEY,
     kind text NOT NULL,
     workflow text NOT NULL,
-    provider text NOT NULL,
-    running_max {int} NOT NULL,
-    rate_max text NOT NULL
+    provider text NOT NULL
 ) {small};
 CREATE INDEX queue_kind ON queue (kind);
 CREATE INDEX queue_workflow ON queue (workflow);
+CREATE INDEX queue_provider ON queue (provider);
 
 CREATE TABLE wallet (
     id text NOT NULL PRIMARY KEY,
@@ -211,6 +212,7 @@ CREATE TABLE attempt (
     error_message text,
     provider text,
     ref text,
+    resume {int} NOT NULL,
     PRIMARY KEY (task_id, no),
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 ) {hot};
@@ -313,6 +315,14 @@ CREATE TABLE use (
     PRIMARY KEY (job_id, file_id)
 ) {grown};
 CREATE INDEX use_file ON use (file_id);
+
+CREATE TABLE workflow_use (
+    workflow text NOT NULL,
+    version {int} NOT NULL,
+    file_id text NOT NULL,
+    PRIMARY KEY (workflow, version, file_id)
+) {small};
+CREATE INDEX workflow_use_file ON workflow_use (file_id);
 
 CREATE TABLE worker (
     id text NOT NULL PRIMARY KEY,

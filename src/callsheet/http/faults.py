@@ -1,0 +1,25 @@
+"""What went wrong, as an answer: for a request, and for one of the many things that a request may ask for."""
+
+from callsheet.blobs.base import BlobError, StorageRefused
+from callsheet.core.errors import Refusal
+from callsheet.engine.lane import Unavailable
+from callsheet.http.house import House
+from callsheet.http.problem import Problem, problem_of, unavailable
+from callsheet.http.storage import problem_of_storage
+from callsheet.store.connection import StoreError
+
+
+def problem_from(house: House, request_id: str, error: Exception) -> Problem:
+    """Return what the client hears; what only the house can mend is written down for whoever runs it."""
+    if isinstance(error, Refusal):
+        return problem_of(error)
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, Unavailable | StoreError):
+        return unavailable()
+    if isinstance(error, BlobError):
+        if isinstance(error, StorageRefused):  # only the operator can mend it
+            house.fault(request_id, error)
+        return problem_of_storage(error)
+    house.fault(request_id, error)
+    return Problem(500, "internal_error", "Something went wrong here; the request id finds it in our log.")

@@ -1,0 +1,68 @@
+"""Tables on narrow terminals: an id, a time, a status is whole or not there, and a line is one line."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.cli.test_jobs import drained
+from tests.support.served import Served
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+ID = r"[0-9a-f]{8}-[0-9a-f-]{27}"
+
+
+def on_terminal(served: Served, columns: int, *words: str) -> list[str]:
+    """Run a command on a terminal of so many columns, and return its lines as they stand there."""
+    ours, theirs = pty.openpty()
+    env = {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")} | {
+        "CALLSHEET_URL": served.url,
+        "CALLSHEET_KEY": served.keys["admin"],
+        "COLUMNS": str(columns),
+        "TERM": "xterm",
+    }
+    with subprocess.Popen([CALLSHEET, *words], stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", drained(ours)).splitlines()
+    assert process.returncode == 0, lines
+    assert max(map(len, lines)) <= columns
+    return lines
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_keys_wallets_and_files_keep_what_matters(served: Served, run: Run, tmp_path: Path, columns: int) -> None:
+    key = run("keys", "create", "for the studio", "--role", "client", "--expires-in", "99999", "--json").json["key"][
+        "id"
+    ]
+    run("keys", "revoke", key)
+    lines = on_terminal(served, columns, "keys", "list")
+    assert {"KEY", "NAME", "STATUS"} <= set(lines[0].split())
+    (line,) = [line for line in lines if line.startswith(key)]
+    assert "revoked" in line.split()
+    assert all(re.match(rf"{ID}|\s", line) for line in lines[1:])
+    assert all(re.fullmatch(r"[\w ]*", line) for line in lines[1:] if not re.match(ID, line)), "only names are broken"
+
+    job = served.submit()["id"]
+    served.work()
+    lines = on_terminal(served, columns, "wallet", "show", "ann")
+    assert {"NO", "KIND", "AMOUNT", "JOB"} <= set(lines[2].split())
+    assert any(job in line.split() for line in lines)
+
+    picture = tmp_path / "a-picture-with-a-name-that-is-rather-long.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_000))
+    file = run("files", "upload", picture, "--user", "narrow", "--json").json["files"][0]["id"]
+    lines = on_terminal(served, columns, "files", "list", "--user", "narrow")
+    (line,) = [line for line in lines if line.startswith(file)]
+    assert line.split()[-1] == "ready" or "ready" in line.split()
+
+
+def test_everything_is_shown_where_there_is_room(served: Served, run: Run) -> None:
+    run("keys", "create", "wide", "--role", "client", "--expires-in", "99999")
+    lines = on_terminal(served, 200, "keys", "list")
+    assert lines[0].split() == ["KEY", "NAME", "ROLE", "STATUS", "TENANT", "EXPIRES", "REVOKED"]
+    assert re.search(r"good +default +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "\n".join(lines))

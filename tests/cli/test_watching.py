@@ -1,0 +1,113 @@
+"""Following a job: which part of it a line is about, what a person must do, and who leaves while it goes on."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from callsheet.core import commands
+from callsheet.core.recipe import Recipe, StageSpec
+from tests.cli.conftest import Run
+from tests.cli.test_jobs import drained, submitted
+from tests.support.running import Running
+from tests.support.served import Served
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+FILM = Recipe(
+    name="film",
+    stages=[StageSpec(name="board", kind="board", tasks=2), StageSpec(name="render", kind="render", gate=True)],
+)
+
+
+@pytest.fixture
+def waiting(served: Served, run: Run) -> Iterator[str]:
+    """A job whose second stage waits for a person; a worker wrote some lines about the first."""
+    served.engine.execute(commands.PutWorkflow(recipe=FILM))
+    job = str(run("submit", "film", "--user", "ann", "--json").json["id"])
+    for leased in served.engine.execute(commands.Claim(worker_id="w1", kinds=("board",), count=2)):
+        served.engine.execute(commands.Heartbeat(lease=leased.lease, log=("line one", "line two")))
+        served.engine.execute(commands.Complete(lease=leased.lease))
+    yield job
+    run("job", "cancel", job, "--grace", "0")
+
+
+def test_a_job_that_waits_for_a_person_says_so_and_what_to_type(run: Run, waiting: str) -> None:
+    shown = run("job", "show", waiting).out
+    assert shown.startswith(f"{waiting} waits for approval.\n")
+    (line,) = [line for line in shown.splitlines() if line.startswith("render")]
+    assert line.rstrip().endswith("waits for approval")
+    assert f"Stage 2 (render) waits for approval: callsheet approve {waiting} 2\n" in shown
+    run("approve", waiting, "2", "--by", "eve")
+    assert "waits for approval" not in run("job", "show", waiting).out
+
+
+def test_a_line_says_which_stage_or_task_it_is_about_and_what_a_worker_logged(
+    served: Served, run: Run, waiting: str
+) -> None:
+    house = ["--url", served.url, "--key", served.keys["admin"]]
+    with Running("watch", waiting, *house, log=Path(os.devnull)) as watched:
+        said = [watched.line()]
+        while "stage.waiting" not in said[-1]:
+            assert said[-1]
+            said.append(watched.line())
+        run("job", "cancel", waiting, "--grace", "0")
+        rest = watched.process.communicate()[0]
+    facts = [line.rstrip("\n").split("  ", 1)[1] for line in said]
+    for no in (1, 2):
+        assert f"task.leased  board {no}" in facts
+        assert {f"task.logged  board {no}  line one", f"task.logged  board {no}  line two"} <= set(facts)
+        assert f"task.completed  board {no}" in facts
+    assert "stage.completed  board" in facts
+    assert facts[-1] == f"stage.waiting  render  Stage 2 (render) waits for approval: callsheet approve {waiting} 2"
+    assert f"{waiting} is canceled" in rest
+    later = run("watch", waiting).out
+    assert ("stage.waiting  render" in later, "callsheet approve" in later) == (True, False)
+
+
+def test_on_a_terminal_a_person_reads_what_to_type_and_what_was_logged(served: Served, run: Run, waiting: str) -> None:
+    ours, theirs = pty.openpty()
+    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "COLUMNS": "200"}
+    with subprocess.Popen([CALLSHEET, "watch", waiting], stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        said = b""
+        while b"callsheet approve" not in said:
+            said += os.read(ours, 65_536)
+        run("job", "cancel", waiting, "--grace", "0")
+        text = said.decode() + drained(ours)
+    assert process.returncode == 1
+    assert f"Stage 2 (render) waits for approval: callsheet approve {waiting} 2" in text
+    assert "board 1: line one" in text
+
+
+def test_a_job_that_is_being_canceled_is_not_said_to_run(served: Served, run: Run) -> None:
+    job = submitted(run)
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    assert run("job", "cancel", job, "--grace", "600").out == f"{job} is being canceled.\n"
+    assert run("job", "show", job).out.startswith(f"{job} is being canceled.\n")
+    assert re.search(rf"{job}  sketch +ann +canceling", run("jobs", "--user", "ann").out)
+    served.engine.execute(commands.Fail(lease=leased.lease, code="canceled", message="Stopped.", retryable=False))
+
+
+def test_whoever_stops_waiting_learns_that_the_job_goes_on(served: Served, run: Run, tmp_path: Path) -> None:
+    house, log = ["--url", served.url, "--key", served.keys["admin"]], tmp_path / "err"
+    with Running("submit", "sketch", "--user", "ann", "--input", "{}", "--wait", *house, log=log) as waits:
+        queued = re.fullmatch(r"([0-9a-f-]{36}) is queued, for 3 credits\.\n", waits.line())
+        assert queued is not None
+        assert waits.line()
+        assert waits.stop(signal.SIGINT) == 130
+    job = queued[1]
+    sentence = f"The job goes on: callsheet watch {job}"
+    assert log.read_text() == f"callsheet: {sentence}\n"
+    log.unlink()
+    with Running("watch", job, "--json", *house, log=log) as watches:
+        assert json.loads(watches.line())["type"] == "job.created"
+        assert watches.stop(signal.SIGINT) == 130
+    assert json.loads(log.read_text()) == {"code": "interrupted", "message": sentence, "request_id": None}
+    assert run("job", "cancel", job, "--grace", "0").out == f"{job} is canceled.\n"

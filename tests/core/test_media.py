@@ -1,0 +1,35 @@
+"""Media types and digests: what the rules take, a storage signs, and nothing else is either."""
+
+import pytest
+
+from callsheet.blobs.base import check_words
+from callsheet.core.errors import BadInput
+from callsheet.core.files import check_file
+from callsheet.core.limits import Limits
+
+DIGEST = "0f" * 32
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["image/png", "application/vnd.x_y+json", "text/plain; charset=utf-8", "video/mp4;a=1; b=2", "x/y!#$&^"],
+)
+def test_a_type_that_a_job_may_have_can_be_signed_for(media_type: str) -> None:
+    check_file("a", media_type, 1, DIGEST, Limits())
+    check_words(media_type=media_type, size=1, sha256=DIGEST)
+    assert "/" in media_type
+
+
+@pytest.mark.parametrize(
+    ("media_type", "sha256"),
+    [
+        ("image", DIGEST), ("image/png\r\nx: y", DIGEST), ("image/png\n", DIGEST), ("imäge/png", DIGEST),
+        ("a/b/c", DIGEST), ('text/plain; a="b"', DIGEST), ("a" * 65 + "/b", DIGEST), ("image/png", DIGEST.upper()),
+        ("image/png", DIGEST[1:]), ("image/png", DIGEST + "\n"),
+    ],
+)  # fmt: skip
+def test_what_could_be_another_header_is_neither(media_type: str, sha256: str) -> None:
+    with pytest.raises(BadInput, match="media type such as image/png"):
+        check_file("a", media_type, 1, sha256, Limits())
+    with pytest.raises(ValueError, match=r"type/subtype|hexadecimal"):
+        check_words(media_type=media_type, size=1, sha256=sha256)

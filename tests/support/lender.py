@@ -1,0 +1,108 @@
+"""A double of those who lend keys: the metadata of an EC2 instance (IMDSv2 only), and a container's host."""
+
+import json
+import threading
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from tests.support.s3double import ACCESS, SECRET
+
+ROLE, PASS = "films-role", "Bearer canary-pass"
+_ROLES = "/latest/meta-data/iam/security-credentials/"
+_TOKEN = "canary-metadata-token"
+
+
+class Keys(NamedTuple):
+    """What is lent."""
+
+    token: str
+    ends_at: float
+    access: str = ACCESS
+    secret: str = SECRET
+
+    def said(self) -> dict[str, str]:
+        ends = datetime.fromtimestamp(self.ends_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return {"AccessKeyId": self.access, "SecretAccessKey": self.secret, "Token": self.token, "Expiration": ends}
+
+
+class LenderDouble:
+    """The server: `keys` may change, `failing` makes it answer with a status, `said` puts other words in its mouth."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.keys = keys
+        self.role = ROLE
+        self.failing = 0
+        self.said: str | None = None
+        self.seen: list[tuple[str, str]] = []
+        self.right = PASS
+        """What a container must say to be given keys."""
+        double = self
+
+        class Bound(_Handler):
+            lender = double
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="lender", daemon=True)
+
+    @property
+    def fetched(self) -> int:
+        """How often keys were asked for."""
+        return sum(path in {_ROLES + self.role, "/creds"} for _, path in self.seen)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    lender: LenderDouble
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1
+
+    def log_message(self, *_: Any) -> None:
+        return
+
+    def handle_all(self) -> None:
+        lender = self.lender
+        lender.seen.append((self.command, self.path))
+        status, text = (lender.failing, "canary: broken") if lender.failing else self._found()
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_PUT = handle_all  # noqa: N815 - as http.server looks for them
+
+    def _found(self) -> tuple[int, str]:
+        lender = self.lender
+        lent = json.dumps({"Code": "Success", **lender.keys.said()}) if lender.said is None else lender.said
+        match self.command, self.path:
+            case "PUT", "/latest/api/token":
+                return (200, _TOKEN) if self.headers.get("x-aws-ec2-metadata-token-ttl-seconds") else (400, "")
+            case "GET", "/creds":
+                return (200, lent) if self.headers.get("authorization", "") == lender.right else (403, "canary: no")
+            case "GET", path if path.startswith(_ROLES):
+                return self._by_role(path.removeprefix(_ROLES), lent)
+        return 404, ""
+
+    def _by_role(self, role: str, lent: str) -> tuple[int, str]:
+        """Answer as IMDSv2: nothing without the token."""
+        if self.headers.get("x-aws-ec2-metadata-token") != _TOKEN:
+            return 401, ""
+        if not self.lender.role:
+            return 404, ""
+        return (200, self.lender.role) if not role else (200, lent) if role == self.lender.role else (404, "")
