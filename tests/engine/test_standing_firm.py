@@ -37,6 +37,19 @@ def failing_first(patch: pytest.MonkeyPatch, error: Exception, times: int = 1) -
     patch.setattr(Batch, "run", run)
 
 
+def asked_for(patch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]:
+    """Note with what a query is asked from now on."""
+    real, asked = ClockedConnection.fetch, list[dict[str, Any]]()
+
+    def fetch(self: ClockedConnection, query: str, /, **given: Any) -> Any:
+        if query == name:
+            asked.append(given)
+        return real(self, query, **given)
+
+    patch.setattr(ClockedConnection, "fetch", fetch)
+    return asked
+
+
 def test_a_workflow_is_put_when_it_is_tried_again(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line of the audit log is looked for after the decision, which is then made anew, from the beginning."""
     failing_first(monkeypatch, Contended("deadlock detected"))
@@ -95,17 +108,9 @@ def test_a_claim_for_too_much_reads_no_more_than_the_most(open_studio: Any, monk
     studio: Studio = open_studio(Settings(patience_seconds=5, limits=Limits(claim_max=2)))
     for _ in range(4):
         studio.ask()
-    counts: list[int] = []
-    real = ClockedConnection.fetch
-
-    def fetch(self: ClockedConnection, query: str, /, **given: Any) -> Any:
-        if query == "candidates":
-            counts.append(given["count"])
-        return real(self, query, **given)
-
-    monkeypatch.setattr(ClockedConnection, "fetch", fetch)
+    asked = asked_for(monkeypatch, "candidates")
     assert studio.refused(c.Claim(worker_id="w", kinds=("draw",), count=10**9)).code == "out_of_range"
-    assert counts == [2]
+    assert [given["count"] for given in asked] == [2]
 
 
 def test_a_batch_locks_the_queues_of_all_its_claims_once(open_studio: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,18 +119,10 @@ def test_a_batch_locks_the_queues_of_all_its_claims_once(open_studio: Any, monke
     studio.workflow("film", stages=[stage("cut")])
     studio.ask()
     studio.ask("film")
-    locked: list[list[str]] = []
-    real = ClockedConnection.fetch
-
-    def fetch(self: ClockedConnection, query: str, /, **given: Any) -> Any:
-        if query == "lock_queues":
-            locked.append(given["ids"])
-        return real(self, query, **given)
-
-    monkeypatch.setattr(ClockedConnection, "fetch", fetch)
+    asked = asked_for(monkeypatch, "lock_queues")
     claims = [c.Claim(worker_id="w", kinds=(kind,)) for kind in ("draw", "cut")]
     assert [len(leased) for leased in studio.engine.execute_many(claims)] == [1, 1]
-    assert locked == [["cut/film", "draw/sketch"]]
+    assert asked == [{"ids": ["cut/film", "draw/sketch"]}]
 
 
 def test_a_user_announces_no_more_files_than_he_may_however_many_ask_at_once(place: str) -> None:
