@@ -12,7 +12,7 @@ from typing import Any
 from bench.places import BOTH, Places
 from bench.table import Row, below, beside, plain
 from bench.web import Under, served
-from bench.wire import load, request
+from bench.wire import callers, request
 
 WORKERS = 32
 IDLE_WORKERS = 1_000
@@ -71,7 +71,8 @@ async def _measured(kind: str, under: Under, count: int) -> list[Row]:
     await _worked(under, lines, count // 10, 1)
     for batch in (1, 32):
         took, cpu = await _worked(under, lines, count, batch)
-        echo = await load(under.port, lambda _: request("POST", "/echo", under.key, b"x" * 300), count, WORKERS)
+        async with callers(under.port, WORKERS) as open_:
+            echo = await open_.load(lambda _: request("POST", "/echo", under.key, b"x" * 300), count)
         calls = 1 + 1 / batch
         name = f"{kind} HTTP: claim {batch}, complete each, {WORKERS} workers"
         rows.append(beside(name, count / took, "tasks/s", echo.per_second / calls))

@@ -52,27 +52,25 @@ class ReadLane:
         """Read a named query."""
         return (await self.fetch_all([(query, given)]))[0]
 
-    async def row(self, query: str, key: str) -> Sequence[Any] | None:
+    def row(self, query: str, key: str) -> "asyncio.Future[Sequence[Any] | None]":
         """Read one row by its key; the query takes `ids`, and the key is its first column."""
-        found: Sequence[Any] | None = await self._asked([(query, {})], key)
-        return found
+        return self._asked([(query, {})], key)
 
-    async def fetch_all(self, asks: Sequence[Ask]) -> list[Rows]:
+    def fetch_all(self, asks: Sequence[Ask]) -> "asyncio.Future[list[Rows]]":
         """Read several named queries, one after the other."""
-        found: list[Rows] = await self._asked(asks)
-        return found
+        return self._asked(asks)
 
-    async def _asked(self, asks: Sequence[Ask], key: str | None = None) -> Any:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
+    def _asked(self, asks: Sequence[Ask], key: str | None = None) -> "asyncio.Future[Any]":
         if self._stopping:
             raise ConnectionLost("The engine is closed.")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
         turn = self._turns.get(loop)
         if turn is None:
             turn = self._turns[loop] = []
             loop.call_soon(self._hand_over, loop)
         turn.append(Question(asks, future, loop, key))
-        return await future
+        return future
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         questions = self._turns.pop(loop)

@@ -12,7 +12,7 @@ from callsheet.http.faults import problem_from
 from callsheet.http.house import House
 from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id
 from callsheet.http.request import SAFE, Gone, Receive, Request, Scope, Send
-from callsheet.http.route import ANYBODY, Answer, Known, Route, Router, Streaming
+from callsheet.http.route import ANYBODY, Answer, Known, Router, Streaming
 from callsheet.http.routes import ROUTES
 
 _encode = msgspec.json.Encoder().encode
@@ -67,10 +67,11 @@ class App:
     async def _handled(self, known: Known, request: Request) -> Answer | Streaming:
         route = known.route
         if route.who is not ANYBODY:
-            request.who = await self._who(route, request)
-            if request.who.role not in route.who:
-                raise Problem(403, "forbidden", f"A key with the role {request.who.role} may not do this.")
-            if request.who.suspended and request.method not in _LOOKING:
+            knows = self._guarded if route.guarded else self._house.keys.who
+            who = request.who = await knows(request, in_query=route.token_in_query)
+            if who.role not in route.who:
+                raise Problem(403, "forbidden", f"A key with the role {who.role} may not do this.")
+            if who.suspended and request.method not in _LOOKING:
                 raise Problem(403, "tenant_suspended", "This tenant is suspended: it may look, and change nothing.")
         if known.decoder is not None:
             carried = getattr(self._house.engine.settings.limits, route.carries) if route.carries else 0
@@ -78,12 +79,12 @@ class App:
             request.content = await request.body(known.decoder, required=known.needs_body)
         return await route.handler(self._house, request)
 
-    async def _who(self, route: Route, request: Request) -> Who:
+    async def _guarded(self, request: Request, *, in_query: bool) -> Who:
+        """Ask who it is, and count wrong keys."""
         try:
-            return await self._house.keys.who(request, in_query=route.token_in_query)
+            return await self._house.keys.who(request, in_query=in_query)
         except Problem as refused:
-            if route.guarded:
-                self._house.strikes.count(request.address, refused)
+            self._house.strikes.count(request.address, refused)
             raise
 
     async def _streamed(self, answer: Streaming, request: Request, send: Send) -> int:

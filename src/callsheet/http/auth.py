@@ -5,7 +5,7 @@ import hmac
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +15,7 @@ from callsheet.core.rows import ApiKey, Worker
 from callsheet.engine.readlane import ReadLane
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
-from callsheet.http.route import MACHINE, OPERATOR, USER
+from callsheet.http.route import MACHINE, OPERATOR, USER, WORKER
 
 T = TypeVar("T")
 KEY_PREFIX, TOKEN_PREFIX, WORKER_PREFIX = "cs_", "cst_", "csw_"
@@ -24,6 +24,7 @@ _CHARS_MAX = 1_024
 _FRESH_SECONDS = 1.0
 """How long another server's revocation may go unnoticed; this server's own counts at once."""
 _KNOWN_MAX = 10_000
+_NEVER = (float("-inf"), None)
 DEFAULT_TENANT = "default"
 
 
@@ -106,12 +107,22 @@ class Keys:
         """Return the caller, or answer 401; asked again, say whether it is still let in."""
         if request.secret is None:
             request.secret = _secret(request, in_query=in_query)
-        secret = request.secret
-        who = await self._found(secret)
+        secret, token = request.secret, None
+        if secret.startswith(TOKEN_PREFIX):
+            token = self._token(secret)
+            query, mark = "api_key_by_id", token.key
+        else:
+            query = "worker_by_token" if secret.startswith(WORKER_PREFIX) else "api_key_by_hash"
+            mark = hashed(secret)
+        at, who = self._known.get(mark, _NEVER)
+        if time.monotonic() - at >= _FRESH_SECONDS:
+            who = await self._looked_up(query, mark)
         if who is None:
-            raise _refused("invalid_key", "This key is not known, or no longer valid.")
-        if who.role == OPERATOR:
-            return msgspec.structs.replace(who, tenant=request.header(b"callsheet-tenant") or DEFAULT_TENANT)
+            raise _unknown()
+        if token is not None:
+            return Who(USER, token.tenant, f"user:{token.user}", token.user, suspended=who.suspended)
+        if who.role == OPERATOR and (tenant := request.header(b"callsheet-tenant")):
+            return msgspec.structs.replace(who, tenant=tenant)
         return who
 
     def forget(self) -> None:
@@ -123,44 +134,17 @@ class Keys:
         until = int(time.time()) + seconds
         return TOKEN_PREFIX + self._signed.sign("user", UserToken(who.tenant, user, until, who.id))
 
-    async def _found(self, secret: str) -> Who | None:
-        if secret.startswith(TOKEN_PREFIX):
-            return await self._user(secret)
-        if secret.startswith(WORKER_PREFIX):
-            return await self._cached(hashed(secret), self._machine)
-        return await self._program(secret)
-
-    async def _machine(self, mark: str) -> Who | None:
-        rows = await self._reads.fetch("worker_by_token", hash=mark)
-        worker = Worker(*rows[0]) if rows else None
-        return None if worker is None else Who(MACHINE, "", f"worker:{worker.id}", worker=worker)
-
-    async def _user(self, secret: str) -> Who | None:
+    def _token(self, secret: str) -> UserToken:
         token = self._signed.read("user", secret.removeprefix(TOKEN_PREFIX), UserToken)
         if token is None or token.until < time.time():
-            return None
-        maker = await self._holder("api_key_by_id", token.key)
-        return maker and Who(USER, token.tenant, f"user:{token.user}", token.user, suspended=maker.suspended)
+            raise _unknown()
+        return token
 
-    async def _program(self, secret: str) -> Who | None:
-        return await self._holder("api_key_by_hash", hashed(secret))
-
-    async def _holder(self, query: str, mark: str) -> Who | None:
-        """Return whose key this is, by its id or its hash; None if it lets nobody in."""
-
-        async def look(mark: str) -> Who | None:
-            rows = await self._reads.fetch(query, mark=mark)
-            return _valid(ApiKey(*rows[0][1:]), suspended=rows[0][0] == "suspended") if rows else None
-
-        return await self._cached(mark, look)
-
-    async def _cached(self, mark: str, look: Callable[[str], Awaitable[Who | None]]) -> Who | None:
-        at, who = self._known.get(mark, (0.0, None))
-        now = time.monotonic()
-        if now - at < _FRESH_SECONDS:
-            return who
-        known = self._known
-        who = await look(mark)
+    async def _looked_up(self, query: str, mark: str) -> Who | None:
+        """Read whose key or token this is; None if it lets nobody in."""
+        known, now = self._known, time.monotonic()
+        rows = await self._reads.fetch(query, mark=mark)
+        who = _WHO[query](rows[0]) if rows else None
         if len(known) >= _KNOWN_MAX:
             known.clear()
         known[mark] = (now, who)  # what was read before `forget` is written where nobody looks any more
@@ -182,11 +166,31 @@ def _secret(request: Request, *, in_query: bool) -> str:
     return secret
 
 
-def _valid(key: ApiKey, *, suspended: bool) -> Who | None:
+def _program(row: Sequence[Any]) -> Who | None:
+    """Return whose key this is: the row of its tenant's status and the key."""
+    key = ApiKey(*row[1:])
     if key.revoked_at is not None or (key.expires_at is not None and key.expires_at < time.time() * 1_000_000):
         return None
-    role = key.role if key.tenant or key.role == "worker" else OPERATOR
-    return Who(role, key.tenant, key.id, suspended=suspended)
+    suspended = row[0] == "suspended"
+    if key.tenant or key.role == WORKER:
+        return Who(key.role, key.tenant, key.id, suspended=suspended)
+    return Who(OPERATOR, DEFAULT_TENANT, key.id, suspended=suspended)
+
+
+def _machine(row: Sequence[Any]) -> Who:
+    worker = Worker(*row)
+    return Who(MACHINE, "", f"worker:{worker.id}", worker=worker)
+
+
+_WHO: dict[str, Callable[[Sequence[Any]], Who | None]] = {
+    "api_key_by_hash": _program,
+    "api_key_by_id": _program,
+    "worker_by_token": _machine,
+}
+
+
+def _unknown() -> Problem:
+    return _refused("invalid_key", "This key is not known, or no longer valid.")
 
 
 def _refused(code: str, message: str) -> Problem:

@@ -1,6 +1,7 @@
 """Jobs: submit, look, list, and move them."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -121,13 +122,9 @@ class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
 # -- what others need too
 
 
-async def job_row(house: House, request: Request) -> rows.Job:
+def job_row(house: House, request: Request) -> Awaitable[rows.Job]:
     """Return the job that a path names, if the caller may see it."""
-    who: Who = request.who
-    job = await _read(house, who.tenant, request.params["job_id"])
-    if who.user is not None and job.user_id != who.user:
-        raise absent("job")
-    return job
+    return _read(house, request.who, request.params["job_id"])
 
 
 async def shown(house: House, job: rows.Job, status: int = 200, *headers: tuple[str, str]) -> Answer:
@@ -154,7 +151,7 @@ def _row_tag(job: rows.Job) -> str:
 async def submit_job(house: House, request: Request) -> Answer:
     command = await _submit(house, request, request.content, request.idempotency_key(request.content.idempotency_key))
     done: commands.Submitted = await house.engine.aexecute(command)
-    job = await _read(house, command.tenant, done.job_id)
+    job = await _read(house, request.who, done.job_id)
     location = ("location", f"/v1/jobs/{job.id}")
     if done.replay:
         return await shown(house, job, 200, location, ("idempotent-replay", "true"))
@@ -270,11 +267,11 @@ def _outcome(house: House, request: Request, one: Any) -> BulkResult:
     return BulkResult(problem.status, problem=problem.body(request.id))
 
 
-async def _read(house: House, tenant: str, job_id: str) -> rows.Job:
-    """Return a tenant's job; another's, and a deleted one, looks absent."""
+async def _read(house: House, who: Who, job_id: str) -> rows.Job:
+    """Return a caller's job; another's, and a deleted one, looks absent."""
     found = await house.reads.row("jobs_unlocked", job_id)
     job = rows.Job(*found) if found else None
-    if job is None or job.tenant != tenant or job.deleted_at is not None:
+    if job is None or job.tenant != who.tenant or job.deleted_at is not None or who.user not in {None, job.user_id}:
         raise absent("job")
     return job
 
@@ -283,7 +280,7 @@ async def _moved(house: House, request: Request, command: Any, **more: Any) -> A
     who: Who = request.who
     job_id = request.params["job_id"]
     state = await house.engine.aexecute(command(tenant=who.tenant, job_id=job_id, actor=who.actor, by=who.id, **more))
-    return await shown(house, await _read(house, who.tenant, state.job_id))
+    return await shown(house, await _read(house, who, state.job_id))
 
 
 async def _awaited(house: House, request: Request, job: rows.Job, known: str | None, seconds: float) -> rows.Job:

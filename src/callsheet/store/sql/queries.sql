@@ -233,7 +233,7 @@ WHERE a.task_id = k.task_id AND a.no = k.no
 SELECT min(t.created_at) FROM tenant t
 
 -- name: worker_by_token
-SELECT {worker w} FROM worker w WHERE w.token_hash = :hash
+SELECT {worker w} FROM worker w WHERE w.token_hash = :mark
 
 -- name: due_jobs
 SELECT j.due_at, j.id FROM job j WHERE j.due_at <= :now AND (j.due_at, j.id) > (:after_at, :after_id)
