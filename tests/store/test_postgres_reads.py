@@ -1,4 +1,7 @@
-"""A reading connection to PostgreSQL says what it was asked and nothing besides, and tells the time of now."""
+"""A reading connection to PostgreSQL says what it was asked and nothing besides, and tells the time of now.
+
+Statements are planned once, whoever says them.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -39,8 +42,20 @@ def test_its_time_is_asked_anew_and_not_that_of_a_read_long_ago(reader: Postgres
     assert first < between < reader.now()
 
 
+@pytest.mark.parametrize("reading", [True, False])
+def test_a_statement_is_planned_once_and_not_each_time(url: str, *, reading: bool) -> None:
+    with closing(PostgresDatabase(url).connect(reading=reading)) as connection:
+        connection.begin()
+        for _ in range(3):
+            connection.fetch("tasks", ids=["nothing"])
+        planned = connection.run(
+            "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%FROM task t%'"
+        )
+        connection.rollback()
+    assert [tuple(row) for row in planned] == [(3, 0)]
+
+
 def test_a_plan_made_while_a_table_was_empty_still_looks_rows_up_by_their_key(reader: PostgresConnection) -> None:
-    reader.run("SET plan_cache_mode = force_generic_plan")
     reader.run("PREPARE seen (text[]) AS SELECT 1 FROM job j WHERE j.id = ANY($1)")
     plan = "\n".join(row[0] for row in reader.run("EXPLAIN EXECUTE seen('{a,b}')"))
     assert "job_pkey" in plan

@@ -12,8 +12,14 @@ from callsheet.store.dialect import Statement, column_types, columns, postgresql
 from callsheet.store.wire import Say, Wire, array
 
 CHANNEL = "callsheet_work"
-WRITING: Sequence[Say] = (("SET jit = off", ()), ("SET enable_seqscan = off", ()))
-"""Every statement of a lane looks rows up by their keys; a plan made while a table was small must not outlive it."""
+WRITING: Sequence[Say] = (
+    ("SET jit = off", ()),
+    ("SET enable_seqscan = off", ()),
+    ("SET plan_cache_mode = force_generic_plan", ()),
+)
+"""Every statement is written for one plan: rows by their keys, or an index in its order. It is made once, not each time
+(planning took longer than running), and one made while a table was small must not outlive it.
+"""
 _READING: Sequence[Say] = (("SET default_transaction_read_only = on", ()), *WRITING)
 _BEGIN: Say = ("BEGIN", ())
 _COMMIT: Say = ("COMMIT", ())
