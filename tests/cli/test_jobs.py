@@ -285,6 +285,10 @@ def test_a_stage_is_approved_in_a_persons_name(served: Served, run: Run) -> None
     recipe = Recipe(name="gated", stages=[StageSpec(name="render", kind="render", gate=True)])
     served.engine.execute(commands.PutWorkflow(recipe=recipe))
     job = run("submit", "gated", "--user", "ann", "--json").json["id"]
+    other = submitted(run)
+    assert run("job", "show", job).out.startswith(f"{job} waits for approval.\n")
+    found = run("jobs", "--waiting").out
+    assert (job in found, other in found, "approval" in found) == (True, False, True)
     assert run("approve", job, "render", "--by", "eve").out == "Stage 1 (render) is pending, approved by eve.\n"
     assert run("approve", job, "1", "--by", "eve", "--json").json["approved_by"] == "eve"
     served.work("render")

@@ -162,6 +162,7 @@ def test_stages_are_approved_and_extended(served: Served, client: Any) -> None:
     for _ in range(3):
         served.work("board")
     assert client.stages(job.id)[1].status == "waiting"
+    assert [(one.id, one.phase) for one in client.jobs(phase="approval", workflow="film")] == [(job.id, "approval")]
     approved = client.approve(job.id, "render", approver="eve")
     assert (approved.name, approved.status, approved.approved_by) == ("render", "pending", "eve")
     assert client.approve(job.id, 2, approver="eve").approved_by == "eve"

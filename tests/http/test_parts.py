@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+import httpx
 import pytest
 
 from callsheet.blobs import keys
@@ -246,6 +247,39 @@ def test_a_stage_is_approved_by_its_number_or_its_name(served: Served, by: str) 
     assert (answer.status_code, answer.json()["status"], answer.json()["approved_by"]) == (200, "pending", "bea")
     again = served.client("client").post(f"/v1/jobs/{job}/stages/{by}/approve", json={"approver": "cy"})
     assert (again.status_code, again.json()["approved_by"]) == (200, "bea")
+
+
+def test_a_job_that_waits_for_approval_says_so_and_is_found_by_it(served: Served) -> None:
+    # R303
+    job = waiting(served, "awaited")
+    other = ask(served, "awaited")
+    client, user = served.client("client"), served.client("user")
+    mine = {"phase": "approval", "workflow": "awaited"}
+
+    def listed(caller: httpx.Client, **more: str) -> list[str]:
+        return [one["id"] for one in caller.get("/v1/jobs", params={**mine, **more}).json()["jobs"]]
+
+    assert (got(served, f"/v1/jobs/{job}")["phase"], got(served, f"/v1/jobs/{other}")["phase"]) == ("approval", None)
+    assert listed(client) == listed(client, user="ann") == listed(user) == [job]
+    assert listed(client, status="queued") == listed(client, user="bea") == []
+    client.post(f"/v1/jobs/{job}/pause")
+    assert (got(served, f"/v1/jobs/{job}")["status"], listed(client)) == ("paused", [job])
+    client.post(f"/v1/jobs/{job}/resume")
+    client.post(f"/v1/jobs/{job}/stages/second/approve", json={"approver": "bea"})
+    assert (got(served, f"/v1/jobs/{job}")["phase"], listed(client), listed(user)) == (None, [], [])
+
+
+def test_a_job_that_ends_while_it_waits_waits_no_more(served: Served) -> None:
+    job = waiting(served, "ended")
+    ended = served.client("client").post(f"/v1/jobs/{job}/cancel", json={}).json()
+    assert (ended["status"], ended["phase"]) == ("canceled", None)
+    assert got(served, "/v1/jobs?phase=approval&workflow=ended")["jobs"] == []
+
+
+def test_a_phase_that_nobody_can_ask_for_is_refused(served: Served) -> None:
+    answer = served.client("client").get("/v1/jobs", params={"phase": "scheduled"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
+    assert answer.json()["message"] == "phase is approval; for others, ask for a status."
 
 
 @pytest.mark.parametrize(

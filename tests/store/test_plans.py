@@ -26,12 +26,13 @@ def plan(connection: Connection, name: str, query: str, given: dict[str, str]) -
 
 FEED = {"tenant": "'acme'", "position": "0", "tx": "0", "count": "500"}
 LIST = {
-    "tenant": "'acme'", "before": "'~'", "status": "'failed'", "workflow": "''", "since": "0", "until": "9",
-    "label": "''", "label_value": "''", "count": "50",
+    "tenant": "'acme'", "before": "'~'", "status": "'failed'", "phase": "''", "workflow": "''", "since": "0",
+    "until": "9", "label": "''", "label_value": "''", "count": "50",
 }  # fmt: skip
 PLANS = [
     ("events_of_tenant", "event_tenant", FEED), ("jobs_listed", "job_newest", LIST), ("jobs_open", "job_open", LIST),
-    ("jobs_bad", "job_bad", LIST), ("candidates", "task_ready", {"queue": "'draw/sketch'", "count": "8"}),
+    ("jobs_bad", "job_bad", LIST), ("jobs_waiting", "job_waiting", LIST),
+    ("candidates", "task_ready", {"queue": "'draw/sketch'", "count": "8"}),
 ]  # fmt: skip
 
 

@@ -86,6 +86,7 @@ def jobs(  # noqa: PLR0913 - filters
     server: Server,
     *,
     status: Annotated[str, typer.Option("--status", help="Only in this status.", autocompletion=_statuses)] = "",
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for approval.")] = False,
     workflow: Annotated[str, typer.Option("--workflow", help="Only of this workflow.")] = "",
     user: Annotated[str, typer.Option("--user", help="Only of this user.")] = "",
     label: Annotated[str, typer.Option("--label", help="Only with this name=value.")] = "",
@@ -96,7 +97,10 @@ def jobs(  # noqa: PLR0913 - filters
     """List jobs, newest first."""
     with server.client() as client:
         found: list[Job] = []
-        for job in client.jobs(status=status, workflow=workflow, user=user, label=label, since=since, until=until):
+        phase = "approval" if waiting else ""
+        for job in client.jobs(
+            status=status, phase=phase, workflow=workflow, user=user, label=label, since=since, until=until
+        ):
             found.append(job)
             if len(found) == limit:
                 break
@@ -141,8 +145,7 @@ def show(server: Server, job_id: JobId) -> None:
     if server.json:
         as_json({"job": job, "stages": stages, "tasks": tasks, "outputs": outputs, "runs": runs})
         return
-    waiting = [stage for stage in stages if stage.status == "waiting"]
-    say(ending(job) if job.ended else f"{job.id} waits for approval." if waiting else _standing(job))
+    say(ending(job) if job.ended else _standing(job))
     price = counted(job.price, "credit")
     say(f"{job.workflow} for {job.user}: {price}, {job.progress} %, run {job.run}, {moment(job.created_at)}\n")
     staged = {stage.id: stage for stage in stages}
@@ -156,8 +159,9 @@ def show(server: Server, job_id: JobId) -> None:
         least=("TRIES", "KIND", "PROGRESS"),
         text=("MESSAGE",),
     )  # fmt: skip
-    for stage in waiting:
-        say(f"\n{to_approve(job_id, stage)}")
+    for stage in stages:
+        if stage.status == "waiting":
+            say(f"\n{to_approve(job_id, stage)}")
     files = [file for output in outputs for file in output.files]
     if files:
         say("")

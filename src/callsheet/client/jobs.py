@@ -90,13 +90,13 @@ class Jobs(Speaking):
 
     @iterate
     def jobs(
-        self, *, status: str = "", workflow: str = "", user: str = "", label: str = "",
+        self, *, status: str = "", phase: str = "", workflow: str = "", user: str = "", label: str = "",
         since: datetime | str = "", until: datetime | str = "",
     ) -> Items[Job]:  # fmt: skip
-        """Iterate over jobs, newest first; a label filter is `name=value`."""
+        """Iterate over jobs, newest first; a label filter is `name=value`, a phase `approval`."""
         query = {
-            "status": status, "workflow": workflow, "user": user, "label": label, "since": _time(since),
-            "until": _time(until),
+            "status": status, "phase": phase, "workflow": workflow, "user": user, "label": label,
+            "since": _time(since), "until": _time(until),
         }  # fmt: skip
         yield from self._pages(Job, "jobs", path("jobs"), "cursor", query)
 

@@ -179,7 +179,7 @@ def finish(
         data |= {"code": code, "message": message}
     after = move_job(
         ws, job, event, actor, data, started_at=started, finished_at=at, progress=progress,
-        cancel_due_at=None, error_code=code, error_message=message,
+        cancel_due_at=None, waiting_at=None, error_code=code, error_message=message,
     )  # fmt: skip
     record = replace(
         run, status=ending, consumed=paid.consumed, returned=paid.returned, started_at=started,

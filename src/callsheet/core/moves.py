@@ -52,6 +52,8 @@ def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor,
     target = STAGE.step(stage.status, event, actor)
     after = replace(stage, status=target, **changes)
     ws.put(after)
+    if "waiting" in {stage.status, target}:
+        ws.put(replace(ws.get(Job, job.id), waiting_at=ws.at(job) if target == "waiting" else None))
     if event != "reset":
         ws.emit(
             job, f"stage.{PAST[event]}", actor, {"stage_no": stage.no},

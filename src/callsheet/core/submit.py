@@ -1,7 +1,7 @@
 """Accepting a job: validate, idempotency, gates and cap, price, then everything in one step or nothing."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -47,10 +47,10 @@ def submit(ws: WorkingSet, command: Submit) -> Submitted:
 
 
 def plant(
-    ws: WorkingSet, job: Job, recipe: Recipe, stages: Iterable[StageSpec], body: str | None, command: Submit | Retry
+    ws: WorkingSet, job: Job, recipe: Recipe, stages: Sequence[StageSpec], body: str | None, command: Submit | Retry
 ) -> None:
     """Put an accepted job with its first run, stages and tasks into the working set; its first stage is open."""
-    ws.put(job)
+    ws.put(replace(job, waiting_at=ws.now) if stages and stages[0].gate else job)
     ws.put(Run(job.id, 1, job.tenant, command.id, job.price, ws.now))
     if body is not None:
         ws.append(Document(job.id, "input", job.id, body))

@@ -81,6 +81,7 @@ class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which jobs to list; newest first."""
 
     status: str = ""
+    phase: str = ""
     workflow: str = ""
     user: str = ""
     label: str = ""
@@ -194,17 +195,19 @@ async def list_jobs(house: House, request: Request) -> Answer:
     count = limited(house, query.limit)
     if query.status and query.status not in JOB_MACHINE.statuses:
         raise Problem(422, "invalid_query", f"status is one of {', '.join(sorted(JOB_MACHINE.statuses))}.")
+    if query.phase not in {"", views.APPROVAL}:
+        raise Problem(422, "invalid_query", f"phase is {views.APPROVAL}; for others, ask for a status.")
     user = who.user if who.role == USER else query.user
     label, value = _label(query.label)
     given: dict[str, Any] = {
-        "status": query.status, "workflow": query.workflow, "label": label, "label_value": value,
+        "status": query.status, "phase": query.phase, "workflow": query.workflow, "label": label, "label_value": value,
         "since": _at(query.since, 0), "until": _at(query.until, 2**62),
         "before": _before(house, request, query.cursor), "count": count,
     }  # fmt: skip
     if user:
         found = await house.scans.fetch("jobs_of_wallet", wallet=wallet_id(who.tenant, user), **given)
     else:
-        found = await house.scans.fetch(_listing(query.status), tenant=who.tenant, **given)
+        found = await house.scans.fetch(_listing(query), tenant=who.tenant, **given)
     page, more = paged(found, query.limit)
     jobs = [rows.Job(*row) for row in page]
     cursor = house.signed.sign("jobs", [who.tenant, jobs[-1].id]) if more else None
@@ -311,11 +314,13 @@ async def _awaited(house: House, request: Request, job: rows.Job, known: str | N
         house.hub.leave(key, who, watch)
 
 
-def _listing(status: str) -> str:
-    """Return the query that lists a tenant's jobs; those that have not ended, and those that ended badly, are few."""
-    if status in {"", "completed"}:
+def _listing(query: ListQuery) -> str:
+    """Return the query that lists a tenant's jobs; those that wait, have not ended, or ended badly, are few."""
+    if query.phase:
+        return "jobs_waiting"
+    if query.status in {"", "completed"}:
         return "jobs_listed"
-    return "jobs_bad" if status in JOB_MACHINE.terminal else "jobs_open"
+    return "jobs_bad" if query.status in JOB_MACHINE.terminal else "jobs_open"
 
 
 def _before(house: House, request: Request, cursor: str) -> str:

@@ -33,6 +33,10 @@ def _raw(text: str | None) -> Any:
     return None if text is None else Raw(text.encode())
 
 
+APPROVAL = "approval"
+"""The phase of a job whose stage waits until somebody approves it."""
+
+
 class Error(Struct, frozen=True):
     """Why something ended badly."""
 
@@ -75,7 +79,9 @@ def _phase(job: rows.Job) -> str | None:
         return None
     if job.cancel_requested_at is not None:
         return "canceling"
-    return "scheduled" if job.status == "pending" else None
+    if job.status == "pending":
+        return "scheduled"
+    return None if job.waiting_at is None else APPROVAL
 
 
 def error_of(code: str | None, message: str | None) -> Error | None:

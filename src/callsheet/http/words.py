@@ -152,7 +152,8 @@ WORDS: dict[str, Word] = {
     "pending": Word("Whether bytes are still to be removed: the storage did not answer, and will be asked again.",
                     False),  # noqa: FBT003 - an example
     "percent": Word("How far it may be.", 0),
-    "phase": Word("A finer word for where it is: `scheduled` or `canceling`.", None),
+    "phase": Word("A finer word for where it is: `scheduled`, `canceling`, or `approval` while a stage waits for it.",
+                  None),
     "position": Word("Its place in the queue of its kind and workflow, from 1 on.", 4),
     "price": Word("Credits that it costs.", 3),
     "priority": Word("0 to 100; higher goes first.", 50),
@@ -222,6 +223,7 @@ WORDS: dict[str, Word] = {
     "BulkResult.status": Word("The HTTP status that it would have had alone.", 201),
     "Job.status": Word("Where it is in its life.", "queued"),
     "File.status": Word("awaited until its bytes are there, ready, or dropped once they are not kept.", "ready"),
+    "ListQuery.phase": Word("With `approval`, only jobs that wait for it.", "approval"),
     "ListQuery.status": Word("Only jobs in this status.", "running"),
     "Problem.status": Word("The HTTP status.", 404),
     "Run.status": Word("open, or how it ended.", "open"),

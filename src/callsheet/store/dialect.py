@@ -34,6 +34,16 @@ class Dialect(NamedTuple):
         return _WORD.sub(lambda m: self.words[m[1]], text)
 
 
+def _wanted(labels: str) -> str:
+    """Return how every list of jobs goes on: what was asked for, newest first."""
+    return (
+        "AND (:status = '' OR j.status = :status) AND (:phase = '' OR j.waiting_at IS NOT NULL) "  # noqa: S608 - our words
+        "AND (:workflow = '' OR j.workflow = :workflow) AND j.created_at >= :since AND j.created_at < :until "
+        f"AND (:label = '' OR EXISTS (SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value)) "
+        "ORDER BY j.id DESC LIMIT :count"
+    )
+
+
 SQLITE = Dialect(
     "sqlite",
     {
@@ -53,7 +63,7 @@ SQLITE = Dialect(
         "place_back": "e.id DESC",
         "after_place": "e.id > :position AND :tx >= 0",
         "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-        "labels": "json_each(j.labels)",
+        "wanted": _wanted("json_each(j.labels)"),
     },
 )
 
@@ -78,7 +88,7 @@ POSTGRESQL = Dialect(
             "(e.tx, e.id) > (:tx, :position) AND e.tx < (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
         ),
         "now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-        "labels": "json_each_text(j.labels::json)",
+        "wanted": _wanted("json_each_text(j.labels::json)"),
     },
 )
 

@@ -36,6 +36,8 @@ class Job(Row, frozen=True, gc=False):
     due_at: int | None = None
     cancel_requested_at: int | None = None
     cancel_reason: str | None = None
+    waiting_at: int | None = None
+    """Since when its stage waits for approval."""
     started_at: int | None = None
     finished_at: int | None = None
     deleted_at: int | None = None

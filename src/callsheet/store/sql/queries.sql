@@ -326,32 +326,19 @@ SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDER BY w.name LIMIT :count
 
 -- name: jobs_listed
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before
-    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
-    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
-        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
-ORDER BY j.id DESC LIMIT :count
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before {wanted}
 
 -- name: jobs_open
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before
-    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
-    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
-        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
-ORDER BY j.id DESC LIMIT :count
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before {wanted}
 
 -- name: jobs_bad
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before
-    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
-    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
-        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
-ORDER BY j.id DESC LIMIT :count
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before {wanted}
+
+-- name: jobs_waiting
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL AND j.id < :before {wanted}
 
 -- name: jobs_of_wallet
-SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before
-    AND (:status = '' OR j.status = :status) AND (:workflow = '' OR j.workflow = :workflow)
-    AND j.created_at >= :since AND j.created_at < :until AND (:label = '' OR EXISTS (
-        SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))
-ORDER BY j.id DESC LIMIT :count
+SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before {wanted}
 
 -- name: files_of
 SELECT {file f} FROM file f WHERE f.job_id = :id ORDER BY f.created_at, f.task_id, f.no

@@ -329,6 +329,13 @@ SELECT id, status, approved_at FROM stage
 WHERE (gate = 1 AND status IN ('pending', 'running', 'completed') AND coalesce(approved_by, '') = '')
 OR (status = 'waiting' AND approved_at IS NOT NULL) OR (approved_by IS NULL) <> (approved_at IS NULL)
 
+-- name: G11
+-- A job says since when it waits for approval, exactly while one of its stages does.
+-- shows: job, waiting_at
+SELECT j.id, j.waiting_at FROM job j
+WHERE (j.waiting_at IS NOT NULL) <> EXISTS (SELECT 1 FROM stage s WHERE s.job_id = j.id AND s.status = 'waiting')
+OR j.waiting_at < j.created_at
+
 -- name: G7
 -- Tries and requeues stay within their limits; the requeue that is one too many ends the task.
 -- shows: task, status, attempts_charged, tries_max, requeues, requeues_max

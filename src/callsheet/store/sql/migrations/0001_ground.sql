@@ -89,6 +89,7 @@ CREATE TABLE job (
     due_at {int},
     cancel_requested_at {int},
     cancel_reason text,
+    waiting_at {int},
     started_at {int},
     finished_at {int},
     deleted_at {int},
@@ -105,6 +106,7 @@ CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX job_newest ON job (tenant, id);
 CREATE INDEX job_open ON job (tenant, id) WHERE finished_at IS NULL;
 CREATE INDEX job_bad ON job (tenant, id) WHERE error_code IS NOT NULL;
+CREATE INDEX job_waiting ON job (tenant, id) WHERE waiting_at IS NOT NULL;
 CREATE INDEX job_user ON job (wallet_id, id);
 
 CREATE TABLE run (
