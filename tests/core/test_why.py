@@ -7,11 +7,12 @@ from msgspec.structs import replace
 
 from callsheet.core import commands as c
 from callsheet.core.clock import SECOND
+from callsheet.core.constraints import AHEAD_MAX, QUIET_SECONDS, Counted, Seen
 from callsheet.core.ids import child
 from callsheet.core.limiting import Limit
 from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
 from callsheet.core.rows import Attempt, Call, Job
-from callsheet.core.why import AHEAD_MAX, QUIET_SECONDS, Counted, Explanation, Seen, explain, first_ready
+from callsheet.core.why import Explanation, explain, first_ready
 from tests.core.world import DRAW, World
 
 FILM = Recipe(

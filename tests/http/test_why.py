@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callsheet.config import Settings
-from callsheet.core import commands, why
+from callsheet.core import commands, constraints
 from callsheet.core.limits import Limits
 from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
 from callsheet.http.why import ROUTES
@@ -311,7 +311,7 @@ def test_of_another_tenant_there_are_only_counts(served: Served) -> None:
 
 
 def test_every_code_is_listed_once_and_documented_at_the_route() -> None:
-    source = Source([(ROOT / "src/callsheet/core/why.py").read_text()])
+    source = Source([(ROOT / "src/callsheet/core/constraints.py").read_text()])
     told = {text for call, inside in source.named("Constraint") for text in source.texts(call.args[0], inside)}
-    assert told == set(why.CODES)
-    assert [code for code in why.CODES if f"`{code}`" not in ROUTES[0].details] == []
+    assert told == set(constraints.CODES)
+    assert [code for code in constraints.CODES if f"`{code}`" not in ROUTES[0].details] == []

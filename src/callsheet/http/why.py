@@ -6,13 +6,14 @@ from msgspec import Struct
 
 from callsheet.core import rows
 from callsheet.core.clock import SECOND
+from callsheet.core.constraints import AHEAD_MAX, Counted, Seen
+from callsheet.core.constraints import Constraint as Held
 from callsheet.core.crew import absent
 from callsheet.core.estimate import SAMPLES_MAX
 from callsheet.core.ids import child
 from callsheet.core.limiting import Limited, limits_of
 from callsheet.core.order import queue_of
-from callsheet.core.why import AHEAD_MAX, Counted, Explanation, Seen, explain, first_ready
-from callsheet.core.why import Constraint as Held
+from callsheet.core.why import Explanation, explain, first_ready
 from callsheet.engine.offers import counting
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
