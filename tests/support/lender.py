@@ -1,4 +1,4 @@
-"""A double of those who lend keys: the metadata of an EC2 instance (IMDSv2 only), and a container's host."""
+"""A double of those who lend keys: an EC2 instance's metadata (IMDSv2 only), a container's host, and STS."""
 
 import json
 import threading
@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from urllib.parse import parse_qs
 
 from tests.support.s3double import ACCESS, SECRET
 
 ROLE, PASS = "films-role", "Bearer canary-pass"
+ARN = "arn:aws:iam::123456789012:role/films"
+_STS = "https://sts.amazonaws.com/doc/2011-06-15/"
 _ROLES = "/latest/meta-data/iam/security-credentials/"
 _TOKEN = "canary-metadata-token"
 
@@ -37,7 +40,9 @@ class LenderDouble:
         self.said: str | None = None
         self.seen: list[tuple[str, str]] = []
         self.right = PASS
-        """What a container must say to be given keys."""
+        """What a container must say, or a service account, to be given keys."""
+        self.sessions: list[str] = []
+        """The names under which roles were taken."""
         double = self
 
         class Bound(_Handler):
@@ -51,7 +56,7 @@ class LenderDouble:
     @property
     def fetched(self) -> int:
         """How often keys were asked for."""
-        return sum(path in {_ROLES + self.role, "/creds"} for _, path in self.seen)
+        return sum(path in {_ROLES + self.role, "/creds", "/"} for _, path in self.seen)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -85,10 +90,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_GET = do_PUT = handle_all  # noqa: N815 - as http.server looks for them
+    do_GET = do_PUT = do_POST = handle_all  # noqa: N815 - as http.server looks for them
 
     def _found(self) -> tuple[int, str]:
         lender = self.lender
+        if self.command == "POST" and self.path == "/":
+            return self._by_identity()
         lent = json.dumps({"Code": "Success", **lender.keys.said()}) if lender.said is None else lender.said
         match self.command, self.path:
             case "PUT", "/latest/api/token":
@@ -99,6 +106,22 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._by_role(path.removeprefix(_ROLES), lent)
         return 404, ""
 
+    def _by_identity(self) -> tuple[int, str]:
+        """Answer as STS does, whose words are XML."""
+        form = parse_qs(self.rfile.read(int(self.headers["content-length"])).decode())
+        if self.headers.get("authorization"):
+            return 400, _error("IncompleteSignature")
+        if form["Action"] != ["AssumeRoleWithWebIdentity"] or form["Version"] != ["2011-06-15"]:
+            return 400, _error("InvalidAction")
+        if form["RoleArn"] != [ARN]:
+            return 403, _error("AccessDenied")
+        if form["WebIdentityToken"] != [self.lender.right]:
+            return 400, _error("InvalidIdentityToken")
+        if self.lender.said is not None:
+            return 200, self.lender.said
+        self.lender.sessions += form["RoleSessionName"]
+        return 200, identity(self.lender.keys)
+
     def _by_role(self, role: str, lent: str) -> tuple[int, str]:
         """Answer as IMDSv2: nothing without the token."""
         if self.headers.get("x-aws-ec2-metadata-token") != _TOKEN:
@@ -106,3 +129,24 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.lender.role:
             return 404, ""
         return (200, self.lender.role) if not role else (200, lent) if role == self.lender.role else (404, "")
+
+
+def identity(keys: Keys, **other: str) -> str:
+    """Say as STS which keys a role has."""
+    said = keys.said()
+    said = {**said, "SessionToken": said.pop("Token"), **other}
+    fields = "".join(f"<{name}>{value}</{name}>" for name, value in said.items())
+    return (
+        f'<AssumeRoleWithWebIdentityResponse xmlns="{_STS}"><AssumeRoleWithWebIdentityResult>'
+        f"<SubjectFromWebIdentityToken>system:serviceaccount:films:callsheet</SubjectFromWebIdentityToken>"
+        f"<AssumedRoleUser><Arn>{ARN}/callsheet</Arn><AssumedRoleId>AROA:callsheet</AssumedRoleId></AssumedRoleUser>"
+        f"<Credentials>{fields}</Credentials></AssumeRoleWithWebIdentityResult>"
+        "<ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></AssumeRoleWithWebIdentityResponse>"
+    )
+
+
+def _error(code: str) -> str:
+    return (
+        f'<ErrorResponse xmlns="{_STS}"><Error><Type>Sender</Type><Code>{code}</Code>'
+        "<Message>canary: no</Message></Error><RequestId>1</RequestId></ErrorResponse>"
+    )
