@@ -21,6 +21,8 @@ PNG = b"\x89PNG\r\n\x1a\nand so on"
 
 
 def test_a_handler_that_returns_completes_its_task_with_what_it_returned(floor: Floor, worker: Worker) -> None:
+    """R416."""
+
     @worker.task("draw")
     def draw(ctx: Context) -> Any:
         return {"echo": ctx.input, "where": [ctx.workflow, ctx.stage, ctx.stage_no, ctx.task_no, ctx.attempt]}
@@ -67,6 +69,8 @@ def test_files_arrive_with_their_digest_and_size(floor: Floor, worker: Worker) -
 
 
 def test_a_handler_that_raises_fails_its_job_with_a_clean_message(floor: Floor, worker: Worker) -> None:
+    """R263, R416."""
+
     @worker.task("draw")
     def draw(_ctx: Context) -> None:
         raise ValueError("no such model at https://models.example/x?sig=abc with token=verysecret")
@@ -80,6 +84,8 @@ def test_a_handler_that_raises_fails_its_job_with_a_clean_message(floor: Floor, 
 
 
 def test_the_policy_says_whether_any_error_is_tried_again(floor: Floor, worker: Worker) -> None:
+    """R413, R416."""
+
     @worker.task("draw")
     def draw(ctx: Context) -> int:
         if ctx.attempt < 3:

@@ -13,6 +13,7 @@ from callsheet.worker import Cache, CommandProtection, FileNotice, Lookout, Noti
 from callsheet.worker.errors import Unreachable
 from callsheet.worker.facts import Fact, Trouble, to_stderr
 from callsheet.worker.name import NameTaken, own_name
+from callsheet.worker.notice import EVERY_SECONDS
 from callsheet.worker.protection import Guard
 from tests.client.stub import Say, Stub
 from tests.support.waiting import wait_until
@@ -132,6 +133,7 @@ def test_an_entry_has_the_name_of_a_digest(tmp_path: Path, name: str) -> None:
 
 
 def test_folders_of_a_worker_that_was_killed_are_swept_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
+    # R152
     living = Scratch(tmp_path)
     living.open()
     mine = living.task("t1")
@@ -217,6 +219,7 @@ class Metadata:
 
 def test_a_spot_notice_and_the_advice_to_rebalance_are_heard() -> None:
     """R230; a token that ran out is got anew."""
+    assert EVERY_SECONDS == 5
     cloud = Metadata()
     look, only = SpotNotice(cloud.url), SpotNotice(cloud.url, rebalance=False)
     assert look.look() is None

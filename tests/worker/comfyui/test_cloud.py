@@ -8,9 +8,10 @@ import pytest
 
 from callsheet.core.comfy import Slot
 from callsheet.core.commands import Resumed
-from callsheet.worker import Canceled, GiveUp
+from callsheet.worker import Canceled, GiveUp, Leaving
 from callsheet.worker.comfyui import CloudV1, ComfyHandler, Declined, Pace, Rejected
 from callsheet.worker.comfyui.base import Ended
+from callsheet.worker.comfyui.cloud import URL
 from tests.support.comfy import samples
 from tests.support.comfy.cloud import KEY, Cloud
 from tests.support.comfy.listening import as_json
@@ -35,8 +36,9 @@ def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
     picture.write_bytes(samples.png(4, 4, 7))
     ctx = task(graphs.upload(), Slot("10", "image", "f1"), output_node="9", files={"f1": picture})
     [made] = handler(ctx)["outputs"]
-    assert made["media_type"] == "image/png"
-    assert len(ctx.kept[0][2]) == made["bytes"]
+    assert (made["media_type"], made["bytes"]) == ("image/png", len(ctx.kept[0][2]))
+    assert handler(task(graphs.upload(), Slot("10", "image", "f1"), output_node="9", files={"f1": picture}))["outputs"]
+    assert len(cloud_v1.asked_for("/api/upload/image")) == 1, "the same file is not brought twice"
     assert cloud_v1.storage.requests
     assert not any(KEY in str(request) for request in cloud_v1.storage.requests)
     assert all(request.headers["x-api-key"] == KEY for request in cloud_v1.requests)
@@ -45,6 +47,8 @@ def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
     told = [("comfy-cloud", f"mark:{mark}"), ("comfy-cloud", cloud_v1.runs[0])]
     assert ctx.refs == told, "a mark before it is sent, the cloud's own id once it is known"
     assert "prompt_id" not in sent
+    name = sent["prompt"]["10"]["inputs"]["image"]
+    assert (name.startswith("callsheet-"), "/" in name, URL) == (True, False, "https://cloud.comfy.org")
 
 
 def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(cloud_v1: Cloud, adapter_v1: CloudV1) -> None:
@@ -205,6 +209,37 @@ def test_a_prompt_of_an_earlier_try_is_collected(cloud_v1: Cloud, adapter_v1: Cl
     ctx = task(graph, resumed=Resumed("comfy-cloud", ref))
     assert handler(ctx)["outputs"]
     assert cloud_v1.runs == [ref]
+
+
+def test_a_prompt_of_a_worker_that_leaves_goes_on_and_the_next_one_collects_it(
+    cloud_v1: Cloud, handler: ComfyHandler
+) -> None:
+    hold = cloud_v1.hold("2")
+    first = Beside(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    first.ctx.stop = Leaving
+    with pytest.raises(Leaving):
+        first.ended()
+    hold.set()
+    provider, ref = first.ctx.refs[-1]
+    assert handler(task(graphs.slow(seconds=0.05), resumed=Resumed(provider, ref)))["outputs"]
+    assert cloud_v1.runs == [ref], "it is paid for once"
+
+
+def test_a_prompt_whose_pictures_only_the_leaving_worker_hears_is_canceled(
+    cloud_v1: Cloud, handler: ComfyHandler
+) -> None:
+    hold = cloud_v1.hold("2")
+    other = Beside(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    waiting = Beside(handler, task(graphs.socketed()))
+    wait_until(lambda: cloud_v1.queue["pending"])
+    waiting.ctx.stop = Leaving
+    with pytest.raises(Leaving):
+        waiting.ended()
+    assert cloud_v1.queue["pending"] == []
+    hold.set()
+    assert other.ended()["outputs"]
 
 
 # -- an answer that is lost

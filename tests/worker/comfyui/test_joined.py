@@ -6,8 +6,9 @@ from pathlib import Path
 
 from callsheet.core.comfy import ComfySpec, Target
 from callsheet.core.recipe import StageSpec
-from callsheet.worker.comfyui import SelfHosted, comfyui_worker
+from callsheet.worker.comfyui import CloudV1, SelfHosted, comfyui_worker
 from tests.support.comfy import samples
+from tests.support.comfy.cloud import KEY, Cloud
 from tests.support.comfy.server import Comfy
 from tests.support.waiting import wait_until
 from tests.worker.comfyui import graphs
@@ -48,7 +49,9 @@ def test_a_cancel_of_the_job_reaches_the_server(floor: Floor, tmp_path: Path) ->
         adapter.close()
 
 
-def test_a_worker_that_leaves_cancels_its_prompt_and_another_runs_it_anew(floor: Floor, tmp_path: Path) -> None:
+def test_a_worker_that_leaves_its_own_server_cancels_its_prompt_and_another_runs_it_anew(
+    floor: Floor, tmp_path: Path
+) -> None:
     with Comfy(tmp_path / "comfy") as comfy:
         adapter = SelfHosted(comfy.url)
         worker = comfyui_worker(adapter, pace=QUICK)
@@ -69,4 +72,22 @@ def test_a_worker_that_leaves_cancels_its_prompt_and_another_runs_it_anew(floor:
         assert len(comfy.runs) == 2
         assert floor.outcomes(job_id) == ["requeued", "completed"]
         assert len(floor.files(job_id)) == 1
+        adapter.close()
+
+
+def test_a_worker_that_leaves_a_cloud_is_followed_by_one_that_collects_its_prompt(floor: Floor, tmp_path: Path) -> None:
+    with Cloud(tmp_path / "cloud") as cloud:
+        adapter = CloudV1(KEY, cloud.url)
+        worker = comfyui_worker(adapter, pace=QUICK)
+        first = floor.start(worker, floor.link("w1"))
+        hold = cloud.hold("2")
+        graph = graphs.slow(seconds=0.05)
+        job_id = floor.submit(StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graph)))
+        wait_until(lambda: "2" in cloud.reached)
+        first.stop()
+        hold.set()
+        floor.start(worker, floor.link("w2"))
+        assert floor.ended(job_id).status == "completed"
+        assert floor.outcomes(job_id) == ["requeued", "completed"]
+        assert (len(cloud.runs), len(floor.files(job_id))) == (1, 1)
         adapter.close()

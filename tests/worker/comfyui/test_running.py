@@ -181,6 +181,7 @@ def test_an_upload_waits_for_a_server_that_is_away_for_a_moment(
 def test_the_name_that_the_upload_returns_is_the_one_in_the_graph(
     comfy: Comfy, handler: ComfyHandler, picture: Path
 ) -> None:
+    """R219."""
     name = f"callsheet-{hashlib.sha256(picture.read_bytes()).hexdigest()[:32]}"
     (comfy.disk.root / "input" / f"{name}.png").write_bytes(b"something else of this name")
     ctx = task(graphs.upload(), Slot("10", "image", "f1"), files={"f1": picture})
@@ -307,7 +308,7 @@ def test_a_prompt_has_its_time_and_is_then_stopped(comfy: Comfy, adapter: SelfHo
         handler(task(graphs.slow(seconds=20, steps=200)))
     assert raised.value.code == "comfyui_timeout"
     assert comfy.queue == IDLE
-    assert Pace().limit_seconds == 3_600
+    assert (Pace().poll_seconds, Pace().limit_seconds) == (2, 3_600)
 
 
 # -- taking up
