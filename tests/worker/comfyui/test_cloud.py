@@ -211,19 +211,23 @@ def test_a_prompt_of_an_earlier_try_is_collected(cloud_v1: Cloud, adapter_v1: Cl
     assert cloud_v1.runs == [ref]
 
 
-def test_a_prompt_of_a_worker_that_leaves_goes_on_and_the_next_one_collects_it(
+def test_a_prompt_of_a_worker_that_leaves_stays_and_the_next_one_collects_it(
     cloud_v1: Cloud, handler: ComfyHandler
 ) -> None:
     hold = cloud_v1.hold("2")
-    first = Beside(handler, task(graphs.slow(seconds=0.05)))
+    other = Beside(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in cloud_v1.reached)
-    first.ctx.stop = Leaving
+    waiting = Beside(handler, task(graphs.basic()))
+    wait_until(lambda: len(waiting.ctx.refs) == 2)
+    waiting.ctx.stop = Leaving
     with pytest.raises(Leaving):
-        first.ended()
+        waiting.ended()
+    assert len(cloud_v1.queue["pending"]) == 1
     hold.set()
-    provider, ref = first.ctx.refs[-1]
-    assert handler(task(graphs.slow(seconds=0.05), resumed=Resumed(provider, ref)))["outputs"]
-    assert cloud_v1.runs == [ref], "it is paid for once"
+    provider, ref = waiting.ctx.refs[-1]
+    assert handler(task(graphs.basic(), resumed=Resumed(provider, ref)))["outputs"]
+    assert other.ended()["outputs"]
+    assert cloud_v1.runs == [other.ctx.refs[-1][1], ref], "it is paid for once"
 
 
 def test_a_prompt_whose_pictures_only_the_leaving_worker_hears_is_canceled(

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import uuid
 from pathlib import Path
 
 from callsheet.core.comfy import ComfySpec, Target
@@ -75,19 +76,26 @@ def test_a_worker_that_leaves_its_own_server_cancels_its_prompt_and_another_runs
         adapter.close()
 
 
+def _written(floor: Floor, job_id: str) -> str | None:
+    """Return what the house knows of the prompt of a job's try."""
+    attempts = floor.engine.read.attempts(floor.task(job_id).id)
+    return attempts[-1].ref if attempts else None
+
+
 def test_a_worker_that_leaves_a_cloud_is_followed_by_one_that_collects_its_prompt(floor: Floor, tmp_path: Path) -> None:
     with Cloud(tmp_path / "cloud") as cloud:
         adapter = CloudV1(KEY, cloud.url)
         worker = comfyui_worker(adapter, pace=QUICK)
-        first = floor.start(worker, floor.link("w1"))
         hold = cloud.hold("2")
-        graph = graphs.slow(seconds=0.05)
-        job_id = floor.submit(StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graph)))
+        adapter.submit(str(uuid.uuid4()), graphs.slow(seconds=0.05))
         wait_until(lambda: "2" in cloud.reached)
+        first = floor.start(worker, floor.link("w1"))
+        job_id = floor.submit(StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.basic())))
+        wait_until(lambda: _written(floor, job_id) in cloud.queue["pending"])
         first.stop()
         hold.set()
         floor.start(worker, floor.link("w2"))
         assert floor.ended(job_id).status == "completed"
         assert floor.outcomes(job_id) == ["requeued", "completed"]
-        assert (len(cloud.runs), len(floor.files(job_id))) == (1, 1)
+        assert (len(cloud.asked_for("/api/prompt")), len(floor.files(job_id))) == (2, 1)
         adapter.close()
