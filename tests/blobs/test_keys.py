@@ -10,6 +10,7 @@ FILE = File("file-1", "acme", "ann", "job-1", "task-1", 2, 3, "../../etc/passwd"
 
 
 def test_a_key_says_what_it_is_of() -> None:
+    # R235, R236, C14: by tenant and job, and each try has its own
     made, preview = keys.made("acme", "job-1", "task-1", 2, 3), keys.preview("acme", "job-1", "task-1", 2)
     assert (made, preview) == ("acme/jobs/job-1/task-1/2/3", "acme/jobs/job-1/task-1/2/preview")
     assert keys.parse(made) == Output("acme", "job-1", "task-1", 2, 3)
@@ -19,6 +20,7 @@ def test_a_key_says_what_it_is_of() -> None:
 
 
 def test_the_key_of_a_row_follows_from_ids_and_not_from_its_name() -> None:
+    # R152
     brought = File("file-1", "acme", "ann", None, None, 0, 0, FILE.name, "image/png", 4, "0" * 64, 1)
     assert keys.of(FILE) == "acme/jobs/job-1/task-1/2/3"
     assert keys.of(brought) == "acme/uploads/file-1"

@@ -121,6 +121,7 @@ def test_a_page_reads_what_the_api_says_and_nothing_of_other_users(product: Page
 
 
 def test_a_page_puts_a_file_where_its_product_was_told_to(product: Page, up: Up, complaints: list[str]) -> None:
+    # R164
     body = {
         "user": "demo", "name": "dot.png", "media_type": "image/png", "bytes": len(PICTURE),
         "sha256": hashlib.sha256(PICTURE).hexdigest(),

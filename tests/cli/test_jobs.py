@@ -281,6 +281,17 @@ def test_times_are_written_one_way_for_people_and_as_http_writes_them_for_progra
     assert run("jobs", "--since", local, "--user", "ann").code == 0
 
 
+def test_what_a_job_has_consumed_is_given_back_once(served: Served, run: Run) -> None:
+    run("wallet", "topup", "rae", "10")
+    words = ["--user", "rae", "--input", '{"prompt": "x"}', "--priority", "99", "--json"]
+    job = run("submit", "sketch", *words).json["id"]
+    served.work()
+    assert run("job", "refund", job, "--reason", "Too dark.").out == "rae has 10 credits.\n"
+    assert run("job", "refund", job, "--reason", "x").out == "rae has 10 credits: it was given back before.\n"
+    assert run("job", "refund", job, "--reason", "x", "--json").json["replay"] is True
+    assert run("job", "refund", job).code == 2
+
+
 def test_a_stage_is_approved_in_a_persons_name(served: Served, run: Run) -> None:
     recipe = Recipe(name="gated", stages=[StageSpec(name="render", kind="render", gate=True)])
     served.engine.execute(commands.PutWorkflow(recipe=recipe))

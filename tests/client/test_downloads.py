@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from callsheet.client import CallsheetError, Damaged, File
 from tests.client.either import Make
@@ -117,3 +118,22 @@ def test_what_is_refused_on_the_way_is_raised(client_of: Make, target: Path) -> 
     with Refusing([100_000]) as stub, pytest.raises(CallsheetError) as refused:
         client_of(stub.url).download(record(), target)
     assert refused.value.code == "file_not_found"
+
+
+@pytest.mark.parametrize(("name", "saved"), [
+    ("..", "file"), (".", "file"), ("...", "file"), (".bashrc", "bashrc"), ("..x", "x"), ("/etc/passwd", "passwd"),
+    ("../../up.png", "up.png"), ("a b.png", "a b.png"), ("-rf", "-rf"), ("", "f1"),
+])  # fmt: skip
+def test_a_name_that_somebody_gave_leads_nowhere_else_and_to_no_hidden_file(
+    client_of: Make, tmp_path: Path, name: str, saved: str
+) -> None:
+    """Whoever downloads into a home folder must not get another start of his shell."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    (folder / ".bashrc").write_text("mine")
+    with Cutting([]) as stub:
+        got = client_of(stub.url).download(replace(record(), name=name), folder)
+    assert (got, got.read_bytes()) == (folder / saved, BODY)
+    assert (folder / ".bashrc").read_text() == "mine"
+    assert {path.name for path in folder.iterdir()} == {".bashrc", saved}
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]

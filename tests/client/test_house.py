@@ -38,6 +38,20 @@ def test_a_wallet_is_filled_once_per_key_and_its_ledger_is_read_backwards(
     )  # fmt: skip
 
 
+def test_what_a_job_has_consumed_is_given_back_once(served: Served, client_of: Make) -> None:
+    admin = client_of(served.url, served.keys["admin"])
+    user = f"refunded {type(admin).__name__}"
+    admin.topup(user, 20)
+    job = admin.submit("sketch", user=user, input={"prompt": "x"}, priority=99)
+    served.work()
+    given = admin.refund(job.id, reason="Too dark.")
+    assert (given.user, given.balance, given.replay) == (user, 20, False)
+    assert admin.refund(job.id, reason="Too dark.", run=1).replay is True
+    with pytest.raises(CallsheetError) as refused:
+        admin.refund(job.id, reason="Too dark.", run=2)
+    assert (refused.value.code, refused.value.status) == ("run_not_found", 404)
+
+
 def test_workflows_are_put_listed_and_shown(operator: Any) -> None:
     recipe = {"price": 4, "stages": [{"name": "draw", "kind": "ink"}], "input_schema": {"type": "object"}}
     made = operator.put_workflow("poster", recipe)

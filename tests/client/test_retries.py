@@ -1,8 +1,10 @@
 """What is tried again, how long it waits, and what is never sent twice."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from callsheet.client import AsyncClient, CallsheetError, Client, Damaged, NewJob, NotReachable, Patience
@@ -69,6 +71,16 @@ def test_what_was_turned_away_is_sent_again_whatever_it_is(stub: Stub, client_of
     stub.says = [BUSY, BUSY, Say(200, JOB)]
     assert client_of(stub.url).retry("j1").id == "j1"
     assert len(stub.asked) == 3
+
+
+def test_a_wait_outlives_polls_that_fail_and_asks_one_at_a_time(stub: Stub, client_of: Make) -> None:
+    """R264, R268: every failure but the last of its patience, and each success begins it anew."""
+    running = Say(200, JOB | {"status": "running", "progress": 40})
+    done = Say(200, JOB | {"status": "completed", "finished_at": "2026-01-31T12:00:09.000Z"})
+    broken = [AWAY, Say(drop=True), Say(502, "<html>"), BUSY]
+    stub.says = [running, *broken, running, *broken, done]
+    assert client_of(stub.url).wait("j1").status == "completed"
+    assert [asked.path for asked in stub.asked] == ["/v1/jobs/j1?wait=30.0"] * 11
 
 
 def test_a_cap_of_the_callers_own_is_raised_at_once(stub: Stub, client_of: Make) -> None:
@@ -168,3 +180,32 @@ def test_a_client_asks_for_an_address_and_a_key_that_can_be_sent(
     with pytest.raises(CallsheetError, match="not a tenant"):
         kind(tenant="ünder")
     assert repr(kind()) == f"{kind.__name__}('http://127.0.0.1:9')"
+
+
+def test_every_request_gives_up_some_time_and_a_wait_not_before_it_is_over() -> None:
+    """R132."""
+    given: list[dict[str, float | None]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        given.append(request.extensions["timeout"])
+        if request.url.path.endswith("/events"):
+            return httpx.Response(204)
+        return httpx.Response(200, json=JOB | {"status": "completed", "finished_at": JOB["created_at"]})
+
+    def calls(client: Any) -> list[Any]:
+        return [client.submit("sketch", user="ann"), client.get("j1"), client.cancel("j1"), client.wait("j1")]
+
+    with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+        calls(client)
+        assert list(client.events("j1")) == []
+
+    async def awaited() -> None:
+        async with AsyncClient("http://x", transport=httpx.MockTransport(answer)) as other:
+            for call in calls(other):
+                await call
+
+    asyncio.run(awaited())
+    assert len(given) == 9
+    assert all(seconds is not None for one in given for seconds in one.values())
+    assert {(one["connect"], one["write"]) for one in given} == {(30.0, 30.0)}
+    assert max(one["read"] or 0 for one in given) > 30

@@ -71,6 +71,8 @@ def _grouped(rows: Iterable[R], field: str) -> dict[str, list[R]]:
 def _assert_wallet(below: _Below, wallet: Wallet) -> None:
     entries = sorted(below.entries[wallet.id], key=lambda e: e.seq)
     assert wallet.balance == sum(e.amount for e in entries), "M1 balance = sum of entries"
+    assert wallet.topped_up == sum(e.amount for e in entries if e.kind == "topup"), "M1 what ever came"
+    assert wallet.consumed == sum(e.consumed for e in entries), "M1 what ever went"
     assert wallet.balance >= 0, "M2 never negative"
     mine = [run for job in below.jobs[wallet.id] for run in below.runs[job.id]]
     assert wallet.held == sum(run.price for run in mine if run.status == "open"), "M3 held = open reservations"

@@ -93,3 +93,11 @@ JOBNIK = View(
     },
 )  # fmt: skip
 VIEWS = {"CutX": CUTX, "MoneyPrinter": MONEYPRINTER, "ADR": ADR, "lifecycle": LIFECYCLE, "Jobnik": JOBNIK}
+
+
+DISPATCH = {
+    "created": "queued", "pending": "queued", "retried": "queued", "running": "leased", "completed": "completed",
+    "failed": "failed", "canceled": "failed",
+}  # fmt: skip
+"""A task, as the dispatch of source 002."""
+DISPATCH_MOVES = _moves({"queued": "leased failed", "leased": "completed failed queued"})  # R183, R186, R257; C2

@@ -148,6 +148,18 @@ def test_a_stage_without_tasks_waits_for_some() -> None:
     assert world.do(c.Complete(lease=world.lease())).job_status == "completed"
 
 
+def test_a_later_stage_without_tasks_is_not_done_because_the_one_before_it_is() -> None:
+    """R408."""
+    world = World(OPEN)
+    specs = [StageSpec(name="draw", kind="draw"), StageSpec(name="later", kind="draw", tasks=0)]
+    job_id = world.submit("open", stages=specs)
+    assert world.do(c.Complete(lease=world.lease())).job_status == "running"
+    assert _statuses(world, job_id) == ("running", ["completed", "pending"], ["completed"])
+    stage = world.stages(job_id)[1]
+    world.do(c.AddTasks(tenant="acme", job_id=job_id, stage_id=stage.id, inputs=[None]))
+    assert world.do(c.Complete(lease=world.lease())).job_status == "completed"
+
+
 @pytest.mark.parametrize("end", ["cancel", "deadline"])
 def test_a_job_without_stages_can_still_end(end: str) -> None:
     world = World(OPEN)

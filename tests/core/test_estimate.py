@@ -39,6 +39,7 @@ def test_the_percent_never_goes_back_and_never_reaches_100(durations: list[int],
 
 
 def test_the_percent_begins_at_0_and_is_90_when_half_were_done_and_99_when_most_were() -> None:
+    # R267
     past = Past(TEN)
     assert [past.percent(elapsed) for elapsed in (0, 25, 50, 70, 90, 10**9)] == [0, 45, 90, 94, 99, 99]
 

@@ -123,6 +123,7 @@ def test_a_worker_waits_for_its_approval_and_for_its_kinds() -> None:
 
 
 def test_a_draining_worker_gets_no_more_and_a_new_start_begins_fresh() -> None:
+    """R195."""
     world = World(DRAW)
     world.submit()
     come(world)

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from callsheet.core import commands as c
 from callsheet.core.errors import Refusal
-from callsheet.core.machine import JOB, NEW, Move
+from callsheet.core.machine import JOB, NEW, STAGE, TASK, Move
 from callsheet.core.recipe import Recipe, Retry, StageSpec
-from tests.core.projections import CUTX, VIEWS, Seen, View
+from tests.core.projections import CUTX, DISPATCH, DISPATCH_MOVES, VIEWS, Seen, View
 from tests.core.world import World
 
 EACH = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
@@ -83,6 +83,25 @@ def test_a_bridge_is_made_of_moves_that_the_source_allows(view: View) -> None:
         path = [one, *between, two]
         assert (one, two) not in view.moves, "a direct way needs no bridge"
         assert set(pairwise(path)) <= view.moves
+
+
+def test_every_move_of_a_task_is_one_of_a_dispatch() -> None:
+    """R183: queued, leased, completed or failed, and back to the queue as long as it has not ended."""
+    assert set(DISPATCH) == set(TASK.statuses)
+    shown = {
+        (DISPATCH[move.source], DISPATCH[move.target])
+        for move in TASK.moves
+        if move.source != NEW and move.event != "reset"  # a reset belongs to an operator's retry (C3)
+    }
+    assert {pair for pair in shown if len(set(pair)) > 1} == DISPATCH_MOVES
+
+
+def test_stages_and_tasks_have_the_words_of_jobnik() -> None:
+    """R394, R409; a task that was canceled has no word there: the stage and the job above it say ABORTED."""
+    renamed = {"running": "IN_PROGRESS", "canceled": "ABORTED"}
+    stages, tasks = ({renamed.get(word, word.upper()) for word in machine.statuses} for machine in (STAGE, TASK))
+    assert stages == {"CREATED", "PENDING", "WAITING", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED"}
+    assert tasks - {"ABORTED"} == {"CREATED", "PENDING", "IN_PROGRESS", "RETRIED", "COMPLETED", "FAILED"}
 
 
 def test_the_cutx_matrix_has_thirteen_moves() -> None:

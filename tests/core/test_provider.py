@@ -170,7 +170,7 @@ def test_a_worker_that_has_the_result_at_once_completes_and_its_call_ends() -> N
 
 
 def test_one_collector_takes_a_due_call_and_it_comes_back_if_that_one_dies() -> None:
-    """F30, R321."""
+    """F30, R317: whoever took it has it for a minute."""
     world = World(KEEN)
     job_id, _, call_id = _submitted(world)
     collect = c.Collect(call_id=call_id, job_id=job_id, hold_seconds=60)

@@ -265,7 +265,7 @@ def test_a_tenants_own_cap_goes_before_the_houses() -> None:
 
 
 def test_an_accepted_job_is_whole() -> None:
-    """R1, R3, R38, R104, R176: row, run, money, work and input in one step."""
+    """R1, R3, R38, R104, R176, R179: row, run, money, work and input in one step."""
     world = World(DRAW)
     answer = world.do(_submit(input={"b": 1, "a": 2}, labels={"x": "y"}))
     job = world.job(answer.job_id)

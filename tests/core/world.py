@@ -28,6 +28,7 @@ from callsheet.core.rows import (
     File,
     Inbox,
     Job,
+    Queue,
     Row,
     Stage,
     Task,
@@ -270,6 +271,9 @@ class _Loader:
 
     def _entry(self, key: str) -> int | None:
         return next((e.amount for e in self.world.all(Entry) if e.idem == key), None)
+
+    def _queues(self, key: str) -> int:
+        return sum(queue.workflow == key for queue in self.world.all(Queue))
 
     def _active(self, key: str) -> int:
         return sum(1 for j in self.world.all(Job) if j.wallet_id == key and j.finished_at is None)

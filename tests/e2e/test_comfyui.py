@@ -50,6 +50,30 @@ def test_an_exported_graph_is_imported_submitted_and_drawn(server: Up, tmp_path:
         assert worker.stop() == 0
 
 
+def test_a_picture_that_a_user_brought_goes_into_the_graph_and_is_brought_once(server: Up, tmp_path: Path) -> None:
+    """R217 to R219: from the house to the worker, to ComfyUI, and by the name it has there into the graph."""
+    (tmp_path / "graph.json").write_text(json.dumps(graphs.upload()))
+    run("workflows", "import", tmp_path / "graph.json", "--name", "scaled", "--out", tmp_path, cwd=tmp_path)
+    put = run("workflows", "put", tmp_path / "scaled.toml", "--url", server.url, "--key", server.key)
+    assert put.returncode == 0, put.stderr
+    with Comfy(tmp_path / "comfy", NEW) as comfy, working(server, tmp_path, comfy) as worker:
+        with server.client() as client:
+            file = client.upload(samples.png(4, 4, 7), user="ann", name="mine.png")
+            for width in (12, 16):
+                job = client.submit("scaled", user="ann", input={"image": {"$file": file.id}, "width": width})
+                assert client.wait(job.id, ENDS).completed
+                (output,) = client.outputs(job.id)
+                assert [made.media_type for made in output.files] == ["image/png"]
+        (brought,) = (comfy.disk.root / "input").iterdir()
+        assert brought.read_bytes() == samples.png(4, 4, 7)
+        assert len(comfy.asked_for("/upload/image")) == 1
+        sent = [request.json()["prompt"] for request in comfy.asked_for("/prompt")]
+        assert [(one["10"]["inputs"]["image"], one["11"]["inputs"]["width"]) for one in sent] == [
+            (brought.name, 12), (brought.name, 16),
+        ]  # fmt: skip
+        assert worker.stop() == 0
+
+
 def test_the_cloud_without_a_key_is_refused_in_one_sentence(server: Up) -> None:
     ran = run("comfyui", "--api", "cloud", "--url", server.url, "--fleet-secret-file", server.data / "fleet.key")
     assert ran.returncode == 2

@@ -163,6 +163,7 @@ def test_up_with_the_demonstration_stays_up_until_it_is_interrupted(tmp_path: Pa
 
 
 def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_its_restart(tmp_path: Path) -> None:
+    # R104, R153
     with Up(tmp_path / "data") as first, first.client() as client:
         jobs = {name: client.submit(name, user="demo", input={"prompt": text}) for name, text in PROMPTS.items()}
         _wait_for_progress(client, jobs["clip"].id)

@@ -149,6 +149,7 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Ya
     notice = yard.folder / "notice"
     with yard.server.client() as client:
         first = yard.work("--spot", f"file:{notice}")
+        name = told(first, "arrived")["worker"]
         job = client.submit(yard.hold, user="ann")
         yard.held()
         if how == "notice":
@@ -161,6 +162,7 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Ya
         (attempt,) = client.attempts(job.id, task.id)
         assert attempt.error is not None
         assert attempt.error.code == ("spot" if how == "notice" else "shutdown")
+        assert client.worker(name).status == "gone"
         assert yard.left_behind() == []
         yard.go()
         yard.work(place="b")
@@ -187,6 +189,7 @@ def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: Ya
 
 
 def test_a_killed_workers_task_is_finished_by_another(yard: Yard) -> None:
+    """R432."""
     with yard.server.client() as client:
         first = yard.work()
         job = client.submit(yard.hold, user="ann")
@@ -217,7 +220,7 @@ def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: Yard) -> N
 
 
 def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
-    """The server is killed while ten workers have a task in hand, and started again where it was."""
+    """R432: the server is killed while ten workers have a task in hand, and started again where it was."""
     database = [] if place.endswith(".db") else ["--database", place]
     with Up(tmp_path / "data", *database, command="serve") as server:
         yard = Yard(tmp_path, server)

@@ -7,7 +7,7 @@ from tests.support.studio import Studio, stage
 
 
 def test_a_queued_job_is_canceled_at_once_and_never_handed_out(studio: Studio) -> None:
-    # R13, R16, R105, R111, R117, R119, R122
+    # R13, R16, R105, R111, R117, R119, R122, R123
     job = studio.ask()
     state = studio.cancel(job, reason="Changed my mind.")
     assert (state.status, state.cancel_requested, state.changed) == ("canceled", True, True)
@@ -20,7 +20,7 @@ def test_a_queued_job_is_canceled_at_once_and_never_handed_out(studio: Studio) -
 
 
 def test_a_running_job_is_asked_to_stop_and_its_worker_hears_it(studio: Studio) -> None:
-    # R108, R120, R121, R229, C4
+    # R108, R120, R121, R123, R229, C4
     job = studio.ask()
     lease = studio.take()
     assert studio.beat(lease).cancel is False
@@ -98,7 +98,7 @@ def test_after_the_grace_the_lease_is_revoked_and_the_worker_fenced(studio: Stud
 
 
 def test_no_grace_cancels_a_running_job_at_once(studio: Studio) -> None:
-    # R19, R381, C4
+    # R19, R78, R381, C4
     job = studio.ask()
     lease = studio.take()
     assert studio.cancel(job, grace_seconds=0, actor="admin").status == "canceled"

@@ -88,7 +88,7 @@ def test_a_gate_refuses_without_a_trace(open_studio: Any) -> None:
 
 
 def test_a_blocked_request_is_recorded_if_the_house_keeps_such_records(open_studio: Any) -> None:
-    # R294, R298, C12, M13
+    # R91, R294, R298, C12, M13
     studio: Studio = open_studio(Settings(record_blocked=True), gates=[no_cats])
     made = studio.submit(input="cat", idempotency_key="k")
     assert (made.status, made.price, made.run) == ("blocked", 0, 0)

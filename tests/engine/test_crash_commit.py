@@ -125,6 +125,12 @@ def resumed(studio: Studio, name: str) -> Command:
     return c.Claim(worker_id="w1", kinds=(name,))
 
 
+def paid(studio: Studio, name: str) -> str:
+    lease = leased(studio, name)
+    studio.complete(lease)
+    return lease.job_id
+
+
 def ask_upload(user: str) -> Command:
     return c.AskUpload(tenant=TENANT, user=user, name="cat.png", media_type="image/png", bytes=3, sha256="a" * 64)
 
@@ -158,6 +164,7 @@ KINDS: dict[str, Prepare] = {
     "requeue": lambda s, n: c.Requeue(lease=leased(s, n), reason="spot notice"),
     "top up": lambda _, n: c.TopUp(tenant=TENANT, user=n, amount=9),
     "adjust": lambda _, n: c.Adjust(tenant=TENANT, user=n, amount=9, reason="a gift"),
+    "refund": lambda s, n: c.Refund(tenant=TENANT, job_id=paid(s, n), reason="too dark", actor=ADMIN),
     "retry": lambda s, n: c.Retry(tenant=TENANT, job_id=broken(s, n), actor=ADMIN),
     "retry as a new job": retry_as_new,
     "add a stage": lambda s, n: c.AddStage(tenant=TENANT, job_id=fresh(s, n), stage=stage("cut", tasks=2)),

@@ -65,7 +65,7 @@ def end_all(studio: Studio) -> list[str]:
 
 
 def test_what_a_killed_server_had_answered_is_there_and_everything_can_be_ended(place):
-    """H1, F16, R36, R151, R273: SIGKILL under load, several times over, on the same database."""
+    """H1, F16, R36, R104, R151, R153, R181, R273, R432: SIGKILL under load, several times, on one database."""
     furnished(place)
     chance = random.Random(20)
     told = []

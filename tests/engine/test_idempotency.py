@@ -11,7 +11,7 @@ def test_without_a_key_two_equal_requests_are_two_jobs(studio: Studio) -> None:
 
 
 def test_the_same_key_and_body_give_the_same_job_and_say_so(studio: Studio) -> None:
-    # R86, R87, R88, R170, H2
+    # R86, R87, R88, R170, R180, H2
     first = studio.submit(input={"a": 1, "b": 2}, idempotency_key="k")
     before = studio.snapshot()
     again = studio.submit(input={"b": 2, "a": 1}, idempotency_key="k")

@@ -27,7 +27,7 @@ def test_a_task_is_handed_out_once(studio: Studio) -> None:
 
 
 def test_a_lease_is_a_token_an_epoch_and_a_time(studio: Studio) -> None:
-    # R156, R191, R205, L3, L10, A1
+    # R191, R196, R205, L3, L10, A1: the time is the database's
     job = studio.ask()
     (leased,) = studio.claim(lease_seconds=77)
     assert (leased.lease.attempt, leased.lease_seconds, len(leased.lease.token) >= 32) == (1, 77, True)
@@ -35,6 +35,28 @@ def test_a_lease_is_a_token_an_epoch_and_a_time(studio: Studio) -> None:
     assert task.lease_expires_at == studio.clock.now() + 77_000_000
     assert (task.worker_id, task.token_hash) == ("w1", hashed(leased.lease.token))
     assert leased.lease.token not in repr(studio.snapshot()), "only the token's hash is stored"
+
+
+def test_a_tasks_row_says_whose_it_is_who_has_it_until_when_and_what_went_wrong(studio: Studio) -> None:
+    # R179, R182, R185
+    studio.workflow("film", stages=[stage("render", provider="cloud")])
+    job = studio.ask("film", priority=70)
+    (leased,) = studio.claim("render")
+    (task,) = studio.tasks(job)
+    (queue,) = studio.read.fetch("queues_sharing", kinds=[], workflows=["film"], providers=[])
+    assert (task.tenant, task.job_id, task.queue, leased.workflow, leased.kind) == (
+        "acme", job, queue[0], "film", "render",
+    )  # fmt: skip
+    assert studio.stages(job)[0].provider == "cloud"
+    assert (task.status, task.token_hash, task.lease_expires_at, task.worker_id) == (
+        "running", hashed(leased.lease.token), studio.clock.now() + 900_000_000, "w1",
+    )  # fmt: skip
+    assert (task.attempts, task.priority) == (1, 70)
+    studio.clock.advance(8)
+    studio.fail(leased.lease, "FFmpeg exited with 1")
+    (task,) = studio.tasks(job)
+    assert (task.status, task.error_message) == ("failed", "FFmpeg exited with 1")
+    assert (task.finished_at or 0) - (task.started_at or 0) == 8_000_000
 
 
 def test_the_recipe_says_how_long_a_lease_is(studio: Studio) -> None:
@@ -79,6 +101,7 @@ def test_a_claim_without_work_is_empty_and_writes_nothing(studio: Studio) -> Non
     [{"kinds": ()}, {"worker_id": ""}, {"count": 0}, {"count": 1_001}, {"lease_seconds": 0}, {"lease_seconds": 86_401}],
 )
 def test_a_wrong_claim_is_refused(studio: Studio, fields: dict[str, object]) -> None:
+    # R188: who names no kind gets nothing
     studio.ask()
     command = replace(Claim(worker_id="w1", kinds=("draw",)), **fields)
     assert studio.refused(command).code in {"invalid_claim", "out_of_range"}

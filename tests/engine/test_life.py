@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from callsheet.core.commands import Approve, Cancel, Hold, Pause, Resume, Retry
+from callsheet.core.commands import Approve, Cancel, Heartbeat, Hold, Pause, Requeue, Resume, Retry
 from callsheet.core.errors import Unknown
 from tests.support.studio import Studio, stage
 
 
 def test_a_job_goes_from_queued_through_running_to_completed(studio: Studio) -> None:
-    # R10, R14, R17, R25, R48, R384, R385, R420, R421
+    # R4, R10, R14, R17, R25, R48, R384, R385, R420, R421
     job = studio.ask(input={"prompt": "a cat"})
     assert studio.status(job) == "queued"
     studio.clock.advance(1)
@@ -78,7 +78,7 @@ def test_a_clock_that_goes_back_changes_no_history(studio: Studio) -> None:
 
 
 def test_a_result_is_kept_as_it_was_handed_in(studio: Studio) -> None:
-    # R6, R48, R97
+    # R6, R48, R97, R296
     job = studio.ask(input={"n": 1})
     lease = studio.take()
     studio.complete(lease, {"files": ["a", "b"], "text": "猫"})
@@ -87,10 +87,13 @@ def test_a_result_is_kept_as_it_was_handed_in(studio: Studio) -> None:
         (job, "input"): '{"n":1}',
         (lease.task_id, "output:1"): '{"files":["a","b"],"text":"猫"}',
     }
+    empty = studio.ask()
+    studio.complete(studio.take())
+    assert [d.body for d in studio.read.documents(empty)] == ["null"], "even nothing is written down as what was made"
 
 
 def test_a_failure_keeps_its_cause_without_its_secrets(studio: Studio) -> None:
-    # R60, R61, R63, R98, R110, R251, R253, R263, R154
+    # R60, R61, R63, R98, R110, R251, R253, R263
     job = studio.ask()
     report = '{"exception_message": "CUDA out of memory at /srv/models/x.ckpt token=abc123secret", "trace": "..."}'
     state = studio.fail(studio.take(), report)
@@ -104,7 +107,7 @@ def test_a_failure_keeps_its_cause_without_its_secrets(studio: Studio) -> None:
 
 @pytest.mark.parametrize("ending", ["completed", "failed", "canceled", "expired"])
 def test_nothing_leaves_an_end_but_a_retry(studio: Studio, ending: str) -> None:
-    # R23, R24, R71, R113, R305, R389, J6, J9
+    # R23, R24, R71, R113, R305, R306, R314, R389, J6, J9
     job = studio.ask(deadline_seconds=100)
     if ending == "canceled":
         studio.cancel(job)
@@ -112,6 +115,7 @@ def test_nothing_leaves_an_end_but_a_retry(studio: Studio, ending: str) -> None:
         studio.advance(100)
     else:
         (studio.complete if ending == "completed" else studio.fail)(studio.take())
+    assert (studio.job(job).finished_at, studio.runs(job)[0].finished_at) == (studio.clock.now(),) * 2
     before = studio.snapshot()
     part = studio.stages(job)[0].id
     assert studio.refused(Pause(tenant="acme", job_id=job)).code == "illegal_transition"
@@ -127,6 +131,41 @@ def test_nothing_leaves_an_end_but_a_retry(studio: Studio, ending: str) -> None:
     assert studio.claim() == []
     assert studio.advance(10**6) == 0
     assert studio.snapshot() == before
+
+
+@pytest.mark.parametrize("ending", ["completed", "failed", "canceled", "expired"])
+def test_nothing_is_told_of_a_run_that_has_ended(studio: Studio, ending: str) -> None:
+    # R112, J12
+    job = studio.ask(deadline_seconds=100)
+    lease = studio.take()
+    if ending == "canceled":
+        studio.cancel(job, grace_seconds=0)
+    elif ending == "expired":
+        studio.advance(100)
+    else:
+        (studio.complete if ending == "completed" else studio.fail)(lease)
+    told = studio.events(job)
+    assert told[-1] == f"job.{ending}"
+    late = Heartbeat(lease=lease, progress=99, message="Nearly there", log=("late",))
+    studio.engine.execute_many([late, Requeue(lease=lease, reason="late")])
+    assert (studio.events(job), studio.status(job)) == (told, ending)
+
+
+CAUSES = [
+    "The model did not answer within 120 seconds", "Connection reset by peer", "No space left on device",
+    "FFmpeg exited with 1", "No voice is configured",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_whatever_went_wrong_is_said_in_its_own_words(studio: Studio, cause: str) -> None:
+    # R110, R154
+    job = studio.ask()
+    studio.fail(studio.take(), cause)
+    row = studio.job(job)
+    assert (row.status, row.error_message, row.finished_at) == ("failed", cause, studio.clock.now())
+    assert studio.read.documents(job) == []
+    assert studio.balance() == 100
 
 
 def test_another_tenants_job_looks_absent(studio: Studio) -> None:
@@ -148,7 +187,7 @@ def test_a_job_that_was_never_made_is_not_found(studio: Studio) -> None:
 
 
 def test_progress_is_told_within_its_range_and_never_goes_back(studio: Studio) -> None:
-    # R107, R112, R267, J12
+    # R107, R267, J12
     job = studio.ask()
     lease = studio.take()
     studio.beat(lease, progress=40, message="Half of it")

@@ -104,6 +104,22 @@ def test_the_price_is_fixed_when_the_job_is_submitted(studio: Studio) -> None:
     assert studio.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0), ("reserve", -5, 0), ("consume", 0, 5)]
 
 
+def test_each_workflow_has_its_own_price_and_a_welcome_is_given_once(studio: Studio) -> None:
+    # R44
+    prices = {"copy": 1, "static_ad": 3, "tts": 2, "i2v": 10, "scrape": 0, "reframe": 20, "ugc_video": 40}
+    for _ in range(2):
+        assert studio.top_up(25, user="new", key="welcome").balance == 25
+    for name, price in prices.items():
+        studio.workflow(name, price=price)
+        left = studio.balance("new")
+        if price <= left:
+            assert (studio.submit(name, user="new").price, studio.balance("new")) == (price, left - price)
+        else:
+            refusal = studio.refused(studio.submission(name, user="new"))
+            assert (refusal.code, refusal.details) == ("insufficient_credits", {"required": price, "balance": left})
+    assert studio.balance("new") == 9
+
+
 def test_a_free_job_leaves_no_entries(studio: Studio) -> None:
     # R43
     studio.workflow("free", price=0)
@@ -154,6 +170,10 @@ def test_a_top_up_is_positive_and_bounded(studio: Studio, amount: int) -> None:
 
 def test_a_wallet_never_goes_below_zero(studio: Studio) -> None:
     # R34, R35, R272, M2
+    studio.top_up(4, user="bob")
+    assert studio.refused(studio.submission(user="bob")).code == "insufficient_credits"
+    studio.top_up(1, user="bob")
+    assert studio.wallet("bob").balance == studio.job(studio.ask(user="bob")).price
     results = studio.engine.execute_many([studio.submission() for _ in range(30)])
     codes = [getattr(result, "code", "accepted") for result in results]
     assert codes == ["accepted"] * 20 + ["insufficient_credits"] * 10

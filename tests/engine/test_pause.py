@@ -158,7 +158,7 @@ def test_a_cancel_of_a_paused_job_waits_for_its_worker(studio: Studio) -> None:
 
 
 def test_whoever_hands_out_nothing_holds_nobody_up(studio: Studio) -> None:
-    # R197, R387, R418: a paused job, a held stage, a job that is being canceled, all ahead in the queue
+    # R197, R306, R387, R418: a paused job, a held stage, a job that is being canceled, all ahead in the queue
     studio.workflow("trio", stages=[stage("draw", tasks=3)], priority=90)
     paused, held, canceled = (studio.ask("trio") for _ in range(3))
     behind = studio.ask(priority=1)

@@ -100,14 +100,19 @@ def test_a_hint_when_to_ask_again_is_bounded(clips: Studio) -> None:
 
 
 def test_of_two_collectors_one_asks(clips: Studio) -> None:
-    # R317
+    # R317: the other one looks while the answer to the first is under way
+    class Slow(FakeProvider):
+        def collect(self, call_id: str, ref: str | None) -> Outcome:
+            seconds.append(Collector(clips.engine, {NAME: other}).run_once(clips.clock.now()))
+            return super().collect(call_id, ref)
+
     clips.ask("clip")
-    provider = FakeProvider()
-    hand_in(clips, provider)
+    first, other, seconds = Slow(), FakeProvider(), list[int]()
+    hand_in(clips, first)
     clips.advance(10)
-    assert Collector(clips.engine, {NAME: provider}).run_once(clips.clock.now()) == 1
-    assert Collector(clips.engine, {NAME: provider}).run_once(clips.clock.now()) == 0
-    assert len(provider.asked) == 1
+    assert Collector(clips.engine, {NAME: first}).run_once(clips.clock.now()) == 1
+    assert (seconds, len(first.asked), other.asked) == ([0], 1, [])
+    assert Collector(clips.engine, {NAME: other}).run_once(clips.clock.now()) == 0
 
 
 def test_a_provider_that_breaks_is_asked_again(clips: Studio) -> None:
@@ -115,9 +120,12 @@ def test_a_provider_that_breaks_is_asked_again(clips: Studio) -> None:
     job = clips.ask("clip")
     provider = FakeProvider(TimeoutError("no answer"), ValueError("not JSON"), DONE)
     hand_in(clips, provider)
-    for _ in range(3):
+    for asked in (1, 2):
         collect(clips, provider)
+        assert (clips.status(job), clips.read.documents(job), len(provider.asked)) == ("running", [], asked)
+    collect(clips, provider)
     assert (clips.status(job), len(provider.accepted)) == ("completed", 1)
+    assert [d.body for d in clips.read.documents(job)] == ['{"url":"result"}']
 
 
 def test_a_definite_failure_ends_the_job_with_a_refund(clips: Studio) -> None:
@@ -215,6 +223,26 @@ def test_a_provider_that_nobody_knows_ends_at_the_deadline(clips: Studio) -> Non
         clips.advance(10)
         Collector(clips.engine, {}).run_once(clips.clock.now())
     assert clips.status(job) == "expired"
+
+
+def test_what_nobody_collects_is_counted(clips: Studio) -> None:
+    # R321: the database's own clock says what is overdue, and the house of this test lives in its past
+    def calls() -> tuple[int, int]:
+        ((open_, overdue),) = clips.engine.read.fetch("calls_open")
+        return open_, overdue
+
+    assert calls() == (0, 0)
+    clips.ask("clip")
+    handed = hand_in(clips, FakeProvider())
+    assert calls() == (1, 1)
+    ahead = 10 * 365 * 86_400
+    clips.clock.advance(ahead)
+    clips.ask("clip")
+    hand_in(clips, FakeProvider())
+    assert calls() == (2, 1)
+    clips.clock.advance(-ahead)
+    clips.do(Collected(call_id=handed.call_id, job_id=handed.job_id, outcome=DONE))
+    assert calls() == (1, 0)
 
 
 def test_a_cancel_is_passed_on_to_the_provider(clips: Studio) -> None:

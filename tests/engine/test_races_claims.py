@@ -27,7 +27,7 @@ def claim_until(studio: Studio, worker: str, taken: list[Leased], enough: int) -
 
 
 def test_two_hundred_tasks_claimed_by_twenty_four_workers_are_each_leased_once(place):
-    """R150, R184, L1, L3."""
+    """R150, R184, R304, R412, L1, L3."""
     with servers(place, 3) as studios:
         one = studios[0]
         furnish(one, stage(tasks=5))

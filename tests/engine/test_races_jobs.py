@@ -43,6 +43,27 @@ def test_a_cancel_against_a_complete_has_one_winner_and_the_money_is_the_winners
         assert won <= {"completed", "canceled"}
 
 
+def test_a_cancel_against_a_claim_finds_the_job_never_begun_or_begun_and_asked_to_stop(place):
+    """R127, R122: no worker holds a task of a job whose row says canceled."""
+    with servers(place, 2) as (one, two):
+        furnish(one)
+        for n in range(ROUNDS):
+            job = one.ask()
+            taker, stopper = (one, two) if n % 2 else (two, one)
+            leased, stopped = at_once(taker.claim, partial(stopper.cancel, job))
+            row = one.job(job)
+            assert (stopped.status, stopped.cancel_requested) == (row.status, True)
+            if leased:
+                assert (row.status, row.started_at is not None) == ("running", True)
+                assert taker.beat(leased[0].lease).cancel is True
+                assert taker.fail(leased[0].lease).job_status == "canceled"
+            else:
+                assert (row.status, row.started_at) == ("canceled", None)
+            assert one.read.attempts(one.tasks(job)[0].id) != [] or not leased
+            assert one.claim() == two.claim() == []
+            assert one.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0)]
+
+
 def test_the_last_two_tasks_completed_at_once_complete_their_stage_once_and_open_the_next_once(place):
     """R424, R406, G2."""
     with servers(place, 2) as (one, two):

@@ -57,7 +57,7 @@ def test_one_key_with_two_bodies_at_once_makes_one_job_and_refuses_the_other_bod
 
 
 def test_twenty_submits_against_a_balance_for_one_accept_one(place):
-    """R34, M2, H5: price 6, balance 10."""
+    """R34, R271, R272, M2, H5: price 6, balance 10."""
     with servers(place, 3) as studios:
         furnish(studios[0], credits_=10, price=6)
         answers = at_once(*[s.submit for s in studios * 7][:MANY])

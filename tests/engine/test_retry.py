@@ -34,7 +34,7 @@ def test_a_retry_opens_a_new_run_and_pays_for_it(studio: Studio) -> None:
 
 
 def test_the_record_of_the_run_before_stays_as_it_was(studio: Studio) -> None:
-    # R315, R430, C3, H19, J9
+    # R297, R315, R430, C3, H19, J9
     studio.workflow("film", stages=[stage("draw"), stage("cut")])
     job = studio.ask("film")
     studio.complete(studio.take(), {"n": 1})
@@ -194,10 +194,12 @@ def test_a_new_job_like_one_with_its_own_stages_has_them_too(studio: Studio) -> 
     assert [leased.input for leased in studio.claim(count=2)] == ['{"n":1}', '{"n":2}']
 
 
-def test_a_new_job_keeps_the_price_of_the_old_one(studio: Studio) -> None:
-    # R43, R178
-    job = studio.ask()
+@pytest.mark.parametrize("how", ["new_run", "new_job"])
+@pytest.mark.parametrize(("quoted", "paid"), [(None, 5), (3, 3)])
+def test_what_is_tried_again_keeps_the_price_it_had(studio: Studio, how: str, quoted: int | None, paid: int) -> None:
+    # R43, R178: that of its workflow then, or of its quote
+    job = studio.ask(price=quoted)
     studio.fail(studio.take())
     studio.workflow(price=50)
-    fresh = studio.retry(job, retry_as="new_job")
-    assert studio.job(fresh.job_id).price == 5
+    again = studio.retry(job, retry_as=how)
+    assert (studio.job(again.job_id).price, studio.balance()) == (paid, 100 - paid)

@@ -145,6 +145,21 @@ def test_every_table_has_a_row_class(place: str) -> None:
     assert tables == {row.TABLE for row in ROWS} | {"migration"}
 
 
+HOUSE = {"tenant", "workflow", "workflow_use", "queue", "worker", "cursor", "inbox"}
+"""What all tenants share; nothing in it is one user's."""
+OF_A_JOB = {"document", "use"}
+
+
+def test_every_row_that_is_a_tenants_says_so() -> None:
+    # R158, C18: one store today, and nothing in the way of one for each tenant
+    named = {row.TABLE for row in ROWS if "tenant" in columns(row)}
+    assert {row.TABLE for row in ROWS} == named | HOUSE | OF_A_JOB
+    assert not named & (HOUSE | OF_A_JOB)
+    for row in ROWS:
+        assert row.TABLE not in OF_A_JOB or "job_id" in columns(row)
+        assert row.TABLE not in HOUSE or not {"user_id", "job_id", "wallet_id"} & set(columns(row))
+
+
 def test_every_query_prepares_on_both_databases(place: str) -> None:
     # R431: one SQL text on two databases
     Engine.open(place).close()

@@ -63,7 +63,7 @@ def stocked(studio: Studio) -> Studio:
 
 
 def test_a_wrong_request_is_refused_by_name_and_leaves_no_trace(stocked: Studio) -> None:
-    # R24, R31, R32, R47, R167, H5
+    # R206, R24, R31, R32, R47, R167, H5
     before = stocked.snapshot()
     refusals = [stocked.refused(stocked.submission(**fields)).code for fields, _ in WRONG]
     assert refusals == [code for _, code in WRONG]
@@ -100,7 +100,7 @@ def test_a_schema_error_names_the_field(stocked: Studio) -> None:
 
 
 def test_a_request_that_nobody_can_pay_says_what_is_missing(stocked: Studio) -> None:
-    # R32, R33, R177, C9
+    # R32, R33, R35, R177, C9: one credit is missing
     refusal = stocked.refused(stocked.submission("dear"))
     assert refusal.details == {"required": 101, "balance": 100}
 
@@ -132,7 +132,7 @@ def test_checks_have_one_order(open_studio: Any) -> None:
 
 
 def test_a_job_for_later_is_paid_now_and_handed_out_at_its_hour(studio: Studio) -> None:
-    # R3, R10
+    # R3, R10, R28: no worker takes it before, and its way is among its events
     job = studio.ask(start_in_seconds=60, deadline_seconds=100)
     assert (studio.status(job), studio.balance()) == ("pending", 95)
     assert studio.advance(59.9) == 0

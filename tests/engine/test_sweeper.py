@@ -37,6 +37,23 @@ def test_a_sweep_finds_everything_page_by_page(studio: Studio) -> None:
     assert Sweeper(studio.engine, page=2).run_once(studio.clock.now()) == 0
 
 
+def test_what_came_due_while_no_server_ran_is_found_by_the_next_one(place: str) -> None:
+    # R37, R58, R153: when to look is in the rows, and in no process
+    with Studio(place) as gone:
+        gone.tenant()
+        gone.workflow()
+        gone.top_up(100)
+        lost = gone.ask()
+        gone.take(lease_seconds=30)
+        late, ending = gone.ask(start_in_seconds=60), gone.ask(deadline_seconds=60)
+        told = {job: gone.events(job) for job in (late, ending, lost)}
+    with Studio(place, clock=gone.clock) as studio:
+        assert {job: studio.events(job) for job in told} == told
+        assert studio.advance(3_600) == 3
+        assert [studio.status(job) for job in (late, ending, lost)] == ["queued", "expired", "running"]
+        assert (studio.tasks(lost)[0].status, studio.ledger(ending)[-1]) == ("retried", ("refund", 5, 0))
+
+
 def test_rows_that_cannot_move_on_do_not_hide_those_behind_them(studio: Studio) -> None:
     # V7
     stuck = [studio.ask() for _ in range(5)]

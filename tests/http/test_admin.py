@@ -222,6 +222,7 @@ def test_a_token_is_no_longer_than_its_key(served: Served) -> None:
 
 
 def test_what_was_done_is_in_the_log_with_who_did_it(served: Served) -> None:
+    # R80
     admin = served.client("admin")
     by = admin.get("/v1/me").json()["id"]
     admin.post("/v1/wallets/lou/topup", json={"amount": 12, "reason": "bought"}).raise_for_status()
@@ -230,6 +231,7 @@ def test_what_was_done_is_in_the_log_with_who_did_it(served: Served) -> None:
 
 
 def test_an_admins_cancel_is_in_the_log_and_a_clients_is_not(served: Served) -> None:
+    # R78, R80
     jobs = {role: served.submit()["id"] for role in ("admin", "client")}
     for role, job in jobs.items():
         served.client(role).post(f"/v1/jobs/{job}/cancel", json={"reason": "No."}).raise_for_status()
@@ -302,6 +304,7 @@ def test_a_change_of_a_tenants_share_leaves_its_suspension_and_its_cap(served: S
 
 
 def test_a_suspended_tenant_may_look_and_change_nothing(served: Served) -> None:
+    # R81
     operator = served.client("operator")
     operator.put("/v1/admin/tenants/stopped", json={})
     made = operator.post("/v1/admin/keys", json={"name": "a", "role": "admin", "tenant": "stopped"}).json()

@@ -1,5 +1,6 @@
 """Signed addresses of the folder: bodies go to the disk as they come, and every lie has a name of its own."""
 
+import errno
 import hashlib
 import resource
 import socket
@@ -16,6 +17,7 @@ from callsheet.blobs.s3 import S3Blobs
 from callsheet.blobs.s3wire import S3Place
 from callsheet.blobs.sigv4 import S3Keys
 from callsheet.config import HttpSettings
+from callsheet.http.faults import problem_from
 from callsheet.http.sending import CHUNK
 from tests.support.stores import Bare, digest, granted
 from tests.support.waiting import wait_until
@@ -189,6 +191,7 @@ def test_a_house_on_s3_has_no_such_addresses(house: Bare, client: httpx.Client, 
 
 
 def test_a_page_of_ours_may_send_and_others_may_not(house: Bare, client: httpx.Client, key: str) -> None:
+    # R164
     grant = granted(house.blobs, key, BODY)
     asked = {"access-control-request-method": "PUT", "access-control-request-headers": "content-type,if-none-match"}
     first = client.options(grant.url, headers=asked | {"origin": OURS})
@@ -301,3 +304,14 @@ def test_a_folder_that_cannot_be_written_is_the_operators_to_mend(
     assert answer.headers["retry-after"]
     assert "blocked" not in answer.text
     assert [type(fault).__name__ for fault in faults] == ["StorageRefused"]
+
+
+@pytest.mark.parametrize(("number", "wanted"), [(errno.EMFILE, 503), (errno.ENFILE, 503), (errno.EIO, 500)])
+def test_a_server_that_can_open_no_file_asks_to_come_back_and_tells_its_operator(
+    house: Bare, capfd: pytest.CaptureFixture[str], number: int, wanted: int
+) -> None:
+    # F28
+    problem = problem_from(house.callsheet.house, "r1", OSError(number, "no", "/srv/somewhere"))
+    assert (problem.status, "retry-after" in problem.headers) == (wanted, wanted == 503)
+    assert "somewhere" not in problem.message
+    assert "request r1 broke" in capfd.readouterr().err

@@ -52,6 +52,7 @@ def seconds(served: Served, jobs: list[str]) -> list[float]:
 
 
 def test_a_job_says_how_long_such_jobs_took_as_a_guess_until_it_has_ended(eager: Served) -> None:
+    # R244, R267
     name = workflow(eager, "often")
     client = eager.client("client")
     past = [made(eager, name) for _ in range(SAMPLES_MIN - 1)]

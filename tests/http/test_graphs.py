@@ -124,7 +124,7 @@ def test_a_file_of_a_workflow_is_there_when_it_is_put_and_stays(served: Served) 
 
 
 def test_a_file_of_a_graph_is_told_with_its_own_digest_whatever_the_workflow_says(served: Served) -> None:
-    """R218, R237, weak point 22 of the original: a wrong digest would bring another's file out of the cache."""
+    """R174, R215, R218, R237, weak point 22 of the original: a wrong digest brings another's file out of the cache."""
     mine, fixed = bring(served), bring(served, b"\x89PNG\r\n\x1a\n" + b"of the house" * 9)
     graph = {
         "1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}},
@@ -133,6 +133,7 @@ def test_a_file_of_a_graph_is_told_with_its_own_digest_whatever_the_workflow_say
     }
     comfyui = {
         "graph": graph,
+        "output_node": "9",
         "inputs": {"picture": {"node": "1", "field": "image"}, "style": {"node": "2", "field": "image"}},
         "defaults": {"style": {"$file": fixed["id"], "sha256": "0" * 64}},
     }
@@ -144,6 +145,7 @@ def test_a_file_of_a_graph_is_told_with_its_own_digest_whatever_the_workflow_say
     assert {slot["node"]: slot["sha256"] for slot in task["comfyui"]["assets"]} == {
         "1": mine["sha256"], "2": fixed["sha256"],
     }  # fmt: skip
+    assert (task["comfyui"]["graph"]["9"], task["comfyui"]["output_node"]) == (graph["9"], "9")
     by_id = {given["id"]: given for given in task["files"]}
     assert set(by_id) == {mine["id"], fixed["id"]}
     fresh = machine.say("files", task, gets=[fixed["id"], mine["id"]]).json()["gets"]

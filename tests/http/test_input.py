@@ -47,7 +47,11 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
     "no user": (b'{"workflow":"sketch"}', 422, "invalid_body"),
     "deeper than the input may be": (with_input("[" * 100 + "]" * 100), 422, "input_too_deep"),
     "a large input": (job(input={"prompt": "y" * 300_000}), 422, "input_too_large"),
+    "10,001 array items": (job(input={"prompt": "x", "n": [0] * 10_001}), 422, "input_too_large"),
     "10,001 array items beyond the size": (job(input=["y" * 30] * 10_001), 422, "input_too_large"),
+    "10,001 fields": (job(input={f"f{number}": 0 for number in range(10_001)}), 422, "input_too_large"),
+    "a field of 300 characters": (job(input={"prompt": "x", "a": [{"k" * 300: 1}]}), 422, "input_too_large"),
+    "1 MB of text": (job(input={"prompt": "y" * 1_000_000}), 422, "input_too_large"),
     "an input of another shape": (job(input={"prompt": 7}), 422, "invalid_input"),
     "a number that is not finite": (with_input('{"n":1e999}'), 400, "invalid_json"),
     "a NUL in the user": (b'{"workflow":"sketch","user":"a\\u0000b"}', 422, "invalid_text"),
@@ -115,6 +119,22 @@ def test_a_request_whose_headers_are_wrong_is_refused(served: Served, name: str)
     assert (answer.status_code, "code" in answer.json()) == (status, True)
 
 
+@pytest.mark.parametrize("key", ["k-é", "🎬", "plain"])
+def test_a_key_is_the_same_in_the_header_and_in_the_body(served: Served, key: str) -> None:
+    client = served.client("client")
+    plain, named = [(b"content-type", b"application/json")], [(b"idempotency-key", key.encode())]
+    ways = ((job(idempotency_key=key), plain), (job(), plain + named), (job(idempotency_key=key), plain + named))
+    made = [client.post("/v1/jobs", content=body, headers=headers) for body, headers in ways]
+    assert [one.status_code for one in made] == [201, 200, 200]
+    assert len({one.json()["id"] for one in made}) == 1
+
+
+def test_a_key_that_is_no_text_is_refused(served: Served) -> None:
+    headers = [(b"content-type", b"application/json"), (b"idempotency-key", b"k-\xff")]
+    answer = served.client("client").post("/v1/jobs", content=job(), headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_idempotency_key")
+
+
 def test_nothing_of_all_that_changes_anything(served: Served) -> None:
     client = served.client("client")
     before = contents(served)
@@ -124,6 +144,11 @@ def test_nothing_of_all_that_changes_anything(served: Served) -> None:
     assert [answer.status_code for answer in answers if answer.is_success] == []
     served.submit()
     assert contents(served) != before
+
+
+def test_an_input_may_be_as_wide_as_its_limits(served: Served) -> None:
+    wide = {"prompt": "x", "n": [0] * 10_000, "f": {f"f{number}": 0 for number in range(10_000)}, "k" * 255: [[], {}]}
+    assert served.submit(input=wide)["status"] == "queued"
 
 
 @pytest.mark.parametrize("given", [

@@ -1,19 +1,25 @@
 """Submitting, looking, listing and moving jobs over HTTP."""
 
+import re
+import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from callsheet.core import commands
 from callsheet.core.commands import Command
+from callsheet.core.recipe import Recipe, StageSpec
 from callsheet.engine import Engine
 from callsheet.engine.engine import Unavailable
 from tests.support.served import Served
 
+TIMES = ("created", "started", "finished", "updated")
+
 
 def test_a_submit_is_answered_with_the_job_and_its_address(served: Served) -> None:
-    # R27, R34
+    # R4, R38
     client = served.client("client")
     answer = client.post("/v1/jobs", json={"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}})
     assert (answer.status_code, answer.json()["status"], answer.json()["price"]) == (201, "queued", 3)
@@ -31,6 +37,30 @@ def test_the_same_key_is_answered_with_the_same_job_and_a_replay_header(served: 
     assert again.json()["id"] == first.json()["id"]
     other = client.post("/v1/jobs", json=body | {"idempotency_key": "replay-1", "priority": 7})
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+
+
+def test_a_job_is_told_whole(served: Served) -> None:
+    # R147, R148: what the columns of the systems before us held, null where there is nothing yet
+    client, given = served.client("client"), {"prompt": "dunes", "threads": "2", "unknown": None}
+    served.engine.execute(
+        commands.PutWorkflow(recipe=Recipe(name="whole", stages=[StageSpec(name="draw", kind="whole")]))
+    )
+    job = served.submit(workflow="whole", input=given)
+    path = f"/v1/jobs/{job['id']}"
+    assert uuid.UUID(job["id"]).version == 7
+    assert client.get(f"{path}/input").json()["input"] == given
+    assert {name: job[name] for name in ("status", "cancel_requested", "error", "started_at", "finished_at")} == {
+        "status": "queued", "cancel_requested": False, "error": None, "started_at": None, "finished_at": None,
+    }  # fmt: skip
+    served.work("whole", {"path": "a.mp4"})
+    after = client.get(path).json()
+    assert after["created_at"] <= after["started_at"] <= after["finished_at"] == after["updated_at"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", after[f"{name}_at"]) for name in TIMES)
+    (output,) = client.get(f"{path}/outputs").json()["outputs"]
+    assert (after["status"], after["error"], output["output"]) == ("completed", None, {"path": "a.mp4"})
+    (task,) = client.get(f"{path}/tasks").json()["tasks"]
+    assert (task["attempts"], task["attempts_charged"], task["tries_max"]) == (1, 1, 3)
+    assert [event["seq"] for event in client.get(f"{path}/events").json()["events"]] == list(range(1, 8))
 
 
 class Leaving:

@@ -1,6 +1,8 @@
 """What must never go out does not: every answer of a small life is searched for planted secrets."""
 
 import hashlib
+import io
+import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -10,7 +12,10 @@ import pytest
 from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.commands import Made, Outcome
+from callsheet.engine.loops import Relay
 from callsheet.http.routes import ROUTES
+from callsheet.telemetry.lines import LineWriter
+from tests.support.contents import dump
 from tests.support.served import TENANT, Served
 
 REF = "canary-ref-7f3a9c"
@@ -156,6 +161,14 @@ class Life:
                 if route.method != "GET":
                     self.said.append(heard(client.request(route.method, route.path.format_map(self.ids), content=b"{")))
 
+    def log(self) -> list[Said]:
+        """Return the lines that a server would have written about all that."""
+        stream = io.StringIO()
+        relay = Relay(self.served.engine, "searched", "here", LineWriter(stream, lambda: 0).events)
+        while relay.run_once(0):
+            pass
+        return [Said("the log", line) for line in stream.getvalue().splitlines()]
+
 
 @pytest.fixture(scope="module")
 def life(served: Served) -> Life:
@@ -165,8 +178,28 @@ def life(served: Served) -> Life:
 
 
 def test_no_answer_has_a_secret_a_path_a_reference_or_somebody_elses_text(life: Life) -> None:
-    # R99, R310, R320, R373
+    # R99, R310, R320, R373; and of what R356 is about: R334, R341, R343, R345, R346, R350, R351
     assert leaks(life.said, life.canaries) == []
+
+
+def test_no_line_of_the_log_has_any_of_that(life: Life) -> None:
+    log = life.log()
+    assert {"job.created", "task.progressed", "job.failed"} <= {json.loads(said.text)["event"] for said in log}
+    assert leaks(log, life.canaries) == []
+
+
+def test_what_is_stored_has_no_key_or_token_that_opens_anything(life: Life) -> None:
+    # A1
+    secret = {name: canary for name, canary in life.canaries.items() if not _may_be_stored(name)}
+    assert len(secret) > 15
+    stored = [Said(table, line) for table, lines in dump(life.served).items() for line in lines]
+    assert leaks(stored, secret) == []
+    hashes = {name: canary for name, canary in life.canaries.items() if name.endswith(("hash", "hashed"))}
+    assert leaks(stored, hashes), "it is looked for where it would be"
+
+
+def _may_be_stored(name: str) -> bool:
+    return name in {"provider reference", "prompt", "folder"} or name.endswith(("hash", "hashed"))
 
 
 def test_the_life_was_looked_at_from_all_sides(life: Life) -> None:

@@ -77,6 +77,18 @@ def test_requests_are_counted_by_route_and_never_by_address(served: Served) -> N
     assert found[of("http_requests_total", route="unknown", method="unknown", status="404")] >= 1
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/v1/admin/ops", "/v1/admin/scale"])
+def test_nobodys_name_is_in_what_operations_show(served: Served, path: str) -> None:
+    """R356, R369: counts, waits and how tries ended; no tenant, user, job or worker."""
+    job, theirs = served.submit()["id"], served.submit("other client")["id"]
+    (leased,) = served.engine.execute(commands.Claim(worker_id="canary-worker", kinds=("draw",)))
+    text = served.client("operator").get(path).text
+    served.engine.execute(commands.Fail(lease=leased.lease, retryable=False))
+    assert "running" in text
+    for name in (job, theirs, leased.lease.task_id, "canary-worker", '"ann"', f'"{TENANT}"', f'"{OTHER}"'):
+        assert name not in text
+
+
 def test_nobodys_name_is_in_a_scrape(served: Served) -> None:
     job = served.submit()["id"]
     theirs = served.submit("other client")["id"]
@@ -90,6 +102,23 @@ def test_nobodys_name_is_in_a_scrape(served: Served) -> None:
 @pytest.mark.parametrize("role", ["admin", "client", "viewer", "worker", "user"])
 def test_only_the_operator_sees_the_whole_house(served: Served, role: str) -> None:
     assert served.client(role).get("/metrics").status_code == 403
+
+
+def test_work_at_providers_is_counted_and_what_nobody_collects_is_told(served: Served) -> None:
+    """R321, R369."""
+    stages = [StageSpec(name="render", kind="rendered", provider="acme")]
+    recipe = Recipe(name="rendered", stages=stages, collect_seconds=600)
+    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    before = scraped(served)[of("calls")]
+    served.submit(workflow="rendered")
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("rendered",)))
+    served.engine.execute(commands.Intend(lease=leased.lease, provider="acme"))
+    served.engine.execute(commands.Hand(lease=leased.lease, ref="r1"))
+    found, ops = scraped(served), served.client("operator").get("/v1/admin/ops").json()
+    assert (found[of("calls")], found[of("calls_overdue")]) == (before + 1, 0)
+    assert (ops["calls"], ops["calls_overdue"]) == (before + 1, 0)
+    later = read(Metrics().text(Moment(0, calls=(3, 2))).decode())
+    assert (later[of("calls")], later[of("calls_overdue")]) == (3, 2)
 
 
 # -- without a house

@@ -27,7 +27,7 @@ def user(served: Served, request: pytest.FixtureRequest) -> str:
 
 
 def test_the_same_key_fifty_times_at_once_is_one_job_and_one_reserve(served: Served, user: str) -> None:
-    # R84, R85
+    # R84, R88
     _top_up(served, user, 1_000)
     body = {"workflow": "poster", "user": user, "idempotency_key": f"{user}-1"}
     answers = _at_once(served, 50, lambda client: client.post("/v1/jobs", json=body))
@@ -38,6 +38,7 @@ def test_the_same_key_fifty_times_at_once_is_one_job_and_one_reserve(served: Ser
 
 
 def test_of_twenty_submits_that_cannot_all_be_paid_one_is_accepted(served: Served, user: str) -> None:
+    # R33, R34
     _top_up(served, user, 10)
     answers = _at_once(served, 20, lambda client: client.post("/v1/jobs", json={"workflow": "poster", "user": user}))
     assert Counter(answer.status_code for answer in answers) == {201: 1, 402: 19}
@@ -48,6 +49,7 @@ def test_of_twenty_submits_that_cannot_all_be_paid_one_is_accepted(served: Serve
 
 
 def test_the_same_key_with_another_body_is_refused(served: Served, user: str) -> None:
+    # R90
     _top_up(served, user, 100)
     client, key = served.client("client"), {"idempotency-key": f"{user}-1"}
     assert client.post("/v1/jobs", json={"workflow": "poster", "user": user}, headers=key).status_code == 201
@@ -83,6 +85,7 @@ def test_cancel_and_complete_at_once_settle_once(served: Served, user: str) -> N
 
 
 def test_a_completed_job_is_not_tried_again(served: Served, user: str) -> None:
+    # R71
     _top_up(served, user, 100)
     job = _submit(served, user)
     served.work("print")
@@ -93,6 +96,7 @@ def test_a_completed_job_is_not_tried_again(served: Served, user: str) -> None:
 
 
 def test_a_failed_job_is_not_tried_again_without_funds(served: Served, user: str) -> None:
+    # R72
     _top_up(served, user, 6)
     job = _submit(served, user)
     (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("print",)))
@@ -130,6 +134,7 @@ def test_only_an_admin_moves_credits_by_hand(served: Served, user: str, role: st
 
 
 def test_an_adjustment_is_audited_with_who_and_why(served: Served, user: str) -> None:
+    # R80
     admin = served.client("admin")
     admin.post(f"/v1/wallets/{user}/adjust", json={"amount": 5, "reason": "a gift"}).raise_for_status()
     line = admin.get("/v1/admin/audit?limit=1").json()["lines"][0]

@@ -84,7 +84,7 @@ def test_a_task_on_its_last_try_keeps_its_worker(studio: Studio) -> None:
 
 
 def test_a_try_is_measured_by_itself(studio: Studio) -> None:
-    # flaw e of the original: the time of failed tries was in the duration of the last
+    # R244, R247; flaw e of the original: the time of failed tries was in the duration of the last
     studio.ask()
     lease = studio.take()
     studio.advance(50)

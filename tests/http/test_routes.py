@@ -33,8 +33,10 @@ TABLE = {
     "put_blob": ANYBODY, "get_blob": ANYBODY, "approve_stage": WRITERS,
     "add_tasks": WRITERS, "add_stage": WRITERS, "get_why": WATCHERS, "job_events": WATCHERS, "tenant_events": READERS,
     "make_quote": WRITERS, "get_wallet": WATCHERS, "get_ledger": WATCHERS, "top_up": ADMINS, "adjust": ADMINS,
+    "refund_job": ADMINS,
     "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": HOUSE, "me": ALL, "create_token": WRITERS,
     "list_tenants": HOUSE, "put_tenant": HOUSE, "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
+    # R213: what a worker may say
     "register_worker": FLEET, "claim_tasks": MACHINES, "beat": MACHINES, "grant_files": MACHINES,
     "list_earlier": MACHINES, "note_submitted": MACHINES, "complete_task": MACHINES, "fail_task": MACHINES,
     "requeue_task": MACHINES, "deregister_worker": MACHINES, "get_worker": HOUSE, "change_worker": HOUSE,
@@ -107,6 +109,7 @@ def test_every_route_is_documented_with_its_roles() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_may_do_what_the_table_says_and_nothing_else(served: Served, role: str) -> None:
+    # R68, and R69 in our own shape
     if role == "machine":
         served.register("walked")  # it says goodbye on the way
     client = served.client("walked") if role == "machine" else client_of(served, role)

@@ -291,6 +291,7 @@ STRANGE: dict[str, tuple[Strange, tuple[int, str]]] = {
 
 @pytest.mark.parametrize("whose", STRANGE)
 def test_a_job_uses_no_file_that_is_not_its_users_own_and_there(served: Served, whose: str) -> None:
+    # R169
     make, said = STRANGE[whose]
     served.engine.execute(commands.PutWorkflow(recipe=OPEN))
     client = served.client("client")
@@ -351,7 +352,7 @@ def working(served: Served) -> commands.Lease:
 
 
 def test_a_deleted_job_says_what_it_freed_and_a_late_put_is_collected(served: Served) -> None:
-    # R367, O5
+    # R365, R367, O5
     lease, client = working(served), served.client("client")
     neighbour = bring(served)
     freed = client.delete(f"/v1/jobs/{lease.job_id}")
@@ -378,7 +379,7 @@ class Away(LocalBlobs):
 def test_a_storage_that_is_away_does_not_keep_a_job_from_being_deleted(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # R366
+    # R364 to R366
     faults: list[Exception] = []
     lease, house = working(served), served.callsheet.house
     monkeypatch.setattr(house, "fault", lambda _id, error: faults.append(error))

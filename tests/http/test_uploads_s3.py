@@ -19,6 +19,7 @@ from callsheet.core.limits import Limits
 from callsheet.engine.filekeeping import Orphans, check_files
 from callsheet.http.handing import PREVIEW_BYTES_MAX
 from tests.http.test_uploads import announced, code
+from tests.http.yard import PNG, Yard, made_of
 from tests.support.places import Places
 from tests.support.s3double import ACCESS, BUCKET, REGION, SECRET, Double
 from tests.support.served import TENANT, Served
@@ -66,7 +67,7 @@ def there(double: Double, key: str) -> bytes | None:
 def test_a_file_goes_to_the_bucket_and_comes_from_it(
     served: Served, double: Double, client: Client, tmp_path: Path
 ) -> None:
-    # R163, R233, R238
+    # R163
     path = tmp_path / "sketch.png"
     path.write_bytes(PICTURE)
     file = client.upload(path, user="ann")
@@ -105,6 +106,23 @@ def test_the_house_shows_the_way_and_keeps_the_secret(served: Served, double: Do
     user = served.client(None).get(file.url, params={"token": served.keys["user"]})
     assert user.status_code == 307
     assert code(served.client("other client").get(file.url)) == (404, "file_not_found")
+
+
+def test_a_worker_reads_and_puts_by_addresses_alone_which_end_with_its_lease(served: Served, client: Client) -> None:
+    # R233, R239: it is told no secret of the storage, and needs none
+    brought = client.upload(PICTURE, user="ann", name="a.png")
+    yard = Yard(served)
+    yard.submit(input={"picture": {"$file": brought.id}})
+    machine = yard.machine()
+    (task,) = machine.claim()
+    asked = machine.say("files", task, puts=[made_of(PNG)])
+    get, put = task["files"][0]["get"], asked.json()["puts"][0]["put"]
+    assert all("X-Amz-Expires=900&" in address["url"] for address in (get, put))
+    assert not [told for told in (str(task), asked.text, str(machine.told)) if SECRET in told]
+    anybody = served.client(None)
+    assert anybody.request(get["method"], get["url"], headers=get["headers"]).content == PICTURE
+    assert anybody.request(put["method"], put["url"], headers=put["headers"], content=PNG).is_success
+    assert machine.say("complete", task, files=[made_of(PNG)]).json()["status"] == "completed"
 
 
 def test_what_the_bucket_was_not_promised_it_does_not_take(served: Served) -> None:

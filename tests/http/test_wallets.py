@@ -21,8 +21,11 @@ def wallet(served: Served, user: str, role: str = "client") -> dict[str, Any]:
     return found
 
 
+NOTHING = {"topped_up": 0, "consumed": 0}
+
+
 def test_a_wallet_that_was_never_used_is_empty(served: Served) -> None:
-    assert wallet(served, "new") == {"user": "new", "balance": 0, "held": 0, "entries": 0}
+    assert wallet(served, "new") == {"user": "new", "balance": 0, "held": 0, "entries": 0} | NOTHING
     assert served.client("client").get("/v1/wallets/new/ledger").json() == {"entries": [], "next": None}
 
 
@@ -30,7 +33,9 @@ def test_credits_are_added_corrected_reserved_and_consumed(served: Served) -> No
     assert top_up(served, "bea", amount=20).json() == {"user": "bea", "balance": 20, "held": 0, "replay": False}
     assert adjust(served, "bea", amount=-5, reason="Mistake.").json()["balance"] == 15
     job = served.submit(user="bea")["id"]
-    assert wallet(served, "bea") == {"user": "bea", "balance": 12, "held": 3, "entries": 3}
+    assert wallet(served, "bea") == {
+        "user": "bea", "balance": 12, "held": 3, "entries": 3, "topped_up": 20, "consumed": 0,
+    }  # fmt: skip
     served.engine.execute(commands.Cancel(tenant=TENANT, job_id=job))
     lines = served.client("client").get("/v1/wallets/bea/ledger").json()["entries"]
     assert [(line["seq"], line["kind"], line["amount"], line["balance"]) for line in lines] == [
@@ -38,6 +43,57 @@ def test_credits_are_added_corrected_reserved_and_consumed(served: Served) -> No
     ]  # fmt: skip
     assert [line["job_id"] for line in lines] == [job, job, None, None]
     assert (lines[2]["reason"], lines[2]["actor"]) == ("Mistake.", "admin")
+
+
+def refund(served: Served, job: str, role: str = "admin", **body: Any) -> Any:
+    return served.client(role).post(f"/v1/jobs/{job}/refund", json=body)
+
+
+def test_what_a_job_has_consumed_is_given_back_once(served: Served) -> None:
+    # R79
+    top_up(served, "rae", amount=10)
+    job = served.submit(user="rae", priority=99)["id"]
+    assert refund(served, job, reason="x").json()["code"] == "run_open"
+    served.work()
+    given = refund(served, job, reason="Too dark.").json()
+    assert given == {"user": "rae", "balance": 10, "held": 0, "replay": False}
+    assert refund(served, job, reason="Too dark.", run=1).json() == given | {"replay": True}
+    assert wallet(served, "rae")["consumed"] == 0
+    line = served.client("client").get("/v1/wallets/rae/ledger").json()["entries"][0]
+    assert (line["kind"], line["amount"], line["job_id"], line["run"]) == ("adjust", 3, job, 1)
+    assert (line["reason"], line["actor"]) == ("Too dark.", "admin")
+    audit = served.client("admin").get("/v1/admin/audit", params={"subject": job}).json()["lines"]
+    assert [(one["action"], one["data"]) for one in audit] == [("job.refund", {"reason": "Too dark."})]
+
+
+def test_a_refund_that_cannot_be_is_refused(served: Served) -> None:
+    job = served.submit(user="ann")["id"]
+    served.engine.execute(commands.Cancel(tenant=TENANT, job_id=job))
+    said = [
+        refund(served, job, reason="x"), refund(served, job, reason=" "), refund(served, job, reason="x", run=2),
+        refund(served, job, reason="x", run=0), refund(served, job), refund(served, "nobody", reason="x"),
+        refund(served, job, "other client", reason="x"), refund(served, job, "client", reason="x"),
+    ]  # fmt: skip
+    assert [(one.status_code, one.json()["code"]) for one in said] == [
+        (409, "nothing_to_refund"), (422, "reason_required"), (404, "run_not_found"), (422, "invalid_body"),
+        (422, "invalid_body"), (404, "job_not_found"), (403, "forbidden"), (403, "forbidden"),
+    ]  # fmt: skip
+    assert said[0].json()["message"] == "Run 1 kept nothing: 3 credits went back when it ended."
+
+
+def test_a_wallet_knows_what_was_ever_bought_and_used(served: Served) -> None:
+    # R35, R42
+    top_up(served, "liv", amount=20)
+    top_up(served, "liv", amount=10)
+    adjust(served, "liv", amount=7, reason="A gift is not bought.")
+    for end in ("completed", "completed", "canceled", "running"):
+        job = served.submit(user="liv", priority=99)["id"]
+        if end == "completed":
+            served.work()
+        elif end == "canceled":
+            served.engine.execute(commands.Cancel(tenant=TENANT, job_id=job))
+    found = wallet(served, "liv")
+    assert (found["balance"], found["held"], found["topped_up"], found["consumed"]) == (28, 3, 30, 6)
 
 
 def test_the_same_key_moves_credits_once_and_another_amount_is_refused(served: Served) -> None:
@@ -103,7 +159,7 @@ def test_a_user_sees_no_other_users_wallet(served: Served) -> None:
 
 def test_the_same_name_in_another_tenant_is_another_wallet(served: Served) -> None:
     top_up(served, "ida", amount=5)
-    assert wallet(served, "ida", "other client") == {"user": "ida", "balance": 0, "held": 0, "entries": 0}
+    assert wallet(served, "ida", "other client") == {"user": "ida", "balance": 0, "held": 0, "entries": 0} | NOTHING
     top_up(served, "ida", "other admin", amount=9)
     assert (wallet(served, "ida")["balance"], wallet(served, "ida", "other client")["balance"]) == (5, 9)
 

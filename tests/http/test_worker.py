@@ -24,7 +24,7 @@ def yard(served: Served) -> Yard:
 
 
 def test_a_worker_registers_claims_puts_a_file_and_completes(yard: Yard) -> None:
-    """R198 to R200, R214, R222, R233, R240 to R246."""
+    """R198, R199, R200, R214, R222, R233, R240 to R246."""
     job = yard.submit()
     machine = yard.machine()
     assert (machine.told["worker"], machine.told["kinds"], machine.told["approved"]) == (
@@ -75,7 +75,7 @@ def test_several_tasks_in_one_claim_and_never_more_than_the_worker_can_do(yard: 
 
 
 def test_only_what_is_assigned_is_handed_out(yard: Yard) -> None:
-    """R188, R209."""
+    """R46, R188, R209: a kind is a word that a workflow brings, made while the house is open."""
     song = yard.workflow(f"sing-{yard.mark}")
     yard.submit(workflow=song)
     job = yard.submit()
@@ -232,7 +232,7 @@ def test_addresses_for_more_files_than_a_task_may_have_are_refused(yard: Yard) -
 
 
 def test_a_failure_is_tried_again_or_not_as_the_worker_says(yard: Yard) -> None:
-    """R250 to R256, C6."""
+    """R250 to R256, R266, C6."""
     machine = yard.machine(concurrency=2)
     one, two = yard.submit(), yard.submit()
     for task in machine.claim(count=2):
@@ -374,6 +374,7 @@ def test_the_fleet_has_a_cap_and_those_who_go_make_room(place: Any, tmp_path: An
     ],
 )
 def test_a_registration_that_makes_no_sense_is_refused(yard: Yard, wrong: dict[str, Any], code: str) -> None:
+    # R199
     body = {"worker": "w", "kinds": ["draw"], **wrong}
     assert said(yard.served.client("worker").post("/v1/worker/register", json=body), 422)["code"] == code
 

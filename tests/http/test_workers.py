@@ -1,6 +1,7 @@
 """What an operator does with workers, and what they notice of it."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from callsheet.config import HttpSettings
 from callsheet.core import commands
-from tests.http.yard import Yard, said
+from tests.http.yard import PNG, Yard, said
 from tests.support.served import Served
 from tests.support.waiting import wait_until
 
@@ -19,6 +20,51 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def yard(served: Served) -> Yard:
     return Yard(served)
+
+
+# -- who calls whom, and what is whose
+
+
+def test_the_house_never_calls_a_worker(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """R155: whatever there is to say is the answer to a call of the worker's, and it has no address to call."""
+    callers: set[str] = set()
+    connect = socket.socket.connect
+
+    def noticed(self: socket.socket, address: Any) -> None:
+        callers.add(threading.current_thread().name)
+        connect(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", noticed)
+    body = {"worker": yard.name("w1"), "kinds": [yard.kind], "url": "http://127.0.0.1:9/"}
+    assert said(yard.served.client("worker").post("/v1/worker/register", json=body), 422)["code"] == "invalid_body"
+    job, _ = yard.submit(), yard.submit()
+    machine = yard.machine(concurrency=2)
+    tasks = machine.claim(count=2)
+    yard.served.client("client").post(f"/v1/jobs/{job['id']}/cancel", json={"grace_seconds": 60}).raise_for_status()
+    yard.worker("w1", draining=True)
+    beaten = machine.beat(*tasks)
+    assert (sorted(beat["cancel"] for beat in beaten["beats"]), beaten["drain"]) == ([False, True], True)
+    said(yard.served.client("operator").post(f"/v1/admin/workers/{yard.name('w1')}/revoke"))
+    assert said(machine.say("complete", tasks[0]), 401)["code"] == "invalid_key"
+    assert callers == {threading.current_thread().name}
+
+
+def test_files_of_one_name_stay_those_of_their_own_job_and_try(yard: Yard) -> None:
+    """R152: what a lost try put is nobody's result, and no other job's either."""
+    jobs = [yard.submit() for _ in range(2)]
+    machine = yard.machine(concurrency=2)
+    tasks = machine.claim(count=2)
+    for task in tasks:
+        machine.put(task, PNG + b"of a try that is given back")
+        said(machine.say("requeue", task, reason="spot"))
+    bodies = {task["lease"]["job_id"]: PNG + task["lease"]["task_id"].encode() for task in tasks}
+    for task in machine.claim(count=2):
+        said(machine.say("complete", task, files=[machine.put(task, bodies[task["lease"]["job_id"]])]))
+    client = yard.served.client("client")
+    for job in jobs:
+        (output,) = said(client.get(f"/v1/jobs/{job['id']}/outputs"))["outputs"]
+        (file,) = output["files"]
+        assert (file["name"], client.get(file["url"]).content) == ("picture.png", bodies[job["id"]])
 
 
 # -- what an operator does
@@ -88,7 +134,8 @@ def test_an_operator_sees_who_is_here_what_they_hold_and_what_was_done_to_them(y
     assert [lease["job_id"] for lease in mine["leases"]] == [job["id"]]
     assert (mine["labels"], mine["capabilities"], mine["starts"]) == ({"zone": "a"}, {"gpu": "24 GB"}, 1)
     assert mine["seen_at"] is not None
-    yard.worker("w1", draining=True)
+    assert (mine["status"], mine["kinds"], mine["draining"]) == ("approved", [yard.kind], False)
+    assert yard.worker("w1", draining=True)["draining"] is True
     lines = said(operator.get("/v1/admin/audit", params={"subject": yard.name("w1")}))["lines"]
     assert [line["action"] for line in lines] == ["worker.set", "worker.register"]
     assert machine.told["token"] not in operator.get("/v1/admin/workers").text

@@ -155,6 +155,7 @@ def _stages(studio: WatchedStudio, names: Names) -> None:
     studio.resume(names["film"])
     studio.approve(names["film"], 2)
     studio.finish(names["film"], "cut")
+    studio.do(commands.Refund(tenant="acme", job_id=names["film"], reason="It was too dark.", actor="admin"))
     names["remade"] = studio.ask("film")
     first, second = studio.claim(count=2)
     studio.complete(first.lease)

@@ -64,6 +64,7 @@ KEYS = [
     ("A4", "DELETE FROM audit WHERE action = 'wallet.topup' AND tenant = 'other'"),
     ("A4", "UPDATE audit SET tenant = 'other' WHERE action = 'wallet.adjust'"),
     ("A4", "DELETE FROM entry WHERE kind = 'adjust'"),
+    ("A4", "DELETE FROM audit WHERE action = 'job.refund'"),
     ("A5", "UPDATE api_key SET tenant = '' WHERE id = '{client_key}'"),
     ("A5", "UPDATE api_key SET tenant = 'nobody' WHERE id = '{client_key}'"),
     ("A5", "UPDATE api_key SET role = 'worker' WHERE id = '{client_key}'"),

@@ -46,6 +46,7 @@ def test_a_database_without_its_constraints_is_still_sound(lived, unguarded):
 
 @pytest.mark.parametrize(("name", "fault"), PLANTS, ids=[f"{name}-{n}" for n, (name, _) in enumerate(PLANTS)])
 def test_a_planted_fault_is_found_by_its_name(lived, unguarded, name, fault):
+    # R161, R270, R427: M4 and M5 find a second entry, J1, J2 and J5 a status that no move of the machine wrote
     found = planted(unguarded, lived, fault, name)
     assert [violation.name for violation in found] == [name]
     told = verify.as_json(found) + verify.report(found)

@@ -37,7 +37,7 @@ def wire(place: str, request: Any) -> Iterator[Wire]:
 
 @pytest.mark.parametrize("values", [TEXTS, TEXTS[:3], []], ids=["all", "some", "none"])
 def test_texts_come_back_as_they_were(wire: Wire, values: list[str | None]) -> None:
-    # R343: no text of a user can become part of a statement
+    # no text of a user can become part of a statement
     rows = wire.talk([("SELECT v FROM unnest($1::text[]) WITH ORDINALITY u(v, n) ORDER BY n", [values])])[0]
     assert [row[0] for row in rows] == values
 

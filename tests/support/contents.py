@@ -17,19 +17,27 @@ _POSTGRES_TABLES = (
 
 def contents(served: Served) -> dict[str, tuple[int, str]]:
     """Return how many rows each table has, and a digest of them."""
+    return {name: _digest(lines) for name, lines in dump(served).items()}
+
+
+def dump(served: Served) -> dict[str, list[str]]:
+    """Return the rows of each table, as text."""
     database: Any = served.engine.database
     if isinstance(database, SqliteDatabase):
         connection = apsw.Connection(str(database.path), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             tables = [name for (name,) in connection.execute(_SQLITE_TABLES)]
-            return {name: _digest(connection.execute(f'SELECT * FROM "{name}"')) for name in tables}
+            return {name: _lines(connection.execute(f'SELECT * FROM "{name}"')) for name in tables}
         finally:
             connection.close()
     with psycopg.connect(database.url, autocommit=True) as opened:
         tables = [name for (name,) in opened.execute(_POSTGRES_TABLES)]
-        return {name: _digest(opened.execute(f'SELECT * FROM "{name}"')) for name in tables}
+        return {name: _lines(opened.execute(f'SELECT * FROM "{name}"')) for name in tables}
 
 
-def _digest(rows: Any) -> tuple[int, str]:
-    lines = sorted(repr(row) for row in rows)
+def _lines(rows: Any) -> list[str]:
+    return sorted(repr(row) for row in rows)
+
+
+def _digest(lines: list[str]) -> tuple[int, str]:
     return len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()

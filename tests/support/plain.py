@@ -86,6 +86,15 @@ class Plain:
         """Whether something comes within a time, if only the end."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
+    def says_closed(self) -> bool:
+        """Whether the other side has closed by now; what it said before that is read."""
+        while self.says_within(0):
+            data = self._socket.recv(65_536)
+            if not data:
+                return True
+            self._seen += data
+        return False
+
     def is_closed(self) -> bool:
         """Wait until the other side closes, and say whether it did without another word."""
         try:

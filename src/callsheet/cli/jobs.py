@@ -152,7 +152,7 @@ def show(server: Server, job_id: JobId) -> None:
     table(
         ("STAGE", "TASK", "KIND", "STATUS", "PROGRESS", "TRIES", "MESSAGE"),
         (
-            (staged[t.stage_id].name, t.no, t.kind, t.status, f"{t.progress} %", t.attempts,
+            (staged[t.stage_id].name, t.no, t.kind, t.phase or t.status, f"{t.progress} %", t.attempts,
              t.error.message if t.error else t.message or _held(staged[t.stage_id])) for t in tasks
         ),
         empty="It has no tasks yet.",
@@ -205,6 +205,21 @@ def retry(
         _moved(server, client.retry(job_id, "new_job" if as_new_job else "new_run"))
 
 
+def refund(
+    server: Server,
+    job_id: JobId,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")],
+    run: Annotated[int | None, typer.Option("--run", min=1, help="Of this run; by default the last.")] = None,
+) -> None:
+    """Give back what a job has consumed; once."""
+    with server.client() as client:
+        done = client.refund(job_id, reason=reason, run=run)
+    if server.json:
+        as_json(done)
+        return
+    say(f"{done.user} has {counted(done.balance, 'credit')}{': it was given back before' if done.replay else ''}.")
+
+
 def why(server: Server, job_id: JobId) -> None:
     """Say what holds a job, its place in its queue, and when it may start."""
     with server.client() as client:
@@ -241,7 +256,7 @@ def download(
         say("It has no files.")
 
 
-for _function in (show, cancel, retry, pause, resume, why, download):
+for _function in (show, cancel, retry, refund, pause, resume, why, download):
     command(one)(_function)
 
 

@@ -152,5 +152,5 @@ def _prove(file: File | str, got: _Got, proof: str) -> None:
 
 
 def _name(file: File | str) -> str:
-    """Return a name that stays in its folder."""
-    return Path(file if isinstance(file, str) else file.name or file.id).name or "file"
+    """Return a name that stays in its folder, and is none of those that programs read there by themselves."""
+    return Path(file if isinstance(file, str) else file.name or file.id).name.lstrip(".") or "file"

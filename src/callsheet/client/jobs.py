@@ -10,7 +10,21 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from callsheet.client.binding import call, iterate
-from callsheet.client.models import Added, Asked, Attempt, Job, NewJob, Outcome, Output, Quote, Run, Stage, Task, Why
+from callsheet.client.models import (
+    Added,
+    Asked,
+    Attempt,
+    Balance,
+    Job,
+    NewJob,
+    Outcome,
+    Output,
+    Quote,
+    Run,
+    Stage,
+    Task,
+    Why,
+)
 from callsheet.client.speaking import Speaking, get, given, path, send
 from callsheet.client.stored import Freed
 from callsheet.client.talk import Items, Nap, Talk
@@ -119,6 +133,12 @@ class Jobs(Speaking):
     def retry(self, job_id: str, retry_as: Literal["new_run", "new_job"] = "new_run") -> Talk[Job]:
         """Try a failed or expired job again. Not repeated by itself: it costs credits."""
         return (yield from self._moved(job_id, "retry", {"retry_as": retry_as}, again=False))
+
+    @call
+    def refund(self, job_id: str, *, reason: str, run: int | None = None) -> Talk[Balance]:
+        """Give back what a job's last run, or the one of that number, has consumed; once, however often it is said."""
+        body = given({"reason": reason, "run": run})
+        return (yield from self._ask(Balance, send("POST", path("jobs", job_id, "refund"), body, again=True)))
 
     @call
     def change(

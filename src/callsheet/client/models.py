@@ -132,6 +132,7 @@ class Task(Struct, frozen=True):
     no: int
     kind: str
     status: str
+    phase: str | None
     progress: int
     message: str | None
     attempts: int
@@ -257,12 +258,14 @@ class Output(Struct, frozen=True):
 
 
 class Wallet(Struct, frozen=True):
-    """What a user may spend, and what is reserved for jobs under way."""
+    """What a user may spend, what is reserved for jobs under way, and what was ever topped up and consumed."""
 
     user: str
     balance: int
     held: int
     entries: int
+    topped_up: int = 0
+    consumed: int = 0
 
 
 class Entry(Struct, frozen=True):
@@ -387,3 +390,5 @@ class Ops(Struct, frozen=True):
     queues: list[Queue]
     workers: int
     streams: int
+    calls: int
+    calls_overdue: int

@@ -249,6 +249,7 @@ DECISIONS: dict[type[commands.Command], Decision] = {
     commands.Approve: Decision(_by_admin(life.approve, "stage.approve", "stage_id"), *_TREE),
     commands.Hold: Decision(_by_admin(life.hold, "stage.hold", "stage_id"), *_TREE),
     commands.Retry: Decision(_by_admin(life.retry, "job.retry"), *_TREE),
+    commands.Refund: Decision(audited(life.refund, Line("job.refund", "job_id", ("reason", "run"))), *_TREE),
     commands.Delete: Decision(_by_admin(life.delete, "job.delete"), *_TREE),
     commands.Change: Decision(_by_admin(change.change, "job.change", "priority", "labels"), *_TREE),
     commands.AddStage: Decision(change.add_stage, _job_wants, _add_stage_follows),

@@ -1,4 +1,4 @@
-"""What people do to a job while it lives and after: cancel, pause, resume, approve, hold, retry, delete."""
+"""What people do to a job while it lives and after: cancel, pause, resume, approve, hold, retry, refund, delete."""
 
 from typing import Any
 
@@ -9,27 +9,30 @@ from callsheet.core.cascade import cascade, current, finish, open_stage, open_ta
 from callsheet.core.clock import seconds
 from callsheet.core.commands import (
     Approve,
+    Balance,
     Cancel,
     Delete,
     Hold,
     JobCommand,
     JobState,
     Pause,
+    Refund,
     Resume,
     Retry,
     TickJob,
     TickTask,
 )
+from callsheet.core.counting import counted
 from callsheet.core.errors import BadInput, Conflict, Unknown
 from callsheet.core.files import check_lent, check_named, use_again
 from callsheet.core.ids import child
 from callsheet.core.lease import answer_lost, backoff_over, lapse
 from callsheet.core.machine import JOB, STAGE, TASK
-from callsheet.core.money import reserve, wallet_of
+from callsheet.core.money import give_back, reserve, wallet_of
 from callsheet.core.moves import move_job, move_stage, shift
 from callsheet.core.recipe import StageSpec, in_range
 from callsheet.core.redact import clean
-from callsheet.core.rows import Call, Document, Job, Run, Stage, Task
+from callsheet.core.rows import Call, Document, Job, Run, Stage, Task, Wallet
 from callsheet.core.submit import active_tenant, check_cap, check_enabled, copy_of, plant
 from callsheet.core.working import WorkingSet
 
@@ -179,7 +182,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
     lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     if command.retry_as == "new_job":
-        fresh = copy_of(ws, job, command.id, recipe.price, lasting)
+        fresh = copy_of(ws, job, command.id, job.price, lasting)
         reserve(ws, wallet, fresh, command.actor)
         body = ws.find(Document, (job.id, "input"))
         plant(ws, fresh, recipe, _specs(ws, job), body.body if body else None, command)
@@ -233,6 +236,31 @@ def _reset(ws: WorkingSet, job: Job) -> None:
         ws.set_fact("open_tasks", stage.id, ws.fact("tasks", stage.id))
         reset = ws.get(Stage, stage.id)
         move_stage(ws, job, reset, "reset", "system", approved_by=None, approved_at=None, finished_at=None)
+
+
+def refund(ws: WorkingSet, command: Refund) -> Balance:
+    """Give back what an ended run has consumed, once; what went back by itself does not go back again."""
+    job = job_of(ws, command)
+    no = job.run if command.run is None else command.run
+    run = ws.find(Run, (job.id, no)) if 1 <= no <= job.run else None
+    if run is None:
+        raise Unknown("run", str(no))
+    if not command.reason.strip():
+        raise BadInput("reason_required", "A refund needs a reason: say why the credits go back.")
+    if run.status == "open":
+        raise Conflict("run_open", f"Run {no} has not ended: what it costs is settled when it does.")
+    if not run.consumed:
+        back = counted(run.returned, "credit")
+        raise Conflict("nothing_to_refund", f"Run {no} kept nothing: {back} went back when it ended.")
+    idem = f"refund/{job.id}/{no}"
+    wallet = ws.get(Wallet, job.wallet_id)
+    if ws.fact("entry", idem) is not None:
+        return Balance(wallet.balance, wallet.held, replay=True)
+    reason = clean(command.reason, ws.limits.message_chars_max)
+    wallet = give_back(ws, wallet, job, run, idem, reason, command.actor)
+    ws.set_fact("entry", idem, run.consumed)
+    ws.emit(job, "job.refunded", command.actor, {"refunded_run": no, "refunded": run.consumed})
+    return Balance(wallet.balance, wallet.held)
 
 
 def delete(ws: WorkingSet, command: Delete) -> JobState:

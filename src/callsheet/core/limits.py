@@ -15,6 +15,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     claim_max: int = 1_000
     input_bytes_max: int = 256 * 1024
     input_depth_max: int = 64
+    input_items_max: int = 10_000
+    """Items of one array, or fields of one object, in an input."""
     output_bytes_max: int = 1024 * 1024
     graph_bytes_max: int = 512 * 1024
     """A ComfyUI graph of a workflow, as JSON."""
@@ -56,6 +58,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How far ahead a job may be scheduled; 0 is not at all."""
     stages_per_job_max: int = 64
     tasks_per_stage_max: int = 1_000
+    queues_per_workflow_max: int = 256
+    """Pairs of kind and provider that jobs may bring to one workflow in the stages of their own: each is a queue that
+    every claim of its kind looks at."""
     tries_max: int = 100
     requeues_max: int = 100
     active_jobs_max: int = 0

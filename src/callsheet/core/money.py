@@ -101,6 +101,13 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, 
     return _post(ws, wallet, Posting("adjust", amount, idem=idem, reason=reason), actor)
 
 
+def give_back(ws: WorkingSet, wallet: Wallet, job: Job, run: Run, idem: str, reason: str, actor: Actor) -> Wallet:
+    """Return what an ended run has consumed: a correction by hand that is that run's."""
+    _room(ws, wallet, run.consumed)
+    line = Posting("adjust", run.consumed, consumed=-run.consumed, idem=idem, reason=reason)
+    return _post(ws, wallet, line, actor, replace(job, run=run.no))
+
+
 def _room(ws: WorkingSet, wallet: Wallet, amount: int) -> None:
     """Refuse credits that, with what is held, could not all come back into the wallet."""
     if wallet.balance + wallet.held + amount > ws.limits.balance_max:
@@ -111,7 +118,11 @@ def _post(ws: WorkingSet, wallet: Wallet, line: Posting, actor: Actor, job: Job 
     seq = wallet.entries + 1
     at = max(ws.now, wallet.updated_at)
     balance = wallet.balance + line.amount
-    after = replace(wallet, balance=balance, held=wallet.held + line.held, entries=seq, updated_at=at)
+    bought = line.amount if line.kind == "topup" else 0
+    after = replace(
+        wallet, balance=balance, held=wallet.held + line.held, entries=seq, updated_at=at,
+        topped_up=wallet.topped_up + bought, consumed=wallet.consumed + line.consumed,
+    )  # fmt: skip
     ws.put(after)
     job_id, run = (job.id, job.run) if job else (None, None)
     entry = Entry(

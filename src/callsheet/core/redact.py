@@ -12,6 +12,7 @@ _STRIP = (
         re.compile(r"\b(?:whsec_|sk-|sk_|r8_|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|ASIA|AIza|eyJ)[\w.+/=-]{6,}"),
         "[secret]",
     ),
+    (re.compile(r"\bcs[tw]?_[\w-]{20,}"), "[secret]"),  # keys and tokens of our own
     (
         re.compile(
             r"\b(?:password|passwd|secret|token|signature|api[_-]?key|credential)s?\b[\"']?\s*[=:]\s*\S+", re.IGNORECASE

@@ -88,7 +88,7 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
     """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
     queue = queue_of(stage.kind, job.workflow, stage.provider)
     if ws.find(Queue, queue) is None:
-        ws.put(Queue(queue, stage.kind, job.workflow, stage.provider))
+        _open_queue(ws, Queue(queue, stage.kind, job.workflow, stage.provider), recipe)
     status = "created" if stage.status == "created" else TASK.step("created", "open", "system")
     offered = offers(job, stage)
     retry = recipe.retry
@@ -102,7 +102,7 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
         if body is not None:
             if graph := graph_of(recipe, stage.no):
                 values_of(graph, body)
-            text = bounded_json("input", body, ws.limits.input_bytes_max)
+            text = _bounded_input(body, ws.limits)
             ws.append(Document(key, "input", job.id, text))
             use(ws, job, text)
     if offered:
@@ -111,6 +111,19 @@ def add_tasks(ws: WorkingSet, job: Job, recipe: Recipe, stage: Stage, inputs: li
     grown = replace(stage, tasks_total=stage.tasks_total + len(keys))
     ws.put(grown)
     return grown
+
+
+def _open_queue(ws: WorkingSet, queue: Queue, recipe: Recipe) -> None:
+    """Make a queue. Jobs with stages of their own name kinds and providers as they like, so they may name so many."""
+    if recipe.inline:
+        known, most = ws.fact("queues", queue.workflow), ws.limits.queues_per_workflow_max
+        if known >= most:
+            raise Conflict(
+                "too_many_queues", f"Jobs of {queue.workflow!r} have named {known} pairs of kind and provider: use one "
+                "of them.", queues=known, max=most,
+            )  # fmt: skip
+        ws.set_fact("queues", queue.workflow, known + 1)
+    ws.put(queue)
 
 
 def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int, deadline_at: int | None) -> Job:
@@ -270,7 +283,7 @@ def checked_input(recipe: Recipe, validator: Any, value: Any, limits: Limits) ->
     """Return an input as it is kept, or refuse it: no JSON, too deep, too large, not what its workflow takes."""
     if value is None and recipe.input_schema is None:
         return None
-    body = bounded_json("input", value, limits.input_bytes_max, limits.input_depth_max)
+    body = _bounded_input(value, limits)
     if validator is not None and (error := next(validator.iter_errors(value), None)):
         where = "/".join(str(part) for part in error.instance_path) or "input"
         raise BadInput("invalid_input", f"{where}: {error.message}"[: limits.message_chars_max])
@@ -309,6 +322,23 @@ def bounded_json(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> 
     if len(body) > bytes_max:
         raise BadInput(f"{what}_too_large", f"The {what} is larger than {bytes_max} bytes.")
     return body.decode()
+
+
+def _bounded_input(value: Any, limits: Limits) -> str:
+    """Encode an input, or refuse it: what workers and pages read has an end in every direction."""
+    body = bounded_json("input", value, limits.input_bytes_max, limits.input_depth_max)
+    todo = [value] if len(body) > min(limits.input_items_max, limits.key_chars_max) else []
+    while todo:
+        item = todo.pop()
+        if not isinstance(item, dict | list | tuple):
+            continue
+        if len(item) > limits.input_items_max:
+            raise BadInput("input_too_large", f"The input has more than {limits.input_items_max} items in one place.")
+        if isinstance(item, dict) and any(len(str(name)) > limits.key_chars_max for name in item):
+            most = limits.key_chars_max
+            raise BadInput("input_too_large", f"The input has a field whose name is longer than {most} characters.")
+        todo.extend(item.values() if isinstance(item, dict) else item)
+    return body
 
 
 def text_or_none(value: dict[str, Any] | None) -> str | None:

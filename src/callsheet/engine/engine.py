@@ -243,7 +243,7 @@ _NAMED = (
     commands.PutWorkflow, commands.CreateKey, commands.RevokeKey, commands.Cancel, commands.Approve, commands.Delete,
     commands.Pause, commands.Resume, commands.Hold, commands.Change, commands.Register, commands.Deregister,
     commands.SetWorker, commands.RevokeWorker, commands.RotateWorker, commands.TickWorker, commands.AskUpload,
-    commands.DropFiles,
+    commands.DropFiles, commands.Refund,
 )  # fmt: skip
 """Commands that make something, if only a line of the audit log: tried again, they must find it."""
 

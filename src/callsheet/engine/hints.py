@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 
 Heard = Callable[[], None]
 _LOG = logging.getLogger(__name__)
+_COUNTERS = 4_096
+_EXPECTED_MAX = 10_000
 
 
 def told(call: Heard) -> None:
@@ -18,31 +20,37 @@ def told(call: Heard) -> None:
 
 
 class Hints:
-    """Counts announcements per kind, and wakes whoever waits for one."""
+    """Counts announcements of kinds, and wakes whoever waits for one.
+
+    Anybody may name a kind, so nothing is kept for each that was ever named. Kinds that share a counter cost whoever
+    waits one look for nothing.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[str, int] = {}
+        self._counts = [0] * _COUNTERS
         self._waiting: dict[str, set[Heard]] = {}
         self._expected: dict[tuple[str, ...], float] = {}
 
     def mark(self, kinds: Iterable[str]) -> int:
         """Return a number to compare later: look for work after this, then wait."""
         with self._lock:
-            return sum(self._counts.get(kind, 0) for kind in kinds)
+            return self._count(kinds)
 
     def announce(self, kinds: Iterable[str]) -> None:
         """Wake everybody who waits for one of these kinds."""
         heard: set[Heard] = set()
         with self._lock:
             for kind in kinds:
-                self._counts[kind] = self._counts.get(kind, 0) + 1
+                self._counts[_counter(kind)] += 1
                 heard |= self._waiting.pop(kind, set())
         for call in heard:
             told(call)
 
     def expect(self, kinds: tuple[str, ...], seconds: float) -> None:
-        """Note when work that a rate holds back may start: no announcement comes with it."""
+        """Note when work that a rate holds back may start: no announcement comes with it. Forgetting costs a poll."""
+        if len(self._expected) >= _EXPECTED_MAX:
+            self._expected.clear()
         self._expected[kinds] = time.monotonic() + seconds
 
     def patience(self, kinds: tuple[str, ...], seconds: float) -> float:
@@ -54,7 +62,7 @@ class Hints:
         """Call back once at the next announcement; False if there has been one since the mark."""
         kinds = tuple(kinds)
         with self._lock:
-            if sum(self._counts.get(kind, 0) for kind in kinds) != mark:
+            if self._count(kinds) != mark:
                 return False
             for kind in kinds:
                 self._waiting.setdefault(kind, set()).add(heard)
@@ -64,7 +72,10 @@ class Hints:
         """Stop waiting."""
         with self._lock:
             for kind in kinds:
-                self._waiting.get(kind, set()).discard(heard)
+                waiting = self._waiting.get(kind, set())
+                waiting.discard(heard)
+                if not waiting:
+                    self._waiting.pop(kind, None)
 
     def wait(self, kinds: Iterable[str], mark: int, seconds: float) -> bool:
         """Block a thread until there is a hint; False if the time ran out."""
@@ -76,3 +87,10 @@ class Hints:
             return event.wait(seconds)
         finally:
             self.unsubscribe(kinds, event.set)
+
+    def _count(self, kinds: Iterable[str]) -> int:
+        return sum(self._counts[_counter(kind)] for kind in kinds)
+
+
+def _counter(kind: str) -> int:
+    return hash(kind) % _COUNTERS

@@ -15,6 +15,7 @@ from callsheet.core.rows import Queue
 from callsheet.store.connection import Ask, Connection
 
 Kinds = tuple[str, ...]
+_SERVED_MAX = 10_000
 
 
 class Candidate(NamedTuple):
@@ -48,6 +49,8 @@ class Offers:
         self._offered: dict[str, set[str]] = {}
         """Tasks that this batch has offered already, by queue: another claim of the batch gets those behind them."""
         self._served: dict[str, int] = {}
+        """When a queue had its last turn, the newest last. Jobs may bring queues of their own, so the oldest are
+        forgotten: they come first again, as they would have."""
         self._turns = 0
 
     def begin(self) -> None:
@@ -110,9 +113,15 @@ class Offers:
                 self._given[limit] = self._given.get(limit, 0) + 1
             taken.append(candidate)
             self._offered.setdefault(name, set()).add(candidate.task)
-            self._turns += 1
-            self._served[name] = self._turns
+            self._serve(name)
         return taken
+
+    def _serve(self, name: str) -> None:
+        self._turns += 1
+        self._served.pop(name, None)
+        self._served[name] = self._turns
+        if len(self._served) > _SERVED_MAX:
+            del self._served[next(iter(self._served))]
 
     def _rooms(self, connection: Connection, wanted: set[Limit]) -> dict[Limit, Room]:
         """Return what is left of each limit, counted while nobody else can take it."""

@@ -3,7 +3,7 @@
 A loader is a generator that asks once and takes the rows; loaders that follow each other ask in one trip.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
@@ -150,6 +150,10 @@ class Prefetch:
         rows = yield "tails", {"keys": keys}
         self._facts("tail", keys, {(q, p, t): Tail(head, last) for q, p, t, head, last in rows}, Tail(None, None))
 
+    def _queues(self, keys: list[Key]) -> Loading:
+        found = yield "queues_sharing", {"kinds": [], "workflows": keys, "providers": []}
+        self._facts("queues", keys, Counter(Queue(*row).workflow for row in found), 0)
+
     def _current_recipe(self, keys: list[Key]) -> Loading:
         rows = [Workflow(*got) for got in (yield "current_workflows", {"ids": keys})]
         self._ws.load(Workflow, rows, ())
@@ -292,6 +296,7 @@ _THEN: dict[str, Loader] = {
     "recipe": Prefetch._recipe,  # noqa: SLF001
     "workflow": _by_id(Workflow, "workflows"),
     "queue": _by_id(Queue, "queues"),
+    "queues": Prefetch._queues,  # noqa: SLF001
     "task": _by_id(Task, "tasks"),
     "stage": _by_id(Stage, "stages_by_id"),
     "stages": _group("stages", Stage, "stages", "job_id"),

@@ -104,6 +104,8 @@ class Ops(Struct, frozen=True):
     queues: list[Queue]
     workers: int
     streams: int
+    calls: int
+    calls_overdue: int
 
 
 class Me(Struct, frozen=True):
@@ -201,11 +203,13 @@ async def list_audit(house: House, request: Request) -> Answer:
 
 async def ops(house: House, request: Request) -> Answer:
     _ = request
-    depths, active, workers = await house.scans.fetch_all([("depths", {}), ("active_jobs", {}), ("workers_live", {})])
+    depths, active, workers, ((calls, overdue),) = await house.scans.fetch_all([
+        ("depths", {}), ("active_jobs", {}), ("workers_live", {}), ("calls_open", {}),
+    ])  # fmt: skip
     return Answer(
         Ops(
             views.moment(time.time_ns() // 1_000), {row[0]: row[1] for row in active}, [Queue(*row) for row in depths],
-            len({row[0] for row in workers}), house.hub.count,
+            len({row[0] for row in workers}), house.hub.count, calls, overdue,
         )
     )  # fmt: skip
 

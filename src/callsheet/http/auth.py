@@ -59,21 +59,25 @@ class Signed:
     def sign(self, purpose: str, fact: Any) -> str:
         """Return a fact as text that only we can make."""
         body = msgspec.msgpack.encode(fact)
-        return urlsafe_b64encode(self._mark(purpose, body) + body).rstrip(b"=").decode()
+        return _written(self._mark(purpose, body) + body)
 
     def read(self, purpose: str, text: str, shape: type[T]) -> T | None:
         """Return the fact, or None if we did not make it for this purpose."""
         try:
             raw = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
             mark, body = raw[:16], raw[16:]
-            if not hmac.compare_digest(mark, self._mark(purpose, body)):
-                return None
+            if _written(raw) != text or not hmac.compare_digest(mark, self._mark(purpose, body)):
+                return None  # base64 has many texts for the same bytes, and ours is one of them
             return msgspec.msgpack.decode(body, type=shape)
         except (ValueError, msgspec.MsgspecError):
             return None
 
     def _mark(self, purpose: str, body: bytes) -> bytes:
         return hmac.digest(self._secret, purpose.encode() + b"\0" + body, "sha256")[:16]
+
+
+def _written(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 class UserToken(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,9 @@
 
 What it adds to uvicorn's protocol:
 head     a deadline and a size for request line and headers, a length for the target
+head     a header that may be there once, and twice is read by us as one and by a proxy as another, is refused
 body     what nobody reads is thrown away within limits, so that the next request is found where it begins
+body     headers behind it are no headers, and what only frames it has a size
 leaving  a client that still sends when it is refused can read why, before the connection is gone
 queue    pipelined requests are few, and all of them hear that the client has left
 reader   one that takes nothing off us for long is dropped
@@ -23,6 +25,11 @@ _PIPELINE_MAX = 64
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES_MAX = 32 * 1024 * 1024
 _BODILESS: Final = frozenset({"GET", "HEAD"})
+_CHUNKED: Final = b"chunked"
+_ONCE: Final = (
+    b"authorization", b"callsheet-tenant", b"content-encoding", b"content-type", b"host", b"idempotency-key",
+    b"last-event-id", b"transfer-encoding",
+)  # fmt: skip
 _INVALID = Problem(400, "invalid_request", "This is not HTTP/1.1 as we read it.")
 
 
@@ -37,8 +44,9 @@ class Connection(HttpToolsProtocol):
         """Between requests, or within the head of one."""
         self._chunk = 0
         self._part = 0
-        """Bytes of an unfinished head in earlier reads."""
+        """Bytes of an unfinished head, or of what is neither a body nor its end, in earlier reads."""
         self._count = 0
+        """How often something was whole: a head, a part of a body, a request."""
         self._unread = 0
         """Bytes of a body that came after its answer."""
         self._refusal = _INVALID
@@ -58,13 +66,13 @@ class Connection(HttpToolsProtocol):
             return
         before, self._chunk = self._count, len(data)
         super().data_received(data)
-        if not self._in_head or self.transport.is_closing():
+        if self.transport.is_closing():
             return
         self._part = self._part + len(data) if self._count == before else 0
         if self._part > self._settings.header_bytes_max:
             self._refusal = self._too_large()
             self.send_400_response("")
-        elif self._timer is None and self._idle():
+        elif self._in_head and self._timer is None and self._idle():
             self._arm(self._settings.header_seconds, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -102,14 +110,24 @@ class Connection(HttpToolsProtocol):
         if len(self.url) > most:
             self._refuse(Problem(414, "target_too_long", f"The address is longer than {most} bytes."))
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # what comes behind a body was not there when it was asked who sends it
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         most = self._settings.header_bytes_max
         if self._part + self._chunk > most and _size(self.url, self.headers) > most:
             self._refuse(self._too_large())
+        by_name = dict(self.headers)
+        if len(by_name) != len(self.headers) and (twice := _twice(self.headers)):
+            self._refuse(Problem(400, "invalid_request", f"The header {twice.decode()} is there twice: send it once."))
+        if by_name.get(b"transfer-encoding", _CHUNKED).lower() != _CHUNKED:
+            self._refuse(_INVALID)
         if len(self.pipeline) >= _PIPELINE_MAX:
             self._refuse(_INVALID)
         alone = self._idle()
         self._in_head = False
+        self._count += 1
         self._part = self._unread = 0
         self._disarm()
         super().on_headers_complete()
@@ -122,6 +140,7 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
+        self._count += 1
         if self.cycle.response_complete:
             self._unread += len(body)
             if self._unread > self._settings.body_bytes_max:
@@ -233,6 +252,11 @@ class Lingering:
 
 def _size(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
     return len(target) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+
+
+def _twice(headers: list[tuple[bytes, bytes]]) -> bytes | None:
+    names = [name for name, _ in headers]
+    return next((name for name in _ONCE if names.count(name) > 1), None)
 
 
 def _answer(problem: Problem) -> bytes:

@@ -1,5 +1,7 @@
 """What went wrong, as an answer: for a request, and for one of the many things that a request may ask for."""
 
+import errno
+
 from callsheet.blobs.base import BlobError, StorageRefused
 from callsheet.core.errors import Refusal
 from callsheet.engine.lane import Unavailable
@@ -7,6 +9,9 @@ from callsheet.http.house import House
 from callsheet.http.problem import Problem, problem_of, unavailable
 from callsheet.http.storage import problem_of_storage
 from callsheet.store.connection import StoreError
+
+_SPENT = frozenset({errno.EMFILE, errno.ENFILE})
+"""So many connections are open that no file can be: it passes."""
 
 
 def problem_from(house: House, request_id: str, error: Exception) -> Problem:
@@ -22,4 +27,6 @@ def problem_from(house: House, request_id: str, error: Exception) -> Problem:
             house.fault(request_id, error)
         return problem_of_storage(error)
     house.fault(request_id, error)
+    if isinstance(error, OSError) and error.errno in _SPENT:
+        return unavailable("This server has as many files open as it may")
     return Problem(500, "internal_error", "Something went wrong here; the request id finds it in our log.")

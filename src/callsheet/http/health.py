@@ -36,10 +36,10 @@ async def readyz(house: House, request: Request) -> Answer:
 async def metrics(house: House, request: Request) -> Answer:
     _ = request
     try:
-        depths, active, working = await house.scans.fetch_all([
-            ("depths", {}), ("active_jobs", {}), ("workers_live", {}),
+        depths, active, working, (calls,) = await house.scans.fetch_all([
+            ("depths", {}), ("active_jobs", {}), ("workers_live", {}), ("calls_open", {}),
         ])  # fmt: skip
-        moment = Moment(house.hub.count, depths, active, working, await usual(house))
+        moment = Moment(house.hub.count, depths, active, working, await usual(house), calls)
     except StoreError:
         moment = Moment(house.hub.count)  # what this process counted is told all the same
     return Answer(house.metrics.text(moment), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -358,6 +358,7 @@ ROUTES = (
         problems=(
             "400 invalid_idempotency_key", "402 insufficient_credits", "403 tenant_suspended", "403 *",
             "404 workflow_not_found", "404 tenant_not_found", *REFERENCES, "409 workflow_disabled", "409 job_deleted",
+            "409 too_many_queues",
             "422 idempotency_key_reused", "422 two_idempotency_keys", "422 invalid_user", "422 invalid_input",
             *INPUT, *NOTES, "422 inline_stages", *STAGE, "422 invalid_quote", "422 quote_expired",
             "429 too_many_active_jobs",

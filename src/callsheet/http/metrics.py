@@ -69,6 +69,8 @@ class Moment(NamedTuple):
     """Worker, kind, running tasks, the end of its first lease."""
     signals: Sequence[Signals] | None = None
     """What the fleet is scaled by."""
+    calls: Sequence[int] | None = None
+    """Calls to providers that have not ended, and those that are overdue."""
 
 
 class _Gauges(Collector):
@@ -114,6 +116,9 @@ class _Gauges(Collector):
                 ("kind",),
                 (((kind,), count) for kind, count in sorted(kinds.items())),
             )
+        if moment.calls is not None:
+            yield GaugeMetricFamily("callsheet_calls", "Calls to providers that have not ended.", moment.calls[0])
+            yield GaugeMetricFamily("callsheet_calls_overdue", "Those that nobody collects in time.", moment.calls[1])
         if moment.signals is not None:
             yield from _scaling(moment.signals)
 

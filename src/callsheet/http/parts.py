@@ -213,5 +213,6 @@ ROUTES = (
                     *INPUT, *REFERENCES)),
     Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to an unfinished job", Added,
           StageBody, status=201,
-          problems=(_JOB, "409 job_ended", "422 inline_stages", *STAGE, *INPUT, *NOTES, *REFERENCES)),
+          problems=(_JOB, "409 job_ended", "409 too_many_queues", "422 inline_stages", *STAGE, *INPUT, *NOTES,
+                    *REFERENCES)),
 )  # fmt: skip

@@ -84,6 +84,6 @@ def absent(what: str) -> Problem:
     return Problem(404, f"{what}_not_found", f"There is no such {what}.")
 
 
-def unavailable() -> Problem:
-    """Return what is said while the database is away."""
-    return Problem(503, "unavailable", "The database does not answer: try again in a moment.", {"retry-after": "1"})
+def unavailable(why: str = "The database does not answer") -> Problem:
+    """Return what is said while something is away that everything needs: the database, or room to open a file."""
+    return Problem(503, "unavailable", f"{why}: try again in a moment.", {"retry-after": "1"})

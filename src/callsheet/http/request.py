@@ -77,6 +77,10 @@ class Request:
         header = self.header(b"idempotency-key")
         if header is None:
             return given
+        try:
+            header = header.encode("latin-1").decode()  # the same text as in a body, or a repetition is another job
+        except UnicodeDecodeError:
+            raise Problem(400, "invalid_idempotency_key", "The Idempotency-Key header is not UTF-8.") from None
         if given and given != header:
             raise Problem(
                 422, "two_idempotency_keys", "The body's key and the Idempotency-Key header differ: send one."

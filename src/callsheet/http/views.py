@@ -162,6 +162,7 @@ class Task(Struct, frozen=True):
     no: int
     kind: str
     status: str
+    phase: str | None
     progress: int
     message: str | None
     attempts: int
@@ -174,11 +175,17 @@ class Task(Struct, frozen=True):
     error: Error | None
 
 
+def _task_phase(task: rows.Task) -> str | None:
+    if task.status == "running":
+        return None if task.token_hash else "submitted"  # nobody holds it: it lies at a provider
+    return "backoff" if task.status == "retried" and task.due_at is not None else None
+
+
 def task_view(task: rows.Task) -> Task:
     return Task(
-        task.id, task.stage_id, task.no, task.kind, task.status, task.progress, task.message, task.attempts,
-        task.attempts_charged, task.tries_max, task.requeues, moment(task.ready_at), moment(task.started_at),
-        moment(task.finished_at), error_of(task.error_code, task.error_message),
+        task.id, task.stage_id, task.no, task.kind, task.status, _task_phase(task), task.progress, task.message,
+        task.attempts, task.attempts_charged, task.tries_max, task.requeues, moment(task.ready_at),
+        moment(task.started_at), moment(task.finished_at), error_of(task.error_code, task.error_message),
     )  # fmt: skip
 
 
@@ -260,16 +267,18 @@ class Output(Struct, frozen=True):
 
 
 class Wallet(Struct, frozen=True):
-    """What a user may spend, and what is reserved for jobs under way."""
+    """What a user may spend, what is reserved for jobs under way, and what was ever topped up and consumed."""
 
     user: str
     balance: int
     held: int
     entries: int
+    topped_up: int
+    consumed: int
 
 
 def wallet_view(wallet: rows.Wallet) -> Wallet:
-    return Wallet(wallet.user_id, wallet.balance, wallet.held, wallet.entries)
+    return Wallet(wallet.user_id, wallet.balance, wallet.held, wallet.entries, wallet.topped_up, wallet.consumed)
 
 
 class Entry(Struct, frozen=True):

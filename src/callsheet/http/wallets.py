@@ -10,6 +10,7 @@ from callsheet.http import views
 from callsheet.http.auth import Who
 from callsheet.http.codes import VALUES
 from callsheet.http.house import House
+from callsheet.http.jobs import job_row
 from callsheet.http.paging import NUMBER_MAX, limited, listed, paged
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
@@ -45,6 +46,13 @@ class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
     amount: int
     reason: str
     idempotency_key: str = ""
+
+
+class RefundBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why, and of which run; by default the last."""
+
+    reason: str
+    run: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
 
 
 class Balance(Struct, frozen=True):
@@ -83,6 +91,16 @@ async def adjust(house: House, request: Request) -> Answer:
     return await _posted(house, request, commands.Adjust, body)
 
 
+async def refund_job(house: House, request: Request) -> Answer:
+    body: RefundBody = request.content
+    who: Who = request.who
+    job = await job_row(house, request)
+    done: commands.Balance = await house.engine.aexecute(
+        commands.Refund(tenant=who.tenant, job_id=job.id, reason=body.reason, run=body.run, actor="admin", by=who.id)
+    )
+    return Answer(Balance(job.user_id, done.balance, done.held, done.replay))
+
+
 async def _posted(
     house: House, request: Request, command: type[commands.TopUp | commands.Adjust], body: TopUpBody | AdjustBody
 ) -> Answer:
@@ -117,4 +135,9 @@ ROUTES = (
           problems=_MOVED, reads=("Idempotency-Key",)),
     Route("POST", "/v1/wallets/{user}/adjust", adjust, ADMINS, "Correct a balance", Balance, AdjustBody,
           problems=(*_MOVED, "402 insufficient_credits", "422 reason_required"), reads=("Idempotency-Key",)),
+    Route("POST", "/v1/jobs/{job_id}/refund", refund_job, ADMINS, "Give back what a job has consumed", Balance,
+          RefundBody, problems=("404 job_not_found", "404 run_not_found", "409 run_open", "409 nothing_to_refund",
+                                "409 balance_too_large", "422 reason_required", *VALUES),
+          details="Once per run, and all of it: a repetition moves nothing, and what went back by itself when the run "
+                  "ended does not go back again."),
 )  # fmt: skip

@@ -39,6 +39,8 @@ WORDS: dict[str, Word] = {
     "AuditQuery.before": Word("Go on before this line: the `next` of the page before.", KEY_ID),
     "by": Word("Who did it: a key's id, or a program's name.", KEY_ID),
     "bytes": Word("Size in bytes.", 48211),
+    "calls": Word("Calls to providers that have not ended.", 2),
+    "calls_overdue": Word("Those that should have been asked about a minute ago or more: nobody collects them.", 0),
     "cancel_grace_seconds": Word("How long a worker may take to stop, unless the cancel says.", 30),
     "cancel_requested": Word("Whether it has been asked to stop.", False),  # noqa: FBT003 - an example
     "canceled": Word("Percent that goes back if it was canceled before it started.", 100),
@@ -154,6 +156,8 @@ WORDS: dict[str, Word] = {
     "percent": Word("How far it may be.", 0),
     "phase": Word("A finer word for where it is: `scheduled`, `canceling`, or `approval` while a stage waits for it.",
                   None),
+    "Task.phase": Word("A finer word for where it is: `submitted` while it lies at a provider, `backoff` between two "
+                       "tries.", None),
     "position": Word("Its place in the queue of its kind and workflow, from 1 on.", 4),
     "price": Word("Credits that it costs.", 3),
     "priority": Word("0 to 100; higher goes first.", 50),
@@ -251,6 +255,7 @@ WORDS: dict[str, Word] = {
     "tenants": Word("Tenants by name.", ...),
     "to_status": Word("Status after.", "queued"),
     "token": Word("What the browser sends as its bearer key.", "cst_…"),
+    "topped_up": Word("Credits that were ever bought.", 20),
     "trace": Word("Trace context, handed to workers and providers.",
                   {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}),
     "tries_max": Word("How often a task is tried at most.", 3),
@@ -300,6 +305,7 @@ BODIES: dict[str, Any] = {
     },
     "TopUpBody": {"amount": 100, "idempotency_key": "invoice-2026-031"},
     "AdjustBody": {"amount": -5, "reason": "Goodwill, booked twice."},
+    "RefundBody": {"reason": "The picture was too dark."},
     "KeyBody": {"name": "web shop", "role": "client", "tenant": "default"},
     "TenantBody": {"weight": 2, "active_jobs_max": 20},
     "TokenBody": {"user": "ann", "seconds": 600},

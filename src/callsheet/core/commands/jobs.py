@@ -77,6 +77,13 @@ class Retry(JobCommand, frozen=True, kw_only=True, gc=False):
     retry_as: Literal["new_run", "new_job"] = "new_run"
 
 
+class Refund(JobCommand, frozen=True, kw_only=True, gc=False):
+    """Give back by hand what a run has consumed: the last one, or one by its number."""
+
+    reason: str
+    run: int | None = None
+
+
 class Delete(JobCommand, frozen=True, kw_only=True, gc=False):
     """Remove a job from sight; its evidence and its money stay."""
 

@@ -6,7 +6,7 @@ from callsheet.core.rows.base import Row
 
 
 class Wallet(Row, frozen=True, gc=False):
-    """Who pays: what may be spent (`balance`) and what is reserved for open runs (`held`)."""
+    """Who pays: what may be spent (`balance`), what is reserved for open runs (`held`), and what ever came and went."""
 
     TABLE: ClassVar[str] = "wallet"
     FIXED: ClassVar[int] = 3
@@ -19,6 +19,8 @@ class Wallet(Row, frozen=True, gc=False):
     entries: int
     created_at: int
     updated_at: int
+    topped_up: int = 0
+    consumed: int = 0
 
 
 class Entry(Row, frozen=True, gc=False):

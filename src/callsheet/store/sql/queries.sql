@@ -396,6 +396,10 @@ SELECT q.kind, q.workflow,
     (SELECT count(*) FROM task t WHERE t.queue = q.id AND t.status = 'running')
 FROM queue q ORDER BY q.kind, q.workflow
 
+-- name: calls_open
+-- What lies at providers, and how much of it should have been asked about a minute ago: nobody collects it.
+SELECT count(*), count(CASE WHEN c.collect_at < {now} - 60000000 THEN 1 END) FROM call c WHERE c.collect_at IS NOT NULL
+
 -- name: active_jobs
 SELECT j.status, count(*) FROM job j WHERE j.finished_at IS NULL GROUP BY j.status ORDER BY j.status
 

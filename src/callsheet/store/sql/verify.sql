@@ -4,13 +4,16 @@
 -- {before} is the moment before which everything that was due must have been looked at.
 
 -- name: M1
--- A wallet's balance is the sum of its entries.
+-- A wallet's balance, and what ever came and went, are the sums of its entries.
 -- shows: wallet, balance, entries_sum, entries, entries_counted
 SELECT w.id, w.balance, coalesce(e.total, 0), w.entries, coalesce(e.counted, 0)
 FROM wallet w LEFT JOIN (
-    SELECT wallet_id, CAST(sum(amount) AS {int}) AS total, count(*) AS counted FROM entry GROUP BY wallet_id
+    SELECT wallet_id, CAST(sum(amount) AS {int}) AS total, count(*) AS counted, sum(consumed) AS consumed,
+        sum(CASE WHEN kind = 'topup' THEN amount ELSE 0 END) AS topped_up
+    FROM entry GROUP BY wallet_id
 ) e ON e.wallet_id = w.id
 WHERE w.balance <> coalesce(e.total, 0) OR w.entries <> coalesce(e.counted, 0)
+OR w.topped_up <> coalesce(e.topped_up, 0) OR w.consumed <> coalesce(e.consumed, 0)
 
 -- name: M2
 -- Nothing ever goes below zero.
@@ -103,16 +106,16 @@ WHERE j.status = 'blocked' AND (j.run <> 0 OR j.price <> 0
     OR EXISTS (SELECT 1 FROM run r WHERE r.job_id = j.id) OR EXISTS (SELECT 1 FROM entry e WHERE e.job_id = j.id))
 
 -- name: M14
--- Each kind of entry has its sign; top-ups and adjustments are no job's, the others are a run's.
+-- Each kind of entry has its sign; top-ups are no job's, adjustments a run's if they give back what it consumed, the others are.
 -- shows: wallet, entry, kind, amount, consumed, job, run
 SELECT wallet_id, seq, kind, amount, consumed, job_id, run FROM entry
 WHERE CASE kind
     WHEN 'topup' THEN amount <= 0 OR consumed <> 0
-    WHEN 'adjust' THEN amount = 0 OR consumed <> 0
+    WHEN 'adjust' THEN amount = 0 OR consumed <> CASE WHEN job_id IS NULL THEN 0 ELSE -amount END
     WHEN 'reserve' THEN amount >= 0 OR consumed <> 0
     WHEN 'consume' THEN amount < 0 OR consumed <= 0
     ELSE kind <> 'refund' OR amount <= 0 OR consumed <> 0 END
-OR (kind IN ('topup', 'adjust')) <> (job_id IS NULL) OR (job_id IS NULL) <> (run IS NULL)
+OR (kind <> 'adjust' AND (kind = 'topup') <> (job_id IS NULL)) OR (job_id IS NULL) <> (run IS NULL)
 
 -- name: M15
 -- A run reserved exactly its price, and every reservation is a run's.
@@ -122,6 +125,15 @@ FROM run r LEFT JOIN entry e ON e.job_id = r.job_id AND e.run = r.no AND e.kind 
 WHERE coalesce(-e.amount, 0) <> r.price
 UNION ALL SELECT e.job_id, e.run, 0, -e.amount FROM entry e
 WHERE e.kind = 'reserve' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.job_id AND r.no = e.run)
+
+-- name: M16
+-- What a run has consumed is given back by hand once at most, all of it, and after the run has ended.
+-- shows: job, run, given_back, consumed
+SELECT e.job_id, e.run, e.total, r.consumed FROM (
+    SELECT job_id, run, CAST(sum(amount) AS {int}) AS total, min(at) AS at FROM entry
+    WHERE kind = 'adjust' AND job_id IS NOT NULL GROUP BY job_id, run
+) e LEFT JOIN run r ON r.job_id = e.job_id AND r.no = e.run
+WHERE r.status IS NULL OR r.status = 'open' OR e.total <> r.consumed OR e.at < r.finished_at
 
 -- name: S1
 -- A tenant's user has one job per idempotency key, and a key is its user's own.
@@ -669,7 +681,9 @@ OR started_at < created_at OR seen_at < started_at OR starts < 1 OR concurrency 
 SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
     SELECT 'created' AS what, id AS name, 1 AS there, 0 AS lines FROM api_key
     UNION ALL SELECT 'revoked', id, 1, 0 FROM api_key WHERE revoked_at IS NOT NULL
-    UNION ALL SELECT kind, tenant, 1, 0 FROM entry WHERE kind IN ('topup', 'adjust')
+    UNION ALL SELECT CASE WHEN job_id IS NULL THEN kind ELSE 'refund' END, tenant, 1, 0 FROM entry
+    WHERE kind IN ('topup', 'adjust')
+    UNION ALL SELECT 'refund', tenant, 0, 1 FROM audit WHERE action = 'job.refund'
     UNION ALL SELECT 'started', id, starts, 0 FROM worker
     UNION ALL SELECT 'started', subject, 0, 1 FROM audit WHERE action = 'worker.register'
     UNION ALL SELECT 'created', subject, 0, 1 FROM audit WHERE action = 'key.create'

@@ -40,7 +40,9 @@ CREATE TABLE wallet (
     held {int} NOT NULL CHECK (held >= 0),
     entries {int} NOT NULL,
     created_at {int} NOT NULL,
-    updated_at {int} NOT NULL
+    updated_at {int} NOT NULL,
+    topped_up {int} NOT NULL,
+    consumed {int} NOT NULL
 ) {hot};
 
 CREATE TABLE entry (
