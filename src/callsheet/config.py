@@ -40,7 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pooled: bool = False
     """PostgreSQL is behind a pooler in transaction mode: keep no prepared statements, listen to no hints."""
     statement_seconds: float = 60.0
-    """A PostgreSQL statement that takes longer counts as a lost connection."""
+    """A PostgreSQL statement that takes longer is given up, by the server too; so is a transaction that rests."""
     readers: int = 4
     """Reading connections per process."""
     log_bytes_max: int = 16 * 1024 * 1024

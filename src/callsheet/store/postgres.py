@@ -21,12 +21,17 @@ WRITING: Sequence[Say] = (
 (planning took longer than running), and one made while a table was small must not outlive it.
 """
 _READING: Sequence[Say] = (("SET default_transaction_read_only = on", ()), *WRITING)
+_IDLE_SECONDS_MIN = 10.0
+"""A lane thinks for less than a second between two statements of a transaction; one that is frozen holds locks."""
+_LATE_SECONDS = 1.0
+"""The server gives a statement up first, and says so; whoever says nothing for this much longer is gone."""
 _BEGIN: Say = ("BEGIN", ())
 _COMMIT: Say = ("COMMIT", ())
 _NOW: Say = ("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", ())
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
 """A hint need not be on the disk."""
 _OLDEST = 140_000
+_MILLISECONDS_MAX = 2**31 - 1
 
 
 @lru_cache
@@ -66,6 +71,13 @@ def updating(row: type[Row], rows: Iterable[Row]) -> Say:
     return update_text(row), [array(column) for column in (*every[: len(row.KEY)], *every[row.FIXED :])]
 
 
+def _limits(statement_seconds: float) -> Iterable[Say]:
+    """Say when the server ends by itself what nobody waits for any more: it would wait for its locks for ever."""
+    idle = max(statement_seconds, _IDLE_SECONDS_MIN)
+    for name, seconds in (("statement_timeout", statement_seconds), ("idle_in_transaction_session_timeout", idle)):
+        yield f"SET {name} = {min(round(seconds * 1_000), _MILLISECONDS_MAX)}", ()
+
+
 class PostgresDatabase:
     """A PostgreSQL database, by its URL."""
 
@@ -90,7 +102,7 @@ class PostgresConnection:
             database.url,
             name="callsheet",
             prepares=not database.pooled,
-            answer_seconds=database.statement_seconds,
+            answer_seconds=database.statement_seconds + _LATE_SECONDS,
         )
         self._reading = reading
         self._waiting: list[Say] = []
@@ -102,7 +114,7 @@ class PostgresConnection:
                 f"PostgreSQL {self._wire.server_version // 10_000} is too old: Callsheet needs 14 or newer."
             )
         if not database.pooled:
-            self._wire.talk(_READING if reading else WRITING)
+            self._wire.talk([*(_READING if reading else WRITING), *_limits(database.statement_seconds)])
 
     def begin(self) -> None:
         self._now = None

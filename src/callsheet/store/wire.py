@@ -27,10 +27,10 @@ _CONTROL = re.compile(rb"(?<!\\)(?:\\\\)*\\[bfnrtu]")
 """Where JSON's escapes and those of an array literal differ: control characters."""
 _CLASH = "23505"
 """Somebody else wrote the same key first."""
-_RACES = {"40001", "40P01", "55P03"}
-"""Somebody else holds the lock, or changed what was read."""
+_RACES = {"40001", "40P01", "55P03", "57014"}
+"""Somebody else holds the lock, changed what was read, or held it for longer than a statement may take."""
 _FULL = "53100"
-_GONE = ("08", "57P", "53")
+_GONE = ("08", "57P", "53", "25P03")
 _BINARY = pq.Format.BINARY
 _DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY}
 _encode = msgspec.json.Encoder().encode
