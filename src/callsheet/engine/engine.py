@@ -5,6 +5,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from callsheet.store.sqlite import SqliteDatabase
 
 __all__ = ["Engine", "Unavailable"]
 Denial = Callable[[Command, Refusal], None]
+_JUDGES = 16
 
 
 class RandomIds:
@@ -59,6 +61,9 @@ class Engine:
         self.denials: list[Denial] = []
         """Told of every refused command, after its batch, where its answer is awaited: they must not block."""
         self._gates = gates
+        self._judges = ThreadPoolExecutor(_JUDGES, "callsheet-gates")
+        """For gates, which may ask somebody far away: threads of their own, so that they and the files do not wait for
+        each other."""
         self._ids = ids or RandomIds()
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
@@ -104,6 +109,7 @@ class Engine:
         self.read.close()
         for lane in self._lanes:
             lane.stop()
+        self._judges.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +143,7 @@ class Engine:
         """Run commands together from asyncio."""
         loop = asyncio.get_running_loop()
         if self._gates and any(isinstance(command, commands.Submit) for command in many):
-            results = await asyncio.to_thread(self._prepared, many)
+            results = await loop.run_in_executor(self._judges, self._prepared, many)
         else:
             results = self._prepared(many)
         waiting = []

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +30,7 @@ _GRANT_SECONDS_MIN = 60
 PREVIEW_BYTES_MAX = 1024 * 1024
 PREVIEW_TYPE = "application/octet-stream"
 _RECIPES_MAX = 1_000
+_DRAFTS = 2
 
 
 class Handing:
@@ -39,6 +41,8 @@ class Handing:
         self._blobs = blobs
         self._checks = Checks(blobs)
         self._recipes: dict[tuple[str, int], Recipe] = {}
+        self._drafting = ThreadPoolExecutor(_DRAFTS, "callsheet-drafts")
+        """For graphs, which take a while to fill in: no task shall wait for a storage that does not answer."""
 
     # -- with a task
 
@@ -46,7 +50,10 @@ class Handing:
         """Return tasks as their worker gets them; one whose graph cannot be filled in has failed for good."""
         recipes = await self._load({(task.workflow, task.workflow_version) for task in tasks})
         graphs = any(stage.comfyui for recipe in recipes.values() for stage in recipe.stages)
-        drafts = await asyncio.to_thread(_drafts, tasks, recipes) if graphs else _drafts(tasks, recipes)
+        if graphs:
+            drafts = await asyncio.get_running_loop().run_in_executor(self._drafting, _drafts, tasks, recipes)
+        else:
+            drafts = _drafts(tasks, recipes)
         files = await self._files({key for draft in drafts for key in draft.files})
         failed = [draft for draft in drafts if draft.refusal is not None]
         if failed:

@@ -1,9 +1,11 @@
 """Serving the application: uvicorn on httptools and uvloop, with limits on what a client may hold."""
 
+import asyncio
 import errno
 import logging
 import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -14,6 +16,8 @@ from callsheet.http.connection import Connection
 
 _BACKLOG = 2_048
 _PORT_MAX = 65_535
+_FILES = 32
+"""Threads that read and write files, or wait for a store of them; so many of them may wait without anybody else's."""
 _WHY = {
     errno.EADDRINUSE: "{where} is taken by another program: choose another port.",
     errno.EACCES: "{where} needs more rights than this user has: choose a port above 1023.",
@@ -41,6 +45,7 @@ class Server(uvicorn.Server):
         self._end_streams: Callable[[], None] | None = getattr(app, "end_streams", None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_FILES, "callsheet-files"))
         await super().startup(sockets)
         self._ready()
 
