@@ -67,7 +67,8 @@ class Engine:
         self._ids = ids or RandomIds()
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
-        self.reads = ReadLane(database, "reads")
+        near = database.statement_seconds if isinstance(database, PostgresDatabase) else 0.0
+        self.reads = ReadLane(database, "reads", near_seconds=near)
         """For reads by key, which take microseconds."""
         self.scans = ReadLane(database, "scans")
         """For lists and counts, which may take long, and behind which no read by key shall wait."""

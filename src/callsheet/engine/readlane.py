@@ -1,40 +1,42 @@
 """Reads from asyncio: one thread that takes all questions that wait as one trip to the database.
 
-The event loop never runs SQL, and a hop to a thread costs more than most reads; so hops are shared: what is asked in
-one turn of a loop goes over together at its end.
+The event loop never waits for SQL, and a hop to a thread costs more than most reads; so hops are shared: what is
+asked in one turn of a loop goes over together at its end. Where a database can be waited for by its socket, a loop gets
+a connection of its own and asks without the thread, which is there for what goes wrong.
 """
 
 import asyncio
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
+from callsheet.engine.near import Near
+from callsheet.engine.questions import Question, settle, trip_of
 from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows
 
 _TRIP_MAX = 256
-
-
-class Question(NamedTuple):
-    """What one caller asks together, and where the answer goes."""
-
-    asks: Sequence[Ask]
-    future: "asyncio.Future[Any]"
-    loop: asyncio.AbstractEventLoop
-    key: str | None = None
-    """Only the row with this key is wanted: whoever asks the same query in the same trip is asked for at once."""
+_PARTING_SECONDS = 5.0
 
 
 class ReadLane:
     """Answers questions, many at a time, on a reading connection of its own."""
 
-    def __init__(self, database: Database, name: str) -> None:
+    def __init__(self, database: Database, name: str, *, near_seconds: float = 0.0) -> None:
         self._database = database
+        self._near_seconds = near_seconds
+        """How long a loop that asks by itself waits for an answer; 0 if this database cannot be asked so."""
+        self.near: dict[asyncio.AbstractEventLoop, Near] = {}
+        """Loops that ask by themselves."""
+        self._coming: dict[asyncio.AbstractEventLoop, Near] = {}
+        """Made, and not yet begun by their loops."""
+        self._door = threading.Lock()
+        """Nobody begins to ask by itself once the lane ends."""
         self._connection: Connection | None = None
         self._turns: dict[asyncio.AbstractEventLoop, list[Question]] = {}
         """What each loop has asked in this turn; only its own thread touches its list."""
-        self._waiting: queue.SimpleQueue[list[Question] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Sequence[Question] | None] = queue.SimpleQueue()
         self._stopping = False
         self._ended = False
         self._thread = threading.Thread(target=self._work, name=f"callsheet-{name}", daemon=True)
@@ -43,10 +45,15 @@ class ReadLane:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping = True
+        with self._door:
+            self._stopping = True
+        for loop, near in list(self.near.items()):
+            _part(loop, near)
         self._waiting.put(None)
         if self._thread.ident is not None:
             self._thread.join()
+        for near in self._coming.values():
+            near.end()
 
     async def fetch(self, query: str, /, **given: Any) -> Rows:
         """Read a named query."""
@@ -74,9 +81,39 @@ class ReadLane:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         questions = self._turns.pop(loop)
+        near = self.near.get(loop)
+        if near is not None and not near.ended:
+            near.ask(questions)
+        else:
+            self._aside(questions)
+
+    def _aside(self, questions: Sequence[Question]) -> None:
+        """Let the thread ask."""
         self._waiting.put(questions)
         if self._ended:  # they came behind the last look
-            _settle([(question, ConnectionLost("The engine is closed.")) for question in questions])
+            settle(questions, [ConnectionLost("The engine is closed.")] * len(questions))
+
+    def _come_near(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
+        """Give each loop that asks a connection of its own; where that fails, it is tried with its next questions."""
+        for those in (self.near, self._coming):
+            for gone in [loop for loop in list(those) if loop.is_closed()]:
+                those.pop(gone).end()
+        for loop in loops:
+            if loop in self._coming or (loop in self.near and not self.near[loop].ended):
+                continue
+            with suppress(Exception):  # without a connection nothing is lost; without its loop nobody asks
+                connection: Any = self._database.connect(reading=True)
+                self._coming[loop] = Near(connection, self._aside, self._near_seconds)
+                loop.call_soon_threadsafe(self._begin, loop)
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._door:
+            near = self._coming.pop(loop)
+            if self._stopping:
+                near.end()
+                return
+            self.near[loop] = near
+        near.begin(loop)
 
     def _work(self) -> None:
         while questions := self._gather():
@@ -85,6 +122,8 @@ class ReadLane:
             except Exception:  # noqa: BLE001 - whoever asked what cannot be answered hears of it alone; the lane lives on
                 answers = [self._alone(question) for question in questions]
             _deliver(questions, answers)
+            if self._near_seconds and not self._stopping:
+                self._come_near({question.loop for question in questions})
         self._ended = True
         if late := self._left():
             _deliver(late, [ConnectionLost("The engine is closed.")] * len(late))
@@ -118,25 +157,14 @@ class ReadLane:
         """Ask everything in one trip."""
         if self._connection is None:
             self._connection = self._database.connect(reading=True)
-        keys = _keys(questions)
-        asks: list[Ask] = [(query, {"ids": list(mine)}) for query, mine in keys.items()]
-        asks.extend(ask for question in questions if question.key is None for ask in question.asks)
+        trip = trip_of(questions)
         try:
-            rows = self._connection.fetch_all(asks)
+            rows = self._connection.fetch_all(trip.asks)
         except ConnectionLost:
             self._connection.close()
             self._connection = None
             raise
-        by_key = {query: {row[0]: row for row in found} for query, found in zip(keys, rows, strict=False)}
-        answers: list[Any] = []
-        start = len(keys)
-        for question in questions:
-            if question.key is not None:
-                answers.append(by_key[question.asks[0][0]].get(question.key))
-            else:
-                answers.append(rows[start : start + len(question.asks)])
-                start += len(question.asks)
-        return answers
+        return trip.answers(rows)
 
     def _alone(self, question: Question) -> Any:
         """Ask again for one caller; a connection that broke is replaced."""
@@ -146,29 +174,29 @@ class ReadLane:
             return error
 
 
-def _keys(questions: Sequence[Question]) -> dict[str, dict[str, None]]:
-    """Return, by query, the keys whose rows are wanted, each once."""
-    keys: dict[str, dict[str, None]] = {}
-    for question in questions:
-        if question.key is not None:
-            keys.setdefault(question.asks[0][0], {})[question.key] = None
-    return keys
-
-
 def _deliver(questions: Sequence[Question], answers: Sequence[Any]) -> None:
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Question, Any]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, tuple[list[Question], list[Any]]] = {}
     for question, answer in zip(questions, answers, strict=True):
-        by_loop.setdefault(question.loop, []).append((question, answer))
-    for loop, mine in by_loop.items():
+        mine, theirs = by_loop.setdefault(question.loop, ([], []))
+        mine.append(question)
+        theirs.append(answer)
+    for loop, pair in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed, and its callers are gone
-            loop.call_soon_threadsafe(_settle, mine)
+            loop.call_soon_threadsafe(settle, *pair)
 
 
-def _settle(mine: Sequence[tuple[Question, Any]]) -> None:
-    for question, answer in mine:
-        if question.future.done():
-            continue
-        if isinstance(answer, Exception):
-            question.future.set_exception(answer)
-        else:
-            question.future.set_result(answer)
+def _part(loop: asyncio.AbstractEventLoop, near: Near) -> None:
+    """End a loop's own connection, where the loop runs if it does."""
+    if not loop.is_running() or asyncio._get_running_loop() is loop:  # noqa: SLF001 - the one way to ask without an error
+        near.end()
+        return
+    ended = threading.Event()
+
+    def end() -> None:
+        near.end()
+        ended.set()
+
+    with suppress(RuntimeError):  # the loop ends meanwhile
+        loop.call_soon_threadsafe(end)
+        ended.wait(_PARTING_SECONDS)
+    near.end()

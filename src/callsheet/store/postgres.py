@@ -71,6 +71,11 @@ def updating(row: type[Row], rows: Iterable[Row]) -> Say:
     return update_text(row), [array(column) for column in (*every[: len(row.KEY)], *every[row.FIXED :])]
 
 
+def _said(asks: Iterable[Ask]) -> list[Say]:
+    statements = ((_statement(query), given) for query, given in asks)
+    return [(statement.text, statement.layout(given)) for statement, given in statements]
+
+
 def _limits(statement_seconds: float) -> Iterable[Say]:
     """Say when the server ends by itself what nobody waits for any more: it would wait for its locks for ever."""
     idle = max(statement_seconds, _IDLE_SECONDS_MIN)
@@ -144,12 +149,21 @@ class PostgresConnection:
     def fetch(self, query: str, /, **given: Any) -> Rows:
         return self.fetch_all([(query, given)])[0]
 
+    @property
+    def socket(self) -> int:
+        """What becomes readable when there is an answer."""
+        return self._wire.socket
+
+    def ask(self, asks: Iterable[Ask]) -> None:
+        """Ask several named queries and wait for nothing; for a connection that only reads."""
+        self._wire.ask(_said(asks))
+
+    def answered(self) -> list[Rows] | None:
+        """Return the rows of what was asked, once all of them are there."""
+        return self._wire.answered()
+
     def fetch_all(self, asks: Iterable[Ask]) -> list[Rows]:
-        due = self._due()
-        reads = []
-        for query, given in asks:
-            statement = _statement(query)
-            reads.append((statement.text, statement.layout(given)))
+        due, reads = self._due(), _said(asks)
         if self._reading:
             return self._wire.talk([*due, *reads])[len(due) :]
         found = self._wire.talk([*due, *reads, _NOW])[len(due) :]

@@ -85,6 +85,12 @@ class Wire:
         """What the answers of the group to come will be to: a text that is being prepared, or a statement."""
         self._owed = 0
         """How many groups were said whose answers nobody waited for."""
+        self._group: tuple[list[str | None], list[pq.abc.PGresult]] = ([], [])
+        """What was asked without waiting: what the answers will be to, and those that have come."""
+
+    @property
+    def socket(self) -> int:
+        return self._libpq.socket
 
     @property
     def server_version(self) -> int:
@@ -117,6 +123,28 @@ class Wire:
         except psycopg.Error as error:
             raise _lost(error) from error
         return self._rows(asked, answers)[-len(says) :]
+
+    def ask(self, says: Sequence[Say]) -> None:
+        """Say statements together and return at once: `answered` has their rows, when the socket has something."""
+        try:
+            self._send(says)
+            self._libpq.pipeline_sync()
+            if self._libpq.flush():
+                raise ConnectionLost("The question is too long to be sent at once.")
+        except psycopg.Error as error:
+            raise _lost(error) from error
+        self._group, self._asked = (self._asked, []), []
+
+    def answered(self) -> list[Rows] | None:
+        """Take in what has come; return the rows of what was asked, once all of them are there."""
+        asked, answers = self._group
+        try:
+            if self._taken(answers, 0) >= 0:
+                return None
+        except psycopg.Error as error:
+            raise _lost(error) from error
+        self._group = ([], [])
+        return self._rows(asked, answers)
 
     def say(self, says: Sequence[Say]) -> None:
         """Send statements ahead of the next group, of which they are part: the server begins, and nobody waits."""
@@ -168,24 +196,31 @@ class Wire:
             if not self._socket.poll(max(0.0, end - time.monotonic()) * 1_000):
                 self.close()
                 raise ConnectionLost(f"PostgreSQL did not answer within {counted(self._answer_seconds, 'second')}.")
-            libpq.consume_input()
-            if self.lost:
-                raise ConnectionLost("PostgreSQL closed the connection.")
+            if (owed := self._taken(answers, owed)) < 0:
+                return answers
+
+    def _taken(self, answers: list[pq.abc.PGresult], owed: int) -> int:
+        """Take in what has come; return how many groups end before the awaited one, and less than 0 at its end."""
+        libpq = self._libpq
+        libpq.consume_input()
+        if self.lost:
+            raise ConnectionLost("PostgreSQL closed the connection.")
+        silent = False
+        while not libpq.is_busy():
+            answer = libpq.get_result()
+            if answer is None:
+                if silent or self.lost:  # between two answers there is one None; after the last there are many
+                    break
+                silent = True
+                continue
             silent = False
-            while not libpq.is_busy():
-                answer = libpq.get_result()
-                if answer is None:
-                    if silent or self.lost:  # between two answers there is one None; after the last there are many
-                        break
-                    silent = True
-                    continue
-                silent = False
-                if answer.status == pq.ExecStatus.PIPELINE_SYNC:
-                    if owed == 0:
-                        return answers
-                    owed -= 1
-                elif owed == 0:
-                    answers.append(answer)
+            if answer.status == pq.ExecStatus.PIPELINE_SYNC:
+                owed -= 1
+                if owed < 0:
+                    break
+            elif owed == 0:
+                answers.append(answer)
+        return owed
 
     def _rows(self, asked: Sequence[str | None], answers: Sequence[pq.abc.PGresult]) -> list[Rows]:
         found: list[Rows] = []
