@@ -65,5 +65,6 @@ def main(place: str, data: Path) -> None:
 
 if __name__ == "__main__":
     count_trips(PostgresConnection, "fetch_all")
+    count_trips(PostgresConnection, "ask")
     count_trips(SqliteConnection, "fetch")
     main(sys.argv[1], Path(sys.argv[2]))

@@ -32,9 +32,11 @@ class Rationed(PostgresDatabase):
         super().__init__(url)
         self.left = left
         self.made: list[PostgresConnection] = []
+        self.refused = 0
 
     def connect(self, *, reading: bool = False) -> PostgresConnection:
         if not self.left:
+            self.refused += 1
             raise ConnectionLost("there are no more")
         self.left -= 1
         self.made.append(super().connect(reading=reading))
@@ -200,6 +202,17 @@ def test_a_loop_that_is_gone_keeps_no_connection(url: str) -> None:
             assert len(database.made) >= 5
             wait_until(lambda: other.execute(f"SELECT count(*) <= 2 {OURS}").fetchone() == (True,))
         wait_until(lambda: other.execute(f"SELECT count(*) {OURS}").fetchone() == (0,))
+
+
+def test_where_there_is_no_other_connection_the_thread_goes_on_and_does_not_ask_for_one_each_time(url: str) -> None:
+    database = Rationed(url, 1)
+
+    async def scenario(lane: ReadLane) -> list[Any]:
+        return [await lane.row("tenants", "acme") for _ in range(20)]
+
+    with lane_on(database) as lane:
+        assert {row[0] for row in asyncio.run(scenario(lane))} == {"acme"}
+    assert (len(database.made), database.refused) == (1, 1)
 
 
 def test_on_its_own_loop_a_lane_can_be_stopped_too(url: str) -> None:

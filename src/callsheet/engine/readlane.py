@@ -8,16 +8,18 @@ a connection of its own and asks without the thread, which is there for what goe
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from callsheet.engine.near import Near
 from callsheet.engine.questions import Question, settle, trip_of
-from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows
+from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows, StoreError
 
 _TRIP_MAX = 256
 _PARTING_SECONDS = 5.0
+_AGAIN_SECONDS = 10.0
 
 
 class ReadLane:
@@ -29,6 +31,7 @@ class ReadLane:
         """How long a loop that asks by itself waits for an answer; 0 if this database cannot be asked so."""
         self.near: dict[asyncio.AbstractEventLoop, Near] = {}
         """Loops that ask by themselves."""
+        self._near_again_at = 0.0
         self._coming: dict[asyncio.AbstractEventLoop, Near] = {}
         """Made, and not yet begun by their loops."""
         self._door = threading.Lock()
@@ -94,16 +97,24 @@ class ReadLane:
             settle(questions, [ConnectionLost("The engine is closed.")] * len(questions))
 
     def _come_near(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
-        """Give each loop that asks a connection of its own; where that fails, it is tried with its next questions."""
+        """Give each loop that asks a connection of its own; where that fails, it is tried again some time later."""
         for those in (self.near, self._coming):
             for gone in [loop for loop in list(those) if loop.is_closed()]:
                 those.pop(gone).end()
+        if time.monotonic() < self._near_again_at:
+            return
         for loop in loops:
             if loop in self._coming or (loop in self.near and not self.near[loop].ended):
                 continue
-            with suppress(Exception):  # without a connection nothing is lost; without its loop nobody asks
+            try:
                 connection: Any = self._database.connect(reading=True)
-                self._coming[loop] = Near(connection, self._aside, self._near_seconds)
+            except StoreError:  # the database has no more to give: the thread goes on alone, and does not ask each time
+                self._near_again_at = time.monotonic() + _AGAIN_SECONDS
+                return
+            self._coming[loop] = Near(connection, self._aside, self._near_seconds)
+            with suppress(
+                RuntimeError
+            ):  # the loop is closed meanwhile, and its connection is closed with the next look
                 loop.call_soon_threadsafe(self._begin, loop)
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
