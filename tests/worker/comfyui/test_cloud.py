@@ -28,6 +28,16 @@ def handler(adapter_v1: CloudV1) -> ComfyHandler:
     return ComfyHandler(adapter_v1, QUICK)
 
 
+def behind(cloud: Cloud, handler: ComfyHandler, graph: graphs.Graph) -> tuple[threading.Event, Beside, Beside]:
+    """Let a prompt wait in the cloud's queue, known to the house, behind another that is held."""
+    hold = cloud.hold("2")
+    other = Beside(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud.reached)
+    waiting = Beside(handler, task(graph))
+    wait_until(lambda: len(waiting.ctx.refs) == 2)
+    return hold, other, waiting
+
+
 def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
     cloud_v1: Cloud, handler: ComfyHandler, tmp_path: Path
 ) -> None:
@@ -133,11 +143,7 @@ def test_a_lost_prompt_is_submitted_again(cloud_v1: Cloud, handler: ComfyHandler
 
 
 def test_a_cancel_asks_for_one_prompt_and_never_interrupts_the_account(cloud_v1: Cloud, handler: ComfyHandler) -> None:
-    hold = cloud_v1.hold("2")
-    other = Beside(handler, task(graphs.slow(seconds=0.05)))
-    wait_until(lambda: "2" in cloud_v1.reached)
-    waiting = Beside(handler, task(graphs.basic()))
-    wait_until(lambda: cloud_v1.queue["pending"])
+    hold, other, waiting = behind(cloud_v1, handler, graphs.basic())
     waiting.ctx.stop = Canceled
     with pytest.raises(Canceled):
         waiting.ended()
@@ -214,11 +220,7 @@ def test_a_prompt_of_an_earlier_try_is_collected(cloud_v1: Cloud, adapter_v1: Cl
 def test_a_prompt_of_a_worker_that_leaves_stays_and_the_next_one_collects_it(
     cloud_v1: Cloud, handler: ComfyHandler
 ) -> None:
-    hold = cloud_v1.hold("2")
-    other = Beside(handler, task(graphs.slow(seconds=0.05)))
-    wait_until(lambda: "2" in cloud_v1.reached)
-    waiting = Beside(handler, task(graphs.basic()))
-    wait_until(lambda: len(waiting.ctx.refs) == 2)
+    hold, other, waiting = behind(cloud_v1, handler, graphs.basic())
     waiting.ctx.stop = Leaving
     with pytest.raises(Leaving):
         waiting.ended()
@@ -233,11 +235,7 @@ def test_a_prompt_of_a_worker_that_leaves_stays_and_the_next_one_collects_it(
 def test_a_prompt_whose_pictures_only_the_leaving_worker_hears_is_canceled(
     cloud_v1: Cloud, handler: ComfyHandler
 ) -> None:
-    hold = cloud_v1.hold("2")
-    other = Beside(handler, task(graphs.slow(seconds=0.05)))
-    wait_until(lambda: "2" in cloud_v1.reached)
-    waiting = Beside(handler, task(graphs.socketed()))
-    wait_until(lambda: cloud_v1.queue["pending"])
+    hold, other, waiting = behind(cloud_v1, handler, graphs.socketed())
     waiting.ctx.stop = Leaving
     with pytest.raises(Leaving):
         waiting.ended()
