@@ -99,11 +99,12 @@ class Machine:
         self.up()
 
     def cut_sockets(self) -> None:
-        """Break every WebSocket."""
+        """Break every WebSocket: what was said before still goes out, and nothing that is said from now on."""
+        self._sockets, closing, self._closing = {}, self._closing, {}
         loop = self._loop
         if loop is not None:
-            for closing in list(self._closing.values()):
-                loop.call_soon_threadsafe(closing.set)
+            for one in closing.values():
+                loop.call_soon_threadsafe(one.set)
 
     def hold(self, node: str) -> threading.Event:
         """Let a node, from its next start on, wait for the event that is returned."""

@@ -66,7 +66,8 @@ class Comfy(Machine):
                 await asyncio.wait({heard, cut}, return_when=asyncio.FIRST_COMPLETED)
                 if not heard.done():
                     heard.cancel()
-                    await send({"type": "websocket.close", "code": 1011})
+                    async with self._turn:
+                        await send({"type": "websocket.close", "code": 1011})
                 elif heard.result()["type"] != "websocket.receive":
                     return
                 else:

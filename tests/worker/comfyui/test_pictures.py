@@ -67,6 +67,15 @@ def test_a_connection_that_breaks_between_pictures_fails_the_try_by_name(
     assert comfy.history == {}, "nobody takes up what cannot be collected"
 
 
+def test_a_connection_that_falls_silent_before_the_last_word_fails_the_try_and_is_worth_another(
+    comfy: Comfy, adapter: SelfHosted
+) -> None:
+    comfy.encoding = threading.Event()
+    with pytest.raises(Retry) as raised:
+        ComfyHandler(adapter, HASTY)(task(graphs.socketed(2)))
+    assert raised.value.code == "pictures_lost"
+
+
 def test_a_connection_that_breaks_before_the_pictures_loses_none(comfy: Comfy, handler: ComfyHandler) -> None:
     hold = comfy.hold("9")
     running = Beside(handler, task(graphs.socketed(3)))

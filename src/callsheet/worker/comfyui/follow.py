@@ -43,7 +43,8 @@ class Follower:
         self._silent = silent
         self._absences = 0
         self._silent_since: float | None = None
-        self._over = False
+        self.over = False
+        """Whether the server's last word on it was heard."""
 
     def until_ended(self, live: Live, hear: Hear, check: Check, whole: Whole = lambda: True) -> Ended:
         """Wait for the end; tell what is heard on the way."""
@@ -94,7 +95,7 @@ class Follower:
         """Tell what has come, and return it."""
         heard = live.heard(self._ref, seconds)
         for news in heard:
-            self._over = self._over or isinstance(news, Over)
+            self.over = self.over or isinstance(news, Over)
             hear(news)
         return heard
 
@@ -104,7 +105,7 @@ class Follower:
         It says everything in order, so nothing comes after its last word.
         """
         until = time.monotonic() + silence
-        while not (self._over or whole()) and (left := until - time.monotonic()) > 0:
+        while not (self.over or whole()) and (left := until - time.monotonic()) > 0:
             check()
             if self._told(live, min(left, _SLICE_SECONDS), hear):
                 until = time.monotonic() + silence

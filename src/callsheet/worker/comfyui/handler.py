@@ -273,7 +273,7 @@ class _Job:
             raise
         self._keeper.ref = ref
         if ended.outcome == "succeeded":
-            self._whole(cut=live.cuts > cuts)
+            self._whole(cut=live.cuts > cuts or not follower.over)
         return ended._replace(outputs=ended.outputs + self._pictures.outputs)
 
     def _whole(self, *, cut: bool) -> None:

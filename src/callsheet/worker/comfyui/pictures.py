@@ -54,7 +54,7 @@ class Pictures:
         return not self._heard or self.whole()
 
     def check(self, *, cut: bool) -> None:
-        """Refuse what is not whole. `cut`: the connection was lost while the prompt ran."""
+        """Refuse what is not whole. `cut`: the connection was lost, or fell silent, before the last word."""
         for node, here in self._here.items():
             most = self._steps.get(node)
             if len(here) == most or (most is None and here and not cut):
