@@ -13,8 +13,8 @@ help: ## list the targets
 
 setup: .venv/.ready ## make .venv with the locked dependencies and this project
 
-run: setup ## start Callsheet and make a picture, a tone and two videos in front of you
-	$(BIN)/callsheet up --demo
+run: setup ## start Callsheet and make a picture, a tone and two videos in front of you; ARGS='--port 9000'
+	$(BIN)/callsheet up --demo $(ARGS)
 
 test: setup ## run all tests, the fast layers first, in two processes with a PostgreSQL each
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile

@@ -14,6 +14,7 @@ from callsheet.http import handbook
 from callsheet.http.codes import ANY, SENTENCES
 from callsheet.http.describe import problems_of
 from callsheet.http.problem import status_of
+from callsheet.http.route import ROLES
 from callsheet.http.routes import ROUTES
 from tests.support import catalogue
 from tests.support.catalogue import Source, listed
@@ -119,6 +120,11 @@ def test_every_event_type_is_documented(code: Source) -> None:
     emitted = catalogue.event_types(code)
     assert len(emitted) > 25
     assert set(listed(DOCS / "events.md")) == emitted
+
+
+def test_every_role_is_in_the_table_of_roles() -> None:
+    table = (DOCS / "api.md").read_text().partition("## Who may do what")[2].partition("\n## ")[0]
+    assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == sorted(["role", *ROLES])
 
 
 def test_every_row_of_a_reference_has_its_sentence() -> None:

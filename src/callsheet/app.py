@@ -4,7 +4,8 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
@@ -14,18 +15,20 @@ from callsheet.blobs.opening import blobs_of
 from callsheet.blobs.s3 import S3Blobs
 from callsheet.config import HttpSettings, Settings
 from callsheet.core import commands
+from callsheet.core.errors import BadInput
 from callsheet.engine import Engine
 from callsheet.engine.filekeeping import Keeper, Orphans
 from callsheet.engine.gates import Gate
 from callsheet.engine.loops import Collector, Loop, Pulse, Relay, Rollcall, Sweeper
 from callsheet.folder import ADMIN_KEY_FILE, FLEET_KEY_FILE, PRIVATE, SECRET_FILE, write_private
 from callsheet.http.app import App
-from callsheet.http.auth import DEFAULT_TENANT, Signed, hashed, new_secret
+from callsheet.http.auth import DEFAULT_TENANT, KEY_PREFIX, Signed, hashed, new_secret
 from callsheet.http.house import House
 from callsheet.telemetry.lines import LineWriter
 
 _OFTEN_SECONDS, _SELDOM_SECONDS = 0.25, 5.0
 """How often loops look whose delay somebody waits for, and those whose delay nobody notices."""
+_SECRET_CHARS_MIN = 32
 _CLOSE_SECONDS = 5.0
 """How long loops may take to end what they are at: one that waits for a storage which hangs would take minutes."""
 
@@ -41,7 +44,7 @@ class Callsheet:
         self.data = data
         if isinstance(place, Path):
             place.touch(PRIVATE)  # what SQLite puts beside it is as private as the database
-        secret = secret or _kept_secret(data / SECRET_FILE)
+        secret = secret or _kept(data / SECRET_FILE, lambda: secrets.token_hex(32)).encode()
         settings = settings or Settings()
         blobs = blobs_of(settings.blobs, data, Signed(secret), file_bytes_max=settings.limits.file_bytes_max)
         self.engine = Engine.open(place, settings, gates=gates)
@@ -108,9 +111,7 @@ class Callsheet:
         """
         file = self.data / ADMIN_KEY_FILE
         new = not file.exists()
-        if new:
-            write_private(file, new_secret() + "\n")
-        mark = hashed(file.read_text().strip())
+        mark = hashed(_kept(file, new_secret, KEY_PREFIX))
         if not self.engine.read.fetch("api_key_by_hash", mark=mark):
             if not self.engine.read.fetch("tenants", ids=[DEFAULT_TENANT]):
                 self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
@@ -121,9 +122,7 @@ class Callsheet:
     def fleet_secret(self) -> Path:
         """Return the file with a secret for the fleet, made at the first start."""
         file = self.data / FLEET_KEY_FILE
-        if not file.exists():
-            write_private(file, new_secret() + "\n")
-        mark = hashed(file.read_text().strip())
+        mark = hashed(_kept(file, new_secret, KEY_PREFIX))
         if not self.engine.read.fetch("api_key_by_hash", mark=mark):
             made = commands.CreateKey(tenant="", role="worker", name="first fleet", secret_hash=mark, by="callsheet")
             self.engine.execute(made)
@@ -134,11 +133,22 @@ class Callsheet:
         return bool(self.engine.read.fetch("key_in_use"))
 
 
-def _kept_secret(file: Path) -> bytes:
-    """Return the secret that signs cursors, quotes and tokens; made at the first start."""
+def _kept(file: Path, make: Callable[[], str], prefix: str = "") -> str:
+    """Return the secret in a file, made at the first start; one that is none, or easily guessed, opens no house."""
     if not file.exists():
-        write_private(file, secrets.token_hex(32) + "\n")
-    return file.read_text().strip().encode()
+        write_private(file, make() + "\n")
+    try:
+        text = file.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        raise BadInput("invalid_secret", f"The secret in {file} cannot be read.") from None
+    if len(text) < _SECRET_CHARS_MIN or not text.startswith(prefix):
+        raise BadInput(
+            "invalid_secret", f"The secret in {file} is none of ours: put the right one back, or remove the file, and "
+            "another is made.",
+        )  # fmt: skip
+    with suppress(OSError):  # it may be somebody else's to keep private
+        file.chmod(PRIVATE)
+    return text
 
 
 def _machine_now() -> int:

@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """PostgreSQL is behind a pooler in transaction mode: keep no prepared statements, listen to no hints."""
     statement_seconds: float = 60.0
     """A PostgreSQL statement that takes longer is given up, by the server too; so is a transaction that rests."""
+    read_seconds: float = 10.0
+    """A read of single rows that takes longer is given up: PostgreSQL is away, and whoever asks is told soon."""
     readers: int = 4
     """Reading connections per process."""
     log_bytes_max: int = 16 * 1024 * 1024

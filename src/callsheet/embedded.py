@@ -3,9 +3,9 @@
 import asyncio
 import shutil
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,6 +18,7 @@ from callsheet.core.commands import Lease, Leased, Made, TaskState
 from callsheet.core.errors import BadInput, LeaseLost, Refusal, Unknown
 from callsheet.core.rows import File, Task
 from callsheet.engine import Engine
+from callsheet.engine.background import Background
 from callsheet.engine.engine import Unavailable
 from callsheet.engine.room import give_back
 from callsheet.http.handing import Handing
@@ -48,6 +49,39 @@ from callsheet.worker.link import GONE, Check
 T = TypeVar("T")
 _BEAT_SECONDS, _WAIT_SECONDS = 10.0, 30.0
 _UNPROCESSABLE = 422
+_CLOSE_SECONDS = 5.0
+
+
+class Desk(Background):
+    """An event loop in a thread of its own, where the calls of workers' threads ask the house as its edge does."""
+
+    def __init__(self) -> None:
+        super().__init__("desk")
+        self._loop = asyncio.new_event_loop()
+        self._door = Lock()
+        """Nobody comes in behind the last call."""
+
+    def ask(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a call to its end, from any other thread."""
+        with self._door:
+            if self._stopping.is_set():
+                call.close()
+                raise Unreachable("The house has closed.")
+            asked = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return asked.result()
+        except CancelledError:
+            raise Unreachable("The house has closed.") from None
+
+    def ask_to_stop(self) -> None:
+        with self._door:
+            if not self._stopping.is_set():
+                self._stopping.set()
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _work(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
 
 
 class EngineLink:
@@ -60,6 +94,8 @@ class EngineLink:
         self._worker_id = worker_id
         self._kinds: tuple[str, ...] = ()
         self._stopping = Event()
+        self._desk = Desk()
+        self._desk.start()
 
     # -- coming and going
 
@@ -80,7 +116,8 @@ class EngineLink:
         self._engine.hints.announce(self._kinds)
 
     def close(self) -> None:
-        """Leave the engine to whoever opened it."""
+        """Leave the engine to whoever opened it; a call that hangs in a storage is left behind."""
+        self._desk.stop(_CLOSE_SECONDS)
 
     # -- work
 
@@ -92,7 +129,7 @@ class EngineLink:
             return not self._stopping.is_set()
 
         tasks = _answered(lambda: self._engine.claim(command, asked.wait_seconds, wanted))
-        return Claimed(_run(self._handed(tasks)), drain=False)
+        return Claimed(self._run(self._handed(tasks)) if tasks else [], drain=False)
 
     async def _handed(self, tasks: Sequence[Leased]) -> list[Work]:
         try:
@@ -118,7 +155,7 @@ class EngineLink:
 
     def complete(self, told: Complete) -> Reported:
         if told.files:
-            _run(self._checked(told))
+            self._run(self._checked(told))
         return self._execute(
             commands.Complete(lease=told.lease, output=told.output, files=tuple(told.files), delivered=told.delivered)
         )
@@ -144,7 +181,7 @@ class EngineLink:
     # -- files
 
     def given(self, work: Work, file_id: str) -> Given:
-        return _run(self._given(work.lease, file_id))
+        return self._run(self._given(work.lease, file_id))
 
     async def _given(self, lease: Lease, file_id: str) -> Given:
         task = await self._handing.held(self._worker_id, lease)
@@ -170,7 +207,7 @@ class EngineLink:
         _stored(lambda: self._blobs.put(key, picture, over=True))
 
     def earlier(self, work: Work) -> list[Earlier]:
-        return _run(self._earlier(work.lease))
+        return self._run(self._earlier(work.lease))
 
     async def _earlier(self, lease: Lease) -> list[Earlier]:
         task = await self._handing.held(self._worker_id, lease)
@@ -188,7 +225,15 @@ class EngineLink:
         return Reported(state.task_id, state.status, state.job_status, state.skipped, state.replay)
 
     def _held(self, work: Work) -> Task:
-        return _run(self._handing.held(self._worker_id, work.lease))
+        return self._run(self._handing.held(self._worker_id, work.lease))
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Ask the house as its edge does, and hear of a problem as over HTTP."""
+        try:
+            return _answered(lambda: self._desk.ask(call))
+        except Problem as problem:
+            kind = BadInput if problem.status == _UNPROCESSABLE else Refusal
+            raise kind(problem.code, problem.message) from None
 
 
 def _beaten(beat: Beat, answer: Any) -> Beaten:
@@ -197,25 +242,6 @@ def _beaten(beat: Beat, answer: Any) -> Beaten:
     if isinstance(answer, Exception):
         raise Unreachable(str(answer)) from answer
     return Beaten(beat.lease.task_id, answer.lease_seconds, answer.cancel)
-
-
-def _run(call: Coroutine[Any, Any, T]) -> T:
-    """Ask the house as its edge does, and hear of a problem as over HTTP."""
-    try:
-        return _answered(lambda: _in_a_loop(call))
-    except Problem as problem:
-        kind = BadInput if problem.status == _UNPROCESSABLE else Refusal
-        raise kind(problem.code, problem.message) from None
-
-
-def _in_a_loop(call: Coroutine[Any, Any, T]) -> T:
-    """Run a call to its end, also below an async handler, whose own loop stands still meanwhile."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(call)
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, call).result()
 
 
 def _answered(call: Callable[[], T]) -> T:

@@ -1,9 +1,12 @@
 """The data folder: the names of its files, and how one is written that only its owner reads."""
 
+import fcntl
+import json
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, Any
 
 DATA = Path("callsheet-data")
 """Where it is if nobody says otherwise."""
@@ -33,3 +36,25 @@ def write_private(file: Path, text: str, *, over: bool = False) -> None:
 def is_private(folder: Path) -> bool:
     """Say whether only its owner gets into a folder."""
     return not folder.stat().st_mode & 0o077
+
+
+def running(data: Path) -> dict[str, Any] | None:
+    """Return what the folder's server wrote about itself, if it lives: if somebody holds the folder.
+
+    A number of a process proves nothing, nor does an address: another program may have got it since.
+    """
+    try:
+        note: Any = json.loads((data / SERVER_FILE).read_text())
+        with (data / LOCK_FILE).open("a") as file:
+            return note if isinstance(note, dict) and "url" in note and not held(file, fcntl.LOCK_EX) else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def held(file: IO[str], how: int) -> bool:
+    """Try to hold a file; whoever closes it lets go."""
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support.served import Served
 
@@ -59,6 +59,45 @@ def test_nothing_sticks_out_of_a_narrow_window(docs: Page, width: int) -> None:
     docs.set_viewport_size({"width": width, "height": 800})
     inner, whole = docs.evaluate("[document.documentElement.clientWidth, document.documentElement.scrollWidth]")
     assert whole <= inner
+
+
+@pytest.mark.parametrize("width", [360, 390, 880])
+def test_on_a_narrow_window_the_contents_unfold_lead_to_a_route_and_fold_again(docs: Page, width: int) -> None:
+    docs.set_viewport_size({"width": width, "height": 800})
+    contents = docs.get_by_role("navigation", name="Contents")
+    expect(contents).to_be_hidden()
+    docs.get_by_text("Contents", exact=True).click()
+    expect(contents.get_by_role("link", name="openapi.json")).to_be_attached()
+    contents.locator('a[href="#approve_stage"]').click()
+    expect(docs.locator("#approve_stage h3")).to_be_in_viewport()
+    expect(contents).to_be_hidden()
+    docs.get_by_text("Contents", exact=True).click()
+    docs.keyboard.press("Escape")
+    expect(contents).to_be_hidden()
+
+
+def test_the_contents_unfold_without_scripts(browser: Browser, served: Served) -> None:
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 800})
+    page = context.new_page()
+    page.goto(f"{served.url}/docs")
+    page.get_by_text("Contents", exact=True).click()
+    expect(page.get_by_role("navigation", name="Contents").locator('a[href="#submit_job"]')).to_be_in_viewport()
+    context.close()
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_what_the_search_is_for_can_be_read_on_a_phone(docs: Page, width: int) -> None:
+    docs.set_viewport_size({"width": width, "height": 800})
+    room, needed = docs.evaluate(
+        """() => {
+            const search = document.getElementById("search"), style = getComputedStyle(search);
+            const pen = document.createElement("canvas").getContext("2d");
+            pen.font = style.font;
+            const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+            return [search.clientWidth - padding, pen.measureText(search.placeholder).width];
+        }"""
+    )
+    assert needed <= room
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -56,6 +56,8 @@ PLANTED = [
     (f'name = "my poster"\n{STAGE}', 1, "The workflow 'my poster' is not a name", "or rename the file"),
     ("price = 1\n", 1, "has no stages", "Add a [[stages]] table, or inline = true."),
     (f'{STAGE}[input_schema]\ntype = "objct"\n', 5, 'is not valid: "objct"', "A type is array, boolean"),
+    (f'rate_max = "60"\n{STAGE}', 1, "rate_max is '60', which is no rate.", "Without it there is no limit."),
+    (f'{STAGE}[[stages]]\nkind = "cpu"\n\nname = "draw"\n', 7, "Two stages have the name 'draw'.", "another name."),
     (f"{STAGE}[input_schema.properties.x]\nminimum = 'low'\n", 5, "is not valid", "Correct the schema here"),
     (f'{STAGE}[input_schema]\n"$ref" = "#/nowhere"\n', 4, "'/nowhere' does not exist", "refer to itself only"),
     (f'{STAGE}[input_schema]\npattern = "("\n', 5, 'is not a "regex"', "Correct the schema here"),
@@ -108,6 +110,23 @@ def test_everything_wrong_in_a_file_is_found_at_once_in_the_order_of_its_lines(t
     text = 'prise = 3\nlease_seconds = 0\n[[stages]]\nname = "a b"\nkind = "gpu"\ntasks = "x"\ninputs = [inf]\n'
     found = check([written(tmp_path, poster=f"{text}[input_schema]\ntype = 3\n") / "poster.toml"])
     assert [finding.line for finding in found] == [1, 2, 4, 6, 7, 9]  # shapes, names and values in one look
+
+
+def test_of_one_schema_everything_is_found_too_and_so_is_a_name_that_two_stages_have(tmp_path: Path) -> None:
+    schema = (
+        '[input_schema]\ntype = "objekt"\nrequired = "prompt"\n[input_schema.properties]\na = { minimum = "low" }\n'
+    )
+    for said in ("", '"$schema" = "http://json-schema.org/draft-07/schema#"\n'):
+        text = f"price = -1\n{STAGE}{STAGE}{schema.replace('type', f'{said}type', 1)}"
+        found = check([written(tmp_path, poster=text) / "poster.toml"])
+        more = len(said.splitlines())
+        assert [finding.line for finding in found] == [1, 6, 9 + more, 10 + more, 12 + more]
+        assert [finding.what.count("'poster' is not valid: ") for finding in found] == [0, 0, 1, 1, 1]
+
+
+def test_the_advice_of_a_finding_stands_in_what_to_do(tmp_path: Path) -> None:
+    (finding,) = check([written(tmp_path, poster=f'rate_max = "often"\n{STAGE}') / "poster.toml"])
+    assert (finding.what.count("Write"), "60/minute" in finding.do) == (0, True)
 
 
 def test_two_files_of_one_name_are_found_in_the_second(tmp_path: Path) -> None:

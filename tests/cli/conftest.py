@@ -32,7 +32,7 @@ Run = Callable[..., Ran]
 
 def ran(*words: str | Path, env: dict[str, str] | None = None, stdin: str | None = None) -> Ran:
     """Run the command line in this process; an exception that it lets out is the test's."""
-    nothing = {"CALLSHEET_URL": None, "CALLSHEET_KEY": None, "COLUMNS": "200"}
+    nothing = {"CALLSHEET_URL": None, "CALLSHEET_KEY": None, "CALLSHEET_TENANT": None, "COLUMNS": "200"}
     done = CliRunner().invoke(app, [str(word) for word in words], env=nothing | (env or {}), input=stdin)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

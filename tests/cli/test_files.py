@@ -59,6 +59,10 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
     folder = tmp_path / "folder"
     folder.mkdir()
     assert run("files", "download", file_id, "--to", folder, "--json").json == {"file": str(folder / "sketch.png")}
+    new = tmp_path / "new" / "folder"
+    assert run("files", "download", file_id, "--to", f"{new}/").out == f"{new / 'sketch.png'}\n"
+    wrong = run("files", "download", file_id, "--to", f"{copy}/")
+    assert (wrong.code, f"{copy}/ is a file: name a folder." in wrong.err) == (2, True)
     assert run("files", "delete", file_id).out == "Deleted: 1008 bytes are free.\n"
     gone = run("files", "download", file_id, "--to", folder)
     assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or is not kept any longer.\n")
@@ -117,6 +121,7 @@ def test_a_sweep_says_what_would_go_before_it_does(
     assert "(6 bytes) were removed" in ran("files", "sweep", *house).out
     assert served.blobs.stat(orphan) is None
     assert ran("files", "sweep", *house, "--json").json["found"]["orphans"] == 0
+    assert "there, and none of them were removed." in ran("files", "sweep", *house).out
     assert run("files", "show", file["id"], "--json").json["status"] == "ready"
     assert served.blobs.stat(keys.uploaded(TENANT, file["id"])) is not None
     served.blobs.delete([elsewhere, "not/ours"])
@@ -136,6 +141,7 @@ def test_a_file_whose_bytes_are_gone_is_a_violation(served: Served, run: Run, pi
     assert broken.out.startswith("O8 is broken by 1 row: A ready file has its bytes.")
     assert file["id"] in broken.out
     assert ran("verify", *house, "--files", "--newest", "1").code == 0
+    assert ran("verify", *database, "--newest", "1").code == 2
     [violation] = json.loads(ran("verify", *house, "--files", "--json").out)["violations"]
     assert violation["rows"] == [{"file": file["id"], "bytes": len(PICTURE), "bytes_there": None}]
     served.blobs.put(key, PICTURE)

@@ -1,6 +1,7 @@
 """How a command finds its server, and what it says when there is none."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -8,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.cli.output import typed
+from callsheet.cli.standing import locked
 from tests.cli.conftest import ran
 from tests.cli.tree import commands
 from tests.client.stub import Say, Stub
@@ -32,9 +35,20 @@ def test_the_server_is_that_of_the_options_then_of_the_environment_then_of_the_f
     away = {"CALLSHEET_URL": "http://127.0.0.1:1", "CALLSHEET_KEY": "none"}
     assert ran("workers", "--url", url, "--key", key, env=away).code == 0
     folder = noted(tmp_path, "http://127.0.0.1:1", "none")
-    assert ran("workers", "--data", folder, env={"CALLSHEET_URL": url, "CALLSHEET_KEY": key}).code == 0
-    assert ran("workers", "--data", noted(tmp_path, url, key)).code == 0
-    assert ran("workers", "--data", folder, env={"CALLSHEET_KEY": "wrong"}).code == 1
+    with locked(tmp_path):
+        assert ran("workers", "--data", folder, env={"CALLSHEET_URL": url, "CALLSHEET_KEY": key}).code == 0
+        assert ran("workers", "--data", noted(tmp_path, url, key)).code == 0
+        assert ran("workers", "--data", folder, env={"CALLSHEET_KEY": "wrong"}).code == 1
+
+
+def test_the_key_of_a_folder_is_not_sent_to_whoever_took_the_address_of_a_server_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    with Stub() as stub:
+        stub.says = [Say(200, {"workers": [], "next": None})]
+        left = ran("workers", "--data", noted(tmp_path, stub.url, "secret"))
+        assert (left.code, stub.asked) == (3, [])
+    assert f"none runs on {tmp_path}. Start one with `callsheet up --data {tmp_path}`" in left.err
 
 
 def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
@@ -50,12 +64,69 @@ def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
 def test_no_server_is_exit_code_3_and_one_sentence(words: list[str], tmp_path: Path) -> None:
     unknown = ran(*words, "--data", tmp_path)
     assert (unknown.code, unknown.out, unknown.err.count("\n")) == (3, "", 1)
-    assert "callsheet up" in unknown.err
+    assert f"none runs on {tmp_path}. Start one with `callsheet up --data {tmp_path}`" in unknown.err
     silent = ran(*words, "--url", "http://ann:password@127.0.0.1:1", "--key", "secret")
     assert (silent.code, silent.out, silent.err.count("\n")) == (3, "", 1)
-    assert silent.err.startswith("callsheet: http://127.0.0.1:1: The server does not answer")
+    assert silent.err.startswith("callsheet: http://127.0.0.1:1 does not answer")
     (tmp_path / "server.json").write_text("{")
     assert ran(*words, "--data", tmp_path).code == 3
+
+
+def test_a_server_that_was_there_and_is_gone_is_to_be_started_again(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        gone = ran("workers", "--data", noted(tmp_path, "http://127.0.0.1:1", "secret"))
+    assert (gone.code, gone.err.count("\n")) == (3, 1)
+    assert gone.err.endswith(f" Start it with `callsheet up --data {tmp_path}`.\n")
+    assert "Start it" not in ran("workers", "--url", "http://127.0.0.1:1").err
+
+
+def test_a_key_that_is_missing_is_asked_for_in_the_words_of_a_shell(served: Served) -> None:
+    keyless = ran("jobs", "--url", served.url)
+    assert (keyless.code, keyless.err.count("\n")) == (1, 1)
+    assert f"{served.url} wants a key: --key, or CALLSHEET_KEY." in keyless.err
+
+
+def test_an_operator_names_the_tenant_to_act_for(served: Served) -> None:
+    job = served.submit("other client")["id"]
+    for words in (["--tenant", "other"], ["--tenant", "default"]):
+        found = ran("jobs", "--json", "--url", served.url, "--key", served.keys["operator"], *words).json["jobs"]
+        assert (job in [one["id"] for one in found]) == (words[1] == "other")
+    served.work(worker=job)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["up", "--port", "70000"],
+        ["serve", "--port", "-1"],
+        ["submit", "sketch", "--user", "ann", "--input", "{}", "--priority", "101"],
+        ["submit", "sketch", "--user", "", "--input", "{}"],
+        ["jobs", "--since", "yesterday"],
+        ["keys", "create", "x", "--role", "client", "--expires-in", "-5"],
+        ["events", "--after", "nonsense"],
+        ["tenants", "set", "a b"],
+        ["wallet", "topup", "eve", "-3"],
+        ["wallet", "topup", "eve", "1000000000000000"],
+    ],
+)
+def test_a_value_that_is_not_taken_is_a_wrong_call(served: Served, words: list[str]) -> None:
+    house = [] if words[0] in {"up", "serve"} else ["--url", served.url, "--key", served.keys["operator"]]
+    wrong = ran(*words, *house, *(["--tenant", "default"] if house else []))
+    assert (wrong.code, wrong.out) == (2, ""), wrong.err
+    assert "No such option" not in wrong.err
+
+
+def test_what_is_suggested_works_where_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = tmp_path / "mine" / "callsheet", tmp_path / "other" / "callsheet"
+    for program in (mine, other):
+        program.parent.mkdir()
+        program.touch(0o755)
+    monkeypatch.setattr("sys.argv", [str(mine)])
+    for path, wanted in ((mine, "callsheet up"), (other, f"{mine} up"), (tmp_path / "none", f"{mine} up")):
+        monkeypatch.setenv("PATH", str(path.parent if path.name == "callsheet" else path))
+        assert typed("up") == wanted
+    monkeypatch.setattr("sys.argv", ["-c"])
+    assert typed("up") == "callsheet up"
 
 
 @pytest.mark.parametrize("url", ["nonsense", "localhost:8000", "http://", "http://x:port", "http://ann:password@[::1"])
@@ -139,6 +210,14 @@ def test_what_is_not_there_is_named(served: Served) -> None:
     assert ran("job", "show", "", *house) == (1, "", "callsheet: Nothing is called '': give an id or a name.\n")
 
 
+@pytest.mark.parametrize(("closed", "code"), [("jobs >&-", 0), ("jobs >&- 2>&-", 0), ("job show nothing 2>&-", 1)])
+def test_an_output_that_is_closed_is_nothing_to_stumble_over(served: Served, closed: str, code: int) -> None:
+    served.work(worker=served.submit()["id"])
+    env = {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"]}
+    done = subprocess.run(["bash", "-c", f"{CALLSHEET} {closed}"], capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
 def test_a_real_process_submits_and_ends_with_the_codes_that_scripts_use(served: Served) -> None:
     env = {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"]}
 
@@ -162,4 +241,15 @@ def test_every_command_takes_json_and_has_help() -> None:
     for words, command in listed:
         assert command.help, words
         assert any("--json" in option.opts for option in command.params), words
-        assert ran(*words, "--help").code == 0
+        said = ran(*words, "--help")
+        assert said.code == 0
+        assert re.search(r"<(str|int|float|path|list)|^Usage:.*\{[a-z]", said.out) is None, said.out
+
+
+def test_what_a_list_of_commands_says_of_each_is_whole() -> None:
+    groups = {words[:-1] for words, _ in commands()}
+    assert len(groups) > 5
+    for words in groups:
+        listed = ran(*words, "--help", env={"COLUMNS": "80"}).out.partition("Commands:")[2]
+        assert listed
+        assert "..." not in listed, listed

@@ -48,7 +48,7 @@ def test_a_worker_with_much_in_hand_is_counted_in_the_list_and_shown_whole_by_it
 def test_a_worker_is_drained_assigned_revoked_and_approved_again(served: Served, run: Run) -> None:
     served.register("gpu-8", "paint", "sing")
     assert "draining" in run("workers", "drain", "gpu-8", role="operator").out
-    assert "draining" not in run("workers", "drain", "gpu-8", "--stop", role="operator").out
+    assert "draining" not in run("workers", "drain", "gpu-8", "--undo", role="operator").out
     assert run("workers", "assign", "gpu-8", "sing", role="operator").out == "gpu-8 is approved and may take sing.\n"
     assert run("workers", "assign", "gpu-8", "--json", role="operator").json["kinds"] == ["paint", "sing"]
     assert run("workers", "revoke", "gpu-8", role="operator").out == "gpu-8 is revoked.\n"

@@ -1,5 +1,7 @@
 """Money, keys, workers and workflows from the shell."""
 
+import json
+import re
 from pathlib import Path
 
 from tests.cli.conftest import Run, ran
@@ -21,12 +23,33 @@ def test_a_wallet_is_filled_once_per_key_and_shown(run: Run) -> None:
     assert run("wallet", "topup", "bob", "0").code == 2
 
 
+def test_a_wallet_is_corrected_up_and_down_with_a_reason_and_a_time(run: Run) -> None:
+    assert run("wallet", "topup", "dan", "20").out == "dan has 20 credits.\n"
+    assert run("wallet", "adjust", "dan", "-12", "--reason", "chargeback", "--idempotency-key", "c1").code == 0
+    again = run("wallet", "adjust", "dan", "-12", "--reason", "chargeback", "--idempotency-key", "c1")
+    assert again.out == "dan has 8 credits; this key had moved them before.\n"
+    assert run("wallet", "adjust", "dan", "1", "--reason", "rounding", "--json").json["balance"] == 9
+    assert run("wallet", "adjust", "dan", "1").code == 2
+    heads, _, correction, _ = run("wallet", "show", "dan").out.splitlines()[2:]
+    assert heads.split()[:4] == ["NO", "AT", "KIND", "AMOUNT"]
+    assert re.match(r"2 +\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d\d:\d\d +adjust +-12 ", correction)
+
+
+def test_a_job_is_priced_before_it_is_submitted(run: Run) -> None:
+    said = run("quote", "sketch", "--user", "nobody", "--input", "prompt=dunes").out.splitlines()
+    assert said[0] == "sketch costs 3 credits; nobody has 0, which is not enough."
+    made = run("quote", "sketch", "--user", "ann", "--input", "prompt=dunes", "--json").json
+    assert (made["price"], made["affordable"], bool(made["quote"])) == (3, True, True)
+    assert run("quote", "nothing", "--user", "ann").code == 1
+
+
 def test_keys_are_made_listed_and_revoked(served: Served, run: Run) -> None:
     made = run("keys", "create", "for the studio", "--role", "client", "--json").json
     secret, key = made["secret"], made["key"]["id"]
     assert ran("jobs", "--url", served.url, "--key", secret).code == 0
     listed = run("keys", "list")
     assert key in listed.out
+    assert "CREATED" in listed.out.splitlines()[0].split()
     assert secret not in listed.out + run("keys", "list", "--json").out
     assert run("keys", "revoke", key).out == f"Key {key} (for the studio) is revoked.\n"
     refused = ran("jobs", "--url", served.url, "--key", secret)
@@ -42,9 +65,22 @@ def test_workflows_of_a_server_are_listed(run: Run) -> None:
     assert (sketch["price"], sketch["stages"]) == (3, ["draw"])
 
 
+def test_a_workflow_is_shown_with_its_stages_and_its_input(run: Run) -> None:
+    shown = run("workflows", "show", "sketch").out
+    assert shown.startswith(
+        "sketch is version 1, for 3 credits.\n\nSTAGE  KIND  TASKS  APPROVAL\ndraw   draw  1      no"
+    )
+    schema = {"type": "object", "properties": {"prompt": {"type": "string"}}}
+    assert json.loads(shown.partition("Its input, as JSON Schema:\n")[2]) == schema
+    assert run("workflows", "show", "sketch", "--json").json["recipe"]["input_schema"] == schema
+    assert run("workflows", "show", "nothing").err == "callsheet: There is no workflow nothing.\n"
+
+
 def test_another_operator_is_made_by_name(served: Served, run: Run) -> None:
     made = run("keys", "create", "second", "--role", "admin", "--operator", "--json", role="operator").json
     assert made["key"]["tenant"] == ""
+    roles = {line.split()[0]: line for line in run("keys", "list", role="operator").out.splitlines()}
+    assert "operator" in roles[made["key"]["id"]].split()
     assert ran("workers", "--url", served.url, "--key", made["secret"]).code == 0
     for words in (["--role", "client", "--operator"], ["--role", "admin", "--operator", "--tenant", "default"]):
         assert run("keys", "create", "x", *words, role="operator").code == 2

@@ -98,6 +98,9 @@ def test_nothing_is_written_over_without_force() -> None:
     refused = imported(file)
     assert (refused.code, Path("poster.graph.json").read_text()) == (1, "mine")
     assert "poster.graph.json is there: choose another --name or --out, or --force." in refused.err
+    Path("poster.toml").touch()
+    assert "poster.toml and poster.graph.json are there: choose" in imported(file).err
+    Path("poster.toml").unlink()
     assert not Path("poster.toml").exists()
     assert imported(file, "--force").code == 0
     assert json.loads(Path("poster.graph.json").read_text()) == graphs.plain()

@@ -18,7 +18,7 @@ from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
 from tests.cli.conftest import Run, ran
-from tests.client.stub import Say, Stub
+from tests.client.stub import JOB, Say, Stub
 from tests.support.served import Served
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
@@ -54,9 +54,13 @@ def test_a_job_is_submitted_and_said_in_a_sentence(served: Served, run: Run) -> 
     served.work()
 
 
-def test_the_same_idempotency_key_makes_one_job(served: Served, run: Run) -> None:
-    assert submitted(run, "--idempotency-key", "once") == submitted(run, "--idempotency-key", "once")
+def test_the_same_idempotency_key_makes_one_job_and_that_is_said(served: Served, run: Run) -> None:
+    job = submitted(run, "--idempotency-key", "once")
+    assert submitted(run, "--idempotency-key", "once") == job
     served.work()
+    words = ["--user", "ann", "--input", "prompt=dunes", "--idempotency-key", "once"]
+    assert run("submit", "sketch", *words).out == f"{job} was submitted before and is completed.\n"
+    assert run("submit", "sketch", *words, "--json").json["replay"] is True
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_on_a_terminal_a_bar_runs_to_the_end(served: Served, run: Run) -> None:
         said = drained(ours)
     assert process.returncode == 0, said
     assert "sketch completed" in said
-    assert "100%" in said
+    assert "100 %" in said
     assert f"{job} is completed." in said
 
 
@@ -201,6 +205,28 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(served: Served,
     assert (nowhere.code, nowhere.err.count("\n")) == (1, 1)
 
 
+def test_files_of_one_task_with_one_name_are_all_saved(served: Served, run: Run, tmp_path: Path) -> None:
+    job = submitted(run)
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    lease, made = leased.lease, []
+    for no, name in enumerate(["a.txt", "a.txt", "a-2.txt", "A.txt", "b"], 1):
+        key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, no)
+        served.callsheet.house.blobs.put(key, b"%d" % no)
+        made.append(commands.Made(no, name, "text/plain", 1, hashlib.sha256(b"%d" % no).hexdigest()))
+    served.engine.execute(commands.Complete(lease=lease, files=tuple(made)))
+    fetched = run("job", "download", job, "--to", tmp_path, "--json").json["files"]
+    names = ["1-1-a.txt", "1-1-a-2.txt", "1-1-a-2-2.txt", "1-1-A-3.txt", "1-1-b"]
+    assert fetched == [str(tmp_path / name) for name in names]
+    assert [(tmp_path / name).read_text() for name in names] == ["1", "2", "3", "4", "5"]
+
+
+def test_a_list_asks_for_no_more_jobs_than_it_shows() -> None:
+    with Stub() as stub:
+        stub.says = [Say(200, {"jobs": [JOB], "next": None})]
+        assert "j1" in ran("jobs", "--limit", "7", "--url", stub.url).out
+        assert [asked.path for asked in stub.asked] == ["/v1/jobs?limit=7"]
+
+
 def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(served: Served, run: Run) -> None:
     job = submitted(run)
     assert run("job", "pause", job).out == f"{job} is paused.\n"
@@ -227,30 +253,34 @@ def test_a_job_that_waits_says_why_no_start_can_be_told_or_how_that_was_guessed(
         "0 tasks of its queue were completed so far; an estimate takes 5.",
     ]
     run("job", "cancel", job)
+    said = explained(estimated_seconds=718.4, reason="2 at a time, each as long as the last 40 took.")
+    turn = "It may start in about 12 minutes, says an estimate from 40 tasks: "
+    assert said[-1] == f"{turn}2 at a time, each as long as the last 40 took."
+    assert explained(estimated_seconds=7, samples=0, reason="Later.")[-1] == "It may start in about 7 seconds: Later."
+
+
+def test_how_long_a_job_may_still_take_is_told_as_the_guess_that_it_is() -> None:
+    ends = {"percent": 40, "remaining_seconds_p50": 12.2, "remaining_seconds_p90": 20.0, "samples": 34}
+    assert explained(remaining=ends | {"reason": "Until it has ended."})[-1] == (
+        "About 12 seconds to go, and about 40 % done, says an estimate from 34 tasks. Until it has ended."
+    )
+    late = {"percent": 99, "samples": 34, "reason": "It takes longer than any of the last 34 did."}
+    assert explained(remaining=late)[-1] == (
+        "About 99 % is done, says an estimate from 34 tasks. It takes longer than any of the last 34 did."
+    )
+
+
+def explained(*, remaining: dict[str, object] | None = None, **start: object) -> list[str]:
+    """Return what `job why` says of a job of which a server tells so much."""
+    known = {"estimate": True, "samples": 40, "reason": ""}
+    starts = dict.fromkeys(("estimated_start_at", "estimated_seconds", "duration_seconds_p50", "duration_seconds_p90"))
+    ends = dict.fromkeys(("percent", "remaining_seconds_p50", "remaining_seconds_p90"))
     with Stub() as stub:
-        start = {
-            "estimate": True,
-            "estimated_start_at": None,
-            "estimated_seconds": 718.4,
-            "duration_seconds_p50": 9.0,
-            "duration_seconds_p90": 9.0,
-            "samples": 40,
-            "reason": "2 at a time, each as long as the last 40 took.",
-        }
-        remaining = {
-            "estimate": True,
-            "percent": None,
-            "remaining_seconds_p50": None,
-            "remaining_seconds_p90": None,
-            "samples": 40,
-            "reason": "Nothing of it runs now.",
-        }
         stub.says = [Say(200, {
             "job_id": "j1", "status": "queued", "progress": 0, "stage_no": 1, "stage": "etch", "constraints": [],
-            "position": 3, "start": start, "remaining": remaining,
+            "position": 3, "start": known | starts | start, "remaining": known | ends | (remaining or {}),
         })]  # fmt: skip
-        said = ran("job", "why", "j1", "--url", stub.url).out.splitlines()
-    assert said[-1] == "It may start in about 12 minutes: 2 at a time, each as long as the last 40 took."
+        return ran("job", "why", "j1", "--url", stub.url).out.splitlines()
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])

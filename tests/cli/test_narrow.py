@@ -1,4 +1,4 @@
-"""Tables on narrow terminals: an id, a time, a status is whole or not there, and a line is one line."""
+"""Tables on narrow terminals: an id, a time, a number is whole or not there; where no table fits, there are records."""
 
 import os
 import pty
@@ -17,8 +17,11 @@ CALLSHEET = Path(sys.executable).with_name("callsheet")
 ID = r"[0-9a-f]{8}-[0-9a-f-]{27}"
 
 
-def on_terminal(served: Served, columns: int, *words: str) -> list[str]:
-    """Run a command on a terminal of so many columns, and return its lines as they stand there."""
+def on_terminal(served: Served, columns: int, *words: str, above: int = 0) -> list[str]:
+    """Run a command on a terminal of so many columns, and return its lines as they stand there.
+
+    So many above the table are sentences, which the terminal breaks.
+    """
     ours, theirs = pty.openpty()
     env = {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")} | {
         "CALLSHEET_URL": served.url,
@@ -30,8 +33,27 @@ def on_terminal(served: Served, columns: int, *words: str) -> list[str]:
         os.close(theirs)
         lines = re.sub(r"\x1b\[[0-9;]*m", "", drained(ours)).splitlines()
     assert process.returncode == 0, lines
-    assert max(map(len, lines)) <= columns
+    assert max(map(len, lines[above:])) <= columns
     return lines
+
+
+@pytest.mark.parametrize("columns", [40, 45, 50])
+def test_where_no_table_fits_every_line_is_a_record(served: Served, run: Run, columns: int) -> None:
+    user = f"narrow-{columns}"
+    run("wallet", "topup", user, "20")
+    job = served.submit(user=user)["id"]
+    lines = on_terminal(served, columns, "wallet", "show", user, above=1)
+    records = "\n".join(lines[2:]).split("\n\n")
+    entries = run("wallet", "show", user, "--json").json["entries"]
+    assert [entry["amount"] for entry in entries] == [-3, 20]
+    for record, entry in zip(records, entries, strict=True):
+        for head in ("amount", "balance", "kind"):
+            assert re.search(rf"^{head.upper()} +{entry[head]}$", record, re.MULTILINE), record
+    assert job in records[0].split()
+    assert job in " ".join(on_terminal(served, columns, "jobs", "--user", user)).split()
+    keys = " ".join(on_terminal(served, columns, "keys", "list")).split()
+    assert {key["id"] for key in run("keys", "list", "--json").json["keys"]} <= set(keys)
+    served.work()
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -49,7 +71,7 @@ def test_keys_wallets_and_files_keep_what_matters(served: Served, run: Run, tmp_
 
     job = served.submit()["id"]
     served.work()
-    lines = on_terminal(served, columns, "wallet", "show", "ann")
+    lines = on_terminal(served, columns, "wallet", "show", "ann", above=1)
     assert {"NO", "KIND", "AMOUNT", "JOB"} <= set(lines[2].split())
     assert any(job in line.split() for line in lines)
 
@@ -64,5 +86,5 @@ def test_keys_wallets_and_files_keep_what_matters(served: Served, run: Run, tmp_
 def test_everything_is_shown_where_there_is_room(served: Served, run: Run) -> None:
     run("keys", "create", "wide", "--role", "client", "--expires-in", "99999")
     lines = on_terminal(served, 200, "keys", "list")
-    assert lines[0].split() == ["KEY", "NAME", "ROLE", "STATUS", "TENANT", "EXPIRES", "REVOKED"]
-    assert re.search(r"good +default +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "\n".join(lines))
+    assert lines[0].split() == ["KEY", "NAME", "ROLE", "STATUS", "TENANT", "CREATED", "EXPIRES", "REVOKED"]
+    assert re.search(r"good +default( +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d){2}", "\n".join(lines))

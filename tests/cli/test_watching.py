@@ -10,12 +10,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from callsheet.cli.watching import follow
+from callsheet.client import Client
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
 from tests.cli.conftest import Run
 from tests.cli.test_jobs import drained, submitted
+from tests.client.stub import JOB, frames
 from tests.support.running import Running
 from tests.support.served import Served
 
@@ -84,6 +88,27 @@ def test_on_a_terminal_a_person_reads_what_to_type_and_what_was_logged(served: S
     assert process.returncode == 1
     assert f"Stage 2 (render) waits for approval: callsheet approve {waiting} 2" in text
     assert "board 1: line one" in text
+
+
+@pytest.mark.parametrize(("known", "looks"), [([6], 1), ([2, 6], 2), ([2, 4, 6], 3)])
+def test_on_a_terminal_a_job_is_looked_at_only_when_there_is_news_of_it(
+    monkeypatch: pytest.MonkeyPatch, known: list[int], looks: int
+) -> None:
+    """A look shows what all events up to it did: those that are past, and those that came meanwhile, need no other."""
+    asked: list[str] = []
+    rows = iter([JOB | {"events": count, "progress": count * 10} for count in known])
+    told = [frames(1, 2, 3, 4, 5) + frames(6, kind="job.completed")]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        if request.url.path.endswith("/events"):
+            return httpx.Response(200, text=told.pop()) if told else httpx.Response(204)
+        return httpx.Response(200, json=next(rows, JOB | {"status": "completed"}))
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+        assert follow(client, "j1").completed
+    assert asked.count("/v1/jobs/j1") == looks + 1, "and once more, to say how it ended"
 
 
 def test_a_job_that_is_being_canceled_is_not_said_to_run(served: Served, run: Run) -> None:

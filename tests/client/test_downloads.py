@@ -1,15 +1,19 @@
 """Files over a line that breaks: a download goes on where it was cut, and never mixes the bytes of two states."""
 
+import asyncio
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from msgspec.structs import replace
 
-from callsheet.client import CallsheetError, Damaged, File
+from callsheet.client import AsyncClient, CallsheetError, Client, Damaged, File
+from callsheet.client.patience import unreachable
+from callsheet.client.talk import Broken, Request
 from tests.client.either import Make
 from tests.client.stub import Say, Stub, problem
 
@@ -107,6 +111,51 @@ def test_a_server_that_breaks_at_the_same_place_for_ever_is_given_up(client_of: 
         client_of(stub.url).download(record(), target)
 
 
+def test_downloads_to_one_path_at_once_each_arrive_whole_and_the_last_one_stays(target: Path, tmp_path: Path) -> None:
+    def both() -> Iterator[bytes]:
+        """Send a file, and in the middle of it fetch the other to the same path."""
+        yield BODY[:100_000]
+        assert client.download(record(OTHER), target).read_bytes() == OTHER
+        yield BODY[100_000:]
+        assert target.read_bytes() == OTHER
+
+    says: Iterator[Any] = iter([both(), OTHER])
+    with Client("http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(says)))) as client:
+        assert client.download(record(), target).read_bytes() == BODY
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_download_that_is_told_to_stop_leaves_nothing_and_what_was_there_stays(target: Path, tmp_path: Path) -> None:
+    target.write_bytes(OTHER)
+
+    async def stopped() -> None:
+        under_way = asyncio.Event()
+
+        async def endless() -> AsyncIterator[bytes]:
+            yield BODY[:100_000]
+            under_way.set()
+            await asyncio.Event().wait()
+
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, content=endless()))
+        async with AsyncClient("http://x", transport=transport) as client:
+            task = asyncio.create_task(client.download(record(), target))
+            await under_way.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(stopped())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER}
+
+
+def test_a_downloaded_file_may_be_read_by_those_who_may_read_any_new_one(client_of: Make, tmp_path: Path) -> None:
+    usual = tmp_path / "usual"
+    usual.touch()
+    with Cutting([]) as stub:
+        saved = client_of(stub.url).download(record(), tmp_path)
+    assert saved.stat().st_mode == usual.stat().st_mode
+
+
 def test_what_is_refused_on_the_way_is_raised(client_of: Make, target: Path) -> None:
     class Refusing(Cutting):
         def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]
@@ -137,3 +186,73 @@ def test_a_name_that_somebody_gave_leads_nowhere_else_and_to_no_hidden_file(
     assert (folder / ".bashrc").read_text() == "mine"
     assert {path.name for path in folder.iterdir()} == {".bashrc", saved}
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+@pytest.mark.parametrize("file", [record(), "a.bin"], ids=["record", "id"])
+def test_what_a_folder_has_is_kept_and_the_same_bytes_are_there_once(
+    client_of: Make, tmp_path: Path, file: File | str
+) -> None:
+    (tmp_path / "a.bin").write_bytes(OTHER)
+    (tmp_path / "a-2.bin").mkdir()
+    (tmp_path / "a-3.bin").symlink_to("nowhere")
+    with Cutting([]) as stub:
+        client = client_of(stub.url)
+        saved = client.download(file, tmp_path)
+        assert (saved, saved.read_bytes()) == (tmp_path / "a-4.bin", BODY)
+        assert client.download(file, tmp_path) == saved
+        assert len(stub.asked) == (1 if isinstance(file, File) else 2), "what is known to be there is not fetched"
+    assert (tmp_path / "a.bin").read_bytes() == OTHER
+    assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a-2.bin", "a-3.bin", "a-4.bin"}
+
+
+def test_a_file_is_replaced_by_who_says_so_or_names_it_himself(client_of: Make, tmp_path: Path) -> None:
+    target = tmp_path / "a.bin"
+    with Cutting([]) as stub:
+        client = client_of(stub.url)
+        target.write_bytes(OTHER)
+        assert client.download(record(), tmp_path, over=True) == target
+        assert target.read_bytes() == BODY
+        target.write_bytes(OTHER)
+        assert client.download(record(), target) == target
+        assert target.read_bytes() == BODY
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_two_files_of_one_name_that_arrive_at_once_are_both_kept(tmp_path: Path) -> None:
+    def both() -> Iterator[bytes]:
+        """Send a file, and in the middle of it fetch another of the same name."""
+        yield BODY[:100_000]
+        assert client.download(record(OTHER), tmp_path).name == "a.bin"
+        yield BODY[100_000:]
+
+    says: Iterator[Any] = iter([both(), OTHER])
+    with Client("http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(says)))) as client:
+        assert client.download(record(), tmp_path).name == "a-2.bin"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER, "a-2.bin": BODY}
+
+
+def test_a_name_is_taken_also_where_no_file_has_two(
+    client_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError("no such links here")
+
+    monkeypatch.setattr("os.link", refused)
+    (tmp_path / "a.bin").write_bytes(OTHER)
+    with Cutting([]) as stub:
+        assert client_of(stub.url).download("a.bin", tmp_path).read_bytes() == BODY
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER, "a-2.bin": BODY}
+
+
+def test_how_much_is_here_is_told_and_goes_on_where_the_line_was_cut(client_of: Make, target: Path) -> None:
+    told: list[int] = []
+    with Cutting([100_000]) as stub:
+        client_of(stub.url).download(record(), target, progress=told.append)
+    assert told == sorted(told)
+    assert (told[-1], 100_000 in told) == (len(BODY), True)
+
+
+def test_whoever_does_not_answer_is_named_without_what_signs_the_address() -> None:
+    bucket = Request("GET", "https://bucket.example/films/a?signature=secret", bare=True)
+    error = unreachable(Broken("timed out", sent=True), "http://x", bucket)
+    assert error.message == "https://bucket.example does not answer: timed out."

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from rich.pretty import pretty_repr
 
 from callsheet.client import CallsheetError, Client
 from tests.client.either import Make
@@ -79,6 +80,10 @@ def test_keys_are_made_listed_and_revoked_and_a_token_sees_one_user(
         theirs.me()
     assert refused.value.status == 401
     assert made.secret not in repr(theirs) + str(refused.value)
+    assert (made.secret in f"{made} {pretty_repr(made)}", token.token in f"{token} {pretty_repr(token)}") == (
+        False, False,
+    )  # fmt: skip
+    assert repr(token) == "Token(token='…', user='ann', expires_in_seconds=60)"
 
 
 def test_the_house_tells_its_tenants_queues_workers_and_deeds(served: Served, operator: Any) -> None:
@@ -89,6 +94,8 @@ def test_the_house_tells_its_tenants_queues_workers_and_deeds(served: Served, op
     assert any((queue.kind, queue.workflow) == ("draw", "sketch") and queue.waiting for queue in ops.queues)
     assert "m1" in {worker.worker for worker in operator.workers()}
     assert next(operator.audit()).action
+    assert [line.subject for line in operator.audit(subject="third", limit=1)] == ["third"]
+    assert {line.subject for line in operator.audit(subject="third")} == {"third"}
     served.work()
 
 
@@ -113,7 +120,9 @@ def test_an_operator_looks_after_workers(served: Served, operator: Any) -> None:
     served.register("tended", "draw")
     assert operator.worker("tended").kinds == ["draw"]
     assert operator.change_worker("tended", draining=True).draining
-    assert operator.rotate_worker("tended").token != served.keys["tended"]
+    rotated = operator.rotate_worker("tended")
+    assert rotated.token != served.keys["tended"]
+    assert repr(rotated) == "WorkerToken(worker='tended', token='…')"
     assert operator.revoke_worker("tended").status == "revoked"
     assert operator.change_worker("tended", approved=True).status == "gone"
     assert "tended" not in {worker.worker for worker in operator.workers()}

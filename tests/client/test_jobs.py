@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -11,6 +12,7 @@ from callsheet.client import CallsheetError, Damaged, File, Freed, NewJob
 from callsheet.core import commands
 from callsheet.core.recipe import Recipe, StageSpec
 from tests.client.either import Make
+from tests.client.stub import JOB, Say, Stub
 from tests.support.served import Served
 
 FILM = Recipe(
@@ -105,8 +107,22 @@ def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pyte
         client.cancel(one)
 
 
+@pytest.mark.parametrize(
+    ("limit", "asked"), [(0, []), (1, [1]), (2, [2]), (3, [2, 1]), (9, [2, 2, 2]), (None, [2, 2, 2])]
+)
+def test_no_more_is_read_of_a_list_than_is_wanted(
+    stub: Stub, client_of: Make, monkeypatch: pytest.MonkeyPatch, limit: int | None, asked: list[int]
+) -> None:
+    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
+    full = Say(200, {"jobs": [JOB, JOB], "next": "c"})
+    stub.says = [full, full, Say(200, {"jobs": [JOB], "next": None})]
+    found = list(client_of(stub.url).jobs(limit=limit))
+    assert len(found) == (5 if limit is None else min(limit, 5))
+    assert [int(parse_qs(urlsplit(one.path).query)["limit"][0]) for one in stub.asked] == asked
+
+
 def test_many_are_submitted_at_once_each_with_its_own_outcome(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.jobs._BULK", 2)
+    monkeypatch.setattr("callsheet.client.bulk._JOBS_MAX", 2)
     key = f"bulk-{type(client).__name__}"
     new = NewJob(workflow="sketch", user="ann", input={}, idempotency_key=key)
     outcomes = client.submit_many([
@@ -141,7 +157,7 @@ def test_a_failed_job_is_tried_again_and_both_runs_are_kept(served: Served, clie
     failed = client.wait(job.id)
     assert (failed.status, failed.error.code, failed.completed) == ("failed", "no_ink", False)
     assert client.retry(job.id, "new_job").retry_of == job.id
-    assert client.retry(job.id).run == 2
+    assert [client.retry(job.id, idempotency_key="once").run for _ in range(2)] == [2, 2]
     assert [run.status for run in client.runs(job.id)] == ["failed", "open"]
     (task,) = client.tasks(job.id)
     (attempt,) = client.attempts(job.id, task.id)

@@ -8,7 +8,9 @@ import sys
 import threading
 from pathlib import Path
 
+import callsheet
 from callsheet.blobs import keys
+from callsheet.client import handbook
 from callsheet.core import commands
 from tests.client.test_shape import CALLS
 from tests.support.catalogue import listed
@@ -53,6 +55,24 @@ def test_the_example_runs(served: Served, tmp_path: Path) -> None:
 
 def test_the_readme_shows_the_same_example_if_it_shows_one() -> None:
     assert example(README) in {None, example(PAGE)}
+
+
+def test_every_call_is_on_the_page_with_its_signature() -> None:
+    text = PAGE.read_text()
+    assert text == handbook.renewed(text), "run: python -m callsheet.client.handbook docs/client.md"
+    assert handbook.signatures().keys() == CALLS.keys()
+    assert handbook.signatures()["tasks"] == "tasks(job_id: str) -> Iterator[Task]"
+    assert handbook.renewed(text.replace("retry_as: Literal", "retry_like: Literal")) == text
+
+
+def test_what_the_page_names_is_imported_from_the_package() -> None:
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`", PAGE.read_text())) - {
+        "Iterator",
+        "TimeoutError",
+        "Worker",
+    }
+    assert len(named) > 10
+    assert named <= set(callsheet.__all__)
 
 
 def test_every_call_is_on_the_page_and_iterators_are_marked() -> None:

@@ -1,6 +1,7 @@
 """What is tried again, how long it waits, and what is never sent twice."""
 
 import asyncio
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,12 @@ def test_a_submit_is_tried_again_with_the_same_key(stub: Stub, client_of: Make) 
     assert {asked.headers["authorization"] for asked in stub.asked} == {"Bearer k"}
 
 
+def test_a_server_learns_which_client_of_which_version_speaks_to_it(stub: Stub, client_of: Make) -> None:
+    stub.says = [Say(200, JOB)]
+    client_of(stub.url).get("j1")
+    assert stub.asked[0].headers["user-agent"] == f"callsheet-python/{version('callsheet')}"
+
+
 def test_every_submit_has_a_key_of_its_own_and_a_given_one_is_kept(stub: Stub, client_of: Make) -> None:
     stub.says = [Say(201, JOB)]
     client = client_of(stub.url)
@@ -32,7 +39,7 @@ def test_every_submit_has_a_key_of_its_own_and_a_given_one_is_kept(stub: Stub, c
     first, second, third = (asked.body["idempotency_key"] for asked in stub.asked)
     assert first != second
     assert third == "mine"
-    stub.says = [Say(200, {"results": []})]
+    stub.says = [Say(200, {"results": [{"status": 201}] * 2})]
     client.submit_many([NewJob(workflow="sketch", user="ann"), NewJob(workflow="sketch", user="ann")])
     many = stub.asked[-1].body["jobs"]
     assert len({job["idempotency_key"] for job in many}) == 2
@@ -53,7 +60,7 @@ def test_those_of_a_bulk_that_got_no_answer_are_sent_again_and_no_others(stub: S
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("retry", ("j1",)), ("delete", ("j1",)), ("add_tasks", ("j1", 1, [{}])), ("add_stage", ("j1", {})),
+        ("delete", ("j1",)), ("add_tasks", ("j1", 1, [{}])), ("add_stage", ("j1", {})),
         ("create_key", ("studio", "client")),
     ],
 )  # fmt: skip
@@ -68,9 +75,32 @@ def test_what_could_be_done_twice_is_not_sent_again(
 
 
 def test_what_was_turned_away_is_sent_again_whatever_it_is(stub: Stub, client_of: Make) -> None:
-    stub.says = [BUSY, BUSY, Say(200, JOB)]
-    assert client_of(stub.url).retry("j1").id == "j1"
+    stub.says = [BUSY, BUSY, Say(200, {"files": 1, "bytes": 7, "pending": False})]
+    assert client_of(stub.url).delete("j1").bytes == 7
     assert len(stub.asked) == 3
+
+
+def test_a_retry_is_tried_again_with_the_same_key_and_a_given_one_is_kept(stub: Stub, client_of: Make) -> None:
+    stub.says = [AWAY, Say(drop=True), Say(200, JOB | {"run": 2})]
+    client = client_of(stub.url)
+    assert client.retry("j1").run == 2
+    (made,) = {asked.body["idempotency_key"] for asked in stub.asked}
+    assert (len(stub.asked), len(made)) == (3, 32)
+    client.retry("j1", "new_job", idempotency_key="mine")
+    assert stub.asked[-1].body == {"retry_as": "new_job", "idempotency_key": "mine"}
+
+
+@pytest.mark.parametrize(("key", "header", "replay"), [
+    ("mine", {"idempotent-replay": "true"}, True), ("mine", {}, False), (None, {"idempotent-replay": "true"}, False),
+])  # fmt: skip
+def test_a_submit_says_whether_its_key_made_the_job_before(
+    stub: Stub, client_of: Make, key: str | None, header: dict[str, str], *, replay: bool
+) -> None:
+    """Behind a key that was made for this call there is only our own first try, whose answer was lost."""
+    stub.says = [Say(200, JOB, header)]
+    client = client_of(stub.url)
+    assert client.submit("sketch", user="ann", idempotency_key=key).replay is replay
+    assert client.get("j1").replay is False
 
 
 def test_a_wait_outlives_polls_that_fail_and_asks_one_at_a_time(stub: Stub, client_of: Make) -> None:
@@ -107,8 +137,8 @@ def test_a_refusal_is_not_tried_again(stub: Stub, client_of: Make) -> None:
 
 
 def test_an_address_where_nobody_answers_is_said_in_a_sentence(client_of: Make) -> None:
-    with pytest.raises(NotReachable, match="does not answer") as refused:
-        client_of("http://127.0.0.1:1", "secret-key").retry("j1")
+    with pytest.raises(NotReachable, match=r"^http://127\.0\.0\.1:1 does not answer: ") as refused:
+        client_of("http://name:secret-key@127.0.0.1:1/base", "secret-key").retry("j1")
     assert (refused.value.code, "secret-key" in str(refused.value)) == ("not_reachable", False)
 
 
@@ -176,6 +206,16 @@ def test_a_client_asks_for_an_address_and_a_key_that_can_be_sent(
         with pytest.raises(CallsheetError) as refused:
             kind(url, key)
         assert refused.value.code == code
+    for url, why in (
+        ("127.0.0.1:8787", "an address begins with"),
+        ("http://", "names no host"),
+        ("http://x:p", "port"),
+    ):
+        with pytest.raises(CallsheetError, match=f"^'{url}' is no address of a server: .*{why}"):
+            kind(url)
+        monkeypatch.setenv("CALLSHEET_URL", url)
+        with pytest.raises(CallsheetError, match=f"^CALLSHEET_URL is '{url}', which is no address of a server: "):
+            kind()
     monkeypatch.setenv("CALLSHEET_URL", "http://127.0.0.1:9/")
     with pytest.raises(CallsheetError, match="not a tenant"):
         kind(tenant="ünder")

@@ -4,13 +4,15 @@ import inspect
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
+from importlib import metadata
 from typing import Any, assert_type
 
 import pytest
 from msgspec import Struct
 
 import callsheet
-from callsheet.client import AsyncClient, Client, Event, File, Job, Run, models, stored, workers
+from callsheet import client
+from callsheet.client import AsyncClient, Client, Event, File, Job, Run, Task, models, secret, stored, workers
 from callsheet.client.binding import call, iterate
 from callsheet.client.clients import Calls
 from callsheet.http import admin, freeing, jobs, parts, quotes, uploads, views, wallets, why
@@ -19,13 +21,15 @@ from callsheet.http import workers as http_workers
 CALLS: dict[str, Any] = {
     name: one for name in dir(Calls) if isinstance(one := inspect.getattr_static(Calls, name), call | iterate)
 }
+OURS = {"Job": ("replay",), "Outcome": ("idempotency_key",)}
+"""What the client knows by itself, behind what the server sends."""
 MODULES = (views, jobs, parts, quotes, wallets, why, admin, uploads, freeing, http_workers)
 
 
 MODELS: dict[str, Any] = {
     name: one
-    for name, one in sorted({**vars(models), **vars(stored), **vars(workers)}.items())
-    if inspect.isclass(one) and issubclass(one, Struct) and one is not Struct
+    for name, one in sorted({**vars(models), **vars(stored), **vars(workers), **vars(secret)}.items())
+    if inspect.isclass(one) and issubclass(one, Struct) and one not in {Struct, secret.Discreet}
 }
 
 
@@ -39,13 +43,14 @@ def sent(name: str) -> Any:
 def test_a_model_has_the_fields_that_the_server_sends(name: str) -> None:
     there = sent(name)
     assert there is not None, f"the server sends no {name}"
-    assert MODELS[name].__struct_fields__ == there.__struct_fields__
+    assert MODELS[name].__struct_fields__ == there.__struct_fields__ + OURS.get(name, ())
 
 
 async def types(client: Client, other: AsyncClient) -> None:
     """Read by mypy: what an editor knows of each client. A wrong call is an error, or its `ignore` would be unused."""
     assert_type(client.get("j"), Job)
     assert_type(client.runs("j"), list[Run])
+    assert_type(client.tasks("j"), Generator[Task, None, None])
     assert_type(client.events("j", after=3), Generator[Event, None, None])
     assert_type(client.upload(b"", user="ann"), File)
     assert_type(await other.upload(b"", user="ann"), File)
@@ -66,7 +71,35 @@ def test_both_clients_have_every_call_with_its_signature_and_its_words() -> None
             assert inspect.signature(ours) == inspect.signature(theirs)
             assert "self" not in inspect.signature(ours).parameters
             assert ours.__doc__ == getattr(Client, name).__doc__
+            assert ours.__doc__, f"{name} says nothing"
     assert list(inspect.signature(types).parameters) == ["client", "other"]
+
+
+def test_a_call_is_bound_like_any_method_and_nothing_is_made_for_it() -> None:
+    with Client("http://x") as client, Client("http://y") as other:
+        for name in CALLS:
+            assert getattr(client, name).__func__ is getattr(other, name).__func__
+            assert getattr(client, name) == getattr(client, name) != getattr(other, name)
+
+
+def test_everything_of_the_client_is_in_the_package_but_the_name_that_workers_have() -> None:
+    for name in client.__all__:
+        if name != "Worker":
+            assert getattr(callsheet, name) is getattr(client, name)
+    assert set(callsheet.__all__) == {*client.__all__, "__version__"} - {"Worker"}
+    with pytest.raises(AttributeError):
+        _ = callsheet.Worker  # type: ignore[attr-defined]
+
+
+def test_the_package_says_what_it_has_and_which_version_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert {"AsyncClient", "CallsheetError", "Client", "__version__", "__all__", "__doc__"} <= set(dir(callsheet))
+    assert callsheet.__version__ == metadata.version("callsheet")
+
+    def nowhere(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", nowhere)
+    assert callsheet.__version__ == "unknown"
 
 
 def test_the_clients_are_brought_in_when_they_are_asked_for() -> None:

@@ -3,8 +3,14 @@
 from pathlib import Path
 
 from callsheet.config import HttpSettings
+from callsheet.core import commands
+from callsheet.core.recipe import Recipe, StageSpec
 from tests.client.either import Make
 from tests.support.served import Served
+
+LOTS = Recipe(
+    name="lots", stages=[StageSpec(name="draw", kind="lots", tasks=3), StageSpec(name="mix", kind="lots", tasks=2)]
+)
 
 
 def test_lists_are_read_whole_from_a_server_with_small_pages(tmp_path: Path, place: str, client_of: Make) -> None:
@@ -12,6 +18,10 @@ def test_lists_are_read_whole_from_a_server_with_small_pages(tmp_path: Path, pla
         client = client_of(served.url, served.keys["operator"])
         made = {client.submit("sketch", user="ann", input={}).id for _ in range(5)}
         assert {job.id for job in client.jobs()} == made
+        assert len(list(client.jobs(limit=3))) == 3
+        served.engine.execute(commands.PutWorkflow(recipe=LOTS))
+        tasks = list(client.tasks(client.submit("lots", user="ann").id))
+        assert [task.no for task in tasks] == [1, 2, 3, 1, 2]
         assert len(list(client.ledger("ann"))) == 6
         assert len(list(client.keys())) > 2
         plain = served.client("client")

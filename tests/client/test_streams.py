@@ -1,12 +1,14 @@
 """Events as they happen: no gap and no duplicate, however often the connection breaks."""
 
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from callsheet.client import NotReachable
+from callsheet.client import CallsheetError, Client, NotReachable
 from callsheet.client.frames import Frame, Frames
+from callsheet.client.talk import Item, Nap, Open, Read, Reply
 from callsheet.core import commands
 from tests.client.cutting import Line
 from tests.client.either import Make
@@ -16,6 +18,12 @@ from tests.support.served import Served
 
 def numbers(events: Any) -> list[int]:
     return [event.seq for event in events]
+
+
+def listening(client: Client) -> Any:
+    """Return the talk behind a job's events, to be answered by hand."""
+    events: Any = Client.events
+    return events.__wrapped__(client, "j1")
 
 
 def test_a_jobs_events_come_until_it_has_ended(served: Served, client_of: Make) -> None:
@@ -107,6 +115,74 @@ def test_duplicates_are_dropped_and_a_hole_is_read_again(stub: Stub, client_of: 
     ]  # fmt: skip
     assert numbers(client_of(stub.url).events("j1")) == [1, 2, 3, 4, 5, 6]
     assert [asked.headers["last-event-id"] for asked in stub.asked] == ["0", "2", "3", "3", "5", "6"]
+
+
+def test_a_job_that_is_deleted_while_it_is_watched_is_heard_to_its_end(served: Served, client_of: Make) -> None:
+    client = client_of(served.url, served.keys["client"])
+    job = client.submit("sketch", user="ann", input={})
+    events = client.events(job.id)
+    seen = [next(events).type]
+    client.delete(job.id)
+    seen += [event.type for event in events]
+    assert (seen[0], "job.canceled" in seen) == ("job.created", True)
+
+
+def test_after_a_jobs_deletion_nothing_more_is_asked_for(stub: Stub, client_of: Make) -> None:
+    end = frames(2, kind="job.canceled") + frames(3, kind="job.deleted")
+    stub.says = [stream(frames(1) + end), problem(404, "job_not_found")]
+    for follow in (False, True):
+        stub.asked.clear()
+        assert numbers(client_of(stub.url).events("j1", follow=follow)) == [1, 2, 3]
+        assert len(stub.asked) == 1
+        stub.says.insert(0, stream(frames(1) + end))
+
+
+def test_a_job_that_was_deleted_after_its_end_was_heard_to_its_end_and_no_other(stub: Stub, client_of: Make) -> None:
+    stub.says = [stream(frames(1, kind="job.completed")), problem(404, "job_not_found")]
+    assert numbers(client_of(stub.url).events("j1")) == [1]
+    stub.says = [stream(frames(1)), problem(404, "job_not_found")]
+    with pytest.raises(CallsheetError) as refused:
+        list(client_of(stub.url).events("j1"))
+    assert refused.value.code == "job_not_found"
+
+
+def test_a_feed_goes_on_when_a_job_is_deleted(stub: Stub, client_of: Make) -> None:
+    stub.says = [stream(frames(1, kind="job.deleted", cursor="c")), stream(frames(2, cursor="c"))]
+    feed = client_of(stub.url).feed()
+    assert numbers(islice(feed, 2)) == [1, 2]
+    feed.close()
+
+
+@pytest.mark.parametrize(("kinds", "then"), [
+    (["task.progressed"], Nap),
+    (["job.completed"], Open),
+    (["job.completed", "job.refunded"], Open),
+    (["job.failed", "job.retried"], Nap),
+    (["job.failed", "job.retried", "job.completed", "job.changed"], Open),
+])  # fmt: skip
+def test_a_job_has_ended_by_its_own_moves_and_not_by_remarks_about_it(kinds: list[str], then: type) -> None:
+    """After an end the server says at once whether there is more; only a stream that broke is waited for."""
+    said = "".join(frames(no, kind=kind) for no, kind in enumerate(kinds, 1)).encode()
+    with Client("http://x") as client, closing(listening(client)) as talk:
+        assert isinstance(next(talk), Open)
+        assert isinstance(talk.send(Reply(200, {})), Read)
+        heard = [talk.send(said), *(next(talk) for _ in kinds[1:])]
+        assert [one.value.type for one in heard if isinstance(one, Item)] == kinds
+        assert isinstance(next(talk), Read)
+        assert isinstance(talk.send(b""), then)
+
+
+def test_after_an_end_a_server_that_says_nothing_is_waited_for_from_the_second_time_on() -> None:
+    asked = []
+    with Client("http://x") as client, closing(listening(client)) as talk:
+        next(talk)
+        talk.send(Reply(200, {}))
+        talk.send(frames(1, kind="job.completed").encode())
+        next(talk)
+        asked.append(talk.send(b""))
+        talk.send(Reply(200, {}))
+        asked.append(talk.send(b""))
+    assert [type(one) for one in asked] == [Open, Nap]
 
 
 def test_a_stream_that_only_ever_breaks_ends_with_an_error_after_bounded_tries(stub: Stub, client_of: Make) -> None:

@@ -47,7 +47,7 @@ def test_a_file_of_a_path_is_brought_used_listed_and_deleted(client: Any, tmp_pa
     assert client.file(file.id) == file
     assert client.read(file) == client.read(file.id) == PICTURE
     assert client.download(file, tmp_path / "copy").read_bytes() == PICTURE
-    assert next(iter(client.files("ann"))) == file
+    assert list(client.files("ann", limit=1)) == [file]
     job = client.submit("sketch", user="ann", input={"prompt": "like this", "picture": file.reference})
     with pytest.raises(CallsheetError) as refused:
         client.delete_file(file)

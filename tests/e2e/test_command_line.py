@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,8 @@ def test_the_demonstration_brings_its_own_server_where_there_is_none(shown: tupl
 def test_verify_finds_nothing_on_a_sound_database(shown: tuple[Path, str]) -> None:
     done = run("verify", "--data", shown[0], "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"sound": True, "violations": []})
+    said = run("verify", "--data", shown[0]).stdout
+    assert re.fullmatch(rf"Every rule holds\.\n{shown[0]}/callsheet\.db: 4 jobs, [1-9]\d rules\.\n", said)
 
 
 def test_verify_and_migrate_look_where_the_others_look(shown: tuple[Path, str], tmp_path: Path) -> None:
@@ -61,7 +64,8 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
     url = postgres.create_database()
     assert "up to date" in run("migrate", "--database", url).stdout
     Engine.open(url).close()
-    assert run("verify", "--database", url).returncode == 0
+    done = run("verify", "--database", url)
+    assert (done.returncode, "0 jobs" in done.stdout, "@" in done.stdout) == (0, True, False)
     postgres.drop(url)
 
 
@@ -72,6 +76,7 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
         (["verify", "--data", ".", "--database", "postgresql://x/y"], "--data FOLDER or --database URL"),
         (["verify", "--data", "nowhere"], "no folder nowhere"),
         (["verify", "--data", "."], "no callsheet.db"),
+        (["verify", "--newest", "3"], "--newest is about files: it goes with --files."),
         (["verify", "--database", "studio.db"], "a SQLite folder goes to --data"),
         (["migrate", "--database", "studio.db"], "a SQLite folder goes to --data"),
     ],
@@ -82,11 +87,17 @@ def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: s
     assert said in re.sub(r"[\s│]+", " ", done.stderr)
 
 
-def test_a_folder_that_cannot_be_made_and_a_foreign_database_are_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_a_port_that_is_taken_and_a_foreign_database_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run("demo", "--data", tmp_path / "file" / "below")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot be made" in done.stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("up", "--data", tmp_path / "new", "--port", port)
+    assert (done.returncode, done.stderr.count("\n"), f"Port {port}" in done.stderr) == (1, 1, True)
+    assert "--port" in done.stderr
+    assert not (tmp_path / "new").exists()
     (tmp_path / "callsheet.db").touch()
     done = run("verify", "--data", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

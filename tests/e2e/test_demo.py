@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from rich.console import Console
 from callsheet.client import CallsheetError
 from callsheet.demo.show import show
 from tests.client.stub import Say, Stub
-from tests.support.running import Running, Up, run
+from tests.support.running import CALLSHEET, Running, Up, run
 from tests.support.waiting import wait_until
 
 SECONDS = 60.0
@@ -64,6 +66,13 @@ def test_pictures_are_shown_without_the_key_going_to_a_proxy(
     assert "▀" in screen.getvalue()
 
 
+def test_a_server_without_the_demonstration_says_how_to_have_it(tmp_path: Path) -> None:
+    with Up(tmp_path / "data", "--no-demo") as plain:
+        done = run("demo", "--data", plain.data)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "no demonstration workflows: start it with `callsheet up` (without --no-demo)." in done.stderr
+
+
 def test_a_program_is_told_in_one_line_what_was_made(up: Up) -> None:
     done = run("demo", "--json", "--data", up.data)
     assert done.returncode == 0, done.stderr
@@ -97,9 +106,39 @@ def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_fi
 def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
     words = ["up", "--no-demo", "--workers", 3, "--data", "here", "--port", 0]
     with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
-        said = [started.line()]
-        while "curl" not in said[-1]:
-            said.append(started.line())
-            assert said[-1]
-        assert any("No worker runs in this process" in line for line in said)
+        said = until(started, "/v1/jobs")
+        assert "No worker runs in this process" in said
+        assert "callsheet demo" not in said
         assert started.stop() == 0
+
+
+def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: Path) -> None:
+    with Running("up", "--data", "callsheet-data", "--port", 0, log=tmp_path / "log", cwd=tmp_path) as started:
+        said = until(started, "/v1/jobs")
+        page = re.search(r"http://[\d.:]+/docs", said)
+        assert page is not None
+        assert httpx.get(page[0]).status_code == 200
+        assert f"  {CALLSHEET} demo\n" in said
+        assert max(map(len, said.splitlines())) < 80
+        assert started.stop() == 0
+
+
+def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> None:
+    words = ["up", "--demo", "--data", "callsheet-data", "--port", 0]
+    with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
+        before, _, after = until(started, "stays up").partition("The wallet has 67 credits left.\n")
+        assert "Try next" not in before
+        assert re.search(r"open http://[\d.:]+/docs\n", after)
+        [line] = re.findall(rf"^  {CALLSHEET} (submit .+)$", after, re.MULTILINE)
+        done = run(*shlex.split(line), cwd=tmp_path)
+        assert (done.returncode, done.stdout.splitlines()[-1].endswith(" is completed.")) == (0, True)
+        assert started.stop() == 0
+
+
+def until(started: Running, word: str) -> str:
+    """Read what a command says, up to a line with a word in it."""
+    said = [started.line()]
+    while word not in said[-1]:
+        assert said[-1], said
+        said.append(started.line())
+    return "".join(said)

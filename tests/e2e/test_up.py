@@ -1,6 +1,5 @@
 """`callsheet up` and `callsheet demo` in real processes: what they print, what they make, and what kills do to them."""
 
-import re
 import socket
 import stat
 from collections.abc import Iterator
@@ -128,7 +127,6 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["up", "--data", "file/below"], "cannot be made"),
-        (["up", "--data", "x", "--port", "70000"], "70000"),
         (["up", "--data", "x", "--database", "postgresql://nobody@127.0.0.1:1/none"], "127.0.0.1"),
         (["serve", "--data", "x", "--secret-file", "nowhere"], "nowhere cannot be read"),
         (["serve", "--data", "x", "--secret-file", "file"], "at least 32"),
@@ -142,12 +140,10 @@ def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str,
     assert "Traceback" not in done.stderr
 
 
-def test_up_with_the_demonstration_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
-    made = re.search(r"^run: .*\n\t\$\(BIN\)/callsheet (.+)\n", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert made is not None
-    assert made[1] == "up --demo"  # what `make run` does
-    words = [*made[1].split(), "--data", "here", "--port", 0]
-    with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
+def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
+    data = tmp_path / "here"
+    made = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data {data} --port 0")
+    with Running(command=made, log=tmp_path / "log", cwd=tmp_path) as started:
         said: list[str] = []
         while not said or "stays up at" not in said[-1]:
             line = started.line()
@@ -155,11 +151,14 @@ def test_up_with_the_demonstration_stays_up_until_it_is_interrupted(tmp_path: Pa
             said.append(line)
         url = next(word for word in said[-1].split() if word.startswith("http")).rstrip(".")
         assert httpx.get(f"{url}/healthz").is_success
-        key = (tmp_path / "here" / "admin.key").read_text().strip()
+        assert {file.name.partition("-")[2] for file in (data / "demo").iterdir()} == {
+            "sketch.png", "tone.wav", "clip.mp4", "short-video.mp4",
+        }  # fmt: skip
+        key = (data / "admin.key").read_text().strip()
         assert sum(key in line for line in said) == 1
-        assert started.stop() == 0
-    assert not (tmp_path / "here" / "server.json").exists()
-    assert (tmp_path / "here" / "admin.key").exists()
+        started.interrupt()
+        wait_until(lambda: not (data / "server.json").exists(), SECONDS)
+    assert (data / "admin.key").exists()
 
 
 def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_its_restart(tmp_path: Path) -> None:
@@ -181,7 +180,7 @@ def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_it
                 assert len(client.read(file)) == file.bytes
         assert second.stop() == 0
     done = run("verify", "--data", tmp_path / "data")
-    assert (done.returncode, done.stdout) == (0, "Every rule holds.\n")
+    assert (done.returncode, done.stdout.startswith("Every rule holds.\n")) == (0, True)
 
 
 def test_a_server_that_is_asked_to_stop_loses_no_try(tmp_path: Path) -> None:

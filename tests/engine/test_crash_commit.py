@@ -91,8 +91,9 @@ def claim(studio: Studio, name: str) -> Command:
     return c.Claim(worker_id="w1", kinds=(name,), count=2, lease_seconds=77)
 
 
-def retry_as_new(studio: Studio, name: str) -> Command:
-    return c.Retry(tenant=TENANT, job_id=broken(studio, name), actor=ADMIN, retry_as="new_job")
+def retry_as_new(studio: Studio, name: str, key: str | None = None) -> Command:
+    job = broken(studio, name)
+    return c.Retry(tenant=TENANT, job_id=job, actor=ADMIN, retry_as="new_job", idempotency_key=key)
 
 
 def come(_: Studio, name: str) -> Command:
@@ -166,7 +167,9 @@ KINDS: dict[str, Prepare] = {
     "adjust": lambda _, n: c.Adjust(tenant=TENANT, user=n, amount=9, reason="a gift"),
     "refund": lambda s, n: c.Refund(tenant=TENANT, job_id=paid(s, n), reason="too dark", actor=ADMIN),
     "retry": lambda s, n: c.Retry(tenant=TENANT, job_id=broken(s, n), actor=ADMIN),
+    "retry with a key": lambda s, n: c.Retry(tenant=TENANT, job_id=broken(s, n), actor=ADMIN, idempotency_key="k"),
     "retry as a new job": retry_as_new,
+    "retry as a new job with a key": lambda s, n: retry_as_new(s, n, "k"),
     "add a stage": lambda s, n: c.AddStage(tenant=TENANT, job_id=fresh(s, n), stage=stage("cut", tasks=2)),
     "add tasks": add_tasks,
     "cancel": lambda s, n: c.Cancel(tenant=TENANT, job_id=fresh(s, n)),

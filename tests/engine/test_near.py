@@ -1,7 +1,7 @@
 """A loop that asks PostgreSQL by itself: quicker for as long as all goes well, and otherwise as good as the thread."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ import uvloop
 from callsheet.core.commands import PutTenant
 from callsheet.engine import Engine
 from callsheet.engine.readlane import ReadLane
-from callsheet.store.connection import ConnectionLost
+from callsheet.store.connection import Ask, ConnectionLost
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
 from tests.engine.test_readlane import BAD, WHO
 from tests.support.postgres import Cluster
@@ -107,21 +107,46 @@ def test_each_caller_gets_its_own_answer_without_the_thread(url: str) -> None:
     assert (who[0][0], clock[0][0] > 1_600_000_000_000_000) == ("acme", True)
 
 
-def test_what_is_asked_while_a_trip_is_under_way_makes_the_next_one(url: str) -> None:
+def test_what_is_asked_while_a_trip_is_under_way_makes_the_next_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trips: list[list[Ask]] = []
+    ask = PostgresConnection.ask
+
+    def counted(connection: PostgresConnection, asks: Sequence[Ask]) -> None:
+        trips.append(list(asks))
+        ask(connection, asks)
+
     with psycopg.connect(url) as other:
 
         async def scenario(lane: ReadLane, database: Rationed) -> Any:
             database.only_near()
+            monkeypatch.setattr(PostgresConnection, "ask", counted)
             other.execute("LOCK TABLE tenant IN ACCESS EXCLUSIVE MODE")
             first = asyncio.ensure_future(lane.fetch(*WHO[:1], **WHO[1]))
             await queued(other)
             rest = [asyncio.ensure_future(lane.row("tenants", "blue")) for _ in range(5)]
             await asyncio.sleep(0)
-            assert other.execute(WAITING).fetchone() == (1,)
             other.rollback()
             return [(await first)[0][0], *[(await one)[0] for one in rest]]
 
         assert asked(url, scenario) == ["acme", *["blue"] * 5]
+    assert trips == [[WHO], [("tenants", {"ids": ["blue"]})]]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_an_answer_that_comes_in_many_pieces_is_waited_for(url: str, run: Run) -> None:
+    async def scenario(lane: ReadLane, database: Rationed) -> Any:
+        database.only_near()
+        return await asyncio.gather(*(lane.fetch_all([WHO]) for _ in range(20_000)))
+
+    assert {rows[0][0][0] for rows in asked(url, scenario, run)} == {"acme"}
+
+
+def test_a_question_too_long_for_the_socket_is_asked_aside(url: str) -> None:
+    async def scenario(lane: ReadLane, database: Rationed) -> Any:
+        database.left = 5
+        return await lane.fetch("tenants", ids=["acme", *(f"{n:0>200}" for n in range(100_000))])
+
+    assert asked(url, scenario)[0][0] == "acme"
 
 
 @pytest.mark.parametrize("bad", BAD, ids=[f"{ask[0]}-{n}" for n, ask in enumerate(BAD)])
@@ -221,3 +246,19 @@ def test_on_its_own_loop_a_lane_can_be_stopped_too(url: str) -> None:
         return await asyncio.gather(lane.fetch("clock"), return_exceptions=True)
 
     assert isinstance(asked(url, scenario)[0], ConnectionLost)
+
+
+def test_a_lane_that_ends_while_a_loop_gets_its_connection_lets_that_go(url: str) -> None:
+    """The loop and whoever stops the lane may both be about to begin or end it."""
+    database = Rationed(url, 1_000)
+
+    async def scenario(lane: ReadLane) -> None:
+        await lane.fetch("clock")
+        await asyncio.to_thread(lane.stop)
+
+    with psycopg.connect(url, autocommit=True) as other:
+        for _ in range(20):
+            with lane_on(database) as lane:
+                asyncio.run(scenario(lane))
+        assert len(database.made) >= 20
+        wait_until(lambda: other.execute(f"SELECT count(*) {OURS}").fetchone() == (0,))

@@ -36,6 +36,8 @@ class Counted:
         self.trips: list[int] = []
         self.hold: threading.Event | None = None
         self.lost = 0
+        self.held_alone: threading.Event | None = None
+        """Holds up a clock that is asked for alone."""
 
     def connect(self, *, reading: bool = False) -> Any:
         self.connections += 1
@@ -57,6 +59,8 @@ class CountedConnection:
         self._database.trips.append(len(given))
         if self._database.hold is not None and len(self._database.trips) == 1:
             self._database.hold.wait(30)
+        if self._database.held_alone is not None and given == [("clock", {})]:
+            self._database.held_alone.wait(30)
         if self._database.lost:
             self._database.lost -= 1
             raise ConnectionLost("cut")
@@ -177,6 +181,37 @@ def test_while_the_database_is_away_callers_hear_of_it_and_later_ones_are_answer
         away, back = asyncio.run(scenario(lane))
     assert isinstance(away, ConnectionLost)
     assert back
+
+
+def test_however_many_ask_a_database_that_is_away_is_asked_twice_and_all_hear_at_once(database: Counted) -> None:
+    """Each would wait as long as a connection takes to be made, behind all those before it."""
+    database.lost = 2
+
+    async def scenario(lane: ReadLane) -> Any:
+        asked = [lane.fetch("clock") for _ in range(50)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    with lane_on(database) as lane:
+        answers = asyncio.run(scenario(lane))
+    assert {type(answer) for answer in answers} == {ConnectionLost}
+    assert len({id(answer) for answer in answers}) == 50, "an error that two raise grows two tracebacks"
+    assert (database.trips, database.connections) == ([50, 50], 2)
+
+
+def test_whoever_is_asked_for_alone_hears_at_once_and_not_when_all_were(database: Counted) -> None:
+    database.held_alone = hold = threading.Event()
+
+    async def scenario(lane: ReadLane) -> Any:
+        asked = [asyncio.ensure_future(lane.fetch_all([ask])) for ask in (BAD[0], WHO, ("clock", {}))]
+        await asyncio.wait(asked[:2], timeout=30)
+        early = [one.done() for one in asked]
+        hold.set()
+        return early, await asyncio.gather(*asked, return_exceptions=True)
+
+    with lane_on(database) as lane:
+        early, answers = asyncio.run(scenario(lane))
+    assert early == [True, True, False]
+    assert [isinstance(answer, Exception) for answer in answers] == [True, False, False]
 
 
 def test_a_caller_that_went_away_harms_nobody(database: Counted) -> None:

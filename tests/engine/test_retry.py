@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from callsheet.core.commands import Complete, Retry
+from callsheet.core.errors import BadInput, Conflict
+from tests.support.racing import at_once
 from tests.support.studio import Studio, stage
 
 
@@ -203,3 +205,53 @@ def test_what_is_tried_again_keeps_the_price_it_had(studio: Studio, how: str, qu
     studio.workflow(price=50)
     again = studio.retry(job, retry_as=how)
     assert (studio.job(again.job_id).price, studio.balance()) == (paid, 100 - paid)
+
+
+# -- with a key
+
+
+def test_a_retry_with_a_key_opens_one_run_however_often_it_is_sent(studio: Studio) -> None:
+    job = studio.ask()
+    studio.fail(studio.take())
+    first = studio.retry(job, idempotency_key="k")
+    assert studio.retry(job, idempotency_key="k") == first
+    studio.fail(studio.take())
+    late = studio.retry(job, idempotency_key="k")
+    assert (late.status, late.run) == ("failed", 2), "a late copy opens nothing"
+    assert studio.retry(job, idempotency_key="another").run == 3
+    studio.fail(studio.take())
+    assert (studio.retry(job, idempotency_key="k").run, studio.balance()) == (3, 100), "however late it is"
+
+
+def test_a_retry_with_a_key_makes_one_new_job_however_often_it_is_sent(studio: Studio) -> None:
+    job = studio.ask(idempotency_key="k")
+    studio.fail(studio.take())
+    first, second = (studio.retry(job, retry_as="new_job", idempotency_key="k") for _ in range(2))
+    assert (second.job_id, second.run) == (first.job_id, first.run)
+    assert studio.ask(idempotency_key="k") == job, "a retry's keys are no submit's keys"
+    assert studio.retry(job, retry_as="new_job", idempotency_key="another").job_id != first.job_id
+    assert studio.balance() == 90
+    studio.delete(first.job_id)
+    with pytest.raises(Conflict) as raised:
+        studio.retry(job, retry_as="new_job", idempotency_key="k")
+    assert raised.value.code == "job_deleted"
+
+
+@pytest.mark.parametrize("how", ["new_run", "new_job"])
+@pytest.mark.parametrize("key", ["", "k" * 256, "a\nb"])
+def test_a_key_of_a_retry_that_is_none_is_refused(studio: Studio, how: str, key: str) -> None:
+    job = studio.ask()
+    studio.fail(studio.take())
+    with pytest.raises(BadInput) as raised:
+        studio.retry(job, retry_as=how, idempotency_key=key)
+    assert (raised.value.code, studio.balance()) == ("invalid_idempotency_key", 100)
+
+
+@pytest.mark.parametrize("how", ["new_run", "new_job"])
+def test_twenty_retries_with_one_key_at_once_are_one(studio: Studio, how: str) -> None:
+    job = studio.ask()
+    studio.fail(studio.take())
+    command = Retry(tenant="acme", job_id=job, actor="admin", retry_as=how, idempotency_key="k")  # type: ignore[arg-type]
+    states = at_once(*[lambda: studio.do(command)] * 20)
+    assert len({(state.job_id, state.run) for state in states}) == 1
+    assert studio.balance() == 95

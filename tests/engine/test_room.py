@@ -49,7 +49,7 @@ def test_a_hundred_waiting_workers_ask_as_one_and_each_task_wakes_one_of_them(st
         await until(lambda: room.count == 100 and engine.claims == 1)
         for _ in range(3):
             await asyncio.to_thread(studio.ask)
-        await until(lambda: sum(task.done() for task in waiting) == 3 and room.count == 97)  # one may just be asking
+        await until(lambda: sum(task.done() for task in waiting) == 3 and room.count == 97)
         assert engine.claims <= 20
         room.end()
         got = [leased for task in waiting for leased in await task]
@@ -213,5 +213,25 @@ def test_however_many_wait_few_ask_together(studio: Studio) -> None:
         answers = await asyncio.gather(*[room.claim(claim(n), WAIT) for n in range(3_000)])
         assert len(answers) == 3_000
         assert engine.most <= studio.settings.limits.bulk_max
+
+    asyncio.run(scene())
+
+
+def test_a_worker_is_let_go_while_it_asks(studio: Studio) -> None:
+    """It is told what was decided about it at once, and not when its wait is over."""
+
+    async def scene() -> None:
+        engine = Watched(studio)
+        engine.held = asyncio.Event()
+        room = Room(engine, poll_seconds=3_600)
+        waiting = [asyncio.ensure_future(room.claim(claim(n), WAIT)) for n in range(2)]
+        await until(lambda: engine.claims == 1)
+        room.let_go("w0")
+        assert await asyncio.wait_for(waiting[0], WAIT / 2) == []
+        engine.held.set()
+        await until(lambda: engine.claims == 2)
+        assert (room.count, waiting[1].done()) == (1, False)
+        room.end()
+        assert await waiting[1] == []
 
     asyncio.run(scene())

@@ -121,3 +121,30 @@ def test_a_guess_is_kept_for_a_while(served: Served) -> None:
     for _ in range(SAMPLES_MIN):
         made(served, name)
     assert served.client("client").get(f"/v1/jobs/{job['id']}").json() == job
+
+
+def test_jobs_of_many_tasks_are_counted_as_jobs(eager: Served) -> None:
+    stage = StageSpec(name="frames", kind="frames", tasks=60)
+    eager.engine.execute(commands.PutWorkflow(recipe=Recipe(name="film", stages=[stage])))
+    for _ in range(SAMPLES_MIN):
+        eager.submit(workflow="film")
+        for _ in range(60):
+            eager.work("frames")
+    assert eager.submit(workflow="film")["expected"]["samples"] == SAMPLES_MIN
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["usual first", "unheard-of first"])
+def test_a_job_that_brings_its_own_stages_is_compared_with_its_like(tmp_path: Path, place: str, order: int) -> None:
+    """Also while what is known of its workflow is kept."""
+
+    def stages(kind: str) -> list[dict[str, Any]]:
+        return [{"name": "work", "kind": kind}]
+
+    with Served(place, tmp_path) as served:
+        served.engine.execute(commands.PutWorkflow(recipe=Recipe(name="own", inline=True)))
+        for _ in range(SAMPLES_MIN):
+            served.submit(workflow="own", stages=stages("usual"))
+            served.work("usual")
+        asked = {kind: served.submit(workflow="own", stages=stages(kind)) for kind in ("usual", "unheard-of")[::order]}
+        assert asked["unheard-of"]["expected"] is None
+        assert asked["usual"]["expected"]["samples"] == SAMPLES_MIN

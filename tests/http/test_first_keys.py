@@ -3,8 +3,11 @@
 import secrets
 from pathlib import Path
 
+import pytest
+
 from callsheet.app import Callsheet
 from callsheet.core.commands import CreateKey, RevokeKey
+from callsheet.core.errors import BadInput
 from callsheet.core.rows import ApiKey
 
 
@@ -28,3 +31,40 @@ def test_a_key_is_found_however_many_older_ones_were_revoked(place: str, tmp_pat
         assert house.has_keys()
         revoke(house, last)
         assert not house.has_keys()
+
+
+WEAK = {
+    "nothing": "",
+    "one letter": "a\n",
+    "a key's beginning": "cs_",
+    "another text": "x" * 64,
+    "no text": "\xff" * 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (file, text)
+        for file in ("secret.key", "admin.key", "fleet.key")
+        for what, text in WEAK.items()
+        if (file, what) != ("secret.key", "another text")  # what signs has no form of its own
+    ],
+)
+def test_a_file_that_holds_no_secret_of_ours_opens_no_house(tmp_path: Path, file: str, text: str) -> None:
+    """Whoever can guess what is signed with can make tokens for every user; what somebody guesses is a key."""
+    (tmp_path / file).write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadInput) as raised, Callsheet(tmp_path / "callsheet.db", tmp_path) as house:
+        (house.admin_key if file == "admin.key" else house.fleet_secret)()
+    assert raised.value.code == "invalid_secret"
+
+
+def test_secrets_that_others_could_read_become_private(tmp_path: Path) -> None:
+    with Callsheet(tmp_path / "callsheet.db", tmp_path) as house:
+        files = [house.admin_key()[0], house.fleet_secret(), tmp_path / "secret.key"]
+    before = [file.read_text() for file in files]
+    for file in files:
+        file.chmod(0o644)
+    with Callsheet(tmp_path / "callsheet.db", tmp_path) as house:
+        assert (house.admin_key()[1], house.fleet_secret()) == (False, files[1])
+    assert [(file.read_text(), file.stat().st_mode & 0o777) for file in files] == [(text, 0o600) for text in before]

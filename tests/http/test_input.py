@@ -268,8 +268,8 @@ def test_an_amount_that_is_none_moves_nothing(served: Served) -> None:
 
 
 @pytest.mark.parametrize(("method", "path", "allowed"), [
-    ("PUT", "/v1/jobs", "GET, POST"), ("TRACE", "/v1/jobs", "GET, POST"), ("DELETE", "/v1/me", "GET"),
-    ("OPTIONS", "/v1/jobs", "GET, POST"), ("HEAD", "/v1/jobs/bulk", None), ("PATCH", "/healthz", "GET"),
+    ("PUT", "/v1/jobs", "GET, HEAD, POST"), ("TRACE", "/v1/jobs", "GET, HEAD, POST"), ("DELETE", "/v1/me", "GET, HEAD"),
+    ("OPTIONS", "/v1/jobs", "GET, HEAD, POST"), ("HEAD", "/v1/jobs/bulk", "POST"), ("PATCH", "/healthz", "GET, HEAD"),
     ("BREW", "/v1/jobs", None),
 ])  # fmt: skip
 def test_a_method_that_is_not_listed_is_405(served: Served, method: str, path: str, allowed: str | None) -> None:
@@ -286,3 +286,43 @@ def test_whatever_is_accepted_the_answer_is_json(served: Served, accept: str) ->
 
 def _quoted(text: str) -> str:
     return quote(text, safe="")
+
+
+UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
+    "one like another": (JOB | {"imput": 1}, "unknown field `imput`: did you mean `input`?"),
+    "one in a list": ({"jobs": [JOB, JOB | {"lables": {}}]}, "`lables` - at `$.jobs[1]`: did you mean `labels`?"),
+    "one inside": (JOB | {"stages": [{"name": "a", "kind": "b", "taks": 1}]}, "`$.stages[0]`: did you mean `tasks`?"),
+    "one like none": (JOB | {"zzz": 1}, "unknown field `zzz`: known are `workflow`, `user`, `input`, "),
+    "a long one": (JOB | {"k" * 300: 1}, f"unknown field `{'k' * 80}…`: known are `workflow`, "),
+    "one that looks like a place": (JOB | {"x` - at `$.stages[0]": 1}, "known are "),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_a_field_that_nobody_knows_is_told_which_was_meant_or_which_there_are(served: Served, name: str) -> None:
+    body, said = UNKNOWN[name]
+    path = "/v1/jobs/bulk" if "jobs" in body else "/v1/jobs"
+    answer = served.client("client").post(path, json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body")
+    assert said in answer.json()["message"]
+    assert "k" * 81 not in answer.text
+
+
+def test_a_query_that_nobody_knows_is_told_which_was_meant_and_a_missing_field_is_named(served: Served) -> None:
+    client = served.client("client")
+    asked = client.get("/v1/jobs", params={"statsu": "running"}).json()
+    assert asked["message"] == "Query: Object contains unknown field `statsu`: did you mean `status`?"
+    assert client.post("/v1/jobs", json={"workflow": "x"}).json()["message"] == "Object missing required field `user`."
+
+
+def test_a_value_that_is_none_of_a_few_is_told_which_there_are(served: Served) -> None:
+    answer = served.client("operator").post("/v1/admin/keys", json={"name": "x", "role": "boss", "tenant": "default"})
+    assert answer.json()["message"] == "`$.role` is one of `admin`, `client`, `viewer`, `worker`."
+    retry = served.client("client").post("/v1/jobs/x/retry", json={"retry_as": "another"})
+    assert retry.json()["message"] == "`$.retry_as` is one of `new_job`, `new_run`."
+
+
+def test_whoever_may_not_is_told_who_may(served: Served) -> None:
+    answer = served.client("viewer").post("/v1/jobs", json={})
+    said = "A key of the role viewer may not do this; it takes operator or admin or client."
+    assert (answer.status_code, answer.json()["message"]) == (403, said)

@@ -375,3 +375,23 @@ def test_a_job_s_input_can_be_read_back_by_its_own_and_nobody_else(served: Serve
     served.work()
     served.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
     assert served.client("client").get(f"/v1/jobs/{job}/input").status_code == 404
+
+
+def test_tasks_come_page_by_page_in_order(served: Served) -> None:
+    stages = [StageSpec(name="plan", kind="plan", tasks=3), StageSpec(name="draw", kind="paged", tasks=4)]
+    served.engine.execute(commands.PutWorkflow(recipe=Recipe(name="paged", stages=stages)))
+    job = served.submit(workflow="paged")["id"]
+    client, path = served.client("viewer"), f"/v1/jobs/{job}/tasks"
+    whole = client.get(path).json()
+    assert (len(whole["tasks"]), whole["next"]) == (7, None)
+    page = client.get(path, params={"limit": 2}).json()
+    seen = [page["tasks"]]
+    while page["next"]:
+        page = client.get(path, params={"limit": 2, "cursor": page["next"]}).json()
+        seen.append(page["tasks"])
+    assert [len(tasks) for tasks in seen] == [2, 2, 2, 1]
+    assert [task for tasks in seen for task in tasks] == whole["tasks"]
+    another = served.submit(workflow="paged")["id"]
+    first = client.get(path, params={"limit": 2}).json()["next"]
+    foreign = client.get(f"/v1/jobs/{another}/tasks", params={"cursor": first})
+    assert (foreign.status_code, foreign.json()["code"]) == (422, "invalid_cursor")

@@ -8,7 +8,7 @@ import pytest
 from callsheet.core import commands
 from callsheet.core.comfy import ComfySpec, Target
 from callsheet.core.recipe import Recipe, StageSpec
-from callsheet.http.quotes import Signed, _digest
+from callsheet.http.quotes import Promise, _digest
 from tests.support.served import OTHER, TENANT, Served
 
 INPUT = {"prompt": "dunes", "seed": 7}
@@ -42,7 +42,7 @@ def forged(served: Served, workflow: str, **fields: Any) -> str:
     """Sign what a quote says, with this house's own hand."""
     fact: dict[str, Any] = {"tenant": TENANT, "user": "ann", "workflow": workflow, "digest": _digest(INPUT), "price": 1,
             "until": int(time.time()) + 60} | fields  # fmt: skip
-    return served.callsheet.house.signed.sign("quote", Signed(**fact))
+    return served.callsheet.house.signed.sign("quote", Promise(**fact))
 
 
 def test_a_quote_tells_the_price_and_whether_it_can_be_paid(served: Served) -> None:

@@ -9,6 +9,8 @@ import httpx
 import jsonschema_rs
 import pytest
 
+from callsheet.core.machine import JOB
+from callsheet.http.groups import grouped
 from callsheet.http.openapi import document
 from callsheet.http.page import Page
 from callsheet.http.routes import ROUTES
@@ -62,6 +64,48 @@ def test_an_example_that_does_not_fit_would_be_found() -> None:
         assert not job.is_valid(example | wrong), wrong
 
 
+def example_of(operation: str, *path: str | int) -> Any:
+    """A place in the example of an operation's answer."""
+    found = next(one for methods in DOCUMENT["paths"].values() for one in methods.values()
+                 if one["operationId"] == operation)  # fmt: skip
+    good = next(answer for status, answer in found["responses"].items() if status.startswith("2"))
+    value = good["content"]["application/json"]["example"]
+    for part in path:
+        value = value[part]
+    return value
+
+
+def test_an_answer_shows_what_its_request_asked_for() -> None:
+    assert example_of("register_worker", "worker") == "gpu-7"
+    assert example_of("get_worker", "worker") == "gpu-7"
+    assert example_of("put_workflow", "recipe", "name") == "poster"
+    assert (example_of("put_tenant", "id"), example_of("put_tenant", "weight")) == ("acme", 2)
+    assert example_of("change_job", "labels") == {"campaign": "summer"}
+    assert example_of("announce_file", "file", "name") == "note.txt"
+    assert example_of("get_job", "labels") == {"campaign": "spring"}  # the example that all share stays as it is
+
+
+def test_an_open_run_has_consumed_nothing_and_a_wallet_adds_up() -> None:
+    run, wallet = example_of("list_runs", "runs", 0), example_of("get_wallet")
+    assert (run["status"], run["consumed"], run["refunded"]) == ("open", 0, 0)
+    assert wallet["balance"] + wallet["held"] + wallet["consumed"] == wallet["topped_up"]
+
+
+def test_the_labels_of_a_worker_are_said_to_be_for_operators_and_not_to_find_jobs_by() -> None:
+    for owner in ("Register", "Worker"):
+        meaning = DOCUMENT["components"]["schemas"][owner]["properties"]["labels"]["description"]
+        assert ("operators" in meaning, "jobs" in meaning) == (True, False)
+
+
+def test_a_reader_finds_a_route_by_what_it_is_about() -> None:
+    found = {group.name: {route.name for route in mine} for group, mine in grouped(ROUTES).items()}
+    assert {"announce_file", "put_blob", "finish_file", "get_file", "delete_file"} <= found["files"]
+    assert {"submit_job", "refund_job", "list_outputs", "get_why", "make_quote"} <= found["jobs"]
+    assert {"approve_stage", "list_tasks"} <= found["stages and tasks"]
+    assert sum(map(len, found.values())) == len(ROUTES)
+    assert [tag["name"] for tag in DOCUMENT["tags"]] == list(found)
+
+
 def test_every_field_and_parameter_says_what_it_means() -> None:
     silent = [
         f"{name}.{field}"
@@ -78,6 +122,22 @@ def test_every_field_and_parameter_says_what_it_means() -> None:
     ]
     assert silent == [], "say it beside the field, or in http/words.py"
     assert all(schema.get("description") for schema in DOCUMENT["components"]["schemas"].values())
+
+
+def test_every_parameter_of_a_query_shows_what_it_takes() -> None:
+    shown = [
+        (f"{path}?{parameter['name']}", parameter)
+        for path, methods in DOCUMENT["paths"].items()
+        for operation in methods.values()
+        for parameter in operation["parameters"]
+        if parameter.get("in") == "query"
+    ]
+    assert len(shown) > 40
+    assert [where for where, one in shown if "example" not in one] == [], "give it a word in http/words.py"
+    assert [where for where, one in shown if not validator(one["schema"]).is_valid(one["example"])] == []
+    by_name = {where: one["schema"] for where, one in shown}
+    assert by_name["/v1/jobs?since"]["format"] == by_name["/v1/jobs?until"]["format"] == "date-time"
+    assert set(by_name["/v1/jobs?status"]["enum"]) == set(JOB.statuses)
 
 
 def test_every_reference_leads_somewhere() -> None:

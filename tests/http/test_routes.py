@@ -12,6 +12,7 @@ from callsheet.blobs import keys
 from callsheet.core import commands
 from callsheet.core.commands import Made
 from callsheet.http.auth import Who
+from callsheet.http.describe import problems_of
 from callsheet.http.openapi import document
 from callsheet.http.route import ROLES, Route
 from callsheet.http.routes import ROUTES
@@ -74,7 +75,7 @@ def body_of(route: Route) -> dict[str, Any] | None:
     if "requestBody" not in operation(route):
         return None
     example: dict[str, Any] = operation(route)["requestBody"]["content"]["application/json"]["example"]
-    return example
+    return example | ({"tenant": TENANT} if "tenant" in example else {})
 
 
 def call(client: httpx.Client, route: Route, given: dict[str, str] | None = None, **more: Any) -> httpx.Response:
@@ -90,6 +91,18 @@ def ids(routes: Sequence[Route]) -> Any:
 
 
 # -- the table
+
+
+@pytest.mark.parametrize("tenant", ["nobody-s", "no name of one", "t" * 300])
+def test_what_an_operator_asks_of_a_tenant_that_is_not_there_is_answered_as_documented(
+    served: Served, tenant: str
+) -> None:
+    client = served.client("operator", {"callsheet-tenant": tenant})
+    for route in (route for route in KEYED if "operator" in route.who):
+        answer = call(client, route)
+        where = f"{route.method} {route.path}: {answer.status_code} {answer.text[:200]}"
+        if answer.status_code >= 400:
+            assert answer.json()["code"] in problems_of(route)[answer.status_code], where
 
 
 def test_the_table_names_every_route_with_its_roles() -> None:
@@ -216,8 +229,9 @@ def test_a_key_in_the_query_string_is_no_key(served: Served) -> None:
 def test_a_method_that_is_not_listed_is_refused_with_those_that_are(served: Served, route: Route) -> None:
     path = route.path.format_map(ABSENT)
     listed = {one.method for one in ROUTES if one.path == route.path}
+    listed |= {"HEAD"} if "GET" in listed else set()
     client = client_of(served, "operator")
-    for method in {"HEAD", "PUT", "TRACE", "OPTIONS", "PROPFIND"} - listed - ({"HEAD"} if "GET" in listed else set()):
+    for method in {"HEAD", "PUT", "TRACE", "OPTIONS", "PROPFIND"} - listed:
         answer = client.request(method, path)
         assert (answer.status_code, answer.headers["allow"]) == (405, ", ".join(sorted(listed))), method
 

@@ -3,16 +3,23 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
+import pytest
+
 from callsheet.blobs.local import LocalBlobs
+from callsheet.config import HttpSettings
 from callsheet.core import commands
 from callsheet.core.comfy import ComfySpec
 from callsheet.core.recipe import Recipe, StageSpec
 from callsheet.engine import Engine
 from callsheet.http.handing import Handing
 from tests.support import graphs
+from tests.support.served import Served
+from tests.support.waiting import wait_until
 
 THREADS = 40
 """More than there are for files."""
@@ -62,3 +69,27 @@ def test_a_task_with_a_graph_is_handed_out(place: str, tmp_path: Path) -> None:
     with furnished(place, stage) as engine:
         engine.execute(SUBMIT)
         assert asyncio.run(handed(engine)) == "comfyui"
+
+
+def test_a_server_that_stops_leaves_behind_what_hangs_in_a_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        asked.set()
+        go_on.wait(60)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(LocalBlobs, "open", hang)
+    with Served(tmp_path / "callsheet.db", tmp_path, HttpSettings(stop_seconds=0)) as served:
+        grant = served.blobs.grant_get("default/jobs/x/y/1/1", seconds=60, name="film.mp4", media_type="video/mp4")
+        with ThreadPoolExecutor(2) as threads:
+            reading = threads.submit(served.client().get, grant.url)
+            assert asked.wait(30)
+            stopping = threads.submit(served.stop)
+            try:
+                wait_until(stopping.done)
+            finally:
+                go_on.set()
+            assert isinstance(reading.exception(), httpx.TransportError)

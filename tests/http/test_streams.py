@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,32 +15,15 @@ import pytest
 from callsheet.config import HttpSettings
 from callsheet.core import commands, rows
 from callsheet.core.recipe import Recipe, StageSpec
-from tests.support.places import Places
 from tests.support.plain import Plain
 from tests.support.racing import ANSWER_SECONDS, at_once
 from tests.support.served import TENANT, Served
 from tests.support.sse import STREAM, Frame, listening, told
 from tests.support.waiting import wait_until
 
-LIVELY = HttpSettings(beat_seconds=0.05, stream_buffer_max=4, streams_per_key_max=500)
 _GIFT = Recipe(name="gift", price=0, stages=[StageSpec(name="draw", kind="draw")])
 ENDS = {"job.completed", "job.failed", "job.canceled"}
 _numbers = count()
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def lively(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A server whose streams beat fast and keep next to nothing for a slow reader."""
-    data: Path = tmp_path_factory.mktemp("lively")
-    if request.param == "sqlite":
-        with Served(data / "callsheet.db", data, LIVELY) as made:
-            yield made
-        return
-    places: Places = request.getfixturevalue("places")
-    url = places.lend()
-    with Served(url, data, LIVELY) as made:
-        yield made
-    places.give_back(url)
 
 
 # -- one job
@@ -96,6 +79,27 @@ def test_a_stream_that_follows_stays_open_for_another_run(lively: Served) -> Non
         lively.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
         lively.work()
         assert _until(coming, "job.completed")[-1].data["run"] == 2
+
+
+@pytest.mark.parametrize("last", [None, "the end"], ids=["from the beginning", "from the end on"])
+def test_what_is_remarked_behind_an_end_does_not_keep_a_stream_open(lively: Served, last: str | None) -> None:
+    job = lively.submit()["id"]
+    lively.work()
+    end = told(lively, f"/v1/jobs/{job}/events")[-1].id
+    lively.client("operator").post(f"/v1/jobs/{job}/refund", json={"reason": "Too dark."}).raise_for_status()
+    with listening(lively, f"/v1/jobs/{job}/events", last and end) as coming:
+        seen = _to_the_end(coming)
+    assert seen[-1] == "job.refunded"
+    assert len(seen) == (1 if last else int(end) + 1)
+
+
+@pytest.mark.parametrize("follow", ["", "?follow=true"])
+def test_the_stream_of_a_job_that_is_deleted_ends(lively: Served, follow: str) -> None:
+    job = lively.submit()["id"]
+    with listening(lively, f"/v1/jobs/{job}/events{follow}") as coming:
+        assert _until(coming, "job.created")
+        lively.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
+        assert _to_the_end(coming)[-2:] == ["job.canceled", "job.deleted"]
 
 
 # -- under load
@@ -269,42 +273,6 @@ def test_too_many_streams_are_429_until_some_close(tmp_path: Path, place: str) -
 # -- long polls
 
 
-def test_a_long_poll_wakes_when_the_job_ends(lively: Served) -> None:
-    job = lively.submit()["id"]
-    with ThreadPoolExecutor(1) as threads:
-        polling = threads.submit(lively.client("client").get, f"/v1/jobs/{job}?wait=60")
-        wait_until(lambda: lively.callsheet.house.hub.count)
-        lively.work()
-        answer = polling.result(ANSWER_SECONDS)
-    assert (answer.status_code, answer.json()["status"]) == (200, "completed")
-    assert lively.client("client").get(f"/v1/jobs/{job}?wait=60").json() == answer.json()
-
-
-def test_a_long_poll_with_a_tag_wakes_with_any_change(lively: Served) -> None:
-    client = lively.client("client")
-    job = lively.submit()["id"]
-    shown = client.get(f"/v1/jobs/{job}")
-    with ThreadPoolExecutor(1) as threads:
-        headers = {"if-none-match": shown.headers["etag"]}
-        polling = threads.submit(lively.client("client").get, f"/v1/jobs/{job}?wait=60", headers=headers)
-        wait_until(lambda: lively.callsheet.house.hub.count)
-        lively.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
-        answer = polling.result(ANSWER_SECONDS)
-    assert (answer.status_code, answer.json()["status"]) == (200, "running")
-    again = client.get(f"/v1/jobs/{job}?wait=60", headers=headers)
-    assert (again.status_code, again.headers["etag"]) == (200, answer.headers["etag"])
-    client.post(f"/v1/jobs/{job}/cancel", json={"grace_seconds": 0}).raise_for_status()
-
-
-def test_a_long_poll_without_news_says_so_in_time(lively: Served) -> None:
-    client = lively.client("client")
-    shown = client.get(f"/v1/jobs/{lively.submit()['id']}")
-    path = f"/v1/jobs/{shown.json()['id']}?wait=0.05"
-    assert client.get(path).json() == shown.json()
-    assert client.get(path, headers={"if-none-match": shown.headers["etag"]}).status_code == 304
-    lively.work()
-
-
 def test_clients_that_leave_are_forgotten(lively: Served) -> None:
     hub, job = lively.callsheet.house.hub, lively.submit()["id"]
     paths = (f"/v1/jobs/{job}?wait=60", f"/v1/jobs/{job}/events", "/v1/events?after=now")
@@ -381,6 +349,13 @@ def _feed(served: Served) -> list[rows.Event]:
         found.extend(placed.event for placed in page)
         place = page[-1].place
     return found
+
+
+def _to_the_end(coming: Iterator[Frame]) -> list[str]:
+    """Return the types of all events up to the end of a stream; one that only says that it is alive does not end."""
+    frames = list(islice(coming, 200))
+    assert len(frames) < 200, "it goes on"
+    return [frame.event for frame in frames if frame.event]
 
 
 def _until(coming: Iterator[Frame], event: str) -> list[Frame]:

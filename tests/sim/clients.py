@@ -165,6 +165,7 @@ class Client:
     def _retry(self) -> list[c.Command]:
         retry_as = self._random.choice(("new_run", "new_run", "new_job"))
         given: dict[str, Any] = {"retry_as": retry_as, "actor": self._random.choice(("user", "admin"))}
+        given["idempotency_key"] = self._random.choice((None, None, "k1", "k2"))
         rows = self._peek.rows(_MISSING, self._tenant, self._user) if self._random.random() < 0.3 else []
         if rows:
             return [c.Retry(tenant=self._tenant, job_id=self._random.choice(rows)[0], **given)]

@@ -1,7 +1,9 @@
-"""Bugs to plant in what holds work back, limits and rates; with those of `planted_fleet` they are all of them."""
+"""Bugs to plant in limits, in rates and in keys of retries; with those of `planted_fleet` they are all of them."""
 
 import pytest
+from msgspec.structs import replace
 
+from callsheet.core import life
 from callsheet.core.limiting import limits_of, rates_of
 from callsheet.engine import offers
 from tests.sim.planted import bug
@@ -24,3 +26,11 @@ def rates_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 def a_rate_counts_only_what_still_runs(patch: pytest.MonkeyPatch) -> None:
     real = offers.counting
     patch.setattr(offers, "counting", lambda limit, queues, now: real(limit._replace(seconds=0), queues, now))
+
+
+@bug
+def the_key_of_a_retry_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    real = life._opened_before  # noqa: SLF001 - as it stands there
+    patch.setattr(
+        life, "_opened_before", lambda ws, job, command: real(ws, job, replace(command, idempotency_key=None))
+    )

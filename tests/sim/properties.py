@@ -6,6 +6,7 @@ from typing import Any
 
 from callsheet.core import commands as c
 from callsheet.core.errors import Conflict
+from callsheet.core.life import retry_idem
 from callsheet.core.machine import JOB
 from callsheet.core.setup import idem_of as posted_as
 from callsheet.core.submit import idem_of
@@ -96,8 +97,13 @@ def makers(ops: Sequence[Op], peek: Peek) -> Iterator[str]:
     runs = _counted(peek, "SELECT command_id, count(*) FROM run GROUP BY 1")
     stages = _counted(peek, "SELECT id, 1 FROM stage")
     entries = _counted(peek, "SELECT idem, count(*) FROM entry WHERE idem IS NOT NULL GROUP BY 1")
+    keyed = _counted(peek, "SELECT idem, count(*) FROM job WHERE idem IS NOT NULL GROUP BY 1")
     for op in _of(ops, c.Retry):
-        yield from _once(op, runs.get(op.command.id, 0))
+        name = retry_idem(op.command)
+        if name is None:
+            yield from _once(op, runs.get(op.command.id, 0))
+        elif op.done:
+            yield from _once(op, (keyed if op.command.retry_as == "new_job" else runs).get(name, 0))
     for op in _of(ops, c.AddStage):
         yield from _once(op, stages.get(op.command.id, 0))
     for op in _of(ops, c.TopUp, c.Adjust):

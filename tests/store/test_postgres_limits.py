@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
 
+from callsheet.config import Settings
 from callsheet.core.rows import Tenant
+from callsheet.engine import engine as engine_module
 from callsheet.store import postgres
 from callsheet.store.connection import ConnectionLost, Contended
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
@@ -71,3 +74,14 @@ def test_a_lane_that_thinks_is_not_cut_off(url: str, seconds: float, shown: tupl
     with closing(PostgresDatabase(url, statement_seconds=seconds).connect()) as connection:
         names = ("statement_timeout", "idle_in_transaction_session_timeout")
         assert tuple(connection.run(f"SHOW {name}")[0][0] for name in names) == shown
+
+
+def test_a_migration_takes_as_long_as_it_takes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def look(connection: Any, _: Any) -> None:
+        seen.extend(connection.run("SHOW statement_timeout"))
+
+    monkeypatch.setattr(engine_module, "migrate", look)
+    engine_module.Engine.open(url, Settings(statement_seconds=0.5)).close()
+    assert seen == [("7d",)]

@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,8 +18,9 @@ END_SECONDS = 120.0
 
 
 def clean_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would lead a command to another server."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")} | dict(more or {})
+    """The environment without what would lead a command to another server, or make to another make."""
+    left_out = ("CALLSHEET_", "MAKE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)} | dict(more or {})
 
 
 def run(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -38,16 +40,20 @@ class Running:
     """A command that goes on until it is told to end; what it logs goes to a file."""
 
     def __init__(
-        self, *words: object, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> None:
+        self, *words: object, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None,
+        files: str = "", command: Sequence[object] = (CALLSHEET,),
+    ) -> None:  # fmt: skip
+        """`files` is what a shell's `ulimit` is told of open files before."""
         self._log = log.open("ab")
+        before = ["sh", "-c", f'ulimit {files} && exec "$0" "$@"'] if files else []
         self.process = subprocess.Popen(
-            [str(CALLSHEET), *map(str, words)],
+            [*before, *map(str, (*command, *words))],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             cwd=cwd,
             env=clean_environment(env),
+            start_new_session=True,
         )
 
     def __enter__(self) -> Self:
@@ -57,6 +63,8 @@ class Running:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        with suppress(ProcessLookupError):  # what it started and left behind
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def line(self) -> str:
         """Read the next line of standard output."""
@@ -71,6 +79,10 @@ class Running:
         """Ask it to end, and return its exit code."""
         return self._end(number)
 
+    def interrupt(self) -> None:
+        """Press Ctrl-C: everything that it started hears it too."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
     def _end(self, number: signal.Signals) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -84,11 +96,13 @@ class Running:
 class Up(Running):
     """A server in a process of its own: `callsheet up`, or another command, with --json on a free port."""
 
-    def __init__(self, data: Path, *words: object, command: str = "up", env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data: Path, *words: object, command: str = "up", env: Mapping[str, str] | None = None, files: str = ""
+    ) -> None:
         data.parent.mkdir(parents=True, exist_ok=True)
         self.data = data
         log = data.with_name(f"{data.name}.log")
-        super().__init__(command, "--data", data, "--port", 0, "--json", *words, log=log, env=env)
+        super().__init__(command, "--data", data, "--port", 0, "--json", *words, log=log, env=env, files=files)
         first = self.line()
         assert first, log.read_text()
         self.told: dict[str, Any] = json.loads(first)

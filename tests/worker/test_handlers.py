@@ -80,7 +80,7 @@ def test_a_handler_that_raises_fails_its_job_with_a_clean_message(floor: Floor, 
     assert (job.status, job.error_code) == ("failed", "task_failed")
     assert job.error_message == "ValueError: no such model at [address] with [secret]"
     assert floor.outcomes(job.id) == ["failed"]
-    assert [fault.partition(":")[0] for fault in floor.faults] == ["A draw failed"]
+    assert [fault.partition(":")[0] for fault in floor.faults] == ["draw failed"]
 
 
 def test_the_policy_says_whether_any_error_is_tried_again(floor: Floor, worker: Worker) -> None:
@@ -236,3 +236,13 @@ def test_a_worker_has_one_handler_per_kind_and_at_least_one(worker: Worker, floo
     with pytest.raises(ValueError, match="at least one"):
         worker.start(floor.link(), 0)
     assert tuple(worker.handlers) == ("draw",)
+
+
+def test_a_handler_without_a_kind_is_told_how_to_say_it(worker: Worker) -> None:
+    with pytest.raises(TypeError, match=r'@worker\.task\("kind"\)'):
+
+        @worker.task  # type: ignore[arg-type]
+        def draw(ctx: Context) -> None:
+            """Stands where most decorators are written so."""
+
+    assert not worker.handlers

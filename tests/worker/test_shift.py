@@ -168,7 +168,7 @@ def test_a_report_that_is_never_answered_is_given_up_though_the_lease_is_prolong
     floor.submit(lease_seconds=600)
     wait_until(lambda: floor.endings, 20)
     assert floor.endings == ["unreported"]
-    assert floor.faults == ["Reporting a draw failed: nobody there"]
+    assert floor.faults == ["Reporting draw failed: nobody there"]
 
 
 def test_a_worker_works_on_when_whoever_looks_on_is_gone(floor: Floor, worker: Worker) -> None:
@@ -324,5 +324,5 @@ def test_a_report_of_a_canceled_task_that_nobody_answers_is_given_up_with_its_le
     wait_until(lambda: shift.busy == 1)
     floor.cancel(job_id)
     wait_until(lambda: shift.busy == 0)
-    assert floor.faults[-1] == "Reporting a draw failed: nobody there"
+    assert floor.faults[-1] == "Reporting draw failed: nobody there"
     assert floor.ended(job_id).status == "canceled"

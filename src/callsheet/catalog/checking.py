@@ -19,10 +19,14 @@ from callsheet.core.comfy import ComfySpec
 from callsheet.core.comfy_check import flaws, input_flaw, may_be_missing
 from callsheet.core.errors import BadInput
 from callsheet.core.limits import Limits
+from callsheet.core.rates import HOW_TO_WRITE
 from callsheet.core.recipe import NAME, Recipe, StageSpec, check_recipe, check_stages, name_checked, validator
 
 _NOT_KEPT = frozenset({EXTENDS, OVERRIDES})
 _LIMITS = Limits()
+_META = "https://json-schema.org/draft/2020-12/schema"
+"""What a schema is, unless it says another."""
+_CORRECT = "Correct the schema here; it may refer to itself only."
 _TYPES = "A type is array, boolean, integer, null, number, object or string."
 
 
@@ -123,8 +127,10 @@ def _refused(table: dict[str, Any]) -> Iterator[Fault]:
         name = "workflow"
     for field, value in table.items():
         if field == "stages":
-            for no, stage in enumerate(value):
-                yield from _stage_refused(no, stage if isinstance(stage, dict) else {})
+            stages = [stage if isinstance(stage, dict) else {} for stage in value]
+            for no, stage in enumerate(stages):
+                yield from _stage_refused(no, stage)
+            yield from _twice_named(stages)
         elif field not in {"name", "input_schema", *_NOT_KEPT}:
             yield from _field_refused(name, (field,), value)
 
@@ -143,7 +149,7 @@ def _tried(place: Place, table: dict[str, Any]) -> Iterator[Fault]:
     try:
         check_recipe(msgspec.convert(table, Recipe), _LIMITS)
     except BadInput as error:
-        yield Fault(place, str(error), _advice(error.code))
+        yield Fault(place, str(error).removesuffix(f" {HOW_TO_WRITE}"), _advice(error.code))
 
 
 def _stage_refused(no: int, stage: dict[str, Any]) -> Iterator[Fault]:
@@ -158,13 +164,24 @@ def _stage_refused(no: int, stage: dict[str, Any]) -> Iterator[Fault]:
             yield Fault(("stages", no, field), str(error), _advice(error.code))
 
 
+def _twice_named(stages: list[dict[str, Any]]) -> Iterator[Fault]:
+    """Find the stages that have the name of one before: no field alone shows them."""
+    seen = set()
+    for no, stage in enumerate(stages):
+        name = stage.get("name")
+        if name in seen:
+            yield Fault(("stages", no, "name"), f"Two stages have the name {name!r}.", "Choose another name.")
+        if name is not None:
+            seen.add(name)
+
+
 def _advice(code: str) -> str:
     return {
         "out_of_range": "Write a number within.",
         "invalid_workflow": "Add a [[stages]] table, or inline = true.",
         "too_many_stages": "Join some of them.",
         "invalid_graph": "Take inline = true out.",
-        "invalid_rate": "Without it there is no limit.",
+        "invalid_rate": f"{HOW_TO_WRITE} Without it there is no limit.",
     }.get(code, "Choose another name.")
 
 
@@ -176,9 +193,23 @@ def _schema_faults(table: dict[str, Any]) -> Iterator[Fault]:
         validator(Recipe(name=table.get("name", "workflow"), input_schema=schema))
     except BadInput as refused:
         error = refused.__context__
-        where = tuple(error.instance_path) if isinstance(error, jsonschema_rs.ValidationError) else ()
-        do = _TYPES if where[-1:] == ("type",) else "Correct the schema here; it may refer to itself only."
-        yield Fault(("input_schema", *where), str(refused), do)
+        if not isinstance(error, jsonschema_rs.ValidationError):
+            yield Fault(("input_schema",), str(refused), _CORRECT)
+            return
+        about = str(refused).removesuffix(f"{error.message}.")
+        for one in _all_of(schema) or [error]:
+            place = tuple(one.instance_path)
+            do = _TYPES if place[-1:] == ("type",) else _CORRECT
+            yield Fault(("input_schema", *place), f"{about}{one.message}.", do)
+
+
+def _all_of(schema: Any) -> list[jsonschema_rs.ValidationError]:
+    """Return everything that is wrong with a schema by the schema of schemas; the library itself tells the first."""
+    meta = schema.get("$schema", _META) if isinstance(schema, dict) else _META
+    try:
+        return list(jsonschema_rs.validator_for({"$schema": meta, "$ref": meta}).iter_errors(schema))
+    except (ValueError, jsonschema_rs.ReferencingError):  # it names a schema of schemas that nobody knows
+        return []
 
 
 def _graph_faults(table: dict[str, Any]) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from callsheet.core.recipe import Recipe
 
 keys = group("keys", help="Make, list and revoke API keys.")
-workflows = group("workflows", help="Check workflow files, put them on a server, list what it offers.")
+workflows = group("workflows", help="Check workflow files, put them on a server, look at them.")
 
 
 class Role(StrEnum):
@@ -39,24 +39,26 @@ def create(
     server: Server,
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     role: Annotated[Role, typer.Option("--role", help="What it may do.")],
-    tenant: Annotated[str | None, typer.Option("--tenant", help="Whose it is; by default yours.")] = None,
     operator: Annotated[
         bool, typer.Option("--operator", help="Of no tenant: an admin key for the whole house (--role admin).")
     ] = False,
-    expires_in: Annotated[int | None, typer.Option("--expires-in", help="Seconds until it ends.")] = None,
+    expires_in: Annotated[int | None, typer.Option("--expires-in", min=1, help="Seconds until it ends.")] = None,
 ) -> None:
     """Make a key and print its secret, this once.
 
-    `--role admin --operator` makes another operator, `--role worker` a secret for the fleet.
+    It is of your tenant, or of the one in --tenant. `--role admin --operator` makes another operator, `--role worker` a
+    secret for the fleet.
     """
-    if operator and (tenant is not None or role is not Role.admin):
+    if operator and (server.tenant is not None or role is not Role.admin):
         raise typer.BadParameter("--operator goes with --role admin, and without --tenant: it is of no tenant.")
     with server.client() as client:
-        made = client.create_key(name, role.value, tenant="" if operator else tenant, expires_in_seconds=expires_in)
+        made = client.create_key(
+            name, role.value, tenant="" if operator else server.tenant, expires_in_seconds=expires_in
+        )
     if server.json:
         as_json(made)
         return
-    say(f"Key {made.key.id} ({made.key.role} of {made.key.tenant or 'the house'}). Its secret is shown this once:")
+    say(f"Key {made.key.id} ({_role(made.key)} of {made.key.tenant or 'the house'}). Its secret is shown this once:")
     say(made.secret)
 
 
@@ -68,12 +70,20 @@ def list_keys(server: Server) -> None:
         as_json({"keys": found})
         return
     table(
-        ("KEY", "NAME", "ROLE", "STATUS", "TENANT", "EXPIRES", "REVOKED"),
-        ((k.id, k.name, k.role, _status(k), k.tenant, moment(k.expires_at), moment(k.revoked_at)) for k in found),
+        ("KEY", "NAME", "ROLE", "STATUS", "TENANT", "CREATED", "EXPIRES", "REVOKED"),
+        (
+            (k.id, k.name, _role(k), _status(k), k.tenant, *map(moment, (k.created_at, k.expires_at, k.revoked_at)))
+            for k in found
+        ),
         empty="There are no keys.",
-        least=("REVOKED", "EXPIRES", "TENANT", "ROLE"),
+        least=("REVOKED", "EXPIRES", "CREATED", "TENANT", "ROLE"),
         text=("NAME",),
     )
+
+
+def _role(key: "Key") -> str:
+    """Name a role as `/v1/me` does: the admin of no tenant is an operator."""
+    return "operator" if key.role == Role.admin and not key.tenant else key.role
 
 
 def _status(key: "Key") -> str:
@@ -94,9 +104,12 @@ def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", 
 
 def put(
     server: Server,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="TOML files, or folders with them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="TOML files, or folders with them.")],
 ) -> None:
-    """Put workflows on a server, all or, where one is unsound, none; an equal one changes nothing."""
+    """Put workflows on a server: all or, if one is unsound, none.
+
+    An equal one changes nothing.
+    """
     import msgspec  # noqa: PLC0415 - only this command needs it
 
     recipes = recipes_of(paths)
@@ -135,9 +148,31 @@ def list_workflows(server: Server) -> None:
     )
 
 
+def show_workflow(
+    server: Server, workflow_id: Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name of the workflow.")]
+) -> None:
+    """Show a workflow: its price, its stages, its input."""
+    with server.client() as client:
+        found = client.workflow(workflow_id)
+    if server.json:
+        as_json(found)
+        return
+    offered = "" if found.enabled else ", and is not offered"
+    say(f"{found.name} is version {found.version}, for {counted(found.price, 'credit')}{offered}.\n")
+    table(
+        ("STAGE", "KIND", "TASKS", "APPROVAL"),
+        ((s["name"], s["kind"], s.get("tasks"), "yes" if s.get("gate") else "no") for s in found.recipe["stages"]),
+        empty="It has no stages: a job brings its own.",
+    )
+    schema = found.recipe.get("input_schema")
+    if schema is not None:
+        say("\nIts input, as JSON Schema:")
+        as_json(schema)
+
+
 @workflows.command()
 def check(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="TOML files, or folders with them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="TOML files, or folders with them.")],
     json: AsJson = False,
 ) -> None:
     """Check workflow files, without a server; exit code 1 on a finding."""
@@ -163,3 +198,4 @@ command(keys, "list")(list_keys)
 command(keys)(revoke)
 command(workflows)(put)
 command(workflows, "list")(list_workflows)
+command(workflows, "show")(show_workflow)

@@ -156,9 +156,10 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
     once: Annotated[bool, typer.Option("--once", help="Look once; that is so without --every.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print; run nothing.")] = False,
 ) -> None:
-    """Say how many workers each kind needs, and why; with --exec have a command see to it.
+    """Say how many workers each kind needs, and why.
 
-    A single look wants fewer workers only with --cool-down 0: it cannot know for how long fewer would have done.
+    With --exec a command sees to it. A single look wants fewer workers only with --cool-down 0: it cannot know for how
+    long fewer would have done.
     """
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other.")

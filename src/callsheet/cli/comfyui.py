@@ -56,9 +56,10 @@ def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
     protect: Protect = None, grace: Grace = 0, label: Label = None, capability: Capability = None,
     data: Data = DATA, json: Lines = False,
 ) -> None:  # fmt: skip
-    """Run the graphs of workflows on a ComfyUI server, for a house that is reached over HTTP.
+    """Run the graphs of workflows on a ComfyUI server.
 
-    It needs no code of yours: a stage with a graph (see `callsheet workflows import`) is all that it takes.
+    The house is reached over HTTP. It needs no code of yours: a stage with a graph (see `callsheet workflows import`)
+    is all that it takes.
     """
     from callsheet.worker.comfyui import KeyNeeded, Pace, comfy_at, comfyui_worker  # noqa: PLC0415 - `--help` goes without it
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 LOOK_SECONDS = 0.25
+_PARTING_SECONDS = 1.0
 
 
 class Ending:
@@ -61,3 +63,15 @@ class Ending:
         self._asked.set()
         if self._interrupts:
             raise KeyboardInterrupt
+
+
+def leave_behind() -> None:
+    """End the process, everything being closed, if a thread hangs that Python would wait for: in a storage, say."""
+    until = time.monotonic() + _PARTING_SECONDS
+    left = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
+    for one in left:
+        one.join(max(until - time.monotonic(), 0))
+    if any(one.is_alive() for one in left):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -1,11 +1,11 @@
 """Commands about files: bring, list, fetch and delete them; sweep what nobody needs."""
 
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsheet.cli.given import folder_of
 from callsheet.cli.house import Config, Data, Url, storage
 from callsheet.cli.output import AsJson, Failure, as_json, group, moment, say, table
 from callsheet.cli.server import Server, command
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 def upload(
     server: Server,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH…", help="Files of this machine.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files of this machine.")],
     *,
     user: Annotated[str, typer.Option("--user", help="Whose they are.")],
     media_type: Annotated[str | None, typer.Option("--type", help="Media type, in place of a guess.")] = None,
@@ -63,7 +63,7 @@ def list_files(
 ) -> None:
     """List the files that a user brought, newest first."""
     with server.client() as client:
-        found = list(islice(client.files(user), limit))
+        found = list(client.files(user, limit=limit))
     if server.json:
         as_json({"files": found})
         return
@@ -91,11 +91,17 @@ def show(server: Server, file_id: FileId) -> None:
 def download(
     server: Server,
     file_id: FileId,
-    to: Annotated[Path, typer.Option("--to", help="A path, or a folder; by default this one.")] = Path(),
+    to: Annotated[
+        str, typer.Option("--to", metavar="PATH", help="A path, or a folder: one that is there, or ends with a /.")
+    ] = ".",
 ) -> None:
     """Fetch a file, proved by its digest."""
+    place = folder_of(to) if to.endswith("/") else Path(to)
     with server.client() as client:
-        saved = client.download(client.file(file_id), to)
+        file = client.file(file_id)
+        if to.endswith("/"):
+            place.mkdir(parents=True, exist_ok=True)
+        saved = client.download(file, place)
     if server.json:
         as_json({"file": str(saved)})
         return
@@ -127,9 +133,9 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Remove stored objects that no job and no file needs, on the house's own machine: what a server does by itself.
+    """Remove stored objects that no job and no file needs.
 
-    Files lie below --data, or where --config says.
+    A server does that by itself; this is for the house's own machine. Files lie below --data, or where --config says.
     """
     from callsheet.engine.filekeeping import Orphans, Tally  # noqa: PLC0415 - brings the engine with it
 
@@ -154,7 +160,10 @@ def sweep(
 def _report(tally: "Tally", grace: int, *, dry_run: bool) -> None:
     would = "would be" if dry_run else "were"
     size = counted(tally.bytes, "byte")
-    say(f"{tally.orphans} of {tally.objects} objects ({size}) {would} removed: nothing needs them.")
+    if tally.orphans:
+        say(f"{tally.orphans} of {counted(tally.objects, 'object')} ({size}) {would} removed: nothing needs them.")
+    else:
+        say(f"{counted(tally.objects, 'object', verb='is')} there, and none of them {would} removed.")
     say(f"{tally.needed} are needed; {tally.young} are not, and younger than {counted(grace, 'second')}.")
     if tally.unknown:
         say(f"{tally.unknown} are older than this database and unknown to it: of another? They are left alone.")

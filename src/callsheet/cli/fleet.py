@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_workers(server: Server, gone: Gone = False) -> None:
-    """List workers, what they have and hold, and when they were last heard of."""
+    """List workers: what they have and hold, when they were heard of."""
     with server.client() as client:
         found = list(client.workers(gone=gone))
     if server.json:
@@ -69,16 +69,16 @@ def approve(server: Server, worker: Name) -> None:
 
 
 def drain(
-    server: Server, worker: Name, stop: Annotated[bool, typer.Option("--stop", help="Let it take work again.")] = False
+    server: Server, worker: Name, undo: Annotated[bool, typer.Option("--undo", help="Let it take work again.")] = False
 ) -> None:
     """Let a worker finish what it holds and go."""
-    _change(server, worker, draining=not stop)
+    _change(server, worker, draining=not undo)
 
 
 def assign(
     server: Server,
     worker: Name,
-    kinds: Annotated[list[str] | None, typer.Argument(metavar="[KIND…]", help="None is all that it offers.")] = None,
+    kinds: Annotated[list[str] | None, typer.Argument(metavar="KIND", help="None is all that it offers.")] = None,
 ) -> None:
     """Say which of the kinds that a worker offers it may take."""
     _change(server, worker, kinds=kinds or [])
@@ -91,7 +91,10 @@ def revoke(server: Server, worker: Name) -> None:
 
 
 def rotate(server: Server, worker: Name) -> None:
-    """Give a worker another token and print it, this once; the old one fails at once."""
+    """Give a worker another token, shown this once.
+
+    The old one fails at once.
+    """
     with server.client() as client:
         made = client.rotate_worker(worker)
     if server.json:

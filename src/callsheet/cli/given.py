@@ -3,20 +3,37 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)(:?=)(.*)", re.DOTALL)
 _HOW = "--input takes JSON, @FILE (@- is standard input), name=text or name:=JSON."
+Input = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        help="JSON, @FILE (@- is standard input), name=text or name:=JSON; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def folder_of(given: str) -> Path:
     """Read a folder's name; without one it would be the folder one is in, which nobody means by nothing."""
     if not str(given).strip():
         raise typer.BadParameter("A folder has a name; . is the one you are in.")
+    if Path(given).is_file():
+        raise typer.BadParameter(f"{given} is a file: name a folder.")
     return Path(given)
+
+
+def postgresql_of(given: str) -> str:
+    """Read the address of a database; without its scheme it would be the name of a file."""
+    if not given.startswith(("postgresql://", "postgres://")):
+        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data.")
+    return given
 
 
 def input_of(words: list[str]) -> Any:
@@ -28,7 +45,7 @@ def input_of(words: list[str]) -> Any:
         if pair:
             fields[pair[1]] = pair[3] if pair[2] == "=" else _json(pair[3])
         else:
-            whole.append(_json(_file(word[1:]) if word.startswith("@") else word))
+            whole.append(_file(word[1:]) if word.startswith("@") else _json(word))
     if not whole:
         return fields or None
     if len(whole) > 1 or (fields and not isinstance(whole[0], dict)):
@@ -47,11 +64,14 @@ def fields_of(words: list[str], how: str) -> dict[str, Any]:
     return fields
 
 
-def _file(name: str) -> str:
+def _file(name: str) -> Any:
+    said = "Standard input" if name == "-" else f"The file {name}"
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text()
+        return msgspec.json.decode(sys.stdin.read() if name == "-" else Path(name).read_text())
     except (OSError, UnicodeDecodeError):
-        raise typer.BadParameter(f"The file {name} cannot be read.") from None
+        raise typer.BadParameter(f"{said} cannot be read.") from None
+    except msgspec.DecodeError as error:
+        raise typer.BadParameter(f"{said} is not JSON: {error}.") from None
 
 
 def _json(text: str, how: str = _HOW) -> Any:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.given import folder_of
+from callsheet.cli.given import folder_of, postgresql_of
 from callsheet.cli.output import FAILED, AsJson, Failure, as_json, say
+from callsheet.cli.server import without_secrets
+from callsheet.core.counting import counted
 from callsheet.folder import DATA, DATABASE_FILE
 from callsheet.store.connection import StoreError
 
@@ -27,13 +29,11 @@ Data = Annotated[
         help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.",
     ),
 ]
-Url = Annotated[str | None, typer.Option("--database", help="postgresql:// URL.")]
+Url = Annotated[str | None, typer.Option("--database", parser=postgresql_of, metavar="URL", help="postgresql:// URL.")]
 Config = Annotated[
     Path | None,
     typer.Option("--config", help="The server's TOML file: how its database is spoken to, and where its files lie."),
 ]
-_STATEMENT_SECONDS = 7 * 86_400.0
-"""A statement over a whole database takes as long as it takes: who waits for it is a person, who can stop it."""
 
 
 def verify(
@@ -43,13 +43,19 @@ def verify(
     ] = False,
     newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: only so many of the newest.")] = 0,
 ) -> None:  # fmt: skip
-    """Prove that every job, lease, credit and (with --files) file is in its place; exit code 1 if not."""
+    """Prove that every job, lease and credit is in its place.
+
+    With --files, every file as well. Exit code 1 if one is not.
+    """
+    if newest and not files:
+        raise typer.BadParameter("--newest is about files: it goes with --files.")
     from callsheet.store import verify as proof  # noqa: PLC0415 - brings the databases with it
 
     connection = database_at(None if files and database else data, database, config, reading=True).connect(reading=True)
     try:
         _known(connection)
         broken = proof.check(connection, connection.now())
+        [(jobs,)] = connection.run("SELECT count(*) FROM job")
     finally:
         connection.close()
     if files:
@@ -58,6 +64,10 @@ def verify(
         with storage(data, database, config) as (read, blobs, _):
             broken += check_files(read, blobs, newest)
     say(proof.as_json(broken) if json else proof.report(broken))
+    if not json:
+        rules = len(proof.rules("postgresql" if database else "sqlite")) + files
+        where = without_secrets(database) if database else (data or DATA) / DATABASE_FILE
+        say(f"{where}: {counted(jobs, 'job')}, {counted(rules, 'rule')}.")
     if broken:
         raise typer.Exit(FAILED)
 
@@ -80,7 +90,10 @@ def migrate(data: Data = None, database: Url = None, json: AsJson = False, confi
 
 
 def openapi(json: AsJson = False) -> None:
-    """Print the description of the HTTP API: OpenAPI 3.1, in JSON with and without --json."""
+    """Print the description of the HTTP API.
+
+    It is OpenAPI 3.1, in JSON with and without --json.
+    """
     _ = json
     from callsheet.http.openapi import document  # noqa: PLC0415 - brings every route with it
 
@@ -125,8 +138,6 @@ def database_at(data: Path | None, url: str | None, config: Path | None, *, read
     """Return the database that the options name, to be spoken to as a server's settings say, and without haste."""
     if data is not None and url is not None:
         raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
-    if url is not None and not url.startswith(("postgresql://", "postgres://")):
-        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data.")
     folder = data or DATA
     if url is None and not folder.is_dir():
         raise typer.BadParameter(f"There is no folder {folder}: name one database, --data FOLDER or --database URL.")
@@ -135,7 +146,7 @@ def database_at(data: Path | None, url: str | None, config: Path | None, *, read
     from msgspec.structs import replace  # noqa: PLC0415 - what a database needs, only when there is one
 
     from callsheet.cli.settings import settings_of  # noqa: PLC0415 - the same
-    from callsheet.engine.engine import database_of  # noqa: PLC0415 - the same
+    from callsheet.engine.engine import UNHURRIED_SECONDS, database_of  # noqa: PLC0415 - the same
 
     settings, _ = settings_of(config)
-    return database_of(url or folder / DATABASE_FILE, replace(settings, statement_seconds=_STATEMENT_SECONDS))
+    return database_of(url or folder / DATABASE_FILE, replace(settings, statement_seconds=UNHURRIED_SECONDS))

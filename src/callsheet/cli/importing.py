@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 import typer
 
 from callsheet.cli.admin import workflows
-from callsheet.cli.output import AsJson, Failure, as_json, say, table
+from callsheet.cli.given import folder_of
+from callsheet.cli.output import AsJson, Failure, as_json, say, table, typed
 from callsheet.core.errors import Refusal
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ def register(_app: typer.Typer) -> None:
 def import_graph(
     graph: Annotated[Path, typer.Argument(metavar="GRAPH", help="JSON file from ComfyUI's Workflow > Export (API).")],
     name: Annotated[str | None, typer.Option("--name", help="The workflow's name; by default the file's.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder for NAME.toml and NAME.graph.json.")] = Path(),
+    out: Annotated[
+        Path, typer.Option("--out", parser=folder_of, metavar="DIR", help="Folder for NAME.toml and NAME.graph.json.")
+    ] = Path(),
     object_info: Annotated[
         Path | None, typer.Option("--object-info", help="A ComfyUI's /object_info in a file, for bounds and choices.")
     ] = None,
@@ -33,7 +36,10 @@ def import_graph(
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Make a workflow from a graph that ComfyUI exported, with the inputs that users would want to set."""
+    """Make a workflow from a graph that ComfyUI exported.
+
+    Its inputs are those that users would want to set.
+    """
     if object_info is not None and server is not None:
         raise typer.BadParameter("Name one: --object-info FILE or --server URL.")
     try:
@@ -94,7 +100,8 @@ def _written(made: _Made, out: Path, *, force: bool) -> tuple[Path, Path]:
     toml, graph = out / f"{made.name}.toml", out / f"{made.name}.graph.json"
     there = [str(file) for file in (toml, graph) if file.exists()]
     if there and not force:
-        raise Failure(f"{' and '.join(there)} is there: choose another --name or --out, or --force.", code="exists")
+        are = "is" if len(there) == 1 else "are"
+        raise Failure(f"{' and '.join(there)} {are} there: choose another --name or --out, or --force.", code="exists")
     try:
         out.mkdir(parents=True, exist_ok=True)
         graph.write_bytes(made.graph)
@@ -172,7 +179,7 @@ def _shown(draft: "Draft", files: tuple[Path, Path], *, as_program: bool) -> Non
     for note in draft.notes:
         say(f"! {note}")
     say(f"Written: {toml} and {graph}.")
-    say(f"Now set its price, narrow its input_schema, and run: callsheet workflows check {toml}")
+    say(f"Now set its price, narrow its input_schema, and run: {typed('workflows check')} {toml}")
 
 
 def _short(value: Any) -> str:

@@ -1,23 +1,23 @@
-"""Commands about jobs: submit, watch, list, look closer, move."""
+"""Commands about jobs: watch, list, look closer, move; those that submit, shape and fetch stand beside this."""
 
 import getpass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.given import input_of
-from callsheet.cli.output import FAILED, Failure, as_json, group, lasting, moment, say, table
+from callsheet.cli.fetching import download
+from callsheet.cli.output import FAILED, as_json, group, lasting, moment, say, table
 from callsheet.cli.server import Server, command
+from callsheet.cli.shaping import JobId, add_tasks, change, delete, events, show_input
+from callsheet.cli.submitting import submit
 from callsheet.cli.watching import ending, follow, leaving, to_approve
 from callsheet.core.counting import counted
 from callsheet.core.machine import JOB
 
 if TYPE_CHECKING:
-    from callsheet.client import CallsheetError, Client, Job, Stage
+    from callsheet.client import Job, ProgressEstimate, Stage, Why
 
 _PHASES = {"canceling": "is being canceled", "approval": "waits for approval"}
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
 one = group("job", help="Look at one job, or move it.")
 
 
@@ -26,45 +26,6 @@ def register(app: typer.Typer) -> None:
     for name, function in (("submit", submit), ("watch", watch), ("jobs", jobs), ("approve", approve)):
         command(app, name)(function)
     app.add_typer(one)
-
-
-def submit(  # noqa: PLR0913 - what a job is made of
-    server: Server,
-    workflow: Annotated[str, typer.Argument(help="Name of the workflow.")],
-    *,
-    user: Annotated[str, typer.Option("--user", help="Who asks for it and pays.")],
-    input: Annotated[
-        list[str] | None, typer.Option("--input", help="JSON, @FILE, name=text or name:=JSON; may be repeated.")
-    ] = None,
-    label: Annotated[list[str] | None, typer.Option("--label", help="name=value; may be repeated.")] = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="0 to 100; higher goes first.")] = None,
-    start_in: Annotated[float, typer.Option("--start-in", help="Seconds to wait before it may start.")] = 0,
-    idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", help="The same key makes one job, however often it is sent.")
-    ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 1 if that is bad.")] = False,
-) -> None:
-    """Submit a job."""
-    body = input_of(input or [])
-    labels = _labels(label or [])
-    with server.client(patient=wait) as client:
-        from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
-
-        try:
-            job = client.submit(
-                workflow, user=user, input=body, idempotency_key=idempotency_key, priority=priority,
-                start_in_seconds=start_in, labels=labels,
-            )  # fmt: skip
-        except CallsheetError as error:
-            raise _told(client, workflow, error) if body is None else error from None
-        if not wait or not server.json:
-            _shown(server, job, f"{job.id} is {job.status}, for {counted(job.price, 'credit')}.")
-        if wait:
-            with leaving(job.id):
-                job = client.wait(job.id) if server.json else follow(client, job.id)
-            _shown(server, job, ending(job))
-    if wait and not job.completed:
-        raise typer.Exit(FAILED)
 
 
 def watch(server: Server, job_id: JobId) -> None:
@@ -96,14 +57,12 @@ def jobs(  # noqa: PLR0913 - filters
 ) -> None:
     """List jobs, newest first."""
     with server.client() as client:
-        found: list[Job] = []
-        phase = "approval" if waiting else ""
-        for job in client.jobs(
-            status=status, phase=phase, workflow=workflow, user=user, label=label, since=since, until=until
-        ):
-            found.append(job)
-            if len(found) == limit:
-                break
+        found = list(
+            client.jobs(
+                status=status, phase="approval" if waiting else "", workflow=workflow, user=user, label=label,
+                since=since, until=until, limit=limit,
+            )
+        )  # fmt: skip
     if server.json:
         as_json({"jobs": found})
         return
@@ -140,7 +99,7 @@ def approve(
 def show(server: Server, job_id: JobId) -> None:
     """Show a job with its stages, tasks and files."""
     with server.client() as client:
-        job, stages, tasks = client.get(job_id), client.stages(job_id), client.tasks(job_id)
+        job, stages, tasks = client.get(job_id), client.stages(job_id), list(client.tasks(job_id))
         outputs, runs = list(client.outputs(job_id)), client.runs(job_id)
     if server.json:
         as_json({"job": job, "stages": stages, "tasks": tasks, "outputs": outputs, "runs": runs})
@@ -221,7 +180,10 @@ def refund(
 
 
 def why(server: Server, job_id: JobId) -> None:
-    """Say what holds a job, its place in its queue, and when it may start."""
+    """Say what holds a job.
+
+    Also its place in its queue, and when it may start and end, which is an estimate.
+    """
     with server.client() as client:
         said = client.why(job_id)
     if server.json:
@@ -233,45 +195,41 @@ def why(server: Server, job_id: JobId) -> None:
         say(f"{said.job_id} is {said.status}; nothing holds it.")
     if said.position is not None:
         say(f"Its place in the queue is {said.position}.")
-    if said.start.estimated_seconds is not None:
-        say(f"It may start in about {lasting(said.start.estimated_seconds)}: {said.start.reason}")
-    elif said.position is not None:
-        say(said.start.reason)
+    for line in (_starting(said), _remaining(said.remaining)):
+        if line:
+            say(line)
 
 
-def download(
-    server: Server,
-    job_id: JobId,
-    to: Annotated[Path, typer.Option("--to", help="Folder for the files; made if it is not there.")] = Path(),
-) -> None:
-    """Fetch the files of a job, proved by their digests."""
-    with server.client() as client:
-        saved = _saved(client, job_id, to)
-    if server.json:
-        as_json({"files": [str(path) for path in saved]})
-        return
-    for path in saved:
-        say(str(path))
-    if not saved:
-        say("It has no files.")
-
-
-for _function in (show, cancel, retry, refund, pause, resume, why, download):
+for _function in (show, cancel, retry, refund, pause, resume, why, download, delete, change, events):
     command(one)(_function)
+command(one, "input")(show_input)
+command(one, "add-tasks")(add_tasks)
 
 
 # -- steps
 
 
-def _saved(client: "Client", job_id: str, to: Path) -> list[Path]:
-    """Save every file under its stage's and task's number, so that none replaces another."""
-    saved = []
-    for output in client.outputs(job_id):
-        for file in output.files:
-            to.mkdir(parents=True, exist_ok=True)
-            name = f"{output.stage_no}-{output.task_no}-{Path(file.name).name or file.id}"
-            saved.append(client.download(file, to / name))
-    return saved
+def _starting(said: "Why") -> str:
+    """Say when a job may start, and that it is a guess; of one that waits for its turn, why none can be made."""
+    start = said.start
+    if start.estimated_seconds is None:
+        return start.reason if said.position is not None else ""
+    basis = f", says {_estimate(start.samples)}" if start.samples else ""
+    return f"It may start in about {lasting(start.estimated_seconds)}{basis}: {start.reason}"
+
+
+def _remaining(left: "ProgressEstimate") -> str:
+    """Say how far a job may be, and that it is a guess; one that is over all that were before has no end to tell."""
+    if left.percent is None:
+        return ""
+    if left.remaining_seconds_p50 is None:
+        return f"About {left.percent} % is done, says {_estimate(left.samples)}. {left.reason}"
+    rest = f"About {lasting(left.remaining_seconds_p50)} to go"
+    return f"{rest}, and about {left.percent} % done, says {_estimate(left.samples)}. {left.reason}"
+
+
+def _estimate(samples: int) -> str:
+    return f"an estimate from {counted(samples, 'task')}"
 
 
 def _moved(server: Server, job: "Job") -> None:
@@ -286,24 +244,8 @@ def _held(stage: "Stage") -> str:
     return "waits for approval" if stage.status == "waiting" else ""
 
 
-def _told(client: "Client", workflow: str, error: "CallsheetError") -> Exception:
-    """Say what is wrong with a job that was submitted without an input: what its workflow requires, if that is it."""
-    schema = client.workflow(workflow).recipe.get("input_schema") if error.code == "invalid_input" else None
-    needed = schema.get("required") if isinstance(schema, dict) else None
-    if not needed:
-        return error
-    return Failure(f"{workflow} needs --input: {', '.join(needed)}.", code=error.code, request_id=error.request_id)
-
-
 def _shown(server: Server, job: "Job", sentence: str) -> None:
     if server.json:
         as_json(job)
     else:
         say(sentence)
-
-
-def _labels(words: list[str]) -> dict[str, str] | None:
-    pairs = [word.partition("=") for word in words]
-    if any(not name or not sign for name, sign, _ in pairs):
-        raise typer.BadParameter("--label takes name=value.")
-    return {name: value for name, _, value in pairs} or None

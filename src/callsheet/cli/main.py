@@ -4,12 +4,28 @@ Modules are imported when a command needs them, so that `--help` and shell compl
 """
 
 import errno
+import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from callsheet.cli import admin, autoscale, comfyui, files, fleet, house, importing, jobs, money, serve, work
+from callsheet.cli import (
+    admin,
+    autoscale,
+    comfyui,
+    feeding,
+    files,
+    fleet,
+    house,
+    importing,
+    jobs,
+    money,
+    operating,
+    serve,
+    work,
+)
 from callsheet.cli.output import FAILED, Commands, unwritable
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -20,7 +36,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for _module in (serve, work, comfyui, jobs, files, money, admin, fleet, autoscale, importing, house):
+for _module in (
+    serve, work, comfyui, jobs, feeding, files, money, admin, fleet, autoscale, importing, operating, house,
+):  # fmt: skip
     _module.register(app)
 
 
@@ -43,6 +61,7 @@ def everything(
 
 def main() -> None:
     """Run the command line; an output that cannot be written is one sentence as well, also where it is help."""
+    _opened()
     try:
         try:
             app()
@@ -55,3 +74,10 @@ def main() -> None:
         if error.errno in _NO_ROOM:  # else whoever read it has gone, and wants to hear nothing
             sys.stderr.write(f"{failure.line()}\n")
         sys.exit(FAILED)
+
+
+def _opened() -> None:
+    """Let what is printed go nowhere if whoever called us closed that (`>&-`): to Python there is no such output."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - to the end of the process

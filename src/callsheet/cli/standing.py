@@ -10,11 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
+from errno import EACCES, EADDRINUSE
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TextIO
+from typing import IO, Self, TextIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,10 +36,13 @@ from callsheet.folder import (
     LOG_FILE,
     PRIVATE_FOLDER,
     SERVER_FILE,
+    held,
     is_private,
+    running,
     write_private,
 )
-from callsheet.http.server import Server, bind
+from callsheet.http.connection import SPARE_FILES
+from callsheet.http.server import Server, bind, open_files
 from callsheet.store.connection import StoreError
 from callsheet.telemetry.rolled import RolledFile
 from callsheet.worker import Shift, Worker
@@ -67,18 +72,20 @@ class Standing:
     """A server that answers for as long as the `with` lasts."""
 
     def __init__(self, plan: Plan, log: TextIO | None = None) -> None:
-        plan = replace(plan, host=plan.host.removeprefix("[").removesuffix("]"))
         self._plan = plan
         self._log = log
-        self._lock = locked(plan.data, shared=plan.database is not None)
-        self._bound = _bound(plan)
-        self.callsheet = _opened(plan)
-        self.key_file, self.key_new = self._keys()
         self._ready = threading.Event()
-        self._server = Server(self.callsheet.app, self._bound, self.callsheet.house.settings, self._ready.set)
-        self._thread = threading.Thread(target=self._server.serve_here, name="callsheet-http", daemon=True)
         self._shift: Shift | None = None
-        self.url = _url(plan.host, self._bound.getsockname()[1])
+        with ExitStack() as stack:
+            stack.enter_context(locked(plan.data, shared=plan.database is not None))
+            bound = stack.enter_context(_bound(plan))
+            self.callsheet = stack.enter_context(_opened(plan))
+            self.key_file, self.key_new = self._keys()
+            self._held = stack.pop_all()
+        _look_at_room(self.callsheet.house.settings.streams_max)
+        self._server = Server(self.callsheet.app, bound, self.callsheet.house.settings, self._ready.set)
+        self._thread = threading.Thread(target=self._server.serve_here, name="callsheet-http", daemon=True)
+        self.url = _url(plan.host, bound.getsockname()[1])
 
     def __enter__(self) -> Self:
         """Begin to answer."""
@@ -99,8 +106,7 @@ class Standing:
         _forget_server(self._plan.data)
         self._server.should_exit = True
         self._thread.join()
-        self.callsheet.close()
-        self._lock.close()
+        self._held.close()
 
     def put(self, recipes: Sequence[Recipe]) -> None:
         """Put workflows before anybody may ask for them; an equal one changes nothing."""
@@ -108,7 +114,8 @@ class Standing:
             for recipe in recipes:
                 self.callsheet.engine.execute(PutWorkflow(recipe=recipe, by="callsheet"))
         except Refusal as error:
-            raise self._close(Failure(str(error))) from None
+            self._held.close()
+            raise Failure(str(error)) from None
 
     def work(self, worker: Worker, concurrency: int) -> None:
         """Let a worker work in this process."""
@@ -121,18 +128,17 @@ class Standing:
         plan = self._plan
         has_keys = self.callsheet.has_keys()
         if not is_loopback(plan.host) and not has_keys:
-            raise self._close(Failure(
+            raise Failure(
                 f"Nobody has a key yet, so {plan.host} stays closed to other machines: start once without --host, "
                 "which makes the admin key, then again with --host and --public."
-            ))  # fmt: skip
+            )
         if has_keys and not plan.own_key:
             return None, False
-        self.callsheet.fleet_secret()
-        return self.callsheet.admin_key()
-
-    def _close(self, failure: Failure) -> Failure:
-        self.callsheet.close()
-        return failure
+        try:
+            self.callsheet.fleet_secret()
+            return self.callsheet.admin_key()
+        except Refusal as error:
+            raise Failure(str(error)) from None
 
 
 # -- addresses
@@ -152,7 +158,8 @@ def _bound(plan: Plan) -> socket.socket:
     try:
         return bind(plan.host, plan.port)
     except OSError as error:
-        raise Failure(str(error.strerror)) from None
+        how = " Name it with --port; 0 takes a free one." if error.errno in {EADDRINUSE, EACCES} else ""
+        raise Failure(f"{error.strerror}{how}") from None
 
 
 def _url(host: str, port: int) -> str:
@@ -166,7 +173,25 @@ def _url(host: str, port: int) -> str:
     return f"http://{host}:{port}" if address.version == 4 else f"http://[{host}]:{port}"  # noqa: PLR2004 - the same
 
 
+def _look_at_room(streams: int) -> None:
+    """Say if the system lets this process have fewer connections than it would have streams."""
+    most = open_files() - SPARE_FILES
+    if most < streams:
+        sys.stderr.write(
+            f"callsheet: The system allows this process {most} connections, fewer than streams_max, {streams}: raise "
+            "its limit of open files (ulimit -n).\n"
+        )
+
+
 # -- the folder
+
+
+def placed(plan: Plan) -> Plan:
+    """Make the folder of a plan; a new one is made only for a server that can have its address."""
+    plan = replace(plan, host=plan.host.removeprefix("[").removesuffix("]"))
+    if not plan.data.exists():
+        _bound(plan).close()
+    return replace(plan, data=folder(plan.data))
 
 
 def folder(data: Path) -> Path:
@@ -189,35 +214,13 @@ def locked(data: Path, *, shared: bool = False) -> IO[str]:
     """
     file = (data / LOCK_FILE).open("a")
     for _ in range(_HOLD_TRIES):
-        if _held(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+        if held(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             return file
         time.sleep(_HOLD_SECONDS)  # it may be held for a moment by somebody who only looks
     file.close()
     note = running(data)
     where = f" at {note['url']}" if note else ""
     raise Failure(f"A server already runs on {data}{where}: use it, or choose another --data.")
-
-
-def running(data: Path) -> dict[str, Any] | None:
-    """Return what the folder's server wrote about itself, if it lives: if somebody holds the folder.
-
-    A number of a process proves nothing: another program may have got it since.
-    """
-    try:
-        note: Any = json.loads((data / SERVER_FILE).read_text())
-        with (data / LOCK_FILE).open("a") as file:
-            return note if isinstance(note, dict) and "url" in note and not _held(file, fcntl.LOCK_EX) else None
-    except (OSError, ValueError, TypeError):
-        return None
-
-
-def _held(file: IO[str], how: int) -> bool:
-    """Try to hold a file; whoever closes it lets go."""
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def log_of(plan: Plan, *, quiet: bool) -> TextIO:

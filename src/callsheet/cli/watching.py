@@ -1,29 +1,56 @@
 """Following a job until it has ended: a bar on a terminal, lines elsewhere, one JSON document a line for programs."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from callsheet.cli.hearing import Hear, Held, heard
 from callsheet.cli.output import INTERRUPTED, Failure, moment, one_line, plain, say
+from callsheet.core.clock import SECOND
+from callsheet.core.estimate import Past
 
 if TYPE_CHECKING:
     from callsheet.client import Client, Event, Job, Stage
 
+    Heard = Iterable[Event | None]
 
-def follow(client: "Client", job_id: str, *, json: bool = False, after: int = 0) -> "Job":
-    """Show what happens to a job, and return it when it has ended."""
+Now = Callable[[], datetime]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def follow(client: "Client", job_id: str, *, json: bool = False, hear: "Hear[Event]" = heard, now: Now = _now) -> "Job":
+    """Show what happens to a job, and return it when it has ended; `hear` says when nothing happens."""
+    events = client.events(job_id)
     if json:
-        for event in client.events(job_id, after=after):
+        for event in events:
             say(one_line(event))
     elif sys.stdout.isatty():
-        _bar(client, job_id, after)
+        _bar(client, job_id, hear(events), now)
     else:
-        parts = _Parts(client, job_id)
-        for event in client.events(job_id, after=after):
-            for line in _lines(event, parts):
-                say(line)
+        _told(client, job_id, hear(events))
     return client.get(job_id)
+
+
+def told(client: "Client", job_id: str, events: Iterable["Event"], *, json: bool) -> None:
+    """Say events in lines."""
+    parts = _Parts(client, job_id)
+    for event in events:
+        for line in [one_line(event)] if json else _lines(event, parts):
+            say(line)
+
+
+def _told(client: "Client", job_id: str, events: "Heard") -> None:
+    parts, held = _Parts(client, job_id), Held(client, job_id)
+    for event in events:
+        if event is not None:
+            held.news()
+        for line in held.beat() if event is None else _lines(event, parts):
+            say(line)
 
 
 @contextmanager
@@ -94,19 +121,35 @@ def _log(event: "Event") -> list[str]:
     return [plain(str(line)) for line in _data(event).get("lines", ())] if event.type == "task.logged" else []
 
 
-def _bar(client: "Client", job_id: str, after: int) -> None:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+def _bar(client: "Client", job_id: str, events: "Heard", now: Now) -> None:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415 - only what draws needs it
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    parts = _Parts(client, job_id)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]:>6}"), TimeElapsedColumn())
+    parts, held = _Parts(client, job_id), Held(client, job_id)
     with Progress(*columns) as progress:
         job = client.get(job_id)
-        bar = progress.add_task(job.workflow, total=100, completed=job.progress)
-        for event in client.events(job_id, after=after):
-            job = client.get(job_id)
-            progress.update(bar, completed=job.progress, description=f"{job.workflow} {job.status}")
-            name = parts.name(event)
-            said = [f"{name}: {line}" for line in _log(event)] + [parts.waiting(event)]
+        bar = progress.add_task(job.workflow, total=100, completed=job.progress, far="")
+        for event in events:
+            said = held.beat() if event is None else [f"{parts.name(event)}: {line}" for line in _log(event)]
+            if event is not None:
+                held.news()
+                said.append(parts.waiting(event))
+                if event.seq > job.events:  # else the job is known as it was after this event, or after a later one
+                    job = client.get(job_id)
+            done, far = how_far(job, now())
+            progress.update(
+                bar, completed=done, far=far, description=f"{job.workflow} {job.status}", refresh=event is None
+            )
             for line in filter(None, said):
                 progress.console.print(Text(line), soft_wrap=True)
+
+
+def how_far(job: "Job", now: datetime) -> tuple[int, str]:
+    """Return how far a job is in percent, and how that is written; where its kind reports nothing, a guess (~)."""
+    if job.progress or job.expected is None or job.started_at is None or job.ended:
+        return job.progress, f"{job.progress} %"
+    half, most = (int(seconds * SECOND) for seconds in (job.expected.seconds_p50, job.expected.seconds_p90))
+    past = Past([half] * 5 + [most] * 5)  # ten of which half, and nine, took so long: as the server's bar guesses
+    guess = past.percent(int((now - job.started_at).total_seconds() * SECOND))
+    return guess, f"~{guess} %"

@@ -5,12 +5,13 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import MsgspecError, Struct
 
-from callsheet.cli.given import fields_of
+from callsheet.cli.given import fields_of, folder_of
 from callsheet.cli.output import Failure, one_line, say
 from callsheet.cli.server import Data, note_in
 from callsheet.folder import DATA, FLEET_KEY_FILE
@@ -35,7 +36,13 @@ Kinds = Annotated[
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")]
 CacheFolder = Annotated[
-    Path | None, typer.Option("--cache", help="Folder for files kept between tasks, tasks' folders and the name.")
+    Path | None,
+    typer.Option(
+        "--cache",
+        parser=folder_of,
+        metavar="DIR",
+        help="Folder for files kept between tasks, tasks' folders and the name.",
+    ),
 ]
 CacheBytes = Annotated[
     int, typer.Option("--cache-bytes", min=0, help="How much to keep between tasks; 0 keeps nothing.")
@@ -85,10 +92,10 @@ def work(  # noqa: PLR0913, PLR0917 - one per option of the command
     protect: Protect = None, grace: Grace = 0, label: Label = None, capability: Capability = None,
     data: Data = DATA, json: Lines = False,
 ) -> None:  # fmt: skip
-    """Run the handlers of a module on this machine, for a house that is reached over HTTP.
+    """Run the handlers of a module on this machine.
 
-    A worker that is told to stop (SIGTERM, Ctrl-C) or whose machine is taken away gives back what it has in hand,
-    says goodbye and exits with 0.
+    The house is reached over HTTP. A worker that is told to stop (SIGTERM, Ctrl-C) or whose machine is taken away gives
+    back what it has in hand, says goodbye and exits with 0.
     """
     terms = Terms(
         url=url, fleet_secret_file=fleet_secret_file, name=name, kinds=kinds, concurrency=concurrency, cache=cache,
@@ -104,7 +111,8 @@ def run(worker: "Worker", terms: Terms) -> None:
     from callsheet.worker import HttpLink, Lookout  # noqa: PLC0415 - the same
     from callsheet.worker.name import NameTaken, own_name  # noqa: PLC0415 - the same
 
-    folder, tell = _folder(terms.cache), _teller(json=terms.json)
+    gone: list[str] = []
+    folder, tell = _folder(terms.cache), _teller(gone, json=terms.json)
     url, secret = _house(terms)
     kinds = None if terms.kinds is None else [kind.strip() for kind in terms.kinds.split(",")]
     labels = dict(_label(text) for text in terms.label or ())
@@ -124,6 +132,8 @@ def run(worker: "Worker", terms: Terms) -> None:
         raise typer.BadParameter(str(error)) from None
     if shift.failure is not None:
         raise Failure(shift.failure)
+    for why in gone:
+        say(f"Gone: {why.rstrip('.')}.")
 
 
 def register(app: typer.Typer) -> None:
@@ -244,23 +254,40 @@ def _worker(module: str) -> "Worker":
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(path), name or "worker", None)
-    except ImportError as error:
-        raise typer.BadParameter(f"{path} cannot be imported: {error}.") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does while it is read
-        raise typer.BadParameter(f"{path} cannot be imported: {type(error).__name__}: {error}.") from None
-    if not isinstance(found, Worker) or not found.handlers:
-        raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker with handlers.")
+        raise typer.BadParameter(f"{path} cannot be imported: {_what(error).rstrip('.')}.") from None
+    if found is None:
+        raise typer.BadParameter(f"There is no {name or 'worker'} in {path}: name what is, {path}:NAME.")
+    if not isinstance(found, Worker):
+        raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker but of type {type(found).__name__}.")
+    if not found.handlers:
+        raise typer.BadParameter(
+            f"{module} has no handlers: @{name or 'worker'}.task(KIND) above a function makes one."
+        )
     return found
+
+
+def _what(error: BaseException) -> str:
+    """Say what went wrong in a module that was read, and where in it."""
+    frames = [
+        frame for frame in extract_tb(error.__traceback__) if frame.filename not in {__file__, importlib.__file__}
+    ]
+    own = [f"{Path(frame.filename).name}:{frame.lineno}: " for frame in frames if not frame.filename.startswith("<")]
+    kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+    return f"{''.join(own[-1:])}{kind}{error}"
 
 
 # -- what it prints
 
 
-def _teller(*, json: bool) -> "Tell":
-    from callsheet.worker.facts import to_stderr  # noqa: PLC0415 - `--help` goes without it
+def _teller(gone: list[str], *, json: bool) -> "Tell":
+    """Return what prints all that happens; why the worker has gone is left in a list: that may be a failure to tell."""
+    from callsheet.worker.facts import Left, to_stderr  # noqa: PLC0415 - `--help` goes without it
 
     def tell(fact: "Fact") -> None:
         to_stderr(fact)
+        if isinstance(fact, Left) and not json:
+            gone.append(fact.why)
         line = _for_programs(fact) if json else _for_people(fact)
         if line:
             say(one_line(line) if json else str(line))
@@ -306,7 +333,5 @@ def _for_people(fact: "Fact") -> str | None:
             return f"{work.kind} {work.lease.task_id[-8:]} begins (job {work.lease.job_id}, try {work.lease.attempt})"
         case facts.Ended(work, how, seconds):
             return f"{work.kind} {work.lease.task_id[-8:]} {how} after {seconds:.1f} s"
-        case facts.Left(why):
-            return f"Gone: {why.rstrip('.')}."
         case _:
             return None

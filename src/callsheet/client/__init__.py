@@ -16,7 +16,6 @@ from callsheet.client.models import (
     Key,
     Me,
     NewJob,
-    NewKey,
     Ops,
     Outcome,
     Output,
@@ -28,15 +27,15 @@ from callsheet.client.models import (
     StartEstimate,
     Task,
     Tenant,
-    Token,
     Wallet,
     Why,
     Workflow,
 )
 from callsheet.client.patience import Patience
 from callsheet.client.scaling import Scale
+from callsheet.client.secret import NewKey, Token, WorkerToken
 from callsheet.client.stored import File, Freed
-from callsheet.client.workers import Worker, WorkerLease, WorkerToken
+from callsheet.client.workers import Worker, WorkerLease
 from callsheet.core.scaling import Signals
 
 __all__ = [

@@ -5,8 +5,8 @@ gives a coroutine, or an async generator. ParamSpec carries names, defaults and 
 """
 
 import functools
-import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from callsheet.client.talk import Items, Talk
@@ -35,7 +35,7 @@ class call(Generic[P, T]):  # noqa: N801 - a decorator
     """A method with one result."""
 
     def __init__(self, made: Callable[Concatenate[Any, P], Talk[T]]) -> None:
-        self._made = made
+        self._method = _method(made, "run")
         functools.update_wrapper(self, made)  # type: ignore[arg-type]
 
     @overload
@@ -46,14 +46,14 @@ class call(Generic[P, T]):  # noqa: N801 - a decorator
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _bound(self._made, client, "run")
+        return self if client is None else MethodType(self._method, client)
 
 
 class iterate(Generic[P, T]):  # noqa: N801 - a decorator
     """A method with many results, one after the other."""
 
     def __init__(self, made: Callable[Concatenate[Any, P], Items[T]]) -> None:
-        self._made = made
+        self._method = _method(made, "each")
         functools.update_wrapper(self, made)  # type: ignore[arg-type]
 
     @overload
@@ -64,16 +64,15 @@ class iterate(Generic[P, T]):  # noqa: N801 - a decorator
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, AsyncGenerator[T, None]]: ...
 
     def __get__(self, client: Any, owner: type) -> Any:
-        return self if client is None else _bound(self._made, client, "each")
+        return self if client is None else MethodType(self._method, client)
 
 
-def _bound(made: Callable[..., Any], client: Any, how: str) -> Callable[..., Any]:
-    drive = getattr(client, how, None) or getattr(client, f"a{how}")
+def _method(made: Callable[..., Any], how: str) -> Callable[..., Any]:
+    """Make a function that is bound to a client like any other: `inspect` leaves its first parameter out by itself."""
 
     @functools.wraps(made)
-    def method(*args: Any, **more: Any) -> Any:
+    def method(client: Any, *args: Any, **more: Any) -> Any:
+        drive = getattr(client, how, None) or getattr(client, f"a{how}")
         return drive(made(client, *args, **more))
 
-    _, *rest = inspect.signature(made).parameters.values()
-    method.__signature__ = inspect.Signature(rest)  # type: ignore[attr-defined]
     return method

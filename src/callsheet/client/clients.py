@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from callsheet.client import awaiting, blocking
-from callsheet.client.errors import CallsheetError
+from callsheet.client.bulk import Bulk
 from callsheet.client.files import Files
 from callsheet.client.house import House, Money
 from callsheet.client.jobs import Jobs
@@ -17,12 +17,12 @@ from callsheet.client.scaling import Scaling
 from callsheet.client.streams import Streams
 from callsheet.client.talk import Items, Talk
 from callsheet.client.uploads import Uploads
-from callsheet.client.wire import options
+from callsheet.client.wire import address, options
 
 T = TypeVar("T")
 
 
-class Calls(Jobs, Streams, Files, Uploads, Money, House, Scaling):
+class Calls(Jobs, Bulk, Streams, Files, Uploads, Money, House, Scaling):
     """Every call. `url`, `key` and `tenant` may come from CALLSHEET_URL, CALLSHEET_KEY and CALLSHEET_TENANT.
 
     A key belongs to a tenant; only an operator, whose key belongs to none, names the tenant to act for.
@@ -31,9 +31,7 @@ class Calls(Jobs, Streams, Files, Uploads, Money, House, Scaling):
     def __init__(
         self, url: str | None, key: str | None, tenant: str | None, timeout: float, patience: Patience | None
     ) -> None:
-        self.url = (url or os.environ.get("CALLSHEET_URL", "")).rstrip("/")
-        if not self.url.startswith(("http://", "https://")):
-            raise CallsheetError("no_url", "Name the server: http://…, or CALLSHEET_URL in the environment.")
+        self.url = address(url)
         self.patience = patience or Patience()
         self._timeout = timeout
         self._options = options(

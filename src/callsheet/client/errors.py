@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Struct
 
 _FAILED = 400
+_OURS = {"missing_key": "Give a key: Client(url, key), or CALLSHEET_KEY in the environment."}
+"""What is said better by who knows where it is typed."""
 
 
 class Problem(Struct, frozen=True):
@@ -29,13 +31,17 @@ class CallsheetError(Exception):
     def __init__(
         self, code: str, message: str, status: int = 0, request_id: str = "", details: dict[str, Any] | None = None
     ) -> None:
-        super().__init__(message)
+        super().__init__(code, message, status, request_id, details)  # by these it is pickled and copied
         self.code = code
         self.message = message
         self.status = status
         self.request_id = request_id
         self.details = details or {}
         """Numbers and names that belong to the code: what is required and what is there."""
+
+    def __str__(self) -> str:
+        said = f"{self.code}, request {self.request_id}" if self.request_id else self.code
+        return f"{self.message} ({said})"
 
 
 class NotReachable(CallsheetError):  # noqa: N818 - says what happened
@@ -54,7 +60,8 @@ def error_of(status: int, body: bytes, request_id: str) -> CallsheetError:
     except msgspec.MsgspecError:
         return CallsheetError(f"http_{status}", f"The server answered {status} without a reason.", status, request_id)
     details = {name: value for name, value in said.items() if name not in Problem.__struct_fields__}
-    return CallsheetError(problem.code, problem.message, status, problem.request_id or request_id, details)
+    message = _OURS.get(problem.code, problem.message)
+    return CallsheetError(problem.code, message, status, problem.request_id or request_id, details)
 
 
 def failed(status: int) -> bool:

@@ -10,16 +10,15 @@ from callsheet.client.models import (
     Entry,
     Key,
     Me,
-    NewKey,
     Ops,
     Tenant,
-    Token,
     Wallet,
     Workflow,
 )
+from callsheet.client.secret import NewKey, Token, WorkerToken
 from callsheet.client.speaking import Speaking, get, given, path, send
 from callsheet.client.talk import Items, Talk
-from callsheet.client.workers import Worker, WorkerToken
+from callsheet.client.workers import Worker
 
 
 class Money(Speaking):
@@ -31,9 +30,9 @@ class Money(Speaking):
         return (yield from self._ask(Wallet, get(path("wallets", user))))
 
     @iterate
-    def ledger(self, user: str) -> Items[Entry]:
-        """Iterate over a user's ledger, newest first."""
-        yield from self._pages(Entry, "entries", path("wallets", user, "ledger"), "before", {})
+    def ledger(self, user: str, *, limit: int | None = None) -> Items[Entry]:
+        """Iterate over a user's ledger, newest first; over `limit` lines at most."""
+        yield from self._pages(Entry, "entries", path("wallets", user, "ledger"), "before", {}, limit)
 
     @call
     def topup(
@@ -97,6 +96,7 @@ class House(Speaking):
 
     @call
     def revoke_key(self, key_id: str) -> Talk[Key]:
+        """Revoke a key: nobody gets in with it any more."""
         return (yield from self._ask(Key, send("DELETE", path("admin", "keys", key_id), again=True)))
 
     @iterate
@@ -114,9 +114,12 @@ class House(Speaking):
         return (yield from self._ask(Tenant, send("PUT", path("admin", "tenants", tenant), body, again=True)))
 
     @iterate
-    def audit(self) -> Items[AuditLine]:
-        """Iterate over who did what to the house, newest first."""
-        yield from self._pages(AuditLine, "lines", path("admin", "audit"), "before", {})
+    def audit(self, *, subject: str = "", limit: int | None = None) -> Items[AuditLine]:
+        """Iterate over who did what to the house, newest first; with a `subject` (an id or a name) only to that one.
+
+        With a `limit` it ends after so many lines.
+        """
+        yield from self._pages(AuditLine, "lines", path("admin", "audit"), "before", {"subject": subject}, limit)
 
     @call
     def ops(self) -> Talk[Ops]:

@@ -1,15 +1,15 @@
 """Calls about jobs: submit, look, wait, move."""
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from itertools import islice
 from typing import Any, Literal
 from uuid import uuid4
 
 from msgspec.structs import replace
 
 from callsheet.client.binding import call, iterate
+from callsheet.client.errors import CallsheetError
+from callsheet.client.lasting import end_after, left
 from callsheet.client.models import (
     Added,
     Asked,
@@ -17,7 +17,6 @@ from callsheet.client.models import (
     Balance,
     Job,
     NewJob,
-    Outcome,
     Output,
     Quote,
     Run,
@@ -25,15 +24,19 @@ from callsheet.client.models import (
     Task,
     Why,
 )
-from callsheet.client.speaking import Speaking, get, given, path, send
+from callsheet.client.patience import away, patiently
+from callsheet.client.speaking import Speaking, get, given, path, read, send
 from callsheet.client.stored import Freed
-from callsheet.client.talk import Items, Nap, Talk
+from callsheet.client.talk import Items, Request, Talk
 from callsheet.core.counting import counted
 
-_AWAY = 503
-_BULK = 1_000
 _HOLD_SECONDS = 30.0
-_MARGIN_SECONDS = 0.001
+_LOOK_SECONDS = 1.0
+"""So long the first look may take, also for those who have less time: else nobody is told anything."""
+_SPARE_SECONDS = 0.25
+"""So much earlier than the end the server is to answer: the answer takes its time too."""
+_LITTLE_SECONDS = 0.05
+"""Too little for another look."""
 
 
 class Jobs(Speaking):
@@ -46,39 +49,18 @@ class Jobs(Speaking):
         stages: list[dict[str, Any]] | None = None, labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None, trace: dict[str, str] | None = None, quote: str | None = None,
     ) -> Talk[Job]:  # fmt: skip
-        """Reserve the price and queue the work. Without a key one is made, so that a lost answer is asked for again."""
+        """Reserve the price and queue the work. Without a key one is made, so that a lost answer is asked for again.
+
+        With a key of yours `job.replay` says that it had made this job before.
+        """
         body = NewJob(
-            workflow=workflow, user=user, input=input, idempotency_key=idempotency_key or _key(), priority=priority,
-            start_in_seconds=start_in_seconds, deadline_seconds=deadline_seconds, stages=stages, labels=labels,
-            metadata=metadata, trace=trace, quote=quote,
+            workflow=workflow, user=user, input=input, idempotency_key=idempotency_key or uuid4().hex,
+            priority=priority, start_in_seconds=start_in_seconds, deadline_seconds=deadline_seconds, stages=stages,
+            labels=labels, metadata=metadata, trace=trace, quote=quote,
         )  # fmt: skip
-        return (yield from self._ask(Job, send("POST", path("jobs"), body, again=True)))
-
-    @call
-    def submit_many(self, jobs: Iterable[NewJob]) -> Talk[list[Outcome]]:
-        """Submit any number of jobs; each has its own outcome, in order. Sent by the thousand."""
-        rest = iter(jobs)
-        outcomes: list[Outcome] = []
-        while some := [_keyed(job) for job in islice(rest, _BULK)]:
-            outcomes += yield from self._submitted(some)
-        return outcomes
-
-    def _submitted(self, jobs: list[NewJob]) -> Talk[list[Outcome]]:
-        """Submit jobs in one request; those for which there was no answer are sent again, by their keys."""
-        outcomes: list[Outcome] = yield from self._sent(jobs)
-        for failures in range(1, self.patience.retries_max + 1):
-            rest = [place for place, outcome in enumerate(outcomes) if outcome.status == _AWAY]
-            if not rest:
-                break
-            yield Nap(self.patience.seconds(failures))
-            for place, outcome in zip(rest, (yield from self._sent([jobs[place] for place in rest])), strict=True):
-                outcomes[place] = outcome
-        return outcomes
-
-    def _sent(self, jobs: list[NewJob]) -> Talk[list[Outcome]]:
-        return (
-            yield from self._list(Outcome, "results", send("POST", path("jobs", "bulk"), {"jobs": jobs}, again=True))
-        )
+        reply = yield from patiently(self, send("POST", path("jobs"), body, again=True))
+        again = idempotency_key is not None and reply.headers.get("idempotent-replay") == "true"
+        return replace(read(Job, reply), replay=again)
 
     @call
     def quote(self, workflow: str, *, user: str, input: Any = None) -> Talk[Quote]:
@@ -88,31 +70,42 @@ class Jobs(Speaking):
 
     @call
     def get(self, job_id: str) -> Talk[Job]:
+        """Return a job as it is now."""
         return (yield from self._ask(Job, get(path("jobs", job_id))))
 
     @call
     def wait(self, job_id: str, timeout: float | None = None) -> Talk[Job]:
-        """Wait until a job has ended, well or badly; TimeoutError when `timeout` seconds are over before."""
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            hold = _HOLD_SECONDS if end is None else min(_HOLD_SECONDS, max(end - time.monotonic(), 0))
-            job = yield from self._ask(Job, get(path("jobs", job_id), wait=round(hold, 3))._replace(hold_seconds=hold))
+        """Wait until a job has ended, well or badly; TimeoutError when `timeout` seconds are over before.
+
+        A server that does not answer gets no more time than that, but a second for the first look: NotReachable.
+        """
+        end, job = end_after(timeout), None
+        while job is None or left(end) > _LITTLE_SECONDS:
+            try:
+                job = yield from self._ask(Job, _look(job_id, end, first=job is None))
+            except CallsheetError as error:
+                if job is None or left(end) or not away(error):
+                    raise
+                text = f"The job {job_id} was {job.status} when it was last seen. {error.message}"
+                raise TimeoutError(text) from error
             if job.ended:
                 return job
-            if end is not None and time.monotonic() >= end - _MARGIN_SECONDS:
-                raise TimeoutError(f"The job {job_id} is {job.status} after {counted(float(timeout or 0), 'second')}.")
+        raise TimeoutError(f"The job {job_id} is {job.status} after {counted(float(timeout or 0), 'second')}.")
 
     @iterate
-    def jobs(
+    def jobs(  # noqa: PLR0913 - filters
         self, *, status: str = "", phase: str = "", workflow: str = "", user: str = "", label: str = "",
-        since: datetime | str = "", until: datetime | str = "",
+        since: datetime | str = "", until: datetime | str = "", limit: int | None = None,
     ) -> Items[Job]:  # fmt: skip
-        """Iterate over jobs, newest first; a label filter is `name=value`, a phase `approval`."""
+        """Iterate over jobs, newest first; a label filter is `name=value`, a phase `approval`.
+
+        With a `limit` it ends after so many jobs.
+        """
         query = {
             "status": status, "phase": phase, "workflow": workflow, "user": user, "label": label,
             "since": _time(since), "until": _time(until),
         }  # fmt: skip
-        yield from self._pages(Job, "jobs", path("jobs"), "cursor", query)
+        yield from self._pages(Job, "jobs", path("jobs"), "cursor", query, limit)
 
     @call
     def cancel(self, job_id: str, *, reason: str | None = None, grace_seconds: int | None = None) -> Talk[Job]:
@@ -130,9 +123,12 @@ class Jobs(Speaking):
         return (yield from self._moved(job_id, "resume", {}))
 
     @call
-    def retry(self, job_id: str, retry_as: Literal["new_run", "new_job"] = "new_run") -> Talk[Job]:
-        """Try a failed or expired job again. Not repeated by itself: it costs credits."""
-        return (yield from self._moved(job_id, "retry", {"retry_as": retry_as}, again=False))
+    def retry(
+        self, job_id: str, retry_as: Literal["new_run", "new_job"] = "new_run", *, idempotency_key: str | None = None
+    ) -> Talk[Job]:
+        """Try a failed or expired job again. The same key does that once; without one a key is made."""
+        body = {"retry_as": retry_as, "idempotency_key": idempotency_key or uuid4().hex}
+        return (yield from self._moved(job_id, "retry", body))
 
     @call
     def refund(self, job_id: str, *, reason: str, run: int | None = None) -> Talk[Balance]:
@@ -161,11 +157,13 @@ class Jobs(Speaking):
 
     @call
     def stages(self, job_id: str) -> Talk[list[Stage]]:
+        """Return a job's stages, in order."""
         return (yield from self._list(Stage, "stages", get(path("jobs", job_id, "stages"))))
 
-    @call
-    def tasks(self, job_id: str) -> Talk[list[Task]]:
-        return (yield from self._list(Task, "tasks", get(path("jobs", job_id, "tasks"))))
+    @iterate
+    def tasks(self, job_id: str) -> Items[Task]:
+        """Iterate over a job's tasks, stage by stage, in order."""
+        yield from self._pages(Task, "tasks", path("jobs", job_id, "tasks"), "cursor", {})
 
     @call
     def attempts(self, job_id: str, task_id: str) -> Talk[list[Attempt]]:
@@ -206,16 +204,16 @@ class Jobs(Speaking):
             yield from self._ask(Added, send("POST", path("jobs", job_id, "stages"), {"stage": stage}, again=False))
         )
 
-    def _moved(self, job_id: str, move: str, body: Mapping[str, Any], *, again: bool = True) -> Talk[Job]:
-        return (yield from self._ask(Job, send("POST", path("jobs", job_id, move), given(body) or None, again=again)))
+    def _moved(self, job_id: str, move: str, body: Mapping[str, Any]) -> Talk[Job]:
+        return (yield from self._ask(Job, send("POST", path("jobs", job_id, move), given(body) or None, again=True)))
 
 
-def _key() -> str:
-    return uuid4().hex
-
-
-def _keyed(job: NewJob) -> NewJob:
-    return job if job.idempotency_key else replace(job, idempotency_key=_key())
+def _look(job_id: str, end: float, *, first: bool) -> Request:
+    """Ask for a job as soon as it has ended, or a little before the end."""
+    rest = left(end)
+    hold = min(_HOLD_SECONDS, max(rest - _SPARE_SECONDS, rest / 2))
+    until = max(end, end_after(_LOOK_SECONDS)) if first else end
+    return get(path("jobs", job_id), wait=round(hold, 3))._replace(hold_seconds=hold, end=until)
 
 
 def _time(at: datetime | str) -> str:

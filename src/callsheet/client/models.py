@@ -52,6 +52,8 @@ class Job(Struct, frozen=True):
     labels: dict[str, str] | None
     metadata: dict[str, Any] | None
     expected: Expected | None = None
+    replay: bool = False
+    """It was submitted before, with the same key of yours. Known to whoever submits it only."""
 
     @property
     def ended(self) -> bool:
@@ -88,6 +90,8 @@ class Outcome(Struct, frozen=True):
     job_id: str | None = None
     replay: bool = False
     problem: dict[str, Any] | None = None
+    idempotency_key: str = ""
+    """The key that it was sent with, yours or one that was made: sent again with it, it is done once."""
 
 
 class Run(Struct, frozen=True):
@@ -334,21 +338,6 @@ class Key(Struct, frozen=True):
     created_at: datetime | None
     expires_at: datetime | None
     revoked_at: datetime | None
-
-
-class NewKey(Struct, frozen=True):
-    """A new key; its secret is shown this once."""
-
-    key: Key
-    secret: str
-
-
-class Token(Struct, frozen=True):
-    """A user's token: it reads that user's jobs, files and wallet, and nothing else."""
-
-    token: str
-    user: str
-    expires_in_seconds: int
 
 
 class Tenant(Struct, frozen=True):

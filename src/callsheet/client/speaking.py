@@ -1,5 +1,6 @@
 """What every group of calls is made of: requests, pages, answers read into models."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,34 +19,39 @@ _NOWHERE = ("", ".", "..")
 class Speaking:
     """Calls of one client."""
 
+    url: str
     patience: Patience
 
     def _ask(self, shape: type[T], request: Request) -> Talk[T]:
         """Send a request and read the answer."""
-        return read(shape, (yield from patiently(self.patience, request)))
+        return read(shape, (yield from patiently(self, request)))
 
     def _list(self, shape: type[T], name: str, request: Request) -> Talk[list[T]]:
         """Read a list that an answer holds under a name."""
         found = yield from self._ask(dict[str, Any], request)
         return msgspec.convert(found[name], list[shape])  # type: ignore[valid-type]
 
-    def _pages(self, shape: type[T], name: str, path: str, cursor: str, query: Mapping[str, Any]) -> Items[T]:
-        """Read one page after the other; `cursor` is what the server calls the place to go on."""
-        asked = {"limit": PAGE, **query}
-        while True:
+    def _pages(
+        self, shape: type[T], name: str, path: str, cursor: str, query: Mapping[str, Any], limit: int | None = None
+    ) -> Items[T]:
+        """Read one page after the other, up to `limit` in all; `cursor` is what the server calls the place to go on."""
+        most, left = PAGE, sys.maxsize if limit is None else limit
+        while left > 0:
+            asked = min(most, left)
             try:
-                page = yield from self._ask(dict[str, Any], get(path, **asked))
+                page = yield from self._ask(dict[str, Any], get(path, limit=asked, **query))
             except CallsheetError as error:
-                most = error.details.get("limit_max")
-                if most is None or most >= asked["limit"]:
+                most = error.details.get("limit_max", asked)
+                if most >= asked:
                     raise
-                asked["limit"] = most  # this server shows fewer at once
-                continue
-            for one in msgspec.convert(page[name], list[shape]):  # type: ignore[valid-type]
+                continue  # this server shows fewer at once
+            found = msgspec.convert(page[name], list[shape])  # type: ignore[valid-type]
+            for one in found[:left]:
                 yield Item(one)
             if page["next"] is None:
                 return
-            asked[cursor] = page["next"]
+            left -= len(found)
+            query = {**query, cursor: page["next"]}
 
 
 def path(*parts: str | int) -> str:

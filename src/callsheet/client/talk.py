@@ -11,6 +11,7 @@ What breaks is thrown in as Broken. A driver (blocking.py, awaiting.py) does the
 """
 
 from collections.abc import Callable, Generator, Mapping
+from math import inf
 from typing import IO, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -36,6 +37,8 @@ class Request(NamedTuple):
     """It may be sent twice and is done once."""
     hold_seconds: float = 0
     """How long the server may take on purpose."""
+    end: float = inf
+    """When nobody waits for the answer any more, by `time.monotonic`."""
     source: Callable[[], IO[bytes]] | None = None
     """Opens what is sent in place of `body`, piece by piece; once for every try."""
     bare: bool = False

@@ -47,9 +47,9 @@ class Uploads(Speaking):
             raise
 
     @iterate
-    def files(self, user: str) -> Items[File]:
-        """Iterate over the files that a user brought, newest first."""
-        yield from self._pages(File, "files", path("files"), "cursor", {"user": user})
+    def files(self, user: str, *, limit: int | None = None) -> Items[File]:
+        """Iterate over the files that a user brought, newest first; over `limit` files at most."""
+        yield from self._pages(File, "files", path("files"), "cursor", {"user": user}, limit)
 
     @call
     def file(self, file_id: str) -> Talk[File]:
@@ -64,7 +64,7 @@ class Uploads(Speaking):
 
     def _put(self, upload: Upload, source: Callable[[], IO[bytes]]) -> Talk[None]:
         request = Request(upload.method, upload.url, headers=upload.headers, source=source, bare=True)
-        reply = yield from patiently(self.patience, request)
+        reply = yield from patiently(self, request)
         if failed(reply.status) and reply.status != _THERE:
             raise error_of(reply.status, reply.body, reply.headers.get("x-request-id", ""))
 

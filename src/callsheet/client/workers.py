@@ -38,10 +38,3 @@ class Worker(Struct, frozen=True):
     ended_at: datetime | None
     labels: dict[str, str] | None
     capabilities: dict[str, Any] | None
-
-
-class WorkerToken(Struct, frozen=True):
-    """A worker's new token, shown once."""
-
-    worker: str
-    token: str

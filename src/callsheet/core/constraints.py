@@ -127,7 +127,7 @@ def _approval(job: Job, stage: Stage | None, _tasks: Sequence[Task], _seen: Seen
     if job.finished_at is not None or stage is None or stage.status != "waiting":
         return []
     return [Constraint("approval", f"Stage {stage.no} ({stage.name}) waits until somebody approves it.",
-                       name=stage.name)]  # fmt: skip
+                       name=stage.name, since_at=job.waiting_at)]  # fmt: skip
 
 
 def _backoff(_job: Job, _stage: Stage | None, tasks: Sequence[Task], seen: Seen) -> Found:

@@ -220,6 +220,15 @@ def _callback_follows(ws: WorkingSet, command: commands.Callback, wants: Wants) 
             wants["call"].add(call_id)
 
 
+def _retry_wants(command: commands.Retry, wants: Wants) -> None:
+    _job_wants(command, wants)
+    if idem := life.retry_idem(command):
+        if command.retry_as == "new_job":
+            wants["idem"].add(idem)
+        else:
+            wants["run_named"].add((command.job_id, idem))
+
+
 _TREE = (_job_wants, _tree_follows)
 _WORKER = (_worker_wants, _worker_follows)
 
@@ -248,7 +257,7 @@ DECISIONS: dict[type[commands.Command], Decision] = {
     commands.Resume: Decision(_by_admin(life.resume, "job.resume"), *_TREE),
     commands.Approve: Decision(_by_admin(life.approve, "stage.approve", "stage_id"), *_TREE),
     commands.Hold: Decision(_by_admin(life.hold, "stage.hold", "stage_id"), *_TREE),
-    commands.Retry: Decision(_by_admin(life.retry, "job.retry"), *_TREE),
+    commands.Retry: Decision(_by_admin(life.retry, "job.retry"), _retry_wants, _tree_follows),
     commands.Refund: Decision(audited(life.refund, Line("job.refund", "job_id", ("reason", "run"))), *_TREE),
     commands.Delete: Decision(_by_admin(life.delete, "job.delete"), *_TREE),
     commands.Change: Decision(_by_admin(change.change, "job.change", "priority", "labels"), *_TREE),

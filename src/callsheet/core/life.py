@@ -33,7 +33,7 @@ from callsheet.core.moves import move_job, move_stage, shift
 from callsheet.core.recipe import StageSpec, in_range
 from callsheet.core.redact import clean
 from callsheet.core.rows import Call, Document, Job, Run, Stage, Task, Wallet
-from callsheet.core.submit import active_tenant, check_cap, check_enabled, copy_of, plant
+from callsheet.core.submit import active_tenant, check_cap, check_enabled, check_key, check_there, copy_of, plant
 from callsheet.core.working import WorkingSet
 
 _NO_NOTES: dict[str, Any] = {"labels": None, "metadata": None, "trace": None}
@@ -171,7 +171,9 @@ def hold(ws: WorkingSet, command: Hold) -> JobState:
 def retry(ws: WorkingSet, command: Retry) -> JobState:
     """Open run n+1 beside the untouched record of run n, or make a new job like the old one."""
     job = job_of(ws, command)
-    if ws.again and (own := _opened_before(ws, job, command)):
+    if command.idempotency_key is not None:
+        check_key(command.idempotency_key, ws.limits)
+    if own := _opened_before(ws, job, command):
         return own
     JOB.step(job.status, "retry", command.actor)
     recipe = recipe_of(ws, job)
@@ -182,15 +184,20 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
     lasting = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
     if command.retry_as == "new_job":
-        fresh = copy_of(ws, job, command.id, job.price, lasting)
+        fresh = copy_of(ws, job, command.id, retry_idem(command), lasting)
         reserve(ws, wallet, fresh, command.actor)
         body = ws.find(Document, (job.id, "input"))
         plant(ws, fresh, recipe, _specs(ws, job), body.body if body else None, command)
+        if fresh.idem:
+            ws.set_fact("idem", fresh.idem, fresh)
         return state(ws, fresh)
     again = replace(job, run=job.run + 1)
     use_again(ws, again)
     reserve(ws, wallet, again, command.actor)
-    ws.put(Run(job.id, again.run, job.tenant, command.id, job.price, ws.at(job)))
+    idem = retry_idem(command)
+    ws.put(Run(job.id, again.run, job.tenant, idem or command.id, job.price, ws.at(job)))
+    if idem:
+        ws.set_fact("run_named", (job.id, idem), value=True)
     again = move_job(
         ws, again, "retry", command.actor, {"price": job.price}, start_at=None, deadline_at=lasting, started_at=None,
         finished_at=None, cancel_requested_at=None, cancel_reason=None, cancel_due_at=None, error_code=None,
@@ -214,11 +221,25 @@ def _specs(ws: WorkingSet, job: Job) -> list[StageSpec]:
     return specs
 
 
+def retry_idem(command: Retry) -> str | None:
+    """Return the name under which a retry is known, if it has a key."""
+    return None if command.idempotency_key is None else f"retry/{command.job_id}/{command.idempotency_key}"
+
+
 def _opened_before(ws: WorkingSet, job: Job, command: Retry) -> JobState | None:
-    if command.retry_as == "new_job":
-        made = ws.find(Job, command.id)
-        return state(ws, made) if made else None
-    return state(ws, job) if ws.get(Run, (job.id, job.run)).command_id == command.id else None
+    """Return what the same retry has opened: the one that is run again, or one that was sent with the same key."""
+    idem = retry_idem(command)
+    if command.retry_as == "new_run":
+        last = ws.find(Run, (job.id, job.run)) if ws.again else None
+        own = last is not None and last.command_id == command.id
+        return state(ws, job) if own or (idem and ws.fact("run_named", (job.id, idem))) else None
+    made: Job | None = ws.fact("idem", idem) if idem else None
+    if ws.again:
+        made = made or ws.find(Job, command.id)
+    if made is None:
+        return None
+    check_there(made)
+    return JobState(made.id, made.status, made.run, made.cancel_requested_at is not None, changed=False)
 
 
 def _reset(ws: WorkingSet, job: Job) -> None:

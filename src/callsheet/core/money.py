@@ -90,7 +90,7 @@ def top_up(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, 
 
 def adjust(ws: WorkingSet, wallet: Wallet, amount: int, idem: str, reason: str, actor: Actor) -> Wallet:
     """Correct a balance by hand; always with a reason, never below zero."""
-    in_range("an adjustment, up or down", abs(amount), 1, ws.limits.price_max)
+    in_range("what is added or taken", abs(amount), 1, ws.limits.price_max)
     if not reason.strip():
         raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
     if wallet.balance + amount < 0:

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from callsheet.core.machine import JOB, STAGE, TASK, Actor
-from callsheet.core.rows import Job, Stage, Task
+from callsheet.core.rows import Event, Job, Stage, Task
 from callsheet.core.working import WorkingSet
 
 PAST = {
@@ -45,6 +45,11 @@ def move_job(ws: WorkingSet, job: Job, event: str, actor: Actor, data: dict[str,
     ws.put(after)
     ws.emit(after, JOB_FACTS[event], actor, data, source=source, target=target)
     return after
+
+
+def status_told(event: Event) -> str | None:
+    """Return the status that an event says its job has from then on; None if it says nothing of that."""
+    return event.target if event.type.startswith("job.") else None
 
 
 def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor, **changes: Any) -> Stage:

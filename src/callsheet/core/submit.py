@@ -126,12 +126,12 @@ def _open_queue(ws: WorkingSet, queue: Queue, recipe: Recipe) -> None:
     ws.put(queue)
 
 
-def copy_of(ws: WorkingSet, old: Job, job_id: str, price: int, deadline_at: int | None) -> Job:
+def copy_of(ws: WorkingSet, old: Job, job_id: str, idem: str | None, deadline_at: int | None) -> Job:
     """Return a new job like an old one, linked to it: what `retry_as=new_job` makes."""
     at = ws.at(old)
     fresh = Job(
-        job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, None, old.fingerprint,
-        old.id, at, "queued", 1, old.priority, price, old.stages_total, 0, 0, 0, at, deadline_at=deadline_at,
+        job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, idem, old.fingerprint,
+        old.id, at, "queued", 1, old.priority, old.price, old.stages_total, 0, 0, 0, at, deadline_at=deadline_at,
         labels=old.labels, metadata=old.metadata, trace=old.trace,
     )  # fmt: skip
     return replace(fresh, due_at=due(fresh))
@@ -144,7 +144,7 @@ def _validated(ws: WorkingSet, command: Submit) -> Recipe:
     limits = ws.limits
     check_user(command.user, limits)
     if command.idempotency_key is not None:
-        _checked_text("idempotency key", command.idempotency_key, limits.key_chars_max)
+        check_key(command.idempotency_key, limits)
     recipe: Recipe | None = ws.fact("current_recipe", command.workflow)
     if recipe is None:
         raise Unknown("workflow", command.workflow[:80])
@@ -203,9 +203,14 @@ def _known(ws: WorkingSet, command: Submit, fingerprint: str) -> Submitted | Non
             "This idempotency key was used for another request: send the same body, or a new key.",
             job_id=job.id,
         )
+    check_there(job)
+    return Submitted(job.id, job.status, job.price, job.run, replay=True)
+
+
+def check_there(job: Job) -> None:
+    """Refuse to answer with a job that its key made and somebody has deleted."""
     if job.deleted_at is not None:
         raise Conflict("job_deleted", "The job that this idempotency key made has been deleted.", job_id=job.id)
-    return Submitted(job.id, job.status, job.price, job.run, replay=True)
 
 
 def check_enabled(recipe: Recipe) -> None:
@@ -279,6 +284,11 @@ def check_user(user: str, limits: Limits) -> None:
     _checked_text("user", user, limits.key_chars_max)
 
 
+def check_key(key: str, limits: Limits) -> None:
+    """Refuse an idempotency key that is none."""
+    _checked_text("idempotency key", key, limits.key_chars_max)
+
+
 def checked_input(recipe: Recipe, validator: Any, value: Any, limits: Limits) -> str | None:
     """Return an input as it is kept, or refuse it: no JSON, too deep, too large, not what its workflow takes."""
     if value is None and recipe.input_schema is None:
@@ -347,7 +357,7 @@ def text_or_none(value: dict[str, Any] | None) -> str | None:
 
 
 def _checked_text(what: str, text: str, chars_max: int) -> None:
-    if not text or len(text) > chars_max or not text.isprintable():
+    if not text.strip() or len(text) > chars_max or not text.isprintable():
         raise BadInput(
             f"invalid_{what.replace(' ', '_')}", f"The {what} must be 1 to {chars_max} printable characters."
         )

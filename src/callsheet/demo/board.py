@@ -30,23 +30,32 @@ class Line:
         self.percent = 0
         self.word = "waits"
         self.status = ""
+        self.held = ""
 
     def update(self, percent: int, word: str) -> None:
         if self.status:  # it has ended, and was told so
             return
-        self.percent, self.word = percent, word
+        self.percent, self.word, self.held = percent, word, ""
         self._board.changed(self)
+
+    def hold(self, why: str) -> None:
+        """Say what it waits for, until it goes on; where there is no terminal, once."""
+        if self.status:
+            return
+        if not self.held:
+            self._board.told(self, why)
+        self.held = why
 
     def remark(self, note: str) -> None:
         """Say something about it that stays."""
         self.note = note
-        self._board.remarked(self)
+        self._board.told(self, note)
 
     def end(self, status: str, why: str) -> None:
         if self.status:
             return
         self.percent = _FULL if status == "completed" else self.percent
-        self.status, self.word = status, f"{status}: {why}" if why else status
+        self.status, self.word, self.held = status, f"{status}: {why}" if why else status, ""
         self._board.changed(self)
 
     def show(self, body: bytes, media_type: str) -> None:
@@ -61,7 +70,7 @@ class Board:
         self._lines: list[Line] = []
         self._pictures: dict[str, Text] = {}
         self._lock = threading.Lock()
-        self.draws = console.is_terminal and console.color_system in {"truecolor", "256"}
+        self.draws = console.is_terminal and not console.no_color and console.color_system in {"truecolor", "256"}
         self._live = Live(console=console, get_renderable=self._rendered, refresh_per_second=12, transient=False)
 
     def __enter__(self) -> Self:
@@ -82,15 +91,16 @@ class Board:
             self._lines.append(line)
         return line
 
-    def remarked(self, line: Line) -> None:
+    def told(self, line: Line, said: str) -> None:
+        """Say something about a line where there is no terminal to show it."""
         if not self._console.is_terminal:
-            self._console.print(f"{line.of}: {line.note}")
+            self._console.print(f"{line.of}: {said}", markup=False)
 
     def changed(self, line: Line) -> None:
         """Take notice; where there is no terminal, say what is new of a line."""
         if not self._console.is_terminal and line.status:
             name = line.of if line.name == line.of else f"{line.of}, {line.name.strip()}"
-            self._console.print(f"{name}: {line.word}")
+            self._console.print(f"{name}: {line.word}", markup=False)
 
     def show(self, job: str, body: bytes, media_type: str) -> None:
         """Show the newest picture of a job."""
@@ -111,12 +121,15 @@ class Board:
     def _rendered(self) -> RenderableType:
         with self._lock:
             parts: list[RenderableType] = [self._bars()]
+            parts += [Text(f"{line.of}: {line.held}", "yellow") for line in self._lines if line.held]
             if self.draws:
                 parts.append(Padding(self._gallery(), (1, 0, 0, 0)))
-            return Group(*parts)
+            # Ctrl-C is echoed where the cursor is: behind a full line it would push the board down by one.
+            return Group(*parts, Text())
 
     def _bars(self) -> Table:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
         width = _BAR_WIDTH if self._console.width >= _NARROW else _BAR_WIDTH_NARROW
         for line in self._lines:
             head = line.name == line.of

@@ -25,12 +25,13 @@ _SOUND_RATE_MAX = 96_000
 _LAYOUTS = {(2, 1): "mono", (2, 2): "stereo"}  # by bytes per sample and channels
 # Room for the index at the front: its fixed part, and what each frame and each block of sound may add.
 _INDEX_BASE, _INDEX_EACH, _BLOCK = 4096, 40, 1024
-# One thread and no clock: the same frames give the same file. The colours are named the way they are converted.
+# One thread, no clock, and no tree of macroblocks, which comes out otherwise once in a while: the same frames give the
+# same file. The colours are named the way they are converted.
 _H264 = {
     "preset": "veryfast",
     "crf": "19",
     "threads": "1",
-    "x264-params": "colorprim=bt709:transfer=bt709:colormatrix=smpte170m",
+    "x264-params": "colorprim=bt709:transfer=bt709:colormatrix=smpte170m:mbtree=0",
 }
 
 

@@ -1,6 +1,7 @@
 """The demonstration, seen from outside: submits jobs over the API, shows how they come along, fetches the files."""
 
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
@@ -12,10 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from callsheet.catalog import load
 from callsheet.client import CallsheetError, Client, Event, File, Job
 from callsheet.core.counting import counted
 from callsheet.demo.board import Board, Line
-from callsheet.demo.furnish import CREDITS, USER
+from callsheet.demo.furnish import CREDITS, USER, WORKFLOWS
 
 PROMPTS = {
     "sketch": "a lighthouse in the fog",
@@ -25,8 +27,14 @@ PROMPTS = {
 }
 
 _LABEL = "demonstration"
+_NOT_HERE = "This server has no demonstration workflows: start it with `callsheet up` (without --no-demo)."
 _LOOK_SECONDS = 0.25
-"""How often whoever waits for a job looks whether it is to stop."""
+"""How often whoever waits for jobs looks whether to stop."""
+_QUIET_SECONDS = 3.0
+"""A job of which nothing was heard for so long is asked what holds it."""
+_LAST_SECONDS = 5.0
+"""How long a board waits for the last word about what was canceled."""
+_USUAL = frozenset({"ended", "queued", "running"})
 
 
 class Made(Struct, frozen=True):
@@ -54,13 +62,15 @@ def show(url: str, key: str, folder: Path, console: Console, interrupted: Callab
     An interrupt can be raised where nobody sees it; whoever heard it says so with `interrupted`.
     """
     with Client(url, key) as client:
-        _pay(client, console)
+        _pay(client, console, _price(client))
         mark = secrets.token_hex(4)
         try:
             jobs = _followed(client, Board(console), mark, interrupted)
         except KeyboardInterrupt:
-            console.print("\nInterrupted: what has not ended is canceled.")
-            _cancel(client, mark, console)
+            console.print("\nInterrupted: what had not ended is canceled.")
+            for job in client.jobs(label=f"{_LABEL}={mark}"):
+                if not job.ended:
+                    console.print(f"{job.workflow} goes on: callsheet watch {job.id}", soft_wrap=True)
             raise
         made = [one for job in jobs if job.completed for one in _fetched(client, job, folder)]
         _tell(client, console, jobs, made, folder)
@@ -69,27 +79,60 @@ def show(url: str, key: str, folder: Path, console: Console, interrupted: Callab
 
 def _followed(client: Client, board: Board, mark: str, interrupted: Callable[[], bool]) -> list[Job]:
     """Submit the jobs, with a mark by which they are found again, and follow them to their ends."""
-    follow = []
-    for workflow, prompt in PROMPTS.items():
-        job = client.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: mark})
-        follow.append(_Follower(client, board, job))
+    follow: list[_Follower] = []
     with board:
-        return [follower.end(interrupted) for follower in follow]
+        try:
+            for workflow, prompt in PROMPTS.items():
+                job = client.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: mark})
+                follow.append(_Follower(client, board, job))
+            return _ends(follow, interrupted)
+        except KeyboardInterrupt:
+            _cancel(client, mark)
+            wait([follower.done for follower in follow], _LAST_SECONDS)
+            raise
 
 
-def _cancel(client: Client, mark: str, console: Console) -> None:
+def _ends(follow: Sequence["_Follower"], interrupted: Callable[[], bool]) -> list[Job]:
+    """Wait for the jobs' ends. Whoever stops waiting leaves nothing behind that keeps the process alive."""
+    while True:
+        done, rest = wait([follower.done for follower in follow], _LOOK_SECONDS)
+        for one in done:
+            one.result()  # what went wrong with one is the end of all
+        if not rest:
+            return [follower.done.result() for follower in follow]
+        if interrupted():
+            raise KeyboardInterrupt
+        for follower in follow:
+            follower.look()
+
+
+def _cancel(client: Client, mark: str) -> None:
     """Cancel what has not ended, also what was submitted while nobody waited for the answer any more."""
     for job in list(client.jobs(label=f"{_LABEL}={mark}")):
         if not job.ended:
             with suppress(CallsheetError):  # it ended in the meantime
                 client.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
-            if not client.get(job.id).ended:
-                console.print(f"{job.workflow} goes on: callsheet watch {job.id}", soft_wrap=True)
 
 
-def _pay(client: Client, console: Console) -> None:
+def _price(client: Client) -> int:
+    """Return what the jobs cost here; a workflow of somebody else's that has the name of one of ours is left alone."""
+    price = 0
+    for ours in load(WORKFLOWS):
+        try:
+            found = client.workflow(ours.name)
+        except CallsheetError as error:
+            if error.code != "workflow_not_found":
+                raise
+            raise CallsheetError("no_demonstration", _NOT_HERE) from None
+        if [stage.get("kind") for stage in found.recipe["stages"]] != [stage.kind for stage in ours.stages]:
+            said = f"The workflow {ours.name} of this server is not the demonstration's: show it on another --data."
+            raise CallsheetError("no_demonstration", said)
+        price += found.price
+    return price
+
+
+def _pay(client: Client, console: Console, price: int) -> None:
     """See that the user can pay; a house in which the demonstration was run often is topped up."""
-    price = sum(client.workflow(name).price for name in PROMPTS)
     balance = client.wallet(USER).balance
     if balance < price:
         balance = client.topup(USER, CREDITS, reason="for the demonstration").balance
@@ -105,7 +148,7 @@ class _Follower:
         self._board = board
         self._job = job
         stages = {stage.id: stage for stage in client.stages(job.id)}
-        tasks = client.tasks(job.id)
+        tasks = list(client.tasks(job.id))
         self._gates = {stage.id: stage for stage in stages.values() if stage.gate}
         self._lines: dict[str, Line] = {}
         alone = len(tasks) == 1
@@ -119,29 +162,35 @@ class _Follower:
             stage_id: next(self._lines[task.id] for task in tasks if task.stage_id == stage_id)
             for stage_id in self._gates
         }
-
-        self._done: Future[Job] = Future()
+        self._heard = time.monotonic()
+        self.done: Future[Job] = Future()
         Thread(target=self._run, name=f"demo-{job.workflow}", daemon=True).start()
 
-    def end(self, interrupted: Callable[[], bool]) -> Job:
-        """Wait for the job's end. Whoever stops waiting leaves nothing behind that keeps the process alive."""
-        while not self._done.done():
-            if interrupted():
-                raise KeyboardInterrupt
-            wait([self._done], _LOOK_SECONDS)
-        return self._done.result()
+    def look(self) -> None:
+        """Say what holds the job, if nothing has happened to it for a while and that is not the usual course."""
+        if self.done.done() or time.monotonic() - self._heard < _QUIET_SECONDS:
+            return
+        self._heard = time.monotonic()
+        with suppress(CallsheetError):  # the next look may tell
+            holding = {one.code: one.message for one in self._client.why(self._job.id).constraints}
+            unusual = [message for code, message in holding.items() if code not in _USUAL]
+            if unusual and "running" not in holding:
+                self._head.hold(" ".join(unusual))
 
     def _run(self) -> None:
         try:
-            self._done.set_result(self._follow())
+            self.done.set_result(self._follow())
         except BaseException as error:  # noqa: BLE001 - raised where the end is waited for
-            self._done.set_exception(error)
+            self.done.set_exception(error)
 
     def _follow(self) -> Job:
         for event in self._client.events(self._job.id):
+            self._heard = time.monotonic()
             self._see(event)
         job = self._client.get(self._job.id)
-        self._head.end(job.status, job.error.message if job.error else "")
+        self._head.end(job.status, job.error.message if job.error and job.status != "canceled" else "")
+        for task in self._client.tasks(self._job.id):
+            self._lines[task.id].end(task.status, "")
         return job
 
     def _see(self, event: Event) -> None:
@@ -210,7 +259,7 @@ def _tell(client: Client, console: Console, jobs: Sequence[Job], made: Sequence[
     for head in ("made", "for", "file", "size"):
         table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
     for one in made:
-        price, size = counted(one.job.price, "credit"), f"{one.file.bytes / 1024:,.0f} kB"
+        price, size = counted(one.job.price, "credit"), f"{one.file.bytes / 1000:,.0f} kB"
         table.add_row(one.job.workflow, price, one.path.name, size)
     console.print()
     console.print(table)

@@ -6,6 +6,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +36,8 @@ from callsheet.store.sqlite import SqliteDatabase
 __all__ = ["Engine", "Unavailable"]
 Denial = Callable[[Command, Refusal], None]
 _JUDGES = 16
+UNHURRIED_SECONDS = 7 * 86_400.0
+"""For what takes as long as it takes: a migration of a large table, a look at every row."""
 
 
 class RandomIds:
@@ -67,8 +70,7 @@ class Engine:
         self._ids = ids or RandomIds()
         self._recipes = Recipes()
         self.read = Reading(database, self.settings.readers)
-        near = database.statement_seconds if isinstance(database, PostgresDatabase) else 0.0
-        self.reads = ReadLane(database, "reads", near_seconds=near)
+        self.reads = _by_key(database, self.settings.read_seconds)
         """For reads by key, which take microseconds."""
         self.scans = ReadLane(database, "scans")
         """For lists and counts, which may take long, and behind which no read by key shall wait."""
@@ -84,11 +86,10 @@ class Engine:
         """Open (and if need be make or migrate) a database, and start the lanes."""
         settings = settings or Settings()
         database = database_of(place, settings)
-        connection = database.connect()
-        try:
+        with closing(
+            database_of(place, replace(settings, statement_seconds=UNHURRIED_SECONDS)).connect()
+        ) as connection:
             migrate(connection, dialect_of(database.name))
-        finally:
-            connection.close()
         engine = cls(database, settings, gates=gates)
         engine.start()
         return engine
@@ -265,6 +266,14 @@ def database_of(place: str | Path, settings: Settings) -> Database:
     if "://" in text:
         raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
     return SqliteDatabase(place)
+
+
+def _by_key(database: Database, seconds: float) -> ReadLane:
+    """Return the lane for reads by key; PostgreSQL can be waited for by its socket."""
+    if not isinstance(database, PostgresDatabase):
+        return ReadLane(database, "reads")
+    quick = database.within(seconds)
+    return ReadLane(quick, "reads", near_seconds=quick.statement_seconds)
 
 
 def _answer(result: Any) -> Any:

@@ -138,6 +138,10 @@ class Prefetch:
         found = [Job(*row) for row in (yield "jobs_by_idem", {"ids": keys})]
         self._facts("idem", keys, {job.idem: job for job in found}, None)
 
+    def _run_named(self, keys: list[Key]) -> Loading:
+        found = yield "runs_named", {"keys": keys}
+        self._facts("run_named", keys, dict.fromkeys(map(tuple, found), True), False)  # noqa: FBT003 - whether there is one
+
     def _entry(self, keys: list[Key]) -> Loading:
         found = yield "entries_by_idem", {"ids": keys}
         self._facts("entry", keys, dict(found), None)  # type: ignore[arg-type]
@@ -303,6 +307,7 @@ _THEN: dict[str, Loader] = {
     "open_tasks": _group("open_tasks", Task, "open_tasks", "stage_id"),
     "tasks": _group("tasks", Task, "tasks_of_stages", "stage_id"),
     "run": _by_id(Run, "runs"),
+    "run_named": Prefetch._run_named,  # noqa: SLF001
     "attempt": _by_id(Attempt, "attempts"),
     "document": Prefetch._document,  # noqa: SLF001
     "call": _by_id(Call, "calls"),

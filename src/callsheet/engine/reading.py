@@ -93,6 +93,10 @@ class Reading:
         rows = self.fetch("feed_end", tx=0, position=0)
         return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
+    def hidden(self, tx: int, position: int, count: int = 1_000) -> list[str]:
+        """Return whose events behind a place are committed while the feed does not show them yet."""
+        return [row[0] for row in self.fetch("subjects_hidden", tx=tx, position=position, count=count)]
+
     def close(self) -> None:
         while not self._idle.empty():
             connection = self._idle.get()

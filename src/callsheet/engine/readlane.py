@@ -15,7 +15,7 @@ from typing import Any
 
 from callsheet.engine.near import Near
 from callsheet.engine.questions import Question, settle, trip_of
-from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows, StoreError
+from callsheet.store.connection import Ask, Connection, ConnectionLost, Database, Rows
 
 _TRIP_MAX = 256
 _PARTING_SECONDS = 5.0
@@ -50,13 +50,17 @@ class ReadLane:
     def stop(self) -> None:
         with self._door:
             self._stopping = True
-        for loop, near in list(self.near.items()):
-            _part(loop, near)
+            near = list(self.near.items())
+        for loop, one in near:
+            _part(loop, one)
         self._waiting.put(None)
         if self._thread.ident is not None:
             self._thread.join()
-        for near in self._coming.values():
-            near.end()
+        with self._door:
+            coming = list(self._coming.values())
+            self._coming.clear()
+        for one in coming:
+            one.end()
 
     async def fetch(self, query: str, /, **given: Any) -> Rows:
         """Read a named query."""
@@ -72,7 +76,7 @@ class ReadLane:
 
     def _asked(self, asks: Sequence[Ask], key: str | None = None) -> "asyncio.Future[Any]":
         if self._stopping:
-            raise ConnectionLost("The engine is closed.")
+            raise _closed()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         turn = self._turns.get(loop)
@@ -94,52 +98,74 @@ class ReadLane:
         """Let the thread ask."""
         self._waiting.put(questions)
         if self._ended:  # they came behind the last look
-            settle(questions, [ConnectionLost("The engine is closed.")] * len(questions))
+            settle(questions, [_closed() for _ in questions])
 
     def _come_near(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
         """Give each loop that asks a connection of its own; where that fails, it is tried again some time later."""
-        for those in (self.near, self._coming):
-            for gone in [loop for loop in list(those) if loop.is_closed()]:
-                those.pop(gone).end()
-        if time.monotonic() < self._near_again_at:
-            return
-        for loop in loops:
-            if loop in self._coming or (loop in self.near and not self.near[loop].ended):
-                continue
+        for loop in self._far(loops):
             try:
                 connection: Any = self._database.connect(reading=True)
-            except StoreError:  # the database has no more to give: the thread goes on alone, and does not ask each time
+            except Exception:  # noqa: BLE001 - there is none to be had: the thread goes on alone, and does not ask each time
                 self._near_again_at = time.monotonic() + _AGAIN_SECONDS
                 return
-            self._coming[loop] = Near(connection, self._aside, self._near_seconds)
-            with suppress(
-                RuntimeError
-            ):  # the loop is closed meanwhile, and its connection is closed with the next look
+            near = Near(connection, self._aside, self._near_seconds)
+            with self._door:
+                self._coming[loop] = near
+            with suppress(RuntimeError):  # the loop is closed meanwhile: its connection is let go with the next look
                 loop.call_soon_threadsafe(self._begin, loop)
+
+    def _far(self, loops: Iterable[asyncio.AbstractEventLoop]) -> list[asyncio.AbstractEventLoop]:
+        """Return the loops that have no connection of their own; those of loops that are closed are let go."""
+        with self._door:
+            for those in (self.near, self._coming):
+                for gone in [loop for loop in those if loop.is_closed()]:
+                    those.pop(gone).end()
+            if self._stopping or self._connection is None or time.monotonic() < self._near_again_at:
+                return []
+            return [
+                loop for loop in loops
+                if loop not in self._coming and (loop not in self.near or self.near[loop].ended)
+            ]  # fmt: skip
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._door:
-            near = self._coming.pop(loop)
-            if self._stopping:
-                near.end()
+            near = self._coming.pop(loop, None)
+            if near is None:
                 return
-            self.near[loop] = near
-        near.begin(loop)
+            if not self._stopping:
+                self.near[loop] = near
+        if self._stopping:
+            near.end()
+        else:
+            near.begin(loop)
 
     def _work(self) -> None:
         while questions := self._gather():
-            try:
-                answers = self._answered(questions)
-            except Exception:  # noqa: BLE001 - whoever asked what cannot be answered hears of it alone; the lane lives on
-                answers = [self._alone(question) for question in questions]
-            _deliver(questions, answers)
-            if self._near_seconds and not self._stopping:
+            self._serve(questions)
+            if self._near_seconds:
                 self._come_near({question.loop for question in questions})
         self._ended = True
         if late := self._left():
-            _deliver(late, [ConnectionLost("The engine is closed.")] * len(late))
+            _deliver(late, [_closed() for _ in late])
         if self._connection is not None:
             self._connection.close()
+
+    def _serve(self, questions: Sequence[Question]) -> None:
+        """Answer everybody: together, on a new connection if the old one was lost; if that is lost too, say so to all.
+
+        Where one of them cannot be answered, each hears its own as soon as that is known.
+        """
+        for again in (True, False):
+            try:
+                _deliver(questions, self._answered(questions))
+            except ConnectionLost as lost:
+                if again:
+                    continue
+                _deliver(questions, [ConnectionLost(str(lost)) for _ in questions])
+            except Exception:  # noqa: BLE001 - whose fault it is, is that one's to hear; the lane lives on
+                for question in questions:
+                    _deliver([question], [self._alone(question)])
+            return
 
     def _left(self) -> list[Question]:
         """Return what was asked while the lane ended."""
@@ -183,6 +209,10 @@ class ReadLane:
             return self._answered([question])[0]
         except Exception as error:  # noqa: BLE001 - this caller's to hear
             return error
+
+
+def _closed() -> ConnectionLost:
+    return ConnectionLost("The engine is closed.")
 
 
 def _deliver(questions: Sequence[Question], answers: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
@@ -65,7 +66,7 @@ class Room:
     @property
     def count(self) -> int:
         """How many claims wait."""
-        return sum(len(waiters) for waiters in self._waiting.values())
+        return sum(not waiter.future.done() for waiters in self._waiting.values() for waiter in waiters)
 
     async def claim(self, command: Claim, wait_seconds: float) -> list[Leased]:
         """Claim; if there is nothing, wait for some. Whoever leaves meanwhile loses nothing: it is given back."""
@@ -124,7 +125,7 @@ class Room:
             while True:
                 mark = self._engine.hints.mark(kinds)
                 await self._ask(waiters)
-                if not waiters:
+                if not _first(waiters, 1):
                     return
                 await self._hint(kinds, mark)
         finally:
@@ -136,15 +137,13 @@ class Room:
         """Let claims ask, twice as many each time, for as long as all of them find something."""
         many = 1
         while True:
-            asking = self._take(waiters, many)
+            asking = _first(waiters, many)
             if not asking:
                 return
-            answers = await self._answers(asking)
             dry = False
-            for waiter, answer in reversed(list(zip(asking, answers, strict=True))):
-                if isinstance(answer, list) and not answer and not waiter.future.done() and not self.ended:
-                    waiters.appendleft(waiter)  # it waits on, before those who came later
-                    dry = True
+            for waiter, answer in zip(asking, await self._answers(asking), strict=True):
+                if answer == [] and not waiter.future.done() and not self.ended:
+                    dry = True  # it waits on, where it stands
                 else:
                     await self._deliver(waiter, answer)
             if dry:
@@ -161,14 +160,6 @@ class Room:
             return await self._engine.aexecute_many([waiter.asking() for waiter in asking])
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
             return [error] * len(asking)
-
-    def _take(self, waiters: deque[Waiter], many: int) -> list[Waiter]:
-        asking: list[Waiter] = []
-        while waiters and len(asking) < many:
-            waiter = waiters.popleft()
-            if not waiter.future.done():
-                asking.append(waiter)
-        return asking
 
     async def _deliver(self, waiter: Waiter, answer: list[Leased] | Exception) -> None:
         if not waiter.future.done():
@@ -196,6 +187,13 @@ class Room:
             return
         finally:
             self._engine.hints.unsubscribe(kinds, call)
+
+
+def _first(waiters: deque[Waiter], many: int) -> list[Waiter]:
+    """Return the first who still wait; they stay where they stand, so that they can be let go while they ask."""
+    while waiters and waiters[0].future.done():
+        waiters.popleft()
+    return list(islice((waiter for waiter in waiters if not waiter.future.done()), many))
 
 
 async def give_back(engine: Claims, tasks: Sequence[Leased], why: str) -> None:

@@ -6,23 +6,15 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from callsheet.core import commands, rows
+from callsheet.core.submit import check_user
 from callsheet.http import views
 from callsheet.http.auth import Who, hashed, new_secret
 from callsheet.http.codes import VALUES
 from callsheet.http.house import House
-from callsheet.http.paging import limited, listed, paged
+from callsheet.http.paging import LAST_ID, NamesQuery, limited, listed, paged
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
 from callsheet.http.route import ADMINS, HOUSE, OPERATOR, ROLES, WRITERS, Answer, Route
-
-_LAST_ID = "~"
-
-
-class NamesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to go on."""
-
-    after: str = ""
-    limit: int = 100
 
 
 class Tenants(Struct, frozen=True):
@@ -74,7 +66,7 @@ class Token(Struct, frozen=True):
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which lines; newest first."""
 
-    before: str = _LAST_ID
+    before: str = LAST_ID
     limit: int = 100
     subject: str | None = None
     """Only what was done to this one: a worker, a job, a key."""
@@ -183,9 +175,7 @@ async def create_token(house: House, request: Request) -> Answer:
     body: TokenBody = request.content
     if not 1 <= body.seconds <= house.settings.token_seconds_max:
         raise Problem(422, "out_of_range", f"seconds must be from 1 to {house.settings.token_seconds_max}.")
-    most = house.engine.settings.limits.key_chars_max
-    if not body.user.strip() or len(body.user) > most or not body.user.isprintable():
-        raise Problem(422, "invalid_user", "A token is for one user: name it.")
+    check_user(body.user, house.engine.settings.limits)
     return Answer(Token(house.keys.token(request.who, body.user, body.seconds), body.user, body.seconds), 201)
 
 

@@ -12,7 +12,7 @@ from callsheet.http.faults import problem_from
 from callsheet.http.house import House
 from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id
 from callsheet.http.request import SAFE, Gone, Receive, Request, Scope, Send
-from callsheet.http.route import ANYBODY, Answer, Known, Router, Streaming
+from callsheet.http.route import ANYBODY, ROLES, Answer, Known, Router, Streaming
 from callsheet.http.routes import ROUTES
 
 _encode = msgspec.json.Encoder().encode
@@ -70,7 +70,8 @@ class App:
             knows = self._guarded if route.guarded else self._house.keys.who
             who = request.who = await knows(request, in_query=route.token_in_query)
             if who.role not in route.who:
-                raise Problem(403, "forbidden", f"A key with the role {who.role} may not do this.")
+                needed = " or ".join(role for role in ROLES if role in route.who)
+                raise Problem(403, "forbidden", f"A key of the role {who.role} may not do this; it takes {needed}.")
             if who.suspended and request.method not in _LOOKING:
                 raise Problem(403, "tenant_suspended", "This tenant is suspended: it may look, and change nothing.")
         if known.decoder is not None:

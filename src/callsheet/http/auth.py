@@ -125,9 +125,12 @@ class Keys:
             raise _unknown()
         if token is not None:
             return Who(USER, token.tenant, f"user:{token.user}", token.user, suspended=who.suspended)
-        if who.role == OPERATOR and (tenant := request.header(b"callsheet-tenant")):
+        tenant = request.header(b"callsheet-tenant")
+        if not tenant or tenant == who.tenant:
+            return who
+        if who.role == OPERATOR:
             return msgspec.structs.replace(who, tenant=tenant)
-        return who
+        raise Problem(403, "forbidden", "This key is not of the tenant that Callsheet-Tenant names.")
 
     def forget(self) -> None:
         """Look every key up again: one was revoked, or a tenant suspended."""

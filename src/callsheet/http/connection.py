@@ -7,6 +7,7 @@ body     what nobody reads is thrown away within limits, so that the next reques
 body     headers behind it are no headers, and what only frames it has a size
 leaving  a client that still sends when it is refused can read why, before the connection is gone
 queue    pipelined requests are few, and all of them hear that the client has left
+crowd    whoever comes when so many are here that no file can be opened is told so, and not left standing at the door
 reader   one that takes nothing off us for long is dropped
 """
 
@@ -19,8 +20,10 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from callsheet.config import HttpSettings
-from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id
+from callsheet.http.problem import CONTENT_TYPE, Problem, new_request_id, unavailable
 
+SPARE_FILES = 128
+"""For what is no connection: the database, files that are sent, and those who are refused."""
 _PIPELINE_MAX = 64
 _LINGER_SECONDS = 2.0
 _LINGER_BYTES_MAX = 32 * 1024 * 1024
@@ -30,15 +33,18 @@ _ONCE: Final = (
     b"authorization", b"callsheet-tenant", b"content-encoding", b"content-type", b"host", b"idempotency-key",
     b"last-event-id", b"transfer-encoding",
 )  # fmt: skip
+_CROWDED = unavailable("This server has as many connections as it may")
 _INVALID = Problem(400, "invalid_request", "This is not HTTP/1.1 as we read it.")
 
 
 class Connection(HttpToolsProtocol):
     """Reads requests off one socket, and gives up on a client that does not behave."""
 
-    def __init__(self, settings: HttpSettings, **given: Any) -> None:
+    def __init__(self, settings: HttpSettings, most: int, **given: Any) -> None:
         super().__init__(**given)
         self._settings = settings
+        self._most = most
+        """So many connections are served; a few more are let in to be refused, and the others are not."""
         self._running: RequestResponseCycle | None = None
         self._in_head = True
         """Between requests, or within the head of one."""
@@ -58,6 +64,9 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if len(self.connections) > self._most + SPARE_FILES // 2:
+            transport.abort()
+            return
         self._arm(self._settings.header_seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:
@@ -125,6 +134,8 @@ class Connection(HttpToolsProtocol):
             self._refuse(_INVALID)
         if len(self.pipeline) >= _PIPELINE_MAX:
             self._refuse(_INVALID)
+        if len(self.connections) > self._most:
+            self._refuse(_CROWDED)
         alone = self._idle()
         self._in_head = False
         self._count += 1
@@ -262,8 +273,10 @@ def _twice(headers: list[tuple[bytes, bytes]]) -> bytes | None:
 def _answer(problem: Problem) -> bytes:
     name = new_request_id()
     body = msgspec.json.encode(problem.body(name))
-    return (
-        f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}\r\n"
-        f"content-type: {CONTENT_TYPE}\r\ncontent-length: {len(body)}\r\nx-request-id: {name}\r\n"
-        "x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
-    ).encode() + body
+    headers = {
+        "content-type": CONTENT_TYPE, "content-length": len(body), "x-request-id": name, **problem.headers,
+        "x-content-type-options": "nosniff", "cache-control": "no-store", "connection": "close",
+    }  # fmt: skip
+    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
+    lines += [f"{header}: {value}" for header, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body

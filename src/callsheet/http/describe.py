@@ -2,14 +2,15 @@
 
 import inspect
 import re
-import sys
 from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
 from msgspec.structs import fields
 
+from callsheet.http.answers import answered
 from callsheet.http.codes import ANY, SENTENCES
+from callsheet.http.groups import group_of, grouped
 from callsheet.http.problem import CONTENT_TYPE
 from callsheet.http.route import ANYBODY, ROLES, Route
 from callsheet.http.schemas import Schema, Schemas, parameters
@@ -44,7 +45,7 @@ _TITLES = {
 
 _TOKEN: Schema = {
     "name": "token", "in": "query", "required": False, "schema": {"type": "string", "minLength": 1},
-    "description": "A user's token, where a browser cannot send headers; a key is refused here.",
+    "description": "A user's token, where a browser cannot send headers; a key is refused here.", "example": "cst_…",
 }  # fmt: skip
 _SCHEME = {"type": "http", "scheme": "bearer", "description": "An API key, `cs_…`, or a user's token, `cst_…`."}
 _ABOUT = """\
@@ -81,7 +82,7 @@ def describe(routes: Iterable[Route]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": _tags(table),
+        "tags": [{"name": group.name, "description": group.about} for group in grouped(table)],
         "security": [{"key": []}],
         "paths": paths,
         "components": {
@@ -131,7 +132,7 @@ def _operation(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[s
         "operationId": route.name,
         "summary": route.summary,
         "description": _about(route),
-        "tags": [route.tag],
+        "tags": [group_of(route).name],
         "x-roles": roles_of(route),
         "parameters": _parameters(route),
     }
@@ -154,13 +155,7 @@ def _about(route: Route) -> str:
 
 
 def _parameters(route: Route) -> list[Schema]:
-    found: list[Schema] = [
-        {
-            "name": name, "in": "path", "required": True, "description": PATHS[name].meaning,
-            "schema": {"type": "string", "minLength": 1}, "example": PATHS[name].example,
-        }
-        for name in PARAMETER.findall(route.path)
-    ]  # fmt: skip
+    found = [_in_path(name, PATHS.get(f"{route.name}.{name}", PATHS[name])) for name in PARAMETER.findall(route.path)]
     if route.query is not None:
         found += parameters(route.query)
     found += [_header(name) for name in route.reads]
@@ -169,6 +164,13 @@ def _parameters(route: Route) -> list[Schema]:
     if route.who is not ANYBODY:
         found.append({"$ref": "#/components/parameters/Tenant"})
     return found
+
+
+def _in_path(name: str, word: Word) -> Schema:
+    return {
+        "name": name, "in": "path", "required": True, "description": word.meaning,
+        "schema": {"type": "string", "minLength": 1}, "example": word.example,
+    }  # fmt: skip
 
 
 def _header(name: str) -> Schema:
@@ -206,7 +208,8 @@ def _good(route: Route, status: int, schemas: Schemas) -> dict[str, Any]:
         return answer
     if route.gives is not None:
         answer["description"] = inspect.getdoc(route.gives) or _TITLES[status]
-        answer["content"] = {_JSON: _content(route.gives, schemas)}
+        content = _content(route.gives, schemas)
+        answer["content"] = {_JSON: {**content, "example": answered(route.name, content["example"])}}
     else:
         answer["content"] = {kind: {"schema": {"type": "object"} if kind == _JSON else {}} for kind in kinds_of(route)}
     if route.streams:
@@ -255,12 +258,3 @@ def _problem_schema() -> Schema:
         "properties": {name: {"type": kinds[name], "description": word.meaning} for name, word in words.items()},
         "required": list(kinds),
     }
-
-
-def _tags(routes: Iterable[Route]) -> list[dict[str, str]]:
-    modules = dict.fromkeys((route.tag, route.handler.__module__) for route in routes)
-    return [{"name": tag, "description": _first_line(module)} for tag, module in modules]
-
-
-def _first_line(module: str) -> str:
-    return (sys.modules[module].__doc__ or "").strip().partition("\n")[0]

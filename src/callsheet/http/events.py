@@ -9,13 +9,14 @@ from msgspec import Meta, Struct
 
 from callsheet.core import rows
 from callsheet.core.machine import JOB as JOB_MACHINE
+from callsheet.core.moves import status_told
 from callsheet.engine.reading import Placed
 from callsheet.http import views
 from callsheet.http.auth import Who
 from callsheet.http.house import House
 from callsheet.http.hub import JOB, TENANT, Key, Watch
 from callsheet.http.jobs import job_row
-from callsheet.http.paging import NUMBER_MAX, limited, listed, paged
+from callsheet.http.paging import NUMBER_MAX, cursor_of, limited, listed, paged, place_of
 from callsheet.http.problem import Problem
 from callsheet.http.request import SAFE, Request, Send
 from callsheet.http.route import READERS, WATCHERS, Answer, Route, Streaming
@@ -24,7 +25,6 @@ from callsheet.store.connection import StoreError
 _encode = msgspec.json.Encoder().encode
 _PAGE = 500
 _STREAM = "text/event-stream"
-_ENDS = frozenset({f"job.{status}" for status in JOB_MACHINE.terminal})
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 _HEAD = Answer(b"", media_type="text/event-stream; charset=utf-8")
 """What a stream would begin with."""
@@ -86,21 +86,21 @@ async def job_events(house: House, request: Request) -> Answer | Streaming:
         return _HEAD
     key = (JOB, job.id)
     watch = await house.hub.join(key, request.who.caller, browser=request.who.user is not None)
-    return _stream(house, request, key, watch, _of_job(house, job.id, after, watch, follow=query.follow))
+    return _stream(house, request, key, watch, _of_job(house, job, after, watch, follow=query.follow))
 
 
-async def _of_job(house: House, job_id: str, after: int, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
+async def _of_job(house: House, job: rows.Job, after: int, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
     """Yield a job's events by their dense numbers: the past, then what comes; a hole is read from the database.
 
-    An end closes the stream, unless more is known to follow: the job was tried again.
+    An end closes the stream, with what was remarked behind it, unless more is known to follow: it was tried again.
     """
-    behind, over = True, False
+    behind, over, gone = True, job.finished_at is not None, False
     while not watch.ended:
         reading = behind
         if reading:
             watch.events.clear()
             watch.caught_up()
-            found = await house.reads.fetch("events_of", subject=job_id, after=after, count=_PAGE)
+            found = await house.reads.fetch("events_of", subject=job.id, after=after, count=_PAGE)
             behind = len(found) == _PAGE
             batch = [rows.Event(*row[2:]) for row in found]
         else:
@@ -113,11 +113,13 @@ async def _of_job(house: House, job_id: str, after: int, watch: Watch, *, follow
                 behind = True
                 break
             after = event.seq
-            over = event.type in _ENDS
+            if (told := status_told(event)) is not None:
+                over = told in JOB_MACHINE.terminal
+            gone = gone or event.type == "job.deleted"
             yield _frame(str(event.seq), event, None)
         if behind:
             continue
-        if over and not follow:
+        if gone or (over and not follow):
             return
         # A writer elsewhere may hold the global order back; a job's own numbers are read past it, if only at each beat.
         behind = not await watch.wait(house.settings.beat_seconds) or watch.behind
@@ -189,14 +191,11 @@ async def _place(house: House, who: Who, text: str) -> tuple[int, int]:
     if text == "now":
         found = await house.reads.fetch("feed_end", tx=0, position=0)
         return (found[0][0], found[0][1]) if found else (0, 0)
-    place = house.signed.read("feed", text, tuple[str, int, int])
-    if place is None or place[0] != who.tenant:
-        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: begin without one, or with `now`.")
-    return place[1], place[2]
+    return place_of(house, "feed", who.tenant, text, tuple[int, int])
 
 
 def _cursor(house: House, who: Who, place: tuple[int, int]) -> str:
-    return house.signed.sign("feed", (who.tenant, *place))
+    return cursor_of(house, "feed", who.tenant, place)
 
 
 def _wanted(query: FeedQuery) -> Wanted:
@@ -270,14 +269,14 @@ def _last_id(request: Request, after: int) -> int:
 _STREAMED = ("422 invalid_cursor", "429 too_many_streams", "503 stopping")
 ROUTES = (
     Route(
-        "GET", "/v1/jobs/{job_id}/events", job_events, WATCHERS, "A job's events", Events, query=EventsQuery,
+        "GET", "/v1/jobs/{job_id}/events", job_events, WATCHERS, "Watch a job's events", Events, query=EventsQuery,
         also=(204,), problems=("404 job_not_found", *_STREAMED), reads=("Last-Event-ID",), streams=True,
         token_in_query=True,
         details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID, without gap or duplicate, "
         "and ends with the job. 204 says that the job has ended and everything was seen.",
     ),
     Route(
-        "GET", "/v1/events", tenant_events, READERS, "All events of the tenant", Feed, query=FeedQuery,
+        "GET", "/v1/events", tenant_events, READERS, "Watch all events of the tenant", Feed, query=FeedQuery,
         problems=_STREAMED, reads=("Last-Event-ID",), streams=True,
         details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID. As JSON, `next` is where to "
         "go on; `more` says that there is more already, which a page may do that has no event of the `type` or `job`.",

@@ -8,7 +8,7 @@ from callsheet.engine.lane import Unavailable
 from callsheet.http.house import House
 from callsheet.http.problem import Problem, problem_of, unavailable
 from callsheet.http.storage import problem_of_storage
-from callsheet.store.connection import StoreError
+from callsheet.store.connection import Clash, ConnectionLost, Contended
 
 _SPENT = frozenset({errno.EMFILE, errno.ENFILE})
 """So many connections are open that no file can be: it passes."""
@@ -20,7 +20,7 @@ def problem_from(house: House, request_id: str, error: Exception) -> Problem:
         return problem_of(error)
     if isinstance(error, Problem):
         return error
-    if isinstance(error, Unavailable | StoreError):
+    if isinstance(error, Unavailable | ConnectionLost | Contended) and not isinstance(error, Clash):
         return unavailable()
     if isinstance(error, BlobError):
         if isinstance(error, StorageRefused):  # only the operator can mend it

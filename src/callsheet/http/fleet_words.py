@@ -7,6 +7,7 @@ from callsheet.http.word import AT, FILE_ID, JOB_ID, TASK_ID, Word
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _LEASE = {"job_id": JOB_ID, "task_id": TASK_ID, "attempt": 1, "token": "the-secret-of-this-lease"}
 _MADE = {"no": 1, "name": "sketch.png", "media_type": "image/png", "bytes": 48211, "sha256": _DIGEST}
+_SIGNED = "/v1/blobs/bXkgcGxhY2UgaW4gdGhlIGZvbGRlcg"
 
 FLEET_WORDS: dict[str, Word] = {
     "comfyui": Word("A ComfyUI graph that workers of this kind run.", None),
@@ -32,9 +33,26 @@ FLEET_WORDS: dict[str, Word] = {
     "WorkersQuery.gone": Word("Whether those that have gone are shown.", False),  # noqa: FBT003 - an example
     "grants": Word("Fresh addresses, if some were asked for.", None),
     "graph": Word("A ComfyUI graph, in the API format.", {}),
+    "Grant.url": Word("Where to send it; one that begins with a slash is on this server. It takes no key.", _SIGNED),
     "Grant.headers": Word("Headers to send, as they are.", {"content-type": "image/png"}),
     "job_status": Word("Where the job is.", "completed"),
-    "kinds": Word("Kinds of work.", ["draw"]),
+    "kinds": Word("Kinds of work.", ["draw", "upscale"]),
+    "Register.labels": Word("Words for operators, as a zone.", {"zone": "a"}),
+    "Worker.labels": Word("Words for operators, as a zone.", {"zone": "a"}),
+    "Worker.ended_at": Word("When it went, or was let in no longer.", None),
+    "Worker.started_at": Word("When it last started.", AT),
+    "Worker.status": Word("Whether it is let in.", "approved"),
+    "Work.kind": Word("Which handler does the work.", "draw"),
+    "Work.stage": Word("Name of the stage.", "draw"),
+    "Work.workflow": Word("Name of the workflow.", "painting"),
+    "WorkerLease.kind": Word("Which handler does the work.", "draw"),
+    "WorkerLease.started_at": Word("When work on it began.", AT),
+    "Earlier.stage": Word("Name of the stage.", "script"),
+    "Reported.status": Word("Where the task is.", "completed"),
+    "Registered.beat_seconds": Word("How often each lease is to be heard of.", 10.0),
+    "Registered.wait_seconds_max": Word("The longest that a claim may wait.", 60.0),
+    "Registered.token": Word("The worker's own token. It is shown this once.", "csw_…"),
+    "WorkerToken.token": Word("The worker's own token. It is shown this once.", "csw_…"),
     "lease": Word("The right to work on a task: which, under which epoch, and the secret that proves it.", ...),
     "leases": Word("The tasks in its hand, those first that began first; in a list of workers ten at most.", ...),
     "Worker.held": Word("How many tasks it has in hand.", 1),
@@ -63,6 +81,10 @@ FLEET_WORDS: dict[str, Word] = {
 }
 
 FLEET_BODIES: dict[str, Any] = {
+    "Given": {
+        "id": FILE_ID, "name": "sketch.png", "media_type": "image/png", "bytes": 48211, "sha256": _DIGEST,
+        "get": {"method": "GET", "url": _SIGNED, "headers": {}, "seconds": 900},
+    },
     "Lease": _LEASE,
     "Made": _MADE,
     "Register": {"worker": "gpu-7", "kinds": ["draw", "upscale"], "concurrency": 2},
@@ -76,5 +98,5 @@ FLEET_BODIES: dict[str, Any] = {
     "Requeue": {"lease": _LEASE, "reason": "The machine is taken away.", "cause": "spot"},
     "Deregister": {"reason": "The night."},
     "WorkerBody": {"draining": True},
-}
+}  # fmt: skip
 """Examples of whole structs, where the parts alone would not make a sensible one."""

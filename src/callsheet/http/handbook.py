@@ -5,11 +5,11 @@
 
 import sys
 from collections.abc import Iterator
-from itertools import groupby
 
 from msgspec.structs import fields
 
 from callsheet.http.describe import BODY, EVERYWHERE, KEYED, problems_of, roles_of
+from callsheet.http.groups import Group, grouped
 from callsheet.http.route import Route
 from callsheet.http.routes import ROUTES
 from callsheet.http.schemas import parameters
@@ -31,12 +31,8 @@ _COMMON = {line.partition(" ")[2] for line in (*EVERYWHERE, *KEYED, *BODY)} | {"
 
 def page() -> str:
     """Return the whole page."""
-    return "\n".join([_HEAD, *_table(), *(line for tag, mine in _groups() for line in _group(tag, mine))])
-
-
-def _groups() -> Iterator[tuple[str, list[Route]]]:
-    for tag, mine in groupby(ROUTES, lambda route: route.tag):
-        yield tag, list(mine)
+    groups = grouped(ROUTES).items()
+    return "\n".join([_HEAD, *_table(), *(line for group, mine in groups for line in _group(group, mine))])
 
 
 def _table() -> Iterator[str]:
@@ -46,8 +42,8 @@ def _table() -> Iterator[str]:
     yield ""
 
 
-def _group(tag: str, mine: list[Route]) -> Iterator[str]:
-    yield f"## {tag.capitalize()}\n"
+def _group(group: Group, mine: list[Route]) -> Iterator[str]:
+    yield f"## {group.name.capitalize()}\n"
     for route in mine:
         yield from _route(route)
 

@@ -1,5 +1,7 @@
 """Health, metrics, and the description of the API."""
 
+import asyncio
+
 from msgspec import Struct
 
 from callsheet.http.house import House
@@ -9,6 +11,9 @@ from callsheet.http.request import Request
 from callsheet.http.route import ANYBODY, HOUSE, Answer, Route
 from callsheet.http.scaling import usual
 from callsheet.store.connection import StoreError
+
+_READY_SECONDS = 5.0
+"""Whoever asks whether we are ready wants to know it now."""
 
 
 class Health(Struct, frozen=True):
@@ -25,8 +30,9 @@ async def healthz(house: House, request: Request) -> Answer:
 async def readyz(house: House, request: Request) -> Answer:
     _ = request
     try:
-        await house.reads.fetch("feed_end", tx=0, position=0)
-    except StoreError:
+        async with asyncio.timeout(_READY_SECONDS):
+            await house.reads.fetch("feed_end", tx=0, position=0)
+    except (StoreError, TimeoutError):
         raise Problem(503, "not_ready", "The database does not answer.", {"retry-after": "1"}) from None
     if house.engine.trouble:
         raise Problem(503, "not_ready", house.engine.trouble, {"retry-after": "1"})

@@ -6,6 +6,7 @@ One that cannot keep up is told that it is behind, and reads the database again:
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,8 @@ from callsheet.store.connection import StoreError
 _PAGE = 1_000
 _AGAIN_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05)
 """What was committed may stay hidden behind an older transaction for a moment: look again soon."""
+_PAST_SECONDS = 0.25
+"""How often, in a bustle, those are told to look for themselves whose news a transaction elsewhere hides."""
 JOB, TENANT = "job", "tenant"
 Key = tuple[str, str]
 
@@ -47,6 +50,11 @@ class Watch:
 
     def end(self) -> None:
         self.ended = True
+        self._wake.set()
+
+    def look(self) -> None:
+        """Say that there is something in the database that was not pushed."""
+        self.behind = True
         self._wake.set()
 
     def caught_up(self) -> None:
@@ -80,6 +88,7 @@ class Hub(Background):
         self._era = 0
         """Grows when the last watcher leaves: a place that was found for those before is too late for who comes."""
         self._place_era = -1
+        self._past_at = 0.0
         self._ended = False
         engine.watchers.append(self._stirred.set)
 
@@ -158,9 +167,12 @@ class Hub(Background):
             self._tell(partial(self._begin, era))
         if self._pages():
             return
+        if time.monotonic() >= self._past_at:
+            self._look_past()
         for seconds in _AGAIN_SECONDS:
             if self._stirred.wait(seconds) or self._pages():
                 return
+        self._look_past()
 
     def _begin(self, era: int) -> None:
         if era == self._era:
@@ -173,6 +185,17 @@ class Hub(Background):
             self._place = page[-1].place
             self._tell(partial(self._dispatch, page))
         return found
+
+    def _look_past(self) -> None:
+        """Let watchers of jobs look whose events are committed and hidden: a job's own order waits for nobody."""
+        self._past_at = time.monotonic() + _PAST_SECONDS
+        if self._place is not None and (hidden := self._engine.read.hidden(*self._place)):
+            self._tell(partial(self._nudge, hidden))
+
+    def _nudge(self, jobs: list[str]) -> None:
+        for job in jobs:
+            for watch in self._watches.get((JOB, job), ()):
+                watch.look()
 
     def _tell(self, what: Callable[[], None]) -> None:
         if self._loop is not None:

@@ -1,4 +1,4 @@
-"""Jobs: submit, look, list, and move them."""
+"""Jobs: submit, look, and move them."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,8 +10,6 @@ from msgspec.structs import replace
 from callsheet.blobs import keys
 from callsheet.core import commands, rows
 from callsheet.core.errors import Refusal
-from callsheet.core.machine import JOB as JOB_MACHINE
-from callsheet.core.money import wallet_id
 from callsheet.core.recipe import StageSpec
 from callsheet.http import views
 from callsheet.http.auth import Who
@@ -22,14 +20,10 @@ from callsheet.http.faults import problem_from
 from callsheet.http.freeing import Freed, freed
 from callsheet.http.house import House
 from callsheet.http.hub import JOB
-from callsheet.http.paging import limited, listed, paged
 from callsheet.http.problem import Problem, absent
 from callsheet.http.quotes import quoted_price
 from callsheet.http.request import Request
-from callsheet.http.route import USER, WATCHERS, WRITERS, Answer, Route
-
-_LAST_ID = "~"
-"""Sorts after every id."""
+from callsheet.http.route import WATCHERS, WRITERS, Answer, Route
 
 
 class SubmitBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -77,27 +71,6 @@ class JobQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds to hold the answer until there is news; more than `wait_seconds_max` counts as that."""
 
 
-class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs to list; newest first."""
-
-    status: str = ""
-    phase: str = ""
-    workflow: str = ""
-    user: str = ""
-    label: str = ""
-    since: str = ""
-    until: str = ""
-    limit: int = 50
-    cursor: str = ""
-
-
-class Page(Struct, frozen=True):
-    """Jobs, newest first, and where to go on."""
-
-    jobs: list[views.Job]
-    next: str | None
-
-
 class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Why, and how long a worker may take to stop."""
 
@@ -109,6 +82,7 @@ class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
     """How to try again."""
 
     retry_as: Literal["new_run", "new_job"] = "new_run"
+    idempotency_key: str | None = None
 
 
 class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,10 +135,12 @@ async def submit_job(house: House, request: Request) -> Answer:
 
 async def submit_jobs(house: House, request: Request) -> Answer:
     body: BulkBody = request.content
+    whole = request.idempotency_key(None)
     ready: list[Any] = []
-    for one in body.jobs:
+    for no, one in enumerate(body.jobs):
+        key = one.idempotency_key or (f"{whole}/{no}" if whole else None)
         try:
-            ready.append(await _submit(house, request, one, one.idempotency_key))
+            ready.append(await _submit(house, request, one, key))
         except Problem as problem:
             ready.append(problem)
     places = [place for place, one in enumerate(ready) if not isinstance(one, Problem)]
@@ -189,31 +165,6 @@ async def get_job(house: House, request: Request) -> Answer:
     return answer
 
 
-async def list_jobs(house: House, request: Request) -> Answer:
-    query = listed(house, request, ListQuery)
-    who: Who = request.who
-    count = limited(house, query.limit)
-    if query.status and query.status not in JOB_MACHINE.statuses:
-        raise Problem(422, "invalid_query", f"status is one of {', '.join(sorted(JOB_MACHINE.statuses))}.")
-    if query.phase not in {"", views.APPROVAL}:
-        raise Problem(422, "invalid_query", f"phase is {views.APPROVAL}; for others, ask for a status.")
-    user = who.user if who.role == USER else query.user
-    label, value = _label(query.label)
-    given: dict[str, Any] = {
-        "status": query.status, "phase": query.phase, "workflow": query.workflow, "label": label, "label_value": value,
-        "since": _at(query.since, 0), "until": _at(query.until, 2**62),
-        "before": _before(house, request, query.cursor), "count": count,
-    }  # fmt: skip
-    if user:
-        found = await house.scans.fetch("jobs_of_wallet", wallet=wallet_id(who.tenant, user), **given)
-    else:
-        found = await house.scans.fetch(_listing(query), tenant=who.tenant, **given)
-    page, more = paged(found, query.limit)
-    jobs = [rows.Job(*row) for row in page]
-    cursor = house.signed.sign("jobs", [who.tenant, jobs[-1].id]) if more else None
-    return Answer(Page([views.job_view(job, await house.expectations.of(job)) for job in jobs], cursor))
-
-
 async def cancel_job(house: House, request: Request) -> Answer:
     body: CancelBody = request.content
     return await _moved(house, request, commands.Cancel, reason=body.reason, grace_seconds=body.grace_seconds)
@@ -229,7 +180,8 @@ async def resume_job(house: House, request: Request) -> Answer:
 
 async def retry_job(house: House, request: Request) -> Answer:
     body: RetryBody = request.content
-    return await _moved(house, request, commands.Retry, retry_as=body.retry_as)
+    key = request.idempotency_key(body.idempotency_key)
+    return await _moved(house, request, commands.Retry, retry_as=body.retry_as, idempotency_key=key)
 
 
 async def change_job(house: House, request: Request) -> Answer:
@@ -314,52 +266,18 @@ async def _awaited(house: House, request: Request, job: rows.Job, known: str | N
         house.hub.leave(key, who, watch)
 
 
-def _listing(query: ListQuery) -> str:
-    """Return the query that lists a tenant's jobs; those that wait, have not ended, or ended badly, are few."""
-    if query.phase:
-        return "jobs_waiting"
-    if query.status in {"", "completed"}:
-        return "jobs_listed"
-    return "jobs_bad" if query.status in JOB_MACHINE.terminal else "jobs_open"
-
-
-def _before(house: House, request: Request, cursor: str) -> str:
-    if not cursor:
-        return _LAST_ID
-    place = house.signed.read("jobs", cursor, list[str])
-    if place is None or place[0] != request.who.tenant:
-        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: start from the first page.")
-    return place[1]
-
-
-def _at(text: str, default: int) -> int:
-    if not text:
-        return default
-    try:
-        return views.at_of(text.replace(" ", "+"))
-    except (ValueError, OverflowError):
-        raise Problem(422, "invalid_query", "A time looks like 2026-01-31T12:00:00Z.") from None
-
-
-def _label(text: str) -> tuple[str, str]:
-    """Return the name and the value of a label filter: `name=value`."""
-    name, found, value = text.partition("=")
-    if text and not (found and name):
-        raise Problem(422, "invalid_query", "A label filter is name=value.")
-    return name, value
-
-
 _NOT_FOUND = "404 job_not_found"
 _MOVE = (_NOT_FOUND, "409 illegal_transition")
 _SHOWN = ("ETag",)
+_KEYED = ("400 invalid_idempotency_key", "422 two_idempotency_keys")
 ROUTES = (
     Route(
         "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", views.Job, SubmitBody, status=201, also=(200,),
         problems=(
-            "400 invalid_idempotency_key", "402 insufficient_credits", "403 tenant_suspended", "403 *",
+            *_KEYED, "402 insufficient_credits", "403 tenant_suspended", "403 *",
             "404 workflow_not_found", "404 tenant_not_found", *REFERENCES, "409 workflow_disabled", "409 job_deleted",
             "409 too_many_queues",
-            "422 idempotency_key_reused", "422 two_idempotency_keys", "422 invalid_user", "422 invalid_input",
+            "422 idempotency_key_reused", "422 invalid_user", "422 invalid_input",
             *INPUT, *NOTES, "422 inline_stages", *STAGE, "422 invalid_quote", "422 quote_expired",
             "429 too_many_active_jobs",
         ),
@@ -369,30 +287,32 @@ ROUTES = (
     ),
     Route(
         "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit up to 1,000 jobs", Bulk, BulkBody,
-        problems=("422 too_many_commands",), details="Each job has its own outcome, as if it had been sent alone. "
-        "One with a `status` of 503 may be sent again, best with its idempotency key.",
+        problems=("400 invalid_idempotency_key", "422 too_many_commands"), reads=("Idempotency-Key",),
+        details="Each job has its own outcome, as if it had been sent alone, and best its own idempotency key; with an "
+        "Idempotency-Key header, those without one get a key from it and their place. One with a `status` of 503 may "
+        "be sent again.",
         body_max="bulk_bytes_max",
     ),
-    Route("GET", "/v1/jobs", list_jobs, WATCHERS, "List jobs, newest first", Page, query=ListQuery,
-          problems=("422 invalid_cursor",)),
     Route(
         "GET", "/v1/jobs/{job_id}", get_job, WATCHERS, "Get a job", views.Job, query=JobQuery, also=(304,),
         problems=(_NOT_FOUND, "429 too_many_streams", "503 stopping"), reads=("If-None-Match",), sets=("ETag",),
         details="`wait` holds the answer until the job has ended, or, with If-None-Match, until it has changed.",
     ),
-    Route("PATCH", "/v1/jobs/{job_id}", change_job, WRITERS, "Change priority, labels, metadata or trace", views.Job,
-          ChangeBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), sets=_SHOWN),
+    Route("PATCH", "/v1/jobs/{job_id}", change_job, WRITERS, "Change a job's priority, labels, metadata or trace",
+          views.Job, ChangeBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), sets=_SHOWN),
     Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job", Freed,
           problems=(*_MOVE, "409 file_in_use"),
           details="One that lives is canceled first. Its texts and files go; ids, money and evidence stay."),
     Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", views.Job, CancelBody,
           problems=(*_MOVE, *VALUES), sets=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Hand out no further task", views.Job,
+    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Pause a job: hand out no further task", views.Job,
           problems=(*_MOVE, "409 cancel_requested"), sets=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Go on with a paused job", views.Job,
+    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Resume a paused job", views.Job,
           problems=_MOVE, sets=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Try a failed or expired job again", views.Job,
-          RetryBody, sets=_SHOWN,
-          problems=(*_MOVE, *REFERENCES, "402 insufficient_credits", "409 file_dropped", "409 workflow_disabled",
-                    "429 too_many_active_jobs")),
+    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Retry a failed or expired job", views.Job,
+          RetryBody, reads=("Idempotency-Key",), sets=_SHOWN,
+          problems=(*_MOVE, *REFERENCES, *_KEYED, "402 insufficient_credits", "409 file_dropped", "409 job_deleted",
+                    "409 workflow_disabled", "429 too_many_active_jobs"),
+          details="The same idempotency key (in the body or the Idempotency-Key header) opens one run, or makes one "
+          "job, however often it is sent."),
 )  # fmt: skip

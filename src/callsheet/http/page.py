@@ -7,6 +7,7 @@ from html import escape
 from itertools import chain
 from typing import Any
 
+from callsheet.http.curl import curl, start
 from callsheet.http.describe import EVERYWHERE
 
 Node = dict[str, Any]
@@ -18,6 +19,15 @@ _JSON_PART = re.compile(
 _EVERYWHERE = {line.partition(" ")[2] for line in EVERYWHERE}
 """Codes that any route may answer with: said once, at the top."""
 _ITEM = "- "
+_SAMPLES = """\
+**Samples** can be pasted: nothing in them changes what the demonstration needs. Paste this first, in the folder where \
+`callsheet up` runs; it gives `ann` the credits that her jobs cost.
+"""
+_IDS = """\
+Ids come from answers: `JOB=…` is the `id` of a submitted job, `TASK` and `FILE` are those of its tasks and outputs, \
+`KEY_ID` is a key's, `SIGNED` is the end of an announced file's `upload.url`, and `TOKEN` is what a worker gets when \
+it registers.
+"""
 _FRAME = """\
 <!doctype html>
 <html lang="en">
@@ -34,13 +44,14 @@ _FRAME = """\
 <a class="skip" href="#main">To the routes</a>
 <header>
 <a class="brand" href="#top">Callsheet <small>API {version}</small></a>
-<input id="search" type="search" placeholder="Search routes, fields, codes ( / )"
+<details id="menu"><summary>Contents</summary></details>
+<input id="search" type="search" placeholder="Search ( / )"
  aria-label="Search routes, fields and codes" autocomplete="off" spellcheck="false">
 <a class="plain" href="/openapi.json">openapi.json</a>
 </header>
-<nav aria-label="Routes">{nav}</nav>
+<nav aria-label="Contents">{nav}</nav>
 <main id="main">
-<section class="intro" id="top"><h1>Callsheet API</h1>{intro}</section>
+<section class="intro" id="top"><h1>Callsheet API</h1>{intro}{start}</section>
 {groups}
 {shapes}
 <p id="nothing" hidden>Nothing here has that word.</p>
@@ -67,20 +78,24 @@ class Page:
         groups = chain.from_iterable(self._group(tag) for tag in self._document["tags"])
         return _FRAME.format(
             version=_text(info["version"]), nav="".join(self._contents()), intro=_marked(info["description"]),
-            groups="".join(groups), shapes="".join(self._shapes()),
+            start=self._start(), groups="".join(groups), shapes="".join(self._shapes()),
         )  # fmt: skip
+
+    def _start(self) -> str:
+        topups = [one for one in self._operations if one[2]["operationId"] == "top_up"]
+        return "".join(f"{_marked(_SAMPLES)}{_sample('First', 'shell', start(one))}{_marked(_IDS)}" for one in topups)
 
     # -- the contents at the side
 
     def _contents(self) -> Iterator[str]:
         for tag in self._document["tags"]:
-            yield f'<h2><a href="#tag-{tag["name"]}">{_text(tag["name"])}</a></h2><ul>'
+            yield f'<h2><a href="#{_anchor(tag)}">{_text(tag["name"])}</a></h2><ul>'
             for method, _, operation in self._of(tag):
                 name = operation["operationId"]
                 yield f'<li data-for="{name}"><a href="#{name}"><span class="method {method}">{method}</span>'
                 yield f"<span>{_text(operation['summary'])}</span></a></li>"
             yield "</ul>"
-        yield '<h2><a href="#shapes">shapes</a></h2>'
+        yield '<h2><a href="#shapes">shapes</a></h2><h2><a href="/openapi.json">openapi.json</a></h2>'
 
     def _of(self, tag: Node) -> list[tuple[str, str, Node]]:
         return [one for one in self._operations if tag["name"] in one[2]["tags"]]
@@ -88,10 +103,8 @@ class Page:
     # -- routes
 
     def _group(self, tag: Node) -> Iterator[str]:
-        yield f'<section class="group" id="tag-{tag["name"]}"><h2>{_text(tag["name"])}</h2>'
-        title, _, rest = tag["description"].partition(": ")
-        about = rest[:1].upper() + rest[1:] if title.lower() == tag["name"] else tag["description"]
-        yield f"<p>{_inline(about)}</p>"
+        yield f'<section class="group" id="{_anchor(tag)}"><h2>{_text(tag["name"])}</h2>'
+        yield f"<p>{_inline(tag['description'])}</p>"
         for method, path, operation in self._of(tag):
             yield from self._route(method, path, operation)
         yield "</section>"
@@ -108,7 +121,7 @@ class Page:
             yield from self._fields(_json(body)["schema"])
         yield from self._answers(operation)
         yield '</div><div class="samples">'
-        yield _sample("Request", "shell", _curl(method, path, operation))
+        yield _sample("Request", "shell", curl(method, path, operation))
         for (title, text), statuses in self._examples(operation).items():
             yield _sample(title, ", ".join(statuses), text)
         yield "</div></div></article>"
@@ -225,6 +238,10 @@ class Page:
 # -- texts
 
 
+def _anchor(tag: Node) -> str:
+    return f"tag-{tag['name'].replace(' ', '-')}"
+
+
 def _text(text: str) -> str:
     return escape(text)
 
@@ -273,19 +290,3 @@ def _json(content: Node) -> Node:
 
 def _pretty(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
-
-
-def _curl(method: str, path: str, operation: Node) -> str:
-    for parameter in operation["parameters"]:
-        if parameter.get("in") == "path":
-            path = path.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
-    lines = [f"curl $URL{path}"]
-    if method != "get":
-        lines[0] = f"curl -X {method.upper()} $URL{path}"
-    if operation.get("security") != []:
-        lines.append('-H "Authorization: Bearer $KEY"')
-    if body := operation.get("requestBody"):
-        lines.append('-H "Content-Type: application/json"')
-        text = _pretty(_json(body)["example"]).replace("'", "'\\''").replace("\n", "\n  ")
-        lines.append(f"-d '{text}'")
-    return " \\\n  ".join(lines)

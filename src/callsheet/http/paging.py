@@ -11,8 +11,19 @@ from callsheet.http.request import Request
 
 Q = TypeVar("Q", bound=Struct)
 
+T = TypeVar("T")
+
 NUMBER_MAX = 2**63 - 1
 """The largest number that a database keeps."""
+LAST_ID = "~"
+"""Sorts after every id."""
+
+
+class NamesQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where to go on, in a list by names or ids."""
+
+    after: str = ""
+    limit: int = 100
 
 
 def listed(house: House, request: Request, shape: type[Q]) -> Q:
@@ -33,3 +44,17 @@ def limited(house: House, limit: int) -> int:
 def paged(found: Any, limit: int) -> tuple[Any, bool]:
     """Cut a page off what was found, and say whether there is more."""
     return found[:limit], len(found) > limit
+
+
+def cursor_of(house: House, purpose: str, mine: str, place: Any) -> str:
+    """Return a place in a list as text that only we can make; it is good for this list alone, whose it is."""
+    return house.signed.sign(purpose, (mine, place))
+
+
+def place_of(house: House, purpose: str, mine: str, cursor: str, shape: type[T]) -> T:
+    """Return the place that a cursor of ours names."""
+    fact = house.signed.read(purpose, cursor, tuple[str, shape])  # type: ignore[valid-type]
+    if fact is None or fact[0] != mine:
+        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: start from the first page.")
+    place: T = fact[1]
+    return place

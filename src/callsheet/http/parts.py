@@ -13,8 +13,8 @@ from callsheet.http.codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
 from callsheet.http.house import House
 from callsheet.http.jobs import job_row
 from callsheet.http.made import Place, made_by
-from callsheet.http.paging import limited, listed
-from callsheet.http.problem import Problem, absent
+from callsheet.http.paging import cursor_of, limited, listed, paged, place_of
+from callsheet.http.problem import absent
 from callsheet.http.request import Request
 from callsheet.http.route import READERS, WATCHERS, WRITERS, Answer, Route
 
@@ -37,10 +37,18 @@ class Stages(Struct, frozen=True):
     stages: list[views.Stage]
 
 
+class TasksQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many at once, and where to go on."""
+
+    limit: int = 100
+    cursor: str = ""
+
+
 class Tasks(Struct, frozen=True):
-    """A job's tasks in order."""
+    """A job's tasks in order, and where to go on."""
 
     tasks: list[views.Task]
+    next: str | None
 
 
 class Attempts(Struct, frozen=True):
@@ -99,7 +107,7 @@ async def get_input(house: House, request: Request) -> Answer:
 async def list_runs(house: House, request: Request) -> Answer:
     job = await job_row(house, request)
     found = await house.reads.fetch("runs_of", id=job.id)
-    return Answer(Runs([views.run_view(rows.Run(*row)) for row in found]))
+    return Answer(Runs([views.run_view(rows.Run(*row), job) for row in found]))
 
 
 async def list_stages(house: House, request: Request) -> Answer:
@@ -107,9 +115,15 @@ async def list_stages(house: House, request: Request) -> Answer:
 
 
 async def list_tasks(house: House, request: Request) -> Answer:
+    query = listed(house, request, TasksQuery)
+    count = limited(house, query.limit)
     job = await job_row(house, request)
-    found = await house.reads.fetch("tasks_of_job", id=job.id)
-    return Answer(Tasks([views.task_view(rows.Task(*row)) for row in found]))
+    after = _place(house, "tasks", job.id, query.cursor)
+    found = await house.scans.fetch("tasks_after", id=job.id, count=count, **after._asdict())
+    page, more = paged(found, query.limit)
+    tasks = [rows.Task(*row[1:]) for row in page]
+    last = Place(page[-1][0], tasks[-1].no) if more else None
+    return Answer(Tasks([views.task_view(task) for task in tasks], last and cursor_of(house, "tasks", job.id, last)))
 
 
 async def list_attempts(house: House, request: Request) -> Answer:
@@ -127,7 +141,7 @@ async def list_outputs(house: House, request: Request) -> Answer:
     query = listed(house, request, OutputsQuery)
     limited(house, query.limit)
     job = await job_row(house, request)
-    page = await made_by(house.reads, job.id, _after(house, query.cursor, job.id), query.limit)
+    page = await made_by(house.reads, job.id, _place(house, "outputs", job.id, query.cursor), query.limit)
     outputs = [
         views.Output(
             one.stage, one.place.stage_no, one.place.task_no, one.task_id, one.output,
@@ -135,7 +149,7 @@ async def list_outputs(house: House, request: Request) -> Answer:
         )
         for one in page.made
     ]  # fmt: skip
-    return Answer(Outputs(outputs, page.next and house.signed.sign("outputs", [job.id, *page.next])))
+    return Answer(Outputs(outputs, page.next and cursor_of(house, "outputs", job.id, page.next)))
 
 
 async def approve_stage(house: House, request: Request) -> Answer:
@@ -160,13 +174,8 @@ async def add_stage(house: House, request: Request) -> Answer:
     return Answer(Added(added.stage_id, added.stage_no, added.task_ids, added.first_task_no), 201)
 
 
-def _after(house: House, cursor: str, job_id: str) -> Place:
-    if not cursor:
-        return Place()
-    place = house.signed.read("outputs", cursor, tuple[str, int, int])
-    if place is None or place[0] != job_id:
-        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: start from the first page.")
-    return Place(*place[1:])
+def _place(house: House, what: str, job_id: str, cursor: str) -> Place:
+    return place_of(house, what, job_id, cursor, Place) if cursor else Place()
 
 
 def _about(command: Any, request: Request, **more: Any) -> commands.Command:
@@ -192,19 +201,20 @@ async def _stage(house: House, request: Request) -> rows.Stage:
 
 _JOB, _STAGE = "404 job_not_found", "404 stage_not_found"
 ROUTES = (
-    Route("GET", "/v1/jobs/{job_id}/input", get_input, WATCHERS, "What a job was asked to make", Asked,
+    Route("GET", "/v1/jobs/{job_id}/input", get_input, WATCHERS, "Get a job's input", Asked,
           problems=(_JOB,), details="The input as it was submitted; null if there was none."),
-    Route("GET", "/v1/jobs/{job_id}/runs", list_runs, WATCHERS, "A job's runs and their money", Runs,
+    Route("GET", "/v1/jobs/{job_id}/runs", list_runs, WATCHERS, "List a job's runs and their money", Runs,
           problems=(_JOB,)),
-    Route("GET", "/v1/jobs/{job_id}/stages", list_stages, WATCHERS, "A job's stages", Stages, problems=(_JOB,)),
-    Route("GET", "/v1/jobs/{job_id}/tasks", list_tasks, WATCHERS, "A job's tasks", Tasks, problems=(_JOB,)),
-    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "A task's tries", Attempts,
+    Route("GET", "/v1/jobs/{job_id}/stages", list_stages, WATCHERS, "List a job's stages", Stages, problems=(_JOB,)),
+    Route("GET", "/v1/jobs/{job_id}/tasks", list_tasks, WATCHERS, "List a job's tasks", Tasks,
+          query=TasksQuery, problems=(_JOB, "422 invalid_cursor")),
+    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "List a task's tries", Attempts,
           problems=(_JOB, "404 task_not_found")),
-    Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, WATCHERS, "What a job's tasks made", Outputs,
-          query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
+    Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, WATCHERS, "List a job's outputs: what its tasks made",
+          Outputs, query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
           details="In the order of stages and tasks. A page ends at `limit` tasks, and before some 4 MiB of output."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
-          "Let a waiting stage go on", views.Stage, ApproveBody,
+          "Approve a waiting stage", views.Stage, ApproveBody,
           problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),
           details="A stage is named by its number or its name."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,

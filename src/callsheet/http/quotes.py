@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from callsheet.core.clock import SECOND
 from callsheet.core.commands import Submit
 from callsheet.core.money import wallet_id
 from callsheet.core.recipe import Recipe, parse, validator
@@ -23,7 +24,6 @@ from callsheet.http.request import Request
 from callsheet.http.route import WRITERS, Answer, Route
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_SECOND = 1_000_000
 
 
 class QuoteBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,8 +45,8 @@ class Quote(Struct, frozen=True):
     quote: str
 
 
-class Signed(Struct, frozen=True, array_like=True):
-    """What a quote's token says."""
+class Promise(Struct, frozen=True, array_like=True):
+    """What a quote's text says."""
 
     tenant: str
     user: str
@@ -72,9 +72,9 @@ async def make_quote(house: House, request: Request) -> Answer:
     checked_input(recipe, schema, body.input, limits)
     price = recipe.price
     until = int(time.time()) + house.settings.quote_seconds
-    token = house.signed.sign("quote", Signed(who.tenant, body.user, body.workflow, _digest(body.input), price, until))
+    token = house.signed.sign("quote", Promise(who.tenant, body.user, body.workflow, _digest(body.input), price, until))
     balance = wallet[0][3] if wallet else 0
-    return Answer(Quote(body.workflow, price, balance, balance >= price, views.moment(until * _SECOND), token))
+    return Answer(Quote(body.workflow, price, balance, balance >= price, views.moment(until * SECOND), token))
 
 
 @lru_cache(maxsize=256)
@@ -85,7 +85,7 @@ def _compiled(spec: str) -> tuple[Recipe, Any]:
 
 async def quoted_price(house: House, command: Submit, quote: str) -> int:
     """Return the price that a quote fixed for this very request."""
-    fact = house.signed.read("quote", quote, Signed)
+    fact = house.signed.read("quote", quote, Promise)
     if fact is None or (fact.tenant, fact.user, fact.workflow, fact.digest) != (
         command.tenant, command.user, command.workflow, _digest(command.input)
     ):  # fmt: skip
@@ -106,7 +106,7 @@ def _digest(given: Any) -> bytes:
 
 
 ROUTES = (
-    Route("POST", "/v1/quotes", make_quote, WRITERS, "Price a job before submitting it", Quote, QuoteBody,
+    Route("POST", "/v1/quotes", make_quote, WRITERS, "Quote: price a job before submitting it", Quote, QuoteBody,
           problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *INPUT),
           details="What a submit would refuse for its user, its workflow or its input has no price. Whether its files "
           "are there, whether a gate lets it pass and whether it can be paid is known when it is submitted."),

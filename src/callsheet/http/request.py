@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgspec
 
 from callsheet.core.counting import counted
+from callsheet.http.misfit import sentence
 from callsheet.http.problem import Problem
 
 T = TypeVar("T")
@@ -98,7 +99,7 @@ class Request:
         try:
             return msgspec.convert(given, shape, strict=False)
         except msgspec.ValidationError as error:
-            raise Problem(422, "invalid_query", f"Query: {error}.") from None
+            raise Problem(422, "invalid_query", f"Query: {sentence(error, shape)}") from None
 
     def take(self, name: str) -> list[str]:
         """Take the values of a parameter out of the query string."""
@@ -140,7 +141,7 @@ class Request:
             return decoder.decode(raw or b"{}")
         except msgspec.ValidationError as error:
             _check_json(raw)
-            raise Problem(422, "invalid_body", f"{error}.") from None
+            raise Problem(422, "invalid_body", sentence(error, decoder.type)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _not_json(error) from None
 

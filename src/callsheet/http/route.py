@@ -144,7 +144,7 @@ class Router:
             raise _nothing_here()
         known = node.methods.get("GET" if method == "HEAD" else method)
         if known is None:
-            allowed = ", ".join(sorted(node.methods))
+            allowed = ", ".join(sorted({*node.methods, *({"HEAD"} if "GET" in node.methods else ())}))
             raise Problem(405, "method_not_allowed", f"This address takes {allowed}.", {"allow": allowed})
         return known
 

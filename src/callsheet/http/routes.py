@@ -7,6 +7,7 @@ from callsheet.http import (
     files,
     health,
     jobs,
+    listing,
     parts,
     quotes,
     reference,
@@ -21,8 +22,8 @@ from callsheet.http import (
 from callsheet.http.route import Route
 
 _API: tuple[Route, ...] = (
-    *jobs.ROUTES, *parts.ROUTES, *files.ROUTES, *uploads.ROUTES, *blobs.ROUTES, *why.ROUTES, *events.ROUTES,
-    *quotes.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
+    *jobs.ROUTES, *listing.ROUTES, *parts.ROUTES, *files.ROUTES, *uploads.ROUTES, *blobs.ROUTES, *why.ROUTES,
+    *events.ROUTES, *quotes.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
     *scaling.ROUTES, *health.ROUTES, *worker.ROUTES,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = (*_API, *reference.routes(_API))

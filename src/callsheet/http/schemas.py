@@ -74,7 +74,9 @@ def parameters(query: type[Any]) -> list[Schema]:
         if worded.get("default") in {"", "~", worded.get("maximum", "")}:
             worded.pop("default", None)  # it stands for: not given
         required = name in schema["required"]
-        found.append({"name": name, "in": "query", "required": required, "description": meaning, "schema": worded})
+        parameter = {"name": name, "in": "query", "required": required, "description": meaning, "schema": worded}
+        word = _word(query.__name__, name)
+        found.append(parameter | ({"example": word.example} if word and word.example is not ... else {}))
     return found
 
 
@@ -90,7 +92,7 @@ def _worded(owner: str, field: str, part: Schema, said: dict[str, str]) -> Schem
         part["description"] = meaning
     if statuses := STATUSES.get(f"{owner}.{field}"):
         part["enum"] = list(statuses)
-    if field == "at" or field.endswith("_at"):
+    if field in {"at", "since", "until"} or field.endswith("_at"):
         for one in part.get("anyOf", [part]):
             if one.get("type") == "string":
                 one["format"] = "date-time"

@@ -3,18 +3,22 @@
 import asyncio
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import uvicorn
 
 from callsheet.config import HttpSettings
-from callsheet.http.connection import Connection
+from callsheet.http.connection import SPARE_FILES, Connection
 
 _BACKLOG = 2_048
+_FILES_MAX = 65_536
+"""More than one process can serve."""
 _PORT_MAX = 65_535
 _FILES = 32
 """Threads that read and write files, or wait for a store of them; so many of them may wait without anybody else's."""
@@ -29,7 +33,7 @@ class Server(uvicorn.Server):
     """A server that says when it answers, and lets its streams go when it stops."""
 
     def __init__(self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None]) -> None:
-        connection: Any = partial(Connection, settings)
+        connection: Any = partial(Connection, settings, max(open_files() - SPARE_FILES, 1))
         super().__init__(
             uvicorn.Config(
                 app, http=connection, ws="none", lifespan="off", server_header=False, date_header=False,
@@ -42,10 +46,11 @@ class Server(uvicorn.Server):
         )  # fmt: skip
         self._bound = bound
         self._ready = ready
+        self._files = ThreadPoolExecutor(_FILES, "callsheet-files")
         self._end_streams: Callable[[], None] | None = getattr(app, "end_streams", None)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_FILES, "callsheet-files"))
+        asyncio.get_running_loop().set_default_executor(self._files)
         await super().startup(sockets)
         self._ready()
 
@@ -55,10 +60,27 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         for connection in self.server_state.connections:  # whoever does not read would hold the loop open for ever
             connection.transport.abort()
+        self._files.shutdown(wait=False, cancel_futures=True)
+        # The loop waits for its threads when it ends, and one may hang in a storage for minutes: it gets an idle one.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     def serve_here(self) -> None:
         """Serve on the bound socket until told to stop."""
         self.run(sockets=[self._bound])
+
+
+def open_files() -> int:
+    """Let this process have as many files open as it may, and say how many: each connection is one.
+
+    Shells and services begin with 1,024, which a few streams use up.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return _FILES_MAX if soft == resource.RLIM_INFINITY else soft
+    with suppress(OSError, ValueError):  # the system may say less than it lets one have
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def bind(host: str, port: int) -> socket.socket:

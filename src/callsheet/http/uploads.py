@@ -17,13 +17,10 @@ from callsheet.http.codes import VALUES
 from callsheet.http.files import file_row
 from callsheet.http.freeing import Freed, freed
 from callsheet.http.house import House
-from callsheet.http.paging import limited, listed, paged
+from callsheet.http.paging import LAST_ID, cursor_of, limited, listed, paged, place_of
 from callsheet.http.problem import Problem
 from callsheet.http.request import Request
 from callsheet.http.route import WATCHERS, WRITERS, Answer, Route
-
-_LAST_ID = "~"
-"""Sorts after every id."""
 
 
 class FileBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,13 +111,14 @@ async def list_files(house: House, request: Request) -> Answer:
     user = who.user or query.user
     if not user:
         raise Problem(422, "invalid_query", "Say whose files: user=….")
-    before = _before(house, query.cursor, who.tenant, user)
+    whose = f"{who.tenant}/{user}"
+    before = place_of(house, "files", whose, query.cursor, str) if query.cursor else LAST_ID
     found = await house.scans.fetch(
         "files_brought", tenant=who.tenant, user=user, before=before, count=limited(house, query.limit)
     )
     page, more = paged(found, query.limit)
     files = [rows.File(*row) for row in page]
-    cursor = house.signed.sign("files", [who.tenant, user, files[-1].id]) if more else None
+    cursor = cursor_of(house, "files", whose, files[-1].id) if more else None
     return Answer(FilePage([views.file_view(file) for file in files], cursor))
 
 
@@ -167,15 +165,6 @@ def _look(blobs: Blobs, file: rows.File) -> Problem | None:
     )
 
 
-def _before(house: House, cursor: str, tenant: str, user: str) -> str:
-    if not cursor:
-        return _LAST_ID
-    place = house.signed.read("files", cursor, list[str])
-    if place is None or place[:2] != [tenant, user]:
-        raise Problem(422, "invalid_cursor", "This cursor is not one of ours: start from the first page.")
-    return place[2]
-
-
 _FILE = "404 file_not_found"
 _AWAY = "503 storage_unavailable"
 ROUTES = (
@@ -186,7 +175,8 @@ ROUTES = (
           details="Then send the bytes as `upload` says, and finish the file. `url` may be an address of this server: "
           "it begins with a slash. It takes these very bytes, once, and no key. Announcing again makes another file; "
           "one whose bytes do not come within `upload_seconds_max` is dropped."),
-    Route("POST", "/v1/files/{file_id}/finish", finish_file, WRITERS, "Say that a file's bytes are there", views.File,
+    Route("POST", "/v1/files/{file_id}/finish", finish_file, WRITERS, "Finish a file: say that its bytes are there",
+          views.File,
           problems=(_FILE, "422 file_not_put", "422 size_mismatch", "422 digest_mismatch", "422 type_mismatch", _AWAY),
           details="Size and SHA-256 are compared with what was announced, and the media type with the first bytes. "
           "Wrong bytes are removed. A file that is ready is answered as it is."),

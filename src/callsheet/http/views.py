@@ -9,24 +9,21 @@ import msgspec
 from msgspec import Raw, Struct
 
 from callsheet.core import rows
+from callsheet.core.clock import SECOND, rfc3339
 from callsheet.core.recipe import Recipe
 from callsheet.http.expected import Expected
-
-_SECOND = 1_000_000
 
 
 @lru_cache(maxsize=4_096)
 def moment(at: int | None) -> str | None:
     """Print a time as RFC 3339 in UTC, to the millisecond; who polls a job asks for the same ones again."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at / _SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return None if at is None else rfc3339(at)
 
 
 def at_of(text: str) -> int:
     """Read a time that a client sent; ValueError if it is none."""
     parsed = datetime.fromisoformat(text)
-    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * _SECOND)
+    return int((parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp() * SECOND)
 
 
 def _raw(text: str | None) -> Any:
@@ -119,9 +116,11 @@ class Run(Struct, frozen=True):
     error: Error | None
 
 
-def run_view(run: rows.Run) -> Run:
+def run_view(run: rows.Run, job: rows.Job) -> Run:
+    """Show a run; while it is open, when it started is known of its job."""
+    started_at = job.started_at if run.no == job.run and run.finished_at is None else run.started_at
     return Run(
-        run.no, run.status, run.price, run.consumed, run.returned, moment(run.opened_at), moment(run.started_at),
+        run.no, run.status, run.price, run.consumed, run.returned, moment(run.opened_at), moment(started_at),
         moment(run.finished_at), error_of(run.error_code, run.error_message),
     )  # fmt: skip
 

@@ -123,19 +123,19 @@ def _whose(request: Request) -> tuple[Who, str]:
 
 
 _MOVED = (
-    "400 invalid_idempotency_key", "409 balance_too_large", "422 idempotency_key_reused",
+    "400 invalid_idempotency_key", "404 tenant_not_found", "409 balance_too_large", "422 idempotency_key_reused",
     "422 two_idempotency_keys", "422 invalid_user",
     "422 invalid_tenant", *VALUES,
 )  # fmt: skip
 ROUTES = (
-    Route("GET", "/v1/wallets/{user}", get_wallet, WATCHERS, "A user's balance", views.Wallet),
-    Route("GET", "/v1/wallets/{user}/ledger", get_ledger, WATCHERS, "A user's ledger, newest first", Ledger,
+    Route("GET", "/v1/wallets/{user}", get_wallet, WATCHERS, "Get a user's balance", views.Wallet),
+    Route("GET", "/v1/wallets/{user}/ledger", get_ledger, WATCHERS, "List a user's ledger, newest first", Ledger,
           query=LedgerQuery),
-    Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Add credits", Balance, TopUpBody,
+    Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Top up a wallet", Balance, TopUpBody,
           problems=_MOVED, reads=("Idempotency-Key",)),
-    Route("POST", "/v1/wallets/{user}/adjust", adjust, ADMINS, "Correct a balance", Balance, AdjustBody,
+    Route("POST", "/v1/wallets/{user}/adjust", adjust, ADMINS, "Adjust a balance", Balance, AdjustBody,
           problems=(*_MOVED, "402 insufficient_credits", "422 reason_required"), reads=("Idempotency-Key",)),
-    Route("POST", "/v1/jobs/{job_id}/refund", refund_job, ADMINS, "Give back what a job has consumed", Balance,
+    Route("POST", "/v1/jobs/{job_id}/refund", refund_job, ADMINS, "Refund what a job has consumed", Balance,
           RefundBody, problems=("404 job_not_found", "404 run_not_found", "409 run_open", "409 nothing_to_refund",
                                 "409 balance_too_large", "422 reason_required", *VALUES),
           details="Once per run, and all of it: a repetition moves nothing, and what went back by itself when the run "

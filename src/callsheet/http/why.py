@@ -173,7 +173,7 @@ def _seconds(micros: int | None) -> float | None:
 
 ROUTES = (
     Route(
-        "GET", "/v1/jobs/{job_id}/why", get_why, WATCHERS, "What holds a job", Why, problems=("404 job_not_found",),
+        "GET", "/v1/jobs/{job_id}/why", get_why, WATCHERS, "Ask why a job waits", Why, problems=("404 job_not_found",),
         details="Names every constraint that holds the job or its open tasks: `ended`, `canceling`, `paused`, "
         "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `rate_limit`, `no_worker`, `queued`, "
         "`backoff`, `provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "

@@ -13,8 +13,12 @@ _LATER = "2026-03-14T09:27:31.204Z"
 _CURSOR = "bXkgcGxhY2UgaW4gdGhlIGxpc3Q"
 _GUESS = "From the newest 20 tasks of its queue."
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+"""Of the four bytes `test`, which the sample of a file sends."""
 
-STATUSES = {"Job.status": JOB.statuses, "Stage.status": STAGE.statuses, "Task.status": TASK.statuses}
+STATUSES = {
+    "Job.status": JOB.statuses, "ListQuery.status": JOB.statuses, "Stage.status": STAGE.statuses,
+    "Task.status": TASK.statuses,
+}  # fmt: skip
 """Fields whose values a machine's table knows."""
 
 WORDS: dict[str, Word] = {
@@ -49,11 +53,13 @@ WORDS: dict[str, Word] = {
     "Constraint.code": Word("A stable name for what holds it.", "queued"),
     "collect_seconds": Word("How often a provider is asked for its answer.", 10),
     "constraints": Word("What holds it; empty if nothing does.", ...),
-    "consumed": Word("Credits that were used up.", 3),
+    "consumed": Word("Credits that were used up.", 0),
     "created_at": Word("When it was made.", AT),
     "cursor": Word("Where to resume a tenant's stream behind this event.", _CURSOR),
     "FilesQuery.cursor": Word("The `next` of the page before.", _CURSOR),
     "ListQuery.cursor": Word("The `next` of the page before.", _CURSOR),
+    "OutputsQuery.cursor": Word("The `next` of the page before.", _CURSOR),
+    "TasksQuery.cursor": Word("The `next` of the page before.", _CURSOR),
     "data": Word("More about it; its fields depend on the type.", {"workflow": "sketch", "price": 3}),
     "AuditLine.data": Word("What was asked for.", {"amount": 100, "reason": "top-up"}),
     "deadline_at": Word("When it expires if it has not ended.", "2026-03-21T09:26:53.589Z"),
@@ -64,6 +70,8 @@ WORDS: dict[str, Word] = {
     "ended_at": Word("When it ended.", _LATER),
     "entity_id": Word("The stage or task that it is about, if not the whole job.", None),
     "entries": Word("Lines in the wallet's ledger.", 2),
+    "Entry.job_id": Word("The job that it is for, if it is for one.", None),
+    "Entry.run": Word("Which run of that job.", None),
     "Ledger.entries": Word("Lines, newest first.", ...),
     "error": Word("Why it ended badly.", None),
     "estimate": Word("Always true: this is a guess, not a promise.", True),  # noqa: FBT003 - an example
@@ -96,14 +104,16 @@ WORDS: dict[str, Word] = {
     "Me.id": Word("The key's id, or `user:` and the user.", KEY_ID),
     "Stage.id": Word("Its id.", STAGE_ID),
     "Task.id": Word("Its id.", TASK_ID),
-    "Tenant.id": Word("Its name.", "default"),
+    "Tenant.id": Word("Its name.", "acme"),
     "AdjustBody.idempotency_key": Word("Makes the movement happen once.", "mistake-2026-031"),
+    "RetryBody.idempotency_key": Word("Makes the retry happen once: one run is opened, or one job made.", "again-4711"),
     "TopUpBody.idempotency_key": Word("Makes the movement happen once.", "invoice-2026-031"),
     "idempotency_key": Word("Makes the submit happen once: the same key is answered with the same job.", "order-4711"),
     "inline": Word("Whether jobs may bring their own stages.", False),  # noqa: FBT003 - an example
     "input": Word("What to make, as the workflow's input schema asks.", {"prompt": "a lighthouse at dusk"}),
     "input_schema": Word("JSON Schema that inputs must fit.", {"type": "object", "required": ["prompt"]}),
-    "inputs": Word("One input per task.", [{"scene": 1}, {"scene": 2}]),
+    "inputs": Word("One input per task.", [{"prompt": "dunes at noon"}, {"prompt": "dunes at night"}]),
+    "StageSpec.inputs": Word("One input per task.", None),
     "jitter": Word("Share of a wait by which it varies.", 0.2),
     "job": Word("Only events of this job.", JOB_ID),
     "job_id": Word("The job.", JOB_ID),
@@ -111,7 +121,7 @@ WORDS: dict[str, Word] = {
     "jobs": Word("Jobs.", ...),
     "NewKey.key": Word("The key as it is listed.", ...),
     "keys": Word("Keys, oldest first.", ...),
-    "kind": Word("Which handler does the work.", "draw"),
+    "kind": Word("Which handler does the work.", "sketch"),
     "Entry.kind": Word("topup, adjust, reserve, consume or refund.", "topup"),
     "label": Word("Only jobs with this label, as name=value.", "campaign=spring"),
     "labels": Word("Your own names and values; jobs can be listed by them.", {"campaign": "spring"}),
@@ -129,7 +139,7 @@ WORDS: dict[str, Word] = {
     "metadata": Word("Your own JSON, kept with the job.", {"order": 4711}),
     "more": Word("Whether there is more already.", False),  # noqa: FBT003 - an example
     "Upload.headers": Word("Headers to send with the bytes, as they are.",
-                           {"content-type": "image/png", "content-length": "48211"}),
+                           {"content-type": "text/plain", "content-length": "4"}),
     "keep_until": Word("When it is dropped unless an open job needs it; null is never.", None),
     "Upload.method": Word("The method to send the bytes with.", "PUT"),
     "name": Word("Its name.", "sketch"),
@@ -138,8 +148,11 @@ WORDS: dict[str, Word] = {
     "File.name": Word("Its name.", "sketch.png"),
     "Key.name": Word("What it is for.", "web shop"),
     "KeyBody.name": Word("What it is for.", "web shop"),
-    "Stage.name": Word("Its name.", "draw"),
-    "StageSpec.name": Word("Its name.", "draw"),
+    "Stage.name": Word("Its name.", "sketch"),
+    "StageSpec.labels": Word("Your own names and values.", None),
+    "StageSpec.metadata": Word("Your own JSON, kept with the stage.", None),
+    "StageSpec.name": Word("Its name.", "sketch"),
+    "StageSpec.trace": Word("Trace context, handed to workers and providers.", None),
     "next": Word("Ask with this to go on; null at the end.", None),
     "Feed.next": Word("Ask with `after` set to this to go on.", _CURSOR),
     "no": Word("Its number, from 1 on.", 1),
@@ -211,12 +224,12 @@ WORDS: dict[str, Word] = {
     "since": Word("Only jobs made at this time or later.", "2026-01-31T12:00:00Z"),
     "since_at": Word("Since when it holds.", AT),
     "stage": Word("The stage.", ...),
-    "Output.stage": Word("Name of the stage.", "draw"),
-    "Why.stage": Word("Name of the stage that it is in.", "draw"),
+    "Output.stage": Word("Name of the stage.", "sketch"),
+    "Why.stage": Word("Name of the stage that it is in.", "sketch"),
     "stage_id": Word("The stage.", STAGE_ID),
     "stage_no": Word("Number of the stage.", 1),
     "stages": Word("Stages, in order.", ...),
-    "Workflow.stages": Word("Names of its stages, in order.", ["draw"]),
+    "Workflow.stages": Word("Names of its stages, in order.", ["sketch"]),
     "stages_completed": Word("Stages that are completed.", 0),
     "stages_total": Word("Stages that it has.", 1),
     "start": Word("When it may start.", ...),
@@ -227,6 +240,13 @@ WORDS: dict[str, Word] = {
     "BulkResult.status": Word("The HTTP status that it would have had alone.", 201),
     "Job.status": Word("Where it is in its life.", "queued"),
     "File.status": Word("awaited until its bytes are there, ready, or dropped once they are not kept.", "ready"),
+    "EventsQuery.after": Word("", 12),
+    "EventsQuery.follow": Word("", True),  # noqa: FBT003 - an example
+    "FeedQuery.after": Word("", "now"),
+    "JobQuery.wait": Word("", 30.0),
+    "LedgerQuery.before": Word("", 40),
+    "ScaleQuery.workers_max": Word("", 8),
+    "ScaleQuery.workers_min": Word("", 1),
     "ListQuery.phase": Word("With `approval`, only jobs that wait for it.", "approval"),
     "ListQuery.status": Word("Only jobs in this status.", "running"),
     "Problem.status": Word("The HTTP status.", 404),
@@ -251,11 +271,12 @@ WORDS: dict[str, Word] = {
     "tasks_running": Word("Tasks in work.", 0),
     "tasks_total": Word("Tasks that it has.", 1),
     "tenant": Word("The tenant.", "default"),
-    "KeyBody.tenant": Word("Whose key; without it the caller's. An operator's key has the empty tenant.", "default"),
+    "Key.tenant": Word("Whose key; an operator's has the empty tenant.", "acme"),
+    "KeyBody.tenant": Word("Whose key; without it the caller's. An operator's key has the empty tenant.", "acme"),
     "tenants": Word("Tenants by name.", ...),
     "to_status": Word("Status after.", "queued"),
     "token": Word("What the browser sends as its bearer key.", "cst_…"),
-    "topped_up": Word("Credits that were ever bought.", 20),
+    "topped_up": Word("Credits that were ever bought.", 100),
     "trace": Word("Trace context, handed to workers and providers.",
                   {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}),
     "tries_max": Word("How often a task is tried at most.", 3),
@@ -269,11 +290,12 @@ WORDS: dict[str, Word] = {
     "Upload.expires_in_seconds": Word("For how long the address may be used.", 900),
     "url": Word("Where its bytes are; needs a key.", f"/v1/files/{FILE_ID}"),
     "user": Word("Your id of the user who asks and pays.", "ann"),
+    "Me.user": Word("The user of a user's token.", None),
     "version": Word("Counts up with every change.", 1),
     "waiting": Word("Tasks that could be taken.", 4),
     "weight": Word("Its share of the workers when tenants compete.", 1),
     "window_seconds": Word("How far back durations, rates and errors are looked at.", 600),
-    "worker": Word("The worker's name for itself.", "gpu-3"),
+    "worker": Word("The worker's name for itself.", "gpu-7"),
     "workers": Word("Workers with work in hand.", ...),
     "Constraint.workers": Word("Workers of its kind that are at work.", 2),
     "Ops.workers": Word("How many workers have work in hand.", 2),
@@ -290,23 +312,23 @@ BODIES: dict[str, Any] = {
         "idempotency_key": "order-4711", "labels": {"campaign": "spring"},
     },
     "FileBody": {
-        "user": "ann", "name": "sketch.png", "media_type": "image/png", "bytes": 48211, "sha256": _DIGEST,
+        "user": "ann", "name": "note.txt", "media_type": "text/plain", "bytes": 4, "sha256": _DIGEST,
     },
     "BulkBody": {"jobs": [{"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}]},
     "BulkResult": {"status": 201, "job_id": JOB_ID},
     "ChangeBody": {"priority": 80, "labels": {"campaign": "summer"}},
     "CancelBody": {"reason": "The customer changed their mind."},
-    "StageBody": {"stage": {"name": "upscale", "kind": "upscale", "tasks": 2}},
+    "StageBody": {"stage": {"name": "variants", "kind": "sketch", "tasks": 2}},
     "WorkflowBody": {
         "recipe": {
-            "price": 3, "stages": [{"name": "draw", "kind": "draw"}],
+            "price": 3, "stages": [{"name": "sketch", "kind": "sketch"}],
             "input_schema": {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]},
         }
     },
     "TopUpBody": {"amount": 100, "idempotency_key": "invoice-2026-031"},
     "AdjustBody": {"amount": -5, "reason": "Goodwill, booked twice."},
     "RefundBody": {"reason": "The picture was too dark."},
-    "KeyBody": {"name": "web shop", "role": "client", "tenant": "default"},
+    "KeyBody": {"name": "web shop", "role": "client", "tenant": "acme"},
     "TenantBody": {"weight": 2, "active_jobs_max": 20},
     "TokenBody": {"user": "ann", "seconds": 600},
     "Signals": {
@@ -327,12 +349,16 @@ PATHS: dict[str, Word] = {
     "key_id": Word("The key's id; not its secret.", KEY_ID),
     "signed": Word("What a grant lets its holder do, signed.", "bXkgcGxhY2UgaW4gdGhlIGZvbGRlcg"),
     "stage_no": Word("The stage, by number or name.", "1"),
-    "tenant": Word("The tenant's name.", "default"),
+    "tenant": Word("The tenant's name.", "acme"),
     "user": Word("Your id of the user.", "ann"),
     "worker": Word("The worker's name.", "gpu-7"),
     "workflow": Word("The workflow's name.", "sketch"),
+    "put_workflow.workflow": Word("The workflow's name.", "poster"),
 }
-"""Parts of an address."""
+"""Parts of an address, as `operation.part`, then as `part`.
+
+What is asked for is in every house; what is changed is none of the house's own: samples are pasted.
+"""
 
 HEADERS: dict[str, Word] = {
     "Callsheet-Tenant": Word("For an operator's key: which tenant to act for; without it `default`.", "default"),
@@ -349,6 +375,6 @@ HEADERS: dict[str, Word] = {
     "Content-Range": Word("With 206 and 416: which bytes these are, and of how many.", "bytes 0-1023/4711"),
     "Retry-After": Word("Seconds to wait before trying again.", "1"),
     "WWW-Authenticate": Word("That a bearer key is asked for.", "Bearer"),
-    "Allow": Word("The methods that this address takes.", "GET, POST"),
+    "Allow": Word("The methods that this address takes.", "GET, HEAD, POST"),
     "X-Request-Id": Word("Names this request in the server's log; yours is taken if you send one.", "f5e31b5f0b9b2c77"),
 }

@@ -195,17 +195,17 @@ _NAMES = ("422 invalid_worker", "422 invalid_kind", "422 invalid_label", "422 to
           "422 capabilities_too_large", "422 capabilities_too_deep")  # fmt: skip
 _FILE = ("404 file_not_found", "422 invalid_file")
 ROUTES = (
-    Route("POST", "/v1/worker/register", register_worker, FLEET, "Come to work, or start again", protocol.Registered,
+    Route("POST", "/v1/worker/register", register_worker, FLEET, "Register a worker", protocol.Registered,
           protocol.Register, status=201, guarded=True,
           problems=("403 worker_revoked", "403 worker_not_ours", "409 fleet_full", "429 too_many_wrong_keys",
                     "503 worker_not_verified", *_NAMES, *VALUES),
           details="The key is the fleet's secret: a key of the role worker. The same name again is a restart: the old "
           "token is good no longer, and what the worker held is given back without using up a try."),
-    Route("POST", "/v1/worker/claim", claim_tasks, MACHINES, "Take tasks, and wait for some if there are none",
+    Route("POST", "/v1/worker/claim", claim_tasks, MACHINES, "Claim tasks, and wait for some if there are none",
           protocol.Claimed, protocol.Claim,
           problems=("401 not_admitted", "403 worker_not_approved", "409 worker_full", "409 kind_not_assigned",
                     "503 stopping", *VALUES)),
-    Route("POST", "/v1/worker/heartbeat", beat, MACHINES, "Prolong leases, say how far the work is",
+    Route("POST", "/v1/worker/heartbeat", beat, MACHINES, "Heartbeat: prolong leases, say how far the work is",
           protocol.Heartbeaten, protocol.Heartbeat,
           problems=("429 too_many_calls", "422 too_many_commands", *VALUES),
           details="Each lease has its own answer, in the order of the question: one that is refused says so in "
@@ -221,14 +221,14 @@ ROUTES = (
           protocol.Reported, protocol.Submitted, problems=("422 invalid_provider", "422 invalid_ref", *_LEASE),
           details="The reference is shown to nobody. If this try is cut short, the next one gets it with the task, and "
           "looks there before it does the work again."),
-    Route("POST", "/v1/worker/complete", complete_task, MACHINES, "Hand in a result", protocol.Reported,
+    Route("POST", "/v1/worker/complete", complete_task, MACHINES, "Complete a task", protocol.Reported,
           protocol.Complete, carries="output_bytes_max",
           problems=("422 file_not_put", "422 size_mismatch", "422 digest_mismatch", "422 output_too_large",
                     "422 output_too_deep", "422 invalid_file", *_LEASE)),
-    Route("POST", "/v1/worker/fail", fail_task, MACHINES, "Report that a try went wrong", protocol.Reported,
+    Route("POST", "/v1/worker/fail", fail_task, MACHINES, "Fail a try", protocol.Reported,
           protocol.Fail, problems=_LEASE),
-    Route("POST", "/v1/worker/requeue", requeue_task, MACHINES, "Give a task back without using up a try",
+    Route("POST", "/v1/worker/requeue", requeue_task, MACHINES, "Requeue a task without using up a try",
           protocol.Reported, protocol.Requeue, problems=("422 reason_required", *_LEASE)),
-    Route("POST", "/v1/worker/deregister", deregister_worker, MACHINES, "Go away", protocol.Gone, protocol.Deregister,
-          problems=("401 not_admitted", *VALUES)),
+    Route("POST", "/v1/worker/deregister", deregister_worker, MACHINES, "Deregister a worker", protocol.Gone,
+          protocol.Deregister, problems=("401 not_admitted", *VALUES)),
 )  # fmt: skip

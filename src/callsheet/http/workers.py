@@ -193,18 +193,18 @@ def _embedded(name: str, kinds: list[str], hands: Hands) -> Worker:
 
 _ABSENT = "404 worker_not_found"
 ROUTES = (
-    Route("GET", "/v1/admin/workers", list_workers, HOUSE, "Workers, what they hold, when they were heard of", Workers,
-          query=WorkersQuery,
+    Route("GET", "/v1/admin/workers", list_workers, HOUSE, "List workers, what they hold, when they were heard of",
+          Workers, query=WorkersQuery,
           details=f"Of the tasks that a worker holds the first {_LISTED_MAX} are listed; `held` says how many there "
           "are, and the worker's own address has them all."),
-    Route("GET", "/v1/admin/workers/{worker}", get_worker, HOUSE, "One worker", Worker, problems=(_ABSENT,)),
+    Route("GET", "/v1/admin/workers/{worker}", get_worker, HOUSE, "Get a worker", Worker, problems=(_ABSENT,)),
     Route("PATCH", "/v1/admin/workers/{worker}", change_worker, HOUSE, "Approve, drain or assign a worker", Worker,
           WorkerBody, problems=(_ABSENT, "409 kind_not_offered", "422 invalid_kind", *VALUES)),
-    Route("POST", "/v1/admin/workers/{worker}/revoke", revoke_worker, HOUSE, "Let a worker in no longer", Worker,
+    Route("POST", "/v1/admin/workers/{worker}/revoke", revoke_worker, HOUSE, "Revoke a worker", Worker,
           problems=(_ABSENT, "422 invalid_text"),
           details="Its token fails at once, and what it held is given back without using up a try. It may come again "
           "once it is approved."),
-    Route("POST", "/v1/admin/workers/{worker}/rotate", rotate_worker, HOUSE, "Give a worker another token",
+    Route("POST", "/v1/admin/workers/{worker}/rotate", rotate_worker, HOUSE, "Rotate a worker's token",
           WorkerToken, problems=(_ABSENT, "409 worker_ended", "422 invalid_text"),
           details="The token it has fails at once. A worker that knows the fleet's secret registers again by itself."),
 )  # fmt: skip

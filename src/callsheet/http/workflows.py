@@ -10,17 +10,11 @@ from callsheet.core.recipe import Recipe
 from callsheet.http import views
 from callsheet.http.codes import STAGE
 from callsheet.http.house import House
-from callsheet.http.paging import limited, listed, paged
+from callsheet.http.misfit import sentence
+from callsheet.http.paging import NamesQuery, limited, listed, paged
 from callsheet.http.problem import Problem, absent
 from callsheet.http.request import Request
 from callsheet.http.route import HOUSE, USER, WATCHERS, Answer, Route
-
-
-class NamesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to go on, by name."""
-
-    after: str = ""
-    limit: int = 100
 
 
 class Workflows(Struct, frozen=True):
@@ -59,7 +53,7 @@ async def put_workflow(house: House, request: Request) -> Answer:
     try:
         recipe = msgspec.convert({**body.recipe, "name": name}, Recipe)
     except msgspec.ValidationError as error:
-        raise Problem(422, "invalid_recipe", f"Recipe: {error}.") from None
+        raise Problem(422, "invalid_recipe", f"Recipe: {sentence(error, Recipe)}") from None
     row: rows.Workflow = await house.engine.aexecute(
         commands.PutWorkflow(recipe=recipe, owner=request.who.tenant, by=request.who.id)
     )
@@ -75,7 +69,7 @@ def _shown(request: Request, row: rows.Workflow) -> views.Workflow:
 
 ROUTES = (
     Route("GET", "/v1/workflows", list_workflows, WATCHERS, "List workflows", Workflows, query=NamesQuery),
-    Route("GET", "/v1/workflows/{workflow}", get_workflow, WATCHERS, "A workflow with its JSON Schema",
+    Route("GET", "/v1/workflows/{workflow}", get_workflow, WATCHERS, "Get a workflow with its JSON Schema",
           views.Workflow, problems=("404 workflow_not_found",)),
     Route("PUT", "/v1/workflows/{workflow}", put_workflow, HOUSE, "Make or replace a workflow", views.Workflow,
           WorkflowBody, problems=("422 invalid_recipe", "422 invalid_workflow", "422 invalid_rate", *STAGE)),

@@ -44,6 +44,9 @@ def _wanted(labels: str) -> str:
     )
 
 
+_OLDEST = "(pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
+"""The oldest transaction that still goes on."""
+
 SQLITE = Dialect(
     "sqlite",
     {
@@ -62,6 +65,7 @@ SQLITE = Dialect(
         "tenant_place": "tenant",  # and the id, which ends every index of SQLite
         "place_back": "e.id DESC",
         "after_place": "e.id > :position AND :tx >= 0",
+        "hidden": "e.id > :position AND :tx < 0",  # one writer hides nothing
         "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
         "wanted": _wanted("json_each(j.labels)"),
     },
@@ -84,9 +88,8 @@ POSTGRESQL = Dialect(
         "place": "e.tx, e.id",
         "tenant_place": "tenant, tx, id",
         "place_back": "e.tx DESC, e.id DESC",
-        "after_place": (
-            "(e.tx, e.id) > (:tx, :position) AND e.tx < (pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
-        ),
+        "after_place": f"(e.tx, e.id) > (:tx, :position) AND e.tx < {_OLDEST}",
+        "hidden": f"(e.tx, e.id) > (:tx, :position) AND e.tx >= {_OLDEST}",
         "now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
         "wanted": _wanted("json_each_text(j.labels::json)"),
     },

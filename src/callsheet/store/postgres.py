@@ -95,6 +95,12 @@ class PostgresDatabase:
         self.pooled = pooled
         """Behind a pooler in transaction mode, neither settings nor prepared statements can be kept."""
 
+    def within(self, seconds: float) -> "PostgresDatabase":
+        """Return the same database, whose statements are given up after so long at most."""
+        return PostgresDatabase(
+            self.url, lanes=self.lanes, pooled=self.pooled, statement_seconds=min(self.statement_seconds, seconds)
+        )
+
     def connect(self, *, reading: bool = False) -> "PostgresConnection":
         return PostgresConnection(self, reading=reading)
 

@@ -19,6 +19,13 @@ _BUSY_MILLISECONDS = 30_000
 _CLASHES = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY}
 """Somebody else wrote the same key first; any other broken constraint is a fault of ours."""
 
+_UNOPENED: dict[type[apsw.Error], str] = {
+    apsw.CantOpenError: "SQLite cannot open {}: is its folder there and writable?",
+    apsw.ReadOnlyError: "SQLite cannot open {}: it must be able to write into its folder, even to read.",
+    apsw.NotADBError: "{} is not a SQLite database.",
+    apsw.CorruptError: "{} is damaged: take it from a backup.",
+}
+
 
 @lru_cache
 def _statement(query: str) -> Statement:
@@ -72,15 +79,19 @@ class SqliteConnection:
         flags = apsw.SQLITE_OPEN_READONLY if reading else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
         try:
             self._connection = apsw.Connection(str(database.path), flags=flags, statementcachesize=200)
-        except apsw.CantOpenError:
-            raise StoreError(f"SQLite cannot open {database.path.name}: is its folder there and writable?") from None
-        self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
-        if not reading:
-            mode = self._write_ahead()
-            if mode != "wal":
-                raise StoreError(f"SQLite answered journal mode {mode!r}; Callsheet needs a disk that can do WAL.")
-            self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("PRAGMA cache_size = -65536")
+            self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
+            self._connection.execute("PRAGMA cache_size = -65536")
+            if not reading:
+                self._prepare()
+        except apsw.Error as error:
+            why = _UNOPENED.get(type(error))
+            raise _named(error) if why is None else StoreError(why.format(database.path.name)) from error
+
+    def _prepare(self) -> None:
+        mode = self._write_ahead()
+        if mode != "wal":
+            raise StoreError(f"SQLite answered journal mode {mode!r}; Callsheet needs a disk that can do WAL.")
+        self._connection.execute("PRAGMA synchronous = FULL")
 
     def _write_ahead(self) -> Any:
         """Switch to WAL; SQLite does not wait by itself for another process that opens a new file just now."""

@@ -15,6 +15,7 @@ import msgspec
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict
 
 from callsheet.core.counting import counted
 from callsheet.store.connection import Clash, ConnectionLost, Contended, Full, StoreError
@@ -33,6 +34,8 @@ _FULL = "53100"
 _GONE = ("08", "57P", "53", "25P03")
 _BINARY = pq.Format.BINARY
 _DONE = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY}
+_CONNECT_SECONDS = 10
+"""How long a connection may take to be made, unless its URL says."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -66,8 +69,9 @@ class Wire:
 
     def __init__(self, url: str, *, name: str, prepares: bool, answer_seconds: float) -> None:
         try:
+            given: dict[str, Any] = {"connect_timeout": _CONNECT_SECONDS, **conninfo_to_dict(url)}
             self._connection = psycopg.connect(
-                url, autocommit=True, client_encoding="utf8", application_name=name, connect_timeout=10
+                **given | {"autocommit": True, "client_encoding": "utf8", "application_name": name}
             )
         except psycopg.Error as error:
             raise _lost(error) from error

@@ -30,7 +30,7 @@ def lines(event: Event) -> Iterator[dict[str, Any]]:
         if event.target not in {"completed", "failed", "expired", "canceled"}:
             return
     if event.entity_id is not None:
-        common[f"{entity}_id"] = event.entity_id
+        common["part_id" if entity == "job" else f"{entity}_id"] = event.entity_id
     if event.type == "job.created":
         common["type"] = said.pop("workflow", None)
     yield common | said

@@ -54,7 +54,7 @@ class Try:
         try:
             return self._finish(ctx, output, error)
         except Exception as trouble:  # noqa: BLE001 - the lease runs out, and the task is another's
-            self._tell(Trouble(f"Reporting a {self._hand.work.kind} failed", trouble))
+            self._tell(Trouble(f"Reporting {self._hand.work.kind} failed", trouble))
             return "unreported"
 
     def _finish(self, ctx: Context, output: Any, error: BaseException | None) -> str:
@@ -84,7 +84,7 @@ class Try:
             told = Complete(lease=lease, output=plain, files=list(ctx.files), delivered=ctx.delivered)
             return self._report(lambda: self._link.complete(told), "completed")
         except (Refusal, TypeError, ValueError) as refused:
-            self._tell(Trouble(f"The result of a {self._hand.work.kind} was refused", refused))
+            self._tell(Trouble(f"The result of {self._hand.work.kind} was refused", refused))
             code = refused.code if isinstance(refused, Refusal) else "invalid_output"
             # What is wrong with the result itself will not get better.
             another = isinstance(refused, Refusal) and not isinstance(refused, BadInput)
@@ -94,7 +94,7 @@ class Try:
         if isinstance(error, Retry | GiveUp):
             resume = isinstance(error, Retry) and error.resume
             return self._fail(error.code, error.message, retryable=isinstance(error, Retry), resume=resume)
-        self._tell(Trouble(f"A {self._hand.work.kind} failed", error))
+        self._tell(Trouble(f"{self._hand.work.kind} failed", error))
         if isinstance(error, Refusal):
             return self._fail(error.code, error.message, retryable=None)
         if isinstance(error, Unreachable):

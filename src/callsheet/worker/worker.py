@@ -26,6 +26,8 @@ class Worker:
 
     def task(self, kind: str) -> Callable[[H], H]:
         """Make a function, sync or async, the handler of a kind."""
+        if not isinstance(kind, str):  # it was written without one: this is the function
+            raise TypeError('Say which kind of work it does: @worker.task("kind").')
         if kind in self._handlers:
             raise ValueError(f"There are two handlers for {kind!r}.")
 

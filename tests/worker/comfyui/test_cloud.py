@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.core.comfy import Slot
 from callsheet.core.commands import Resumed
-from callsheet.worker import Canceled, GiveUp, Leaving
+from callsheet.worker import Canceled, GiveUp, Leaving, Lost, Stop
 from callsheet.worker.comfyui import CloudV1, ComfyHandler, Declined, Pace, Rejected
 from callsheet.worker.comfyui.base import Ended
 from callsheet.worker.comfyui.cloud import URL
@@ -217,12 +217,13 @@ def test_a_prompt_of_an_earlier_try_is_collected(cloud_v1: Cloud, adapter_v1: Cl
     assert cloud_v1.runs == [ref]
 
 
-def test_a_prompt_of_a_worker_that_leaves_stays_and_the_next_one_collects_it(
-    cloud_v1: Cloud, handler: ComfyHandler
+@pytest.mark.parametrize("stop", [Leaving, Lost])
+def test_a_prompt_of_a_worker_that_leaves_or_is_not_heard_stays_and_the_next_one_collects_it(
+    cloud_v1: Cloud, handler: ComfyHandler, stop: type[Stop]
 ) -> None:
     hold, other, waiting = behind(cloud_v1, handler, graphs.basic())
-    waiting.ctx.stop = Leaving
-    with pytest.raises(Leaving):
+    waiting.ctx.stop = stop
+    with pytest.raises(stop):
         waiting.ended()
     assert len(cloud_v1.queue["pending"]) == 1
     hold.set()

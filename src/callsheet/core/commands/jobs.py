@@ -75,6 +75,8 @@ class Retry(JobCommand, frozen=True, kw_only=True, gc=False):
     """Open another run of a failed or expired job, or a new job like it."""
 
     retry_as: Literal["new_run", "new_job"] = "new_run"
+    idempotency_key: str | None = None
+    """The same key opens one run of a job, or makes one job like it, however often it is said."""
 
 
 class Refund(JobCommand, frozen=True, kw_only=True, gc=False):

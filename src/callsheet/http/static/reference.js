@@ -49,6 +49,15 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// Where the contents are folded away, a choice folds them again: they lie over what was chosen.
+const menu = document.getElementById("menu");
+document.querySelector("nav").addEventListener("click", (event) => {
+  if (event.target.closest("a")) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") menu.open = false;
+});
+
 // The contents show where one is.
 const watching = new IntersectionObserver(
   (seen) => {

@@ -140,6 +140,10 @@ SELECT {stage s} FROM stage s WHERE s.id IN :ids[]
 -- name: runs
 SELECT {run r} FROM :keys[job_id text, no bigint] k CROSS JOIN run r WHERE r.job_id = k.job_id AND r.no = k.no
 
+-- name: runs_named
+SELECT r.job_id, r.command_id FROM :keys[job_id text, command_id text] k CROSS JOIN run r
+WHERE r.job_id = k.job_id AND r.command_id = k.command_id
+
 -- name: attempts
 SELECT {attempt a} FROM :keys[task_id text, no bigint] k CROSS JOIN attempt a WHERE a.task_id = k.task_id AND a.no = k.no
 
@@ -259,6 +263,10 @@ SELECT id, tx, {event e} FROM event e WHERE e.tenant = :tenant AND {after_place}
 -- name: feed_end
 SELECT tx, id FROM event e WHERE {after_place} ORDER BY {place_back} LIMIT 1
 
+-- name: subjects_hidden
+-- Whose newest events are committed, and not in the global order yet: a transaction elsewhere is older and goes on.
+SELECT DISTINCT subject FROM (SELECT e.subject FROM event e WHERE {hidden} ORDER BY {place_back} LIMIT :count) s
+
 -- name: job_of_tenant
 SELECT {job j} FROM job j WHERE j.id = :id AND j.tenant = :tenant AND j.deleted_at IS NULL
 
@@ -270,6 +278,11 @@ SELECT {stage s} FROM stage s WHERE s.job_id = :id ORDER BY s.no
 
 -- name: tasks_of_job
 SELECT {task t} FROM stage s JOIN task t ON t.stage_id = s.id WHERE s.job_id = :id ORDER BY s.no, t.no
+
+-- name: tasks_after
+-- Tasks of a job behind a place in it, each with the number of its stage.
+SELECT s.no, {task t} FROM stage s JOIN task t ON t.stage_id = s.id
+WHERE s.job_id = :id AND (s.no > :stage_no OR (s.no = :stage_no AND t.no > :task_no)) ORDER BY s.no, t.no LIMIT :count
 
 -- name: attempts_of
 SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no
@@ -381,10 +394,14 @@ SELECT a.ended_at - a.leased_at FROM (
 ) AS d JOIN attempt a ON a.task_id = d.id AND a.no = d.attempts
 
 -- name: job_durations
-SELECT DISTINCT j.id, j.finished_at - j.started_at FROM (
-    SELECT t.job_id FROM task t WHERE t.queue = :queue AND t.status = 'completed'
-    ORDER BY t.finished_at DESC LIMIT :count
+-- The newest jobs of which a queue has done tasks, found among so many of its newest tasks.
+SELECT j.id, j.finished_at - j.started_at FROM (
+    SELECT job_id, max(finished_at) AS at FROM (
+        SELECT t.job_id, t.finished_at FROM task t WHERE t.queue = :queue AND t.status = 'completed'
+        ORDER BY t.finished_at DESC LIMIT :tasks
+    ) AS n GROUP BY job_id
 ) AS d JOIN job j ON j.id = d.job_id WHERE j.status = 'completed' AND j.started_at IS NOT NULL
+ORDER BY d.at DESC LIMIT :count
 
 -- name: workers_live
 SELECT t.worker_id, t.kind, count(*), min(t.lease_expires_at) FROM task t

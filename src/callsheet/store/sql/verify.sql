@@ -136,11 +136,13 @@ SELECT e.job_id, e.run, e.total, r.consumed FROM (
 WHERE r.status IS NULL OR r.status = 'open' OR e.total <> r.consumed OR e.at < r.finished_at
 
 -- name: S1
--- A tenant's user has one job per idempotency key, and a key is its user's own.
+-- A tenant's user has one job per idempotency key, and a key is its user's own, or of the job that is tried again.
 -- shows: first_job, last_job, jobs
 SELECT min(id), max(id), count(*) FROM job WHERE idem IS NOT NULL GROUP BY idem HAVING count(*) > 1
 UNION ALL SELECT id, id, 1 FROM (
-    SELECT id, idem, tenant || '/' || length(user_id) || '/' || user_id || '/' AS own FROM job WHERE idem IS NOT NULL
+    SELECT id, idem, CASE WHEN retry_of IS NULL THEN tenant || '/' || length(user_id) || '/' || user_id || '/'
+        ELSE 'retry/' || retry_of || '/' END AS own
+    FROM job WHERE idem IS NOT NULL
 ) j WHERE substr(idem, 1, length(own)) <> own
 
 -- name: S2

@@ -38,7 +38,7 @@ from callsheet.worker.comfyui.keep import Keeper
 from callsheet.worker.comfyui.meter import Meter
 from callsheet.worker.comfyui.pace import Pace
 from callsheet.worker.comfyui.pictures import Pictures
-from callsheet.worker.errors import GiveUp, Leaving, Retry, Unreachable
+from callsheet.worker.errors import GiveUp, Leaving, Lost, Retry, Unreachable
 from callsheet.worker.facts import Tell, Waiting, guarded, to_stderr
 
 _SLICE_SECONDS = 0.25
@@ -264,7 +264,7 @@ class _Job:
             ended = follower.until_ended(live, self._hear, self._check, whole)
         except Away:
             raise  # there is nobody to tell
-        except Leaving:
+        except (Leaving, Lost):
             if self._comfy.repeats or self._pictures.nodes:  # else it is paid for, and goes on without us
                 follower.stop()
             raise

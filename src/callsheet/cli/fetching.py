@@ -1,0 +1,81 @@
+"""`callsheet job download`: the files of a job, each under a name of its own, and how far that is."""
+
+import sys
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec.structs import replace
+
+from callsheet.cli.output import as_json, plain, say
+from callsheet.cli.server import Server
+from callsheet.cli.shaping import JobId
+
+if TYPE_CHECKING:
+    from callsheet.client import Client, File
+
+_LARGE_BYTES = 4 * 1024 * 1024
+"""From here on a person wonders how long it takes."""
+Watched = Callable[["File"], Callable[[int], object] | None]
+"""Returns who is told how much of a file is here, if anybody is."""
+
+
+def download(
+    server: Server,
+    job_id: JobId,
+    to: Annotated[Path, typer.Option("--to", help="Folder for the files; made if it is not there.")] = Path(),
+) -> None:
+    """Fetch the files of a job.
+
+    They are proved by their digests; what is there already is kept.
+    """
+    with server.client() as client, _bars(shown=sys.stdout.isatty() and not server.json) as watched:
+        saved = _saved(client, job_id, to, watched)
+    if server.json:
+        as_json({"files": [str(path) for path in saved]})
+        return
+    for path in saved:
+        say(str(path))
+    if not saved:
+        say("It has no files.")
+
+
+def _saved(client: "Client", job_id: str, to: Path, watched: Watched) -> list[Path]:
+    """Save every file under its stage's and task's number, so that none replaces another."""
+    saved: dict[str, Path] = {}
+    for output in client.outputs(job_id):
+        for file in output.files:
+            to.mkdir(parents=True, exist_ok=True)
+            name = _unlike(saved, f"{output.stage_no}-{output.task_no}-{Path(file.name).name or file.id}")
+            saved[name.casefold()] = client.download(replace(file, name=name), to, progress=watched(file))
+    return list(saved.values())
+
+
+def _unlike(saved: Container[str], name: str) -> str:
+    """Return a name that none has yet, also where capitals are not told apart: a.png, then a-2.png."""
+    path = Path(name)
+    numbered = (f"{path.stem}-{no}{path.suffix}" for no in count(2))
+    return next(one for one in chain([name], numbered) if one.casefold() not in saved)
+
+
+@contextmanager
+def _bars(*, shown: bool) -> Iterator[Watched]:
+    """Show a bar for each large file, while it comes, to a person."""
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as progress:
+
+        def watched(file: "File") -> Callable[[int], object] | None:
+            if file.bytes < _LARGE_BYTES:
+                return None
+            bar = progress.add_task(plain(file.name), total=file.bytes)
+            return lambda size: progress.update(bar, completed=size, visible=size < file.bytes)
+
+        yield watched

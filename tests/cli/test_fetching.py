@@ -1,0 +1,63 @@
+"""The files of a job, fetched in the shell: nothing of another job goes, and a person sees how far it is."""
+
+import hashlib
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+from callsheet.blobs import keys
+from callsheet.core import commands
+from tests.cli.conftest import Run
+from tests.cli.test_jobs import drained, submitted
+from tests.support.served import Served
+
+CALLSHEET = Path(sys.executable).with_name("callsheet")
+LARGE = bytes(5 * 1024 * 1024)
+
+
+def made(served: Served, run: Run, body: bytes) -> str:
+    """Do a job that makes one file."""
+    job = submitted(run)
+    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    lease = leased.lease
+    key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
+    served.callsheet.house.blobs.put(key, body)
+    file = commands.Made(1, "sketch.png", "image/png", len(body), hashlib.sha256(body).hexdigest())
+    served.engine.execute(commands.Complete(lease=lease, files=(file,)))
+    return job
+
+
+def test_files_of_another_job_stay_and_those_of_the_same_are_there_once(
+    served: Served, run: Run, tmp_path: Path
+) -> None:
+    jobs = [made(served, run, body) for body in (b"one", b"two")]
+    names = [tmp_path / "1-1-sketch.png", tmp_path / "1-1-sketch-2.png"]
+    for _ in "again":
+        assert [run("job", "download", job, "--to", tmp_path).out for job in jobs] == [f"{name}\n" for name in names]
+    assert [name.read_bytes() for name in names] == [b"one", b"two"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def on_terminal(served: Served, *words: str) -> str:
+    ours, theirs = pty.openpty()
+    env = os.environ | {
+        "CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "TERM": "xterm", "COLUMNS": "200",
+    }  # fmt: skip
+    with subprocess.Popen([CALLSHEET, "job", "download", *words], stdout=theirs, stderr=theirs, env=env) as process:
+        os.close(theirs)
+        said = drained(ours)
+    assert process.returncode == 0, said
+    return said
+
+
+def test_a_person_sees_how_much_of_a_large_file_is_here_and_nobody_else_does(
+    served: Served, run: Run, tmp_path: Path
+) -> None:
+    large, small = made(served, run, LARGE), made(served, run, b"small")
+    assert "/5.2 MB" in on_terminal(served, large, "--to", str(tmp_path / "a"))
+    assert (tmp_path / "a" / "1-1-sketch.png").read_bytes() == LARGE
+    for words in ([large, "--to", str(tmp_path / "b"), "--json"], [small, "--to", str(tmp_path / "c")]):
+        assert "MB" not in on_terminal(served, *words)
+    assert run("job", "download", large, "--to", tmp_path / "d").out == f"{tmp_path / 'd' / '1-1-sketch.png'}\n"

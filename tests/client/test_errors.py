@@ -1,0 +1,43 @@
+"""What is raised can be read in a log, sent to another process, and copied."""
+
+import copy
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from callsheet.client import CallsheetError, Damaged, NotReachable
+from tests.client.either import Make
+from tests.client.stub import Stub, problem
+
+SENTENCE = "The user has 0 credits and this costs 3."
+MADE = [
+    CallsheetError("insufficient_credits", SENTENCE, 402, "r1", {"required": 3}),
+    CallsheetError("no_url", "Name the server."),
+    NotReachable("not_reachable", "The server does not answer."),
+    Damaged("damaged_file", "Other bytes."),
+]
+
+
+@pytest.mark.parametrize("error", MADE, ids=lambda error: error.code)
+@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_an_error_is_the_same_in_another_process(
+    error: CallsheetError, again: Callable[[CallsheetError], CallsheetError]
+) -> None:
+    made = again(error)
+    assert (type(made), vars(made), made.args, str(made)) == (type(error), vars(error), error.args, str(error))
+    assert vars(made).keys() == {"code", "message", "status", "request_id", "details"}
+
+
+def test_an_error_says_its_sentence_its_code_and_the_request_if_there_was_one() -> None:
+    assert [str(error) for error in MADE] == [
+        f"{SENTENCE} (insufficient_credits, request r1)", "Name the server. (no_url)",
+        "The server does not answer. (not_reachable)", "Other bytes. (damaged_file)",
+    ]  # fmt: skip
+    assert MADE[0].message == SENTENCE
+
+
+def test_who_gave_no_key_is_told_where_it_goes(stub: Stub, client_of: Make) -> None:
+    stub.says = [problem(401, "missing_key")]
+    with pytest.raises(CallsheetError, match=r"^Give a key: Client\(url, key\), or CALLSHEET_KEY in the environment\."):
+        client_of(stub.url).me()

@@ -1,0 +1,90 @@
+"""The demonstration where it cannot go on, where it is interrupted, and on screens of all sorts."""
+
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from callsheet.catalog import load
+from callsheet.client import CallsheetError
+from callsheet.core.commands import PutWorkflow
+from callsheet.demo.board import Board
+from callsheet.demo.furnish import WORKFLOWS, furnish
+from callsheet.demo.show import show
+from tests.support.served import Served
+
+ROWS = ["sketch", "tone", "clip", "short-video", "script", "storyboard 1", "storyboard 2", "storyboard 3", "render"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server without a worker, whose own `sketch` is not the demonstration's."""
+    folder = tmp_path_factory.mktemp("show")
+    with Served(folder / "callsheet.db", folder) as started:
+        yield started
+
+
+@pytest.fixture
+def furnished(served: Served) -> Served:
+    furnish(served.engine)
+    for recipe in load(WORKFLOWS):
+        served.engine.execute(PutWorkflow(recipe=recipe))
+    return served
+
+
+def interrupted(served: Served, folder: Path, console: Console, told: io.StringIO, word: str = "") -> str:
+    """Show it until a word is read, and return everything that stands there."""
+    with pytest.raises(KeyboardInterrupt):
+        show(served.url, served.keys["admin"], folder, console, lambda: word in told.getvalue())
+    return told.getvalue()
+
+
+def test_a_server_without_its_workflows_or_with_others_of_that_name_is_told_apart(
+    served: Served, tmp_path: Path
+) -> None:
+    def shown() -> None:
+        show(served.url, served.keys["admin"], tmp_path, Console(file=io.StringIO()))
+
+    with pytest.raises(CallsheetError, match=r"no demonstration workflows: start it with `callsheet up`"):
+        shown()
+    furnish(served.engine)
+    with pytest.raises(CallsheetError, match=r"The workflow sketch of this server is not the demonstration's"):
+        shown()
+    with served.client("client") as client:
+        assert client.get("/v1/workflows/sketch").json()["recipe"]["stages"][0]["kind"] == "draw", "it is left alone"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_nobody_works_on_says_so(
+    furnished: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    for quiet in ("callsheet.demo.show._QUIET_SECONDS", "callsheet.core.constraints.QUIET_SECONDS"):
+        monkeypatch.setattr(quiet, 0)
+    told = io.StringIO()
+    console = Console(file=told, width=200, force_terminal=terminal, color_system=None)
+    said = interrupted(furnished, tmp_path, console, told, "is a worker of this kind running?")
+    assert re.search(r"^(sketch|tone|clip|short-video): .*is a worker of this kind running\?", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [50, 80])
+def test_an_interrupted_board_says_what_was_canceled_and_every_row_once(
+    furnished: Served, tmp_path: Path, width: int
+) -> None:
+    told = io.StringIO()
+    console = Console(file=told, width=width, force_terminal=True, color_system="truecolor", no_color=True)
+    last = interrupted(furnished, tmp_path, console, told).rpartition("\x1b[2K")[2]
+    board, _, rest = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", last).partition("\nInterrupted: ")
+    rows = [line.strip() for line in board.splitlines()]
+    assert [re.split(" {2,}", row)[0] for row in rows if row] == ROWS
+    assert all(" canceled" in row for row in rows if row)
+    assert board.endswith("\n\n"), "Ctrl-C is echoed on a line of its own"
+    assert rest == "what had not ended is canceled.\n"
+
+
+@pytest.mark.parametrize(("no_color", "draws"), [(True, False), (False, True)])
+def test_pictures_are_drawn_where_there_are_colours(no_color: bool, draws: bool) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=no_color)
+    assert Board(console).draws == draws
