@@ -25,6 +25,7 @@ from callsheet.blobs import keys as blob_keys
 from callsheet.config import HttpSettings
 from callsheet.core import commands
 from callsheet.core.commands import Made
+from callsheet.core.recipe import Recipe, StageSpec
 from callsheet.http.openapi import document
 from callsheet.http.route import FLEET, MACHINES
 from callsheet.http.routes import ROUTES
@@ -84,6 +85,8 @@ def real(hurried: Served) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
+OUT_OF_REACH = Recipe(name="out-of-reach", stages=[StageSpec(name="draw", kind="draw")])
+"""A workflow that the fuzzer does not replace."""
 WHO = {f"{route.method} {route.path}": route.who for route in ROUTES}
 
 
@@ -112,7 +115,8 @@ def lease(hurried: Served, session: requests.Session, who: frozenset[str]) -> di
     """A task in the machine's hand, for reports about one."""
     if who != MACHINES:
         return None
-    hurried.submit()
+    hurried.engine.execute(commands.PutWorkflow(recipe=OUT_OF_REACH))
+    hurried.submit(workflow=OUT_OF_REACH.name)
     tasks = session.post(f"{hurried.url}/v1/worker/claim", json={}).json()["tasks"]
     held: dict[str, Any] = tasks[0]["lease"]
     return held

@@ -27,6 +27,15 @@ class Lived(NamedTuple):
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def blank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database that nothing was ever written to: what a planner knows of a used one depends on who used it."""
+    if request.param == "sqlite":
+        return str(tmp_path_factory.mktemp("blank") / "callsheet.db")
+    cluster: Cluster = request.getfixturevalue("migrated_postgres")
+    return cluster.create_database()
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def lived(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lived:
     """A database after a busy life; whoever only reads it may share it."""
     if request.param == "sqlite":

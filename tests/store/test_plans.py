@@ -37,8 +37,8 @@ PLANS = [
 
 
 @pytest.mark.parametrize(("query", "index", "given"), PLANS, ids=[query for query, _, _ in PLANS])
-def test_a_list_is_read_by_its_index(place: str, query: str, index: str, given: dict[str, str]) -> None:
-    with Engine.open(place) as engine:
+def test_a_list_is_read_by_its_index(blank: str, query: str, index: str, given: dict[str, str]) -> None:
+    with Engine.open(blank) as engine:
         connection = engine.database.connect(reading=True)
         found = plan(connection, engine.database.name, query, given)
         connection.close()

@@ -26,8 +26,8 @@ def test_every_query_of_the_signals_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("query", INDEXES)
-def test_no_growing_table_is_read_through(place: str, query: str) -> None:
-    with Engine.open(place) as engine:
+def test_no_growing_table_is_read_through(blank: str, query: str) -> None:
+    with Engine.open(blank) as engine:
         connection = engine.database.connect(reading=True)
         found = plan(connection, engine.database.name, query, GIVEN | {"ids": LISTS[engine.database.name]})
         connection.close()
