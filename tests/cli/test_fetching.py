@@ -1,14 +1,16 @@
-"""The files of a job, fetched in the shell: nothing of another job goes, and a person sees how far it is."""
+"""What takes long in the shell: a person sees how far it is. Files are fetched so that nothing of another job goes."""
 
 import hashlib
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from callsheet.blobs import keys
 from callsheet.core import commands
+from callsheet.engine import Engine
 from tests.cli.conftest import Run
 from tests.cli.test_jobs import drained, submitted
 from tests.support.served import Served
@@ -45,7 +47,7 @@ def on_terminal(served: Served, *words: str) -> str:
     env = os.environ | {
         "CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "TERM": "xterm", "COLUMNS": "200",
     }  # fmt: skip
-    with subprocess.Popen([CALLSHEET, "job", "download", *words], stdout=theirs, stderr=theirs, env=env) as process:
+    with subprocess.Popen([CALLSHEET, *words], stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
         said = drained(ours)
     assert process.returncode == 0, said
@@ -56,8 +58,26 @@ def test_a_person_sees_how_much_of_a_large_file_is_here_and_nobody_else_does(
     served: Served, run: Run, tmp_path: Path
 ) -> None:
     large, small = made(served, run, LARGE), made(served, run, b"small")
-    assert "/5.2 MB" in on_terminal(served, large, "--to", str(tmp_path / "a"))
+    assert "/5.2 MB" in on_terminal(served, "job", "download", large, "--to", str(tmp_path / "a"))
     assert (tmp_path / "a" / "1-1-sketch.png").read_bytes() == LARGE
     for words in ([large, "--to", str(tmp_path / "b"), "--json"], [small, "--to", str(tmp_path / "c")]):
-        assert "MB" not in on_terminal(served, *words)
+        assert "MB" not in on_terminal(served, "job", "download", *words)
     assert run("job", "download", large, "--to", tmp_path / "d").out == f"{tmp_path / 'd' / '1-1-sketch.png'}\n"
+
+
+def test_a_person_sees_how_much_of_a_large_file_was_brought_and_fetched(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(LARGE)
+    said = on_terminal(served, "files", "upload", str(tmp_path / "large.bin"), "--user", "ann")
+    assert "/5.2 MB" in said
+    file = re.search(r"([0-9a-f-]{36}) is large.bin", said)
+    assert file is not None, said
+    assert "/5.2 MB" in on_terminal(served, "files", "download", file[1], "--to", str(tmp_path / "copy"))
+    assert (tmp_path / "copy").read_bytes() == LARGE
+    again = on_terminal(served, "files", "upload", str(tmp_path / "large.bin"), "--user", "ann", "--json")
+    assert "MB" not in again
+
+
+def test_a_person_sees_how_far_a_proof_is(served: Served, tmp_path: Path) -> None:
+    Engine.open(tmp_path / "callsheet.db").close()
+    assert "Proving" in on_terminal(served, "verify", "--data", str(tmp_path))
+    assert "Proving" not in on_terminal(served, "verify", "--data", str(tmp_path), "--json")

@@ -59,6 +59,16 @@ def test_a_file_of_a_path_is_brought_used_listed_and_deleted(client: Any, tmp_pa
     assert (gone.value.code, gone.value.status) == ("file_gone", 410)
 
 
+@pytest.mark.parametrize("of", ["path", "bytes"])
+def test_whoever_asks_is_told_how_much_is_on_its_way(client: Any, tmp_path: Path, of: str) -> None:
+    path, seen = tmp_path / "sketch.png", list[int]()
+    path.write_bytes(PICTURE)
+    source = path if of == "path" else PICTURE
+    file = client.upload(source, user="ann", media_type="image/png", progress=seen.append)
+    assert client.read(file) == PICTURE
+    assert (seen == sorted(seen), seen[-1], len(set(seen)) > 2) == (True, len(PICTURE), True)
+
+
 @pytest.mark.parametrize(
     ("body", "said", "name", "media_type"),
     [

@@ -1,4 +1,4 @@
-"""`callsheet job download`: the files of a job, each under a name of its own, and how far that is."""
+"""`callsheet job download`: the files of a job, each under a name of its own; and bars for files on their way."""
 
 import sys
 from collections.abc import Callable, Container, Iterator
@@ -15,12 +15,12 @@ from callsheet.cli.server import Server
 from callsheet.cli.shaping import JobId
 
 if TYPE_CHECKING:
-    from callsheet.client import Client, File
+    from callsheet.client import Client
 
 _LARGE_BYTES = 4 * 1024 * 1024
 """From here on a person wonders how long it takes."""
-Watched = Callable[["File"], Callable[[int], object] | None]
-"""Returns who is told how much of a file is here, if anybody is."""
+Watched = Callable[[str, int], Callable[[int], object] | None]
+"""Returns who is told how far a file of this name and size is, if anybody is."""
 
 
 def download(
@@ -32,7 +32,7 @@ def download(
 
     They are proved by their digests; what is there already is kept.
     """
-    with server.client() as client, _bars(shown=sys.stdout.isatty() and not server.json) as watched:
+    with server.client() as client, bars(server) as watched:
         saved = _saved(client, job_id, to, watched)
     if server.json:
         as_json({"files": [str(path) for path in saved]})
@@ -50,7 +50,9 @@ def _saved(client: "Client", job_id: str, to: Path, watched: Watched) -> list[Pa
         for file in output.files:
             to.mkdir(parents=True, exist_ok=True)
             name = _unlike(saved, f"{output.stage_no}-{output.task_no}-{Path(file.name).name or file.id}")
-            saved[name.casefold()] = client.download(replace(file, name=name), to, progress=watched(file))
+            saved[name.casefold()] = client.download(
+                replace(file, name=name), to, progress=watched(file.name, file.bytes)
+            )
     return list(saved.values())
 
 
@@ -62,20 +64,20 @@ def _unlike(saved: Container[str], name: str) -> str:
 
 
 @contextmanager
-def _bars(*, shown: bool) -> Iterator[Watched]:
-    """Show a bar for each large file, while it comes, to a person."""
-    if not shown:
-        yield lambda _: None
+def bars(server: Server) -> Iterator[Watched]:
+    """Show a bar for each large file, while it comes or goes, to a person."""
+    if server.json or not sys.stdout.isatty():
+        yield lambda _name, _size: None
         return
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True) as progress:
 
-        def watched(file: "File") -> Callable[[int], object] | None:
-            if file.bytes < _LARGE_BYTES:
+        def watched(name: str, size: int) -> Callable[[int], object] | None:
+            if size < _LARGE_BYTES:
                 return None
-            bar = progress.add_task(plain(file.name), total=file.bytes)
-            return lambda size: progress.update(bar, completed=size, visible=size < file.bytes)
+            bar = progress.add_task(plain(name), total=size)
+            return lambda done: progress.update(bar, completed=done, visible=done < size)
 
         yield watched

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsheet.cli.fetching import Watched, bars
 from callsheet.cli.given import folder_of
 from callsheet.cli.house import Config, Data, Url, storage
 from callsheet.cli.output import AsJson, Failure, as_json, group, moment, say, table
@@ -33,9 +34,9 @@ def upload(
 ) -> None:
     """Bring files; a job's input refers to one as {"$file": "ID"}."""
     done = []
-    with server.client(patient=True) as client:
+    with server.client(patient=True) as client, bars(server) as watched:
         for path in paths:
-            file = _brought(client, path, user, media_type)
+            file = _brought(client, path, user, media_type, watched)
             done.append(file)
             if not server.json:
                 say(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}.")
@@ -43,12 +44,12 @@ def upload(
         as_json({"files": done})
 
 
-def _brought(client: "Client", path: Path, user: str, media_type: str | None) -> "File":
+def _brought(client: "Client", path: Path, user: str, media_type: str | None, watched: Watched) -> "File":
     """Bring a file; what is refused is named, for it may be one of many."""
     from callsheet.client import CallsheetError, NotReachable  # noqa: PLC0415 - brings httpx
 
     try:
-        return client.upload(path, user=user, media_type=media_type)
+        return client.upload(path, user=user, media_type=media_type, progress=watched(path.name, path.stat().st_size))
     except NotReachable:
         raise
     except CallsheetError as error:
@@ -97,11 +98,11 @@ def download(
 ) -> None:
     """Fetch a file, proved by its digest."""
     place = folder_of(to) if to.endswith("/") else Path(to)
-    with server.client() as client:
+    with server.client() as client, bars(server) as watched:
         file = client.file(file_id)
         if to.endswith("/"):
             place.mkdir(parents=True, exist_ok=True)
-        saved = client.download(file, place)
+        saved = client.download(file, place, progress=watched(file.name, file.bytes))
     if server.json:
         as_json({"file": str(saved)})
         return

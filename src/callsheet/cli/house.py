@@ -1,6 +1,7 @@
 """The house from inside, without a server: prove a database, bring it up to date, print the API's description."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from callsheet.config import BlobSettings
     from callsheet.engine.reading import Reading
     from callsheet.store.connection import Connection, Database
+    from callsheet.store.verify import Rule
 
 Data = Annotated[
     Path | None,
@@ -54,7 +56,7 @@ def verify(
     connection = database_at(None if files and database else data, database, config, reading=True).connect(reading=True)
     try:
         _known(connection)
-        broken = proof.check(connection, connection.now())
+        broken = proof.check(connection, connection.now(), each=_shown if not json and sys.stdout.isatty() else iter)
         [(jobs,)] = connection.run("SELECT count(*) FROM job")
     finally:
         connection.close()
@@ -124,6 +126,13 @@ def storage(
         raise Failure(str(error)) from None
     finally:
         read.close()
+
+
+def _shown(rules: "Sequence[Rule]") -> "Iterable[Rule]":
+    """Go through rules with a bar: over a large database each of them takes a while."""
+    from rich.progress import track  # noqa: PLC0415 - only what draws needs it
+
+    return track(rules, description="Proving", transient=True)
 
 
 def _known(connection: "Connection") -> None:

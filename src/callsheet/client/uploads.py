@@ -6,7 +6,7 @@ import mimetypes
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 from callsheet.client.binding import call, iterate
 from callsheet.client.errors import CallsheetError, error_of, failed
@@ -26,11 +26,13 @@ class Uploads(Speaking):
 
     @call
     def upload(
-        self, source: str | Path | bytes, *, user: str, name: str | None = None, media_type: str | None = None
-    ) -> Talk[File]:
+        self, source: str | Path | bytes, *, user: str, name: str | None = None, media_type: str | None = None,
+        progress: Callable[[int], object] | None = None,
+    ) -> Talk[File]:  # fmt: skip
         """Bring a file of a path, or bytes; use it in an input as `file.reference`. A path is streamed from the disk.
 
-        The name is the path's, and the type is guessed from it or from the first bytes, unless you say them.
+        The name is the path's, and the type is guessed from it or from the first bytes, unless you say them. `progress`
+        is told how many bytes are on their way.
         """
         made = yield Work(lambda: _measured(source, name, media_type))
         body = {
@@ -38,7 +40,7 @@ class Uploads(Speaking):
         }  # fmt: skip
         new = yield from self._ask(NewFile, send("POST", path("files"), body, again=True))
         try:
-            yield from self._put(new.upload, made.open)
+            yield from self._put(new.upload, made.open if progress is None else _told(made.open, progress))
             return (yield from self._ask(File, send("POST", path("files", new.file.id, "finish"), again=True)))
         except CallsheetError as error:
             if error.status // 100 == _REFUSED:  # for good: what was announced would only be waited for
@@ -67,6 +69,29 @@ class Uploads(Speaking):
         reply = yield from patiently(self, request)
         if failed(reply.status) and reply.status != _THERE:
             raise error_of(reply.status, reply.body, reply.headers.get("x-request-id", ""))
+
+
+class _Counted(io.RawIOBase):
+    """A file that tells how much of it was read."""
+
+    def __init__(self, file: IO[bytes], progress: Callable[[int], object]) -> None:
+        self._file = file
+        self._progress = progress
+        self._size = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        piece = self._file.read(size)
+        self._size += len(piece)
+        self._progress(self._size)
+        return piece
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _told(opened: Callable[[], IO[bytes]], progress: Callable[[int], object]) -> Callable[[], IO[bytes]]:
+    return lambda: cast("IO[bytes]", _Counted(opened(), progress))
 
 
 class _Measured(NamedTuple):

@@ -60,7 +60,7 @@ files and wallet only.
 for a person, and the `request_id`. Any address may answer 400 `invalid_request`, 404 `route_not_found`, 405 \
 `method_not_allowed`, 414 `target_too_long`, 431 `headers_too_large`, 500 `internal_error` and 503 `unavailable`.
 
-**Once.** A submit or a movement of credits with a key happens once, however often it is sent.
+**Once.** A submit, a retry or a movement of credits with a key happens once, however often it is sent.
 
 **Pages.** Lists give `next`; ask again with it to go on.
 """

@@ -7,7 +7,7 @@ Not here yet, because their tables are not: deliveries (X3, X4), schedules (S4),
 what their file's digest says, and whether a key was used after its end (A2), no query can tell.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -52,16 +52,20 @@ class Rule(NamedTuple):
 
 
 def check(
-    connection: Connection, now: int | None = None, swept_within_seconds: int = SWEPT_WITHIN_SECONDS
-) -> list[Violation]:
-    """Return what is broken, seen in one moment; without `now`, the timely rules are left out."""
+    connection: Connection, now: int | None = None, swept_within_seconds: int = SWEPT_WITHIN_SECONDS,
+    each: Callable[[Sequence[Rule]], Iterable[Rule]] = iter,
+) -> list[Violation]:  # fmt: skip
+    """Return what is broken, seen in one moment; without `now`, the timely rules are left out.
+
+    `each` goes through the rules, for whoever wants to see how far it is.
+    """
     database = _database(connection)
     before = None if now is None else now - swept_within_seconds * SECOND
     connection.run(_SNAPSHOT[database])
     if database == POSTGRESQL.name:
         connection.run("SET LOCAL enable_seqscan = on")  # here whole tables are read, and not rows by their keys
     try:
-        return broken(connection, rules(database), before)
+        return broken(connection, each(rules(database)), before)
     finally:
         connection.rollback()
 
