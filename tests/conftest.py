@@ -1,5 +1,6 @@
 """What the whole suite shares: the order of its layers, a real PostgreSQL, and a place for a database on each kind."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,12 @@ from tests.support.postgres import Cluster
 
 HERE = Path(__file__).parent
 FAST_FIRST = ("core", "store", "engine", "sim")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C, which some tests press: a shell that starts us in the background has it ignored, here and below."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
