@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.running import END_SECONDS, Running, Up, clean_environment
 from tests.support.tidy import ROOT
 
@@ -29,7 +27,6 @@ def typed(folder: Path, text: str) -> str:
     return done.stdout
 
 
-@pytest.mark.skipif(not (VENV / "bin" / "activate").is_file(), reason="runs in no environment that can be activated")
 def test_the_readme_can_be_typed_in_a_second_terminal(tmp_path: Path) -> None:
     (shell, *_), (example, *_) = blocks(README, "sh"), blocks(README, "python")
     (tmp_path / ".venv").symlink_to(VENV)
