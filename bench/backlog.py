@@ -9,11 +9,11 @@ from statistics import median
 from time import perf_counter
 
 from bench import load
-from bench.places import BOTH, POSTGRESQL, SQLITE, Places, connected, named
-from bench.table import Row, below, plain
-from callsheet.core.commands import Submit
-from callsheet.core.rows import Attempt, Document, Job, Run, Stage, Task
-from callsheet.core.rows import Row as Stored
+from bench.databases import DATABASE_KINDS, POSTGRESQL, SQLITE, Databases, connect_to, database_at
+from bench.table import Row, plain_row, row_below_target
+from callsheet.core.model.commands import Submit
+from callsheet.core.model.rows import Attempt, Document, Job, Run, Stage, Task
+from callsheet.core.model.rows import Row as Stored
 from callsheet.engine import Engine
 from callsheet.store.connection import Connection
 from callsheet.store.dialect import columns
@@ -33,47 +33,50 @@ INDEXES = {
     ),
 }
 """The indexes of a table that no key stands on."""
-COPIED: tuple[type[Stored], ...] = (Job, Run, Stage, Task, Document, Attempt)
+COPIED_TABLES: tuple[type[Stored], ...] = (Job, Run, Stage, Task, Document, Attempt)
 
 
-def measure(places: Places, *, quick: bool) -> list[Row]:
+def measure(databases: Databases, *, quick: bool) -> list[Row]:
     sizes, running = (QUICK_SIZES, RUNNING // 10) if quick else (SIZES, RUNNING)
-    return [row for kind in BOTH for row in _grown(places, kind, sizes, running)]
+    return [row for kind in DATABASE_KINDS for row in _measure_growth(databases, kind, sizes, running)]
 
 
-def _grown(places: Places, kind: str, sizes: tuple[int, ...], running: int) -> list[Row]:
-    filled = {size: _filled(places, kind, size, running) for size in sizes}
-    took = _claims(filled)
-    for place in filled.values():
-        places.drop(place)
+def _measure_growth(databases: Databases, kind: str, sizes: tuple[int, ...], running: int) -> list[Row]:
+    filled = {size: _create_filled(databases, kind, size, running) for size in sizes}
+    took = _time_claims(filled)
+    for dsn in filled.values():
+        databases.drop(dsn)
     cost = {size: median(times) * 1e3 for size, times in took.items()}
-    told = f"{_short(running)} running"
-    rows = [plain(f"{kind}: claim p50, {_short(size)} waiting, {told}", cost[size], "ms") for size in sizes]
-    name = f"{kind}: claim p50, {_short(sizes[-1])} / {_short(sizes[0])} waiting"
-    return [*rows, below(name, cost[sizes[-1]] / cost[sizes[0]], "times", GROWTH_MAX)]
+    running_label = f"{_abbreviate(running)} running"
+    rows = [
+        plain_row(f"{kind}: claim p50, {_abbreviate(size)} waiting, {running_label}", cost[size], "ms")
+        for size in sizes
+    ]
+    name = f"{kind}: claim p50, {_abbreviate(sizes[-1])} / {_abbreviate(sizes[0])} waiting"
+    return [*rows, row_below_target(name, cost[sizes[-1]] / cost[sizes[0]], "times", GROWTH_MAX)]
 
 
-def _filled(places: Places, kind: str, size: int, running: int) -> str:
+def _create_filled(databases: Databases, kind: str, size: int, running: int) -> str:
     """Return the place of a database with so many waiting and running tasks."""
     start = perf_counter()
-    place = places.fresh(kind)
-    _prototypes(place)
-    _copy(place, kind, "held", 0, running)
-    _copy(place, kind, "waiting", running, running + size)
+    dsn = databases.create(kind)
+    _create_prototypes(dsn)
+    _multiply(dsn, kind, "leased_job", 0, running)
+    _multiply(dsn, kind, "waiting", running, running + size)
     print(f"  {kind}: {size:,} waiting and {running:,} running made in {perf_counter() - start:.0f} s", flush=True)
-    return place
+    return dsn
 
 
-def _claims(filled: dict[int, str]) -> dict[int, list[float]]:
+def _time_claims(filled: dict[int, str]) -> dict[int, list[float]]:
     """Claim by turns from all databases, so that what else the machine does falls on all alike."""
     took: dict[int, list[float]] = {size: [] for size in filled}
     with ExitStack() as stack:
-        engines = {size: stack.enter_context(Engine(named(place))) for size, place in filled.items()}
+        engines = {size: stack.enter_context(Engine(database_at(dsn))) for size, dsn in filled.items()}
         for engine in engines.values():
             engine.start()
-        chance = random.Random(1)
+        rng = random.Random(1)
         for _ in range(WARM_UP + CLAIMS):
-            for size, engine in chance.sample(sorted(engines.items()), len(engines)):
+            for size, engine in rng.sample(sorted(engines.items()), len(engines)):
                 start = perf_counter()
                 leased = engine.execute(load.claim())
                 took[size].append(perf_counter() - start)
@@ -85,44 +88,44 @@ def _claims(filled: dict[int, str]) -> dict[int, list[float]]:
 # -- copies
 
 
-def _prototypes(place: str) -> None:
-    """Keep one running job in tables `held_…` and one waiting job per tenant in tables `waiting_…`."""
-    engine = Engine(named(place))
+def _create_prototypes(dsn: str) -> None:
+    """Keep one running job in tables `leased_job_…` and one waiting job per tenant in tables `waiting_…`."""
+    engine = Engine(database_at(dsn))
     engine.start()
     with engine:
         load.set_up(engine)
         first = [Submit(tenant=t, user="user-000", workflow=load.WORKFLOW, input={"prompt": "a"}) for t in load.TENANTS]
-        load.all_done(engine.execute_many([load.top_up(job.tenant, job.user) for job in first]))
-        held = engine.execute(first[0])
+        load.raise_first_error(engine.execute_many([load.top_up(job.tenant, job.user) for job in first]))
+        leased_job = engine.execute(first[0])
         engine.execute(load.claim())
         waiting = [engine.execute(job).job_id for job in first]
-    connection = connected(place)
+    connection = connect_to(dsn)
     try:
-        for table in COPIED:
-            _keep(connection, f"held_{table.TABLE}", table, [held.job_id])
-            _keep(connection, f"waiting_{table.TABLE}", table, waiting)
+        for table in COPIED_TABLES:
+            _save_prototypes(connection, f"leased_job_{table.TABLE}", table, [leased_job.job_id])
+            _save_prototypes(connection, f"waiting_{table.TABLE}", table, waiting)
     finally:
         connection.close()
 
 
-def _keep(connection: Connection, name: str, table: type[Stored], jobs: list[str]) -> None:
+def _save_prototypes(connection: Connection, name: str, table: type[Stored], jobs: list[str]) -> None:
     owner = "id" if table is Job else "job_id"
     ids = ", ".join(f"'{job}'" for job in jobs)
     connection.run(f"CREATE TABLE {name} AS SELECT * FROM {table.TABLE} WHERE {owner} IN ({ids})")
 
 
-def _copy(place: str, kind: str, prototypes: str, low: int, high: int) -> None:
+def _multiply(dsn: str, kind: str, prototypes: str, low: int, high: int) -> None:
     """Copy jobs with what belongs to them, under the numbers from low to high, and let the database count anew."""
-    connection = connected(place)
+    connection = connect_to(dsn)
     try:
         relaxed = "PRAGMA synchronous = OFF" if kind == SQLITE else "SET synchronous_commit = off"
         connection.run(relaxed)
         each = (high - low) // int(connection.run(f"SELECT count(*) FROM {prototypes}_job")[0][0])
         connection.begin()
-        for table in COPIED:
-            _without_indexes(connection, kind, table, _copy_text(kind, table, prototypes, low, low + each))
+        for table in COPIED_TABLES:
+            _without_indexes(connection, kind, table, _copy_sql(kind, table, prototypes, low, low + each))
         connection.commit()
-        _settle(connection, kind)
+        _vacuum(connection, kind)
     finally:
         connection.close()
 
@@ -130,15 +133,15 @@ def _copy(place: str, kind: str, prototypes: str, low: int, high: int) -> None:
 def _without_indexes(connection: Connection, kind: str, table: type[Stored], text: str) -> None:
     """Build what can be built afterwards afterwards: that is several times as fast."""
     found = connection.run(INDEXES[kind].format(table=table.TABLE))
-    indexes = {str(name): str(made) for name, made in found}
+    indexes = {str(name): str(index_sql) for name, index_sql in found}
     for name in indexes:
         connection.run(f"DROP INDEX {name}")
     connection.run(text)
-    for made in indexes.values():
-        connection.run(made)
+    for index_sql in indexes.values():
+        connection.run(index_sql)
 
 
-def _settle(connection: Connection, kind: str) -> None:
+def _vacuum(connection: Connection, kind: str) -> None:
     if kind == SQLITE:
         connection.run("PRAGMA wal_checkpoint(TRUNCATE)")
         return
@@ -146,7 +149,7 @@ def _settle(connection: Connection, kind: str) -> None:
     connection.run("CHECKPOINT")
 
 
-def _copy_text(kind: str, table: type[Stored], prototypes: str, low: int, high: int) -> str:
+def _copy_sql(kind: str, table: type[Stored], prototypes: str, low: int, high: int) -> str:
     number = "printf('%012x', s.n)" if kind == SQLITE else "lpad(to_hex(s.n), 12, '0')"
     values = {name: f"t.{name}" for name in columns(table)}
     for name in IDS:
@@ -162,5 +165,5 @@ def _copy_text(kind: str, table: type[Stored], prototypes: str, low: int, high: 
     )
 
 
-def _short(count: int) -> str:
+def _abbreviate(count: int) -> str:
     return f"{count // 1_000_000} M" if count >= 1_000_000 else f"{count // 1_000} k"

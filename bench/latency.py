@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from statistics import median
 
 from bench import load
-from bench.places import BOTH, POSTGRESQL, Places, connected, named
-from bench.table import Row, below, plain
+from bench.databases import DATABASE_KINDS, POSTGRESQL, Databases, connect_to, database_at
+from bench.table import Row, plain_row, row_below_target
 from callsheet.engine import Engine
 from callsheet.store.connection import Connection
 
@@ -28,35 +28,41 @@ WAIT_SECONDS = 1.0
 LATE_SECONDS = 30.0
 P50_MS_MAX = 10.0
 
-Next = Callable[[], int]
+NextStartAt = Callable[[], int]
 """Returns when the worker had its next task, in nanoseconds."""
 
 
-def measure(places: Places, *, quick: bool) -> list[Row]:
+def measure(databases: Databases, *, quick: bool) -> list[Row]:
     samples = SAMPLES // 4 if quick else SAMPLES
-    rows = [row for kind in BOTH for row in _rows(places, f"{kind}: worker in a thread", kind, in_thread, samples)]
-    return [*rows, *_rows(places, f"{POSTGRESQL}: worker in a process", POSTGRESQL, in_process, samples)]
+    rows = [
+        row
+        for kind in DATABASE_KINDS
+        for row in _measure(databases, f"{kind}: worker in a thread", kind, run_in_thread, samples)
+    ]
+    return [*rows, *_measure(databases, f"{POSTGRESQL}: worker in a process", POSTGRESQL, run_in_process, samples)]
 
 
-def _rows(
-    places: Places, name: str, kind: str, worker: Callable[[str, Engine], Iterator[Next]], samples: int
+def _measure(
+    databases: Databases, name: str, kind: str, worker: Callable[[str, Engine], Iterator[NextStartAt]], samples: int
 ) -> list[Row]:
-    place = places.fresh(kind)
-    engine = Engine(named(place))
+    dsn = databases.create(kind)
+    engine = Engine(database_at(dsn))
     engine.start()
     with engine:
         load.set_up(engine)
-        bare = connected(place)
-        bare.run("CREATE TABLE bench_beat AS SELECT 1 AS n")
-        with contextmanager(worker)(place, engine) as had_next:
-            pairs = [(_two_commits(bare), _sample(engine, n, had_next)) for n in range(WARM_UP + samples)][WARM_UP:]
+        bare = connect_to(dsn)
+        bare.run("CREATE TABLE bench_counter AS SELECT 1 AS n")
+        with contextmanager(worker)(dsn, engine) as next_start_at:
+            pairs = [(_two_commits(bare), _sample(engine, n, next_start_at)) for n in range(WARM_UP + samples)][
+                WARM_UP:
+            ]
     bare.close()
-    places.drop(place)
+    databases.drop(dsn)
     took = sorted(pair[1] for pair in pairs)
     p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
     return [
-        below(f"{name}: submit to start, p50", p50, "ms", P50_MS_MAX, median(pair[0] for pair in pairs)),
-        plain(f"{name}: submit to start, p99", p99, "ms"),
+        row_below_target(f"{name}: submit to start, p50", p50, "ms", P50_MS_MAX, median(pair[0] for pair in pairs)),
+        plain_row(f"{name}: submit to start, p99", p99, "ms"),
     ]
 
 
@@ -66,34 +72,34 @@ def _two_commits(bare: Connection) -> float:
     start = time.monotonic_ns()
     for _ in range(2):
         bare.begin()
-        bare.run("UPDATE bench_beat SET n = n + 1")
+        bare.run("UPDATE bench_counter SET n = n + 1")
         bare.commit()
     return (time.monotonic_ns() - start) / 1e6
 
 
-def _sample(engine: Engine, seed: int, had_next: Next) -> float:
+def _sample(engine: Engine, seed: int, next_start_at: NextStartAt) -> float:
     time.sleep(IDLE_SECONDS)
     start = time.monotonic_ns()
     engine.execute(load.submits(1, seed)[0])
-    return (had_next() - start) / 1e6
+    return (next_start_at() - start) / 1e6
 
 
-def in_thread(_place: str, engine: Engine) -> Iterator[Next]:
+def run_in_thread(_place: str, engine: Engine) -> Iterator[NextStartAt]:
     """Let a thread of this process work."""
-    had: queue.SimpleQueue[int] = queue.SimpleQueue()
+    report_start: queue.SimpleQueue[int] = queue.SimpleQueue()
     stopping = threading.Event()
-    thread = threading.Thread(target=work, args=(engine, had.put, stopping))
+    thread = threading.Thread(target=work, args=(engine, report_start.put, stopping))
     thread.start()
     try:
-        yield lambda: had.get(timeout=LATE_SECONDS)
+        yield lambda: report_start.get(timeout=LATE_SECONDS)
     finally:
         stopping.set()
         thread.join()
 
 
-def in_process(place: str, _engine: Engine) -> Iterator[Next]:
+def run_in_process(dsn: str, _engine: Engine) -> Iterator[NextStartAt]:
     """Let another process work."""
-    process = subprocess.Popen([sys.executable, "-m", "bench.latency", place], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "bench.latency", dsn], stdout=subprocess.PIPE, text=True)
     try:
         if process.stdout is None or process.stdout.readline() != "ready\n":
             raise RuntimeError("the worker's process did not start")
@@ -104,17 +110,17 @@ def in_process(place: str, _engine: Engine) -> Iterator[Next]:
         process.communicate()
 
 
-def work(engine: Engine, had: Callable[[int], None], stopping: threading.Event) -> None:
+def work(engine: Engine, report_start: Callable[[int], None], stopping: threading.Event) -> None:
     """Wait for tasks, tell when one has come, and complete it."""
     while not stopping.is_set():
         for leased in engine.claim(load.claim(), wait_seconds=WAIT_SECONDS):
             now = time.monotonic_ns()
             engine.execute(load.complete(leased))
-            had(now)
+            report_start(now)
 
 
 if __name__ == "__main__":
-    only = Engine(named(sys.argv[1]))
-    only.start()
+    worker_engine = Engine(database_at(sys.argv[1]))
+    worker_engine.start()
     print("ready", flush=True)
-    work(only, lambda now: print(now, flush=True), threading.Event())
+    work(worker_engine, lambda now: print(now, flush=True), threading.Event())

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from callsheet.core.commands import Claim, Complete, Leased, PutTenant, PutWorkflow, Submit, TopUp
-from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.core.model.commands import Claim, Complete, LeasedTask, PutTenant, PutWorkflow, Submit, TopUp
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
 
 TENANTS = ("north", "east", "south", "west")
@@ -22,10 +22,10 @@ PRICE = 5
 
 def set_up(engine: Engine) -> None:
     """Make tenants, a priced workflow and full wallets."""
-    all_done(engine.execute_many([PutTenant(tenant=tenant) for tenant in TENANTS]))
-    recipe = Recipe(name=WORKFLOW, price=PRICE, stages=[StageSpec(name="draw", kind=KIND)])
-    engine.execute(PutWorkflow(recipe=recipe))
-    all_done(engine.execute_many([top_up(*who) for who in users()]))
+    raise_first_error(engine.execute_many([PutTenant(tenant=tenant) for tenant in TENANTS]))
+    definition = WorkflowDefinition(name=WORKFLOW, price=PRICE, stages=[StageSpec(name="draw", kind=KIND)])
+    engine.execute(PutWorkflow(definition=definition))
+    raise_first_error(engine.execute_many([top_up(*who) for who in users()]))
 
 
 def users() -> list[tuple[str, str]]:
@@ -38,16 +38,16 @@ def top_up(tenant: str, user: str) -> TopUp:
 
 def submits(count: int, seed: int) -> list[Submit]:
     """Return requests of random users, each with a small input."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     who = users()
-    return [_submit(*chance.choice(who), n, chance) for n in range(count)]
+    return [_submit(*rng.choice(who), n, rng) for n in range(count)]
 
 
 def claim(count: int = 1, worker: str = "worker-1") -> Claim:
     return Claim(worker_id=worker, kinds=(KIND,), count=count)
 
 
-def complete(leased: Leased) -> Complete:
+def complete(leased: LeasedTask) -> Complete:
     return Complete(lease=leased.lease, output={"image": "made", "width": 1024})
 
 
@@ -64,20 +64,20 @@ def run_tasks(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
     async def caller(share: Sequence[Submit], worker: str) -> None:
         for job in share:
             await engine.aexecute(job)
-            leased: list[Leased] = []
+            leased: list[LeasedTask] = []
             while not leased:
                 leased = await engine.aexecute(claim(worker=worker))
             await engine.aexecute(complete(leased[0]))
 
-    async def everybody() -> None:
+    async def run_all() -> None:
         await asyncio.gather(*(caller(share, f"worker-{n}") for n, share in enumerate(shares(jobs, callers))))
 
-    asyncio.run(everybody())
+    asyncio.run(run_all())
 
 
 def run_threads(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
     """Let threads do the jobs, one command at a time each."""
-    faults: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def caller(share: Sequence[Submit], worker: str) -> None:
         try:
@@ -86,8 +86,8 @@ def run_threads(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
                 while not (leased := engine.execute(claim(worker=worker))):
                     pass
                 engine.execute(complete(leased[0]))
-        except BaseException as fault:  # noqa: BLE001 - raised again below, in the main thread
-            faults.append(fault)
+        except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
+            errors.append(error)
 
     threads = [
         threading.Thread(target=caller, args=(share, f"worker-{n}")) for n, share in enumerate(shares(jobs, callers))
@@ -96,28 +96,28 @@ def run_threads(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    if faults:
-        raise faults[0]
+    if errors:
+        raise errors[0]
 
 
 def run_bulk(engine: Engine, jobs: Sequence[Submit], size: int) -> None:
     """Let one thread do the jobs in calls of many: so many submits, one claim of as many, as many completes."""
     for start in range(0, len(jobs), size):
         chunk = jobs[start : start + size]
-        all_done(engine.execute_many(chunk))
-        open_ = len(chunk)
-        while open_:
-            leased = engine.execute(claim(open_))
-            all_done(engine.execute_many([complete(one) for one in leased]))
-            open_ -= len(leased)
+        raise_first_error(engine.execute_many(chunk))
+        remaining = len(chunk)
+        while remaining:
+            leased = engine.execute(claim(remaining))
+            raise_first_error(engine.execute_many([complete(one) for one in leased]))
+            remaining -= len(leased)
 
 
-def _submit(tenant: str, user: str, number: int, chance: random.Random) -> Submit:
-    body = {"prompt": f"a lighthouse at dusk, number {number}", "seed": chance.randrange(2**31), "steps": 28}
+def _submit(tenant: str, user: str, number: int, rng: random.Random) -> Submit:
+    body = {"prompt": f"a lighthouse at dusk, number {number}", "seed": rng.randrange(2**31), "steps": 28}
     return Submit(tenant=tenant, user=user, workflow=WORKFLOW, input=body)
 
 
-def all_done(results: Sequence[Any]) -> None:
+def raise_first_error(results: Sequence[Any]) -> None:
     """Raise the first error among results."""
     for result in results:
         if isinstance(result, Exception):

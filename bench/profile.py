@@ -5,7 +5,7 @@ import pstats
 from typing import Any
 
 from bench import load
-from bench.places import SQLITE, Places
+from bench.databases import SQLITE, Databases
 from callsheet.engine import Engine
 from callsheet.store.connection import Connection
 from callsheet.store.sqlite import SqliteDatabase
@@ -40,9 +40,9 @@ class ProfiledSqlite(SqliteDatabase):
         return inner if reading else ProfiledConnection(inner, self.profile)
 
 
-def report(places: Places) -> None:
+def report(databases: Databases) -> None:
     """Print the costliest functions; their times are per job and include what profiling adds."""
-    database = ProfiledSqlite(places.fresh(SQLITE))
+    database = ProfiledSqlite(databases.create(SQLITE))
     database.profile = cProfile.Profile()
     caller = cProfile.Profile()
     with Engine(database) as engine:
@@ -56,10 +56,10 @@ def report(places: Places) -> None:
     _print("the caller's thread (waiting for the lane is `acquire`)", caller, 12)
 
 
-def _print(whose: str, profile: cProfile.Profile, count: int) -> None:
+def _print(title: str, profile: cProfile.Profile, count: int) -> None:
     stats: dict[Any, Any] = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     total = sum(entry[2] for entry in stats.values())
-    print(f"\n{whose}: {total / JOBS * 1e6:.0f} µs a job, profiled")
+    print(f"\n{title}: {total / JOBS * 1e6:.0f} µs a job, profiled")
     print("   own µs/job  share  calls/job  cumulative µs/job  function")
     ordered = sorted(stats.items(), key=lambda item: -item[1][2])
     for (file, line, function), (_, calls, own, cumulative, _) in ordered[:count]:

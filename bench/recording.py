@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from callsheet.core.rows import Row
+from callsheet.core.model.rows import Row
 from callsheet.store.connection import Connection, Database
 from callsheet.store.postgres import PostgresDatabase
 from callsheet.store.sqlite import SqliteDatabase
@@ -29,7 +29,7 @@ class Transaction(NamedTuple):
     writes: list[Write]
 
 
-class Log:
+class WriteLog:
     """The transactions of each connection."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Log:
         self.lanes.append([])
         return self.lanes[-1]
 
-    def cut(self) -> tuple[list[list[Transaction]], list[list[Transaction]]]:
+    def split_at_mark(self) -> tuple[list[list[Transaction]], list[list[Transaction]]]:
         """Split what there is at the mark: set-up, and what was measured."""
         before = [[t for t in lane if t.ended < self._mark] for lane in self.lanes]
         after = [[t for t in lane if t.ended >= self._mark] for lane in self.lanes]
@@ -53,7 +53,7 @@ class Log:
     @property
     def commits(self) -> int:
         """How often was committed since the mark."""
-        return sum(len(lane) for lane in self.cut()[1])
+        return sum(len(lane) for lane in self.split_at_mark()[1])
 
     def mark(self) -> None:
         """Say that what follows is measured."""
@@ -63,7 +63,7 @@ class Log:
 class RecordingConnection:
     """A connection that notes what is written through it; everything else it passes on."""
 
-    def __init__(self, inner: Connection, log: Log) -> None:
+    def __init__(self, inner: Connection, log: WriteLog) -> None:
         self._inner = inner
         self._log = log
         self._lane = log.lane()
@@ -74,10 +74,10 @@ class RecordingConnection:
         return getattr(self._inner, name)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
-        self._inner.insert(row, self._noted(row, rows, new=True))
+        self._inner.insert(row, self._record(row, rows, new=True))
 
     def update(self, row: type[Row], rows: Iterable[Row]) -> None:
-        self._inner.update(row, self._noted(row, rows, new=False))
+        self._inner.update(row, self._record(row, rows, new=False))
 
     def commit(self) -> None:
         self._inner.commit()
@@ -88,18 +88,18 @@ class RecordingConnection:
         self._inner.rollback()
         self._writes = []
 
-    def _noted(self, row: type[Row], rows: Iterable[Row], *, new: bool) -> list[Row]:
+    def _record(self, row: type[Row], rows: Iterable[Row], *, new: bool) -> list[Row]:
         if not self._writes:
             self._began = self._log.tick()
-        kept = list(rows)
-        self._writes.append(Write(new, row, kept))
-        return kept
+        recorded = list(rows)
+        self._writes.append(Write(new, row, recorded))
+        return recorded
 
 
 class RecordingSqlite(SqliteDatabase):
     """A SQLite file whose writing connections record."""
 
-    log: Log
+    log: WriteLog
 
     def connect(self, *, reading: bool = False) -> Any:
         inner = super().connect(reading=reading)
@@ -109,17 +109,17 @@ class RecordingSqlite(SqliteDatabase):
 class RecordingPostgres(PostgresDatabase):
     """A PostgreSQL database whose writing connections record."""
 
-    log: Log
+    log: WriteLog
 
     def connect(self, *, reading: bool = False) -> Any:
         inner = super().connect(reading=reading)
         return inner if reading else RecordingConnection(inner, self.log)
 
 
-def recording(place: str, lanes: int) -> tuple[Database, Log]:
+def recording(dsn: str, lanes: int) -> tuple[Database, WriteLog]:
     """Return a database that records into a log."""
-    log = Log()
-    postgresql = place.startswith("postgresql://")
-    database = RecordingPostgres(place, lanes=lanes) if postgresql else RecordingSqlite(place)
+    log = WriteLog()
+    postgresql = dsn.startswith("postgresql://")
+    database = RecordingPostgres(dsn, lanes=lanes) if postgresql else RecordingSqlite(dsn)
     database.log = log
     return database, log

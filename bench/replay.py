@@ -9,22 +9,22 @@ from typing import Any
 import apsw
 from msgspec.structs import astuple
 
-from bench.recording import Log, Transaction, Write
-from callsheet.core.rows import Row
+from bench.recording import Transaction, Write, WriteLog
+from callsheet.core.model.rows import Row
 from callsheet.store import postgres, sqlite
-from callsheet.store.wire import Say, Wire
+from callsheet.store.postgres_pipeline import BoundStatement, PipelineConnection
 
 Statements = list[tuple[str, Any]]
 
 
-def replayed_seconds(place: str, log: Log) -> float:
+def time_replay(place: str, log: WriteLog) -> float:
     """Write a log into a fresh database; return the seconds that the measured part took."""
-    setup, measured = log.cut()
+    setup, measured = log.split_at_mark()
     gc.disable()  # the tuples lie ready by the hundred thousand; looking through them is not the database's cost
     try:
         if place.startswith("postgresql://"):
-            return _postgresql(place, setup, measured)
-        return _sqlite(place, setup, measured)
+            return _replay_postgresql(place, setup, measured)
+        return _replay_sqlite(place, setup, measured)
     finally:
         gc.enable()
 
@@ -32,12 +32,12 @@ def replayed_seconds(place: str, log: Log) -> float:
 # -- SQLite
 
 
-def _sqlite(place: str, setup: list[list[Transaction]], measured: list[list[Transaction]]) -> float:
+def _replay_sqlite(place: str, setup: list[list[Transaction]], measured: list[list[Transaction]]) -> float:
     connection = apsw.Connection(place, statementcachesize=200)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "cache_size = -65536"):
         connection.execute(f"PRAGMA {pragma}").fetchall()
-    _write_sqlite(connection, [_tuples(t.writes) for t in _in_order(setup)])
-    ready = [_tuples(t.writes) for t in _in_order(measured)]
+    _write_sqlite(connection, [_sqlite_statements(t.writes) for t in _in_commit_order(setup)])
+    ready = [_sqlite_statements(t.writes) for t in _in_commit_order(measured)]
     start = time.perf_counter()
     _write_sqlite(connection, ready)
     took = time.perf_counter() - start
@@ -53,48 +53,48 @@ def _write_sqlite(connection: apsw.Connection, transactions: Sequence[Statements
         connection.execute("COMMIT")
 
 
-def _tuples(writes: Sequence[Write]) -> Statements:
+def _sqlite_statements(writes: Sequence[Write]) -> Statements:
     statements: Statements = []
     for new, row, rows in writes:
         tuples = [astuple(r) for r in rows]
         if new:
             statements.append((sqlite.insert_text(row), tuples))
         else:
-            fixed, key = row.FIXED, len(row.KEY)
+            fixed, key = row.FIXED_COLUMNS, len(row.KEY)
             statements.append((sqlite.update_text(row), [(*t[fixed:], *t[:key]) for t in tuples]))
     return statements
 
 
-def _in_order(lanes: list[list[Transaction]]) -> list[Transaction]:
+def _in_commit_order(lanes: list[list[Transaction]]) -> list[Transaction]:
     return sorted((t for lane in lanes for t in lane), key=lambda t: t.ended)
 
 
 # -- PostgreSQL
 
 
-class Bare:
+class PipelinedConnection:
     """A connection as the engine's own: pipelined, its statements prepared after their first use."""
 
     def __init__(self, place: str) -> None:
-        self._wire = Wire(place, name="bare", prepares=True, answer_seconds=60)
-        self._wire.talk(postgres.WRITING)
+        self._wire = PipelineConnection(place, name="bare", use_prepared=True, answer_seconds=60)
+        self._wire.execute(postgres.SESSION_SETTINGS)
 
-    def write(self, says: Sequence[Say]) -> None:
-        self._wire.talk([("BEGIN", ()), *says, ("COMMIT", ())])
+    def write(self, statements: Sequence[BoundStatement]) -> None:
+        self._wire.execute([("BEGIN", ()), *statements, ("COMMIT", ())])
 
     def close(self) -> None:
         self._wire.close()
 
 
-def _postgresql(place: str, setup: list[list[Transaction]], measured: list[list[Transaction]]) -> float:
-    before = [_says(t.writes) for t in _in_order(setup)]
-    ready = [[_says(t.writes) for t in lane] for lane in measured]
-    connections = [Bare(place) for _ in measured]
-    for says in before:
-        connections[0].write(says)
+def _replay_postgresql(place: str, setup: list[list[Transaction]], measured: list[list[Transaction]]) -> float:
+    before = [_postgres_statements(t.writes) for t in _in_commit_order(setup)]
+    ready = [[_postgres_statements(t.writes) for t in lane] for lane in measured]
+    connections = [PipelinedConnection(place) for _ in measured]
+    for statements in before:
+        connections[0].write(statements)
     ended = [[threading.Event() for _ in lane] for lane in measured]
-    lanes = zip(connections, ready, _waits(measured, ended), ended, strict=True)
-    threads = [threading.Thread(target=_lane, args=lane) for lane in lanes]
+    lanes = zip(connections, ready, _dependencies(measured, ended), ended, strict=True)
+    threads = [threading.Thread(target=_replay_lane, args=lane) for lane in lanes]
     start = time.perf_counter()
     for thread in threads:
         thread.start()
@@ -106,46 +106,51 @@ def _postgresql(place: str, setup: list[list[Transaction]], measured: list[list[
     return took
 
 
-def _lane(
-    bare: Bare,
-    transactions: Sequence[Sequence[Say]],
-    waits: Sequence[Sequence[threading.Event]],
+def _replay_lane(
+    bare: PipelinedConnection,
+    transactions: Sequence[Sequence[BoundStatement]],
+    dependencies: Sequence[Sequence[threading.Event]],
     ended: Sequence[threading.Event],
 ) -> None:
-    for says, earlier, end in zip(transactions, waits, ended, strict=True):
+    for statements, earlier, end in zip(transactions, dependencies, ended, strict=True):
         for event in earlier:
             event.wait()
-        bare.write(says)
+        bare.write(statements)
         end.set()
 
 
-def _waits(lanes: list[list[Transaction]], ended: list[list[threading.Event]]) -> list[list[list[threading.Event]]]:
+def _dependencies(
+    lanes: list[list[Transaction]], ended: list[list[threading.Event]]
+) -> list[list[list[threading.Event]]]:
     """Return, per transaction, the last one of each other lane that had written one of its rows before.
 
     Rows are locked before they are read, so whoever wrote a row later also began to write later.
     """
-    waits: list[list[list[threading.Event]]] = [[[] for _ in lane] for lane in lanes]
+    dependencies: list[list[list[threading.Event]]] = [[[] for _ in lane] for lane in lanes]
     writers: dict[Any, tuple[int, int]] = {}
     order = sorted((t.began, n, place) for n, lane in enumerate(lanes) for place, t in enumerate(lane))
     for _, mine, place in order:
         last: dict[int, int] = {}
-        for key in _keys(lanes[mine][place]):
+        for key in _updatable_rows(lanes[mine][place]):
             lane, earlier = writers.get(key, (mine, 0))
             if lane != mine:
                 last[lane] = max(last.get(lane, 0), earlier)
             writers[key] = (mine, place)
-        waits[mine][place] = [ended[lane][earlier] for lane, earlier in last.items()]
-    return waits
+        dependencies[mine][place] = [ended[lane][earlier] for lane, earlier in last.items()]
+    return dependencies
 
 
-def _keys(transaction: Transaction) -> set[Any]:
+def _updatable_rows(transaction: Transaction) -> set[Any]:
     """Return the rows that a transaction wrote and another may write too."""
-    return {(row, astuple(r)[: len(row.KEY)]) for _, row, rows in transaction.writes if row.FIXED for r in rows}
+    return {(row, astuple(r)[: len(row.KEY)]) for _, row, rows in transaction.writes if row.FIXED_COLUMNS for r in rows}
 
 
-def _says(writes: Sequence[Write]) -> list[Say]:
+def _postgres_statements(writes: Sequence[Write]) -> list[BoundStatement]:
     """Lay a transaction out with one statement for the changed and one for the new rows of a table."""
     tables: dict[tuple[bool, type[Row]], list[Row]] = {}
     for new, row, rows in writes:
         tables.setdefault((new, row), []).extend(rows)
-    return [(postgres.inserting if new else postgres.updating)(row, rows) for (new, row), rows in tables.items()]
+    return [
+        (postgres.insert_statement if new else postgres.update_statement)(row, rows)
+        for (new, row), rows in tables.items()
+    ]

@@ -4,10 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from bench.places import SQLITE, Places
-from bench.table import Row, below, plain
-from bench.web import Under, served
-from bench.wire import request
+from bench.databases import SQLITE, Databases
+from bench.http_api import ServerUnderTest, run_server
+from bench.http_load import request
+from bench.table import Row, plain_row, row_below_target
 
 STREAMS = 2_000
 IDLE_SECONDS = 16.0
@@ -17,48 +17,52 @@ CORE_PERCENT_MAX = 10.0
 _SUBMIT = b'{"workflow":"sketch","user":"ann"}'
 _ANSWER_SECONDS = 60.0
 
-Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-def measure(places: Places, *, quick: bool) -> list[Row]:
+def measure(databases: Databases, *, quick: bool) -> list[Row]:
     _ = quick  # fewer streams, or less than a beat, would be another figure
-    place = places.fresh(SQLITE)
-    with served(place) as under:
-        rows = asyncio.run(_measured(under))
-    places.drop(place)
+    dsn = databases.create(SQLITE)
+    with run_server(dsn) as server:
+        rows = asyncio.run(_measure_streams(server))
+    databases.drop(dsn)
     return rows
 
 
-async def _measured(under: Under) -> list[Row]:
-    jobs = [await _submitted(under) for _ in range(STREAMS // 2)]
-    before = _resident_kb(under)
-    pipes = [await _opened(under, path) for job in jobs for path in (f"/v1/jobs/{job}/events", "/v1/events?after=now")]
-    each = (_resident_kb(under) - before) / len(pipes)
-    start, cpu = time.perf_counter(), under.cpu_seconds()
+async def _measure_streams(server: ServerUnderTest) -> list[Row]:
+    jobs = [await _submit_job(server) for _ in range(STREAMS // 2)]
+    before = _resident_kb(server)
+    streams = [
+        await _open_stream(server, path) for job in jobs for path in (f"/v1/jobs/{job}/events", "/v1/events?after=now")
+    ]
+    kb_each = (_resident_kb(server) - before) / len(streams)
+    start, cpu = time.perf_counter(), server.cpu_seconds()
     await asyncio.sleep(IDLE_SECONDS)
-    idle = (under.cpu_seconds() - cpu) / (time.perf_counter() - start) * 100
-    spread = await _spread(under, pipes[1::2])
-    for _, writer in pipes:
+    idle = (server.cpu_seconds() - cpu) / (time.perf_counter() - start) * 100
+    fan_out_ms = await _fan_out_ms(server, streams[1::2])
+    for _, writer in streams:
         writer.close()
     return [
-        below(f"{len(pipes):,} idle streams: memory each", each, "KB", KB_MAX),
-        below(f"{len(pipes):,} idle streams: CPU of one core", idle, "%", CORE_PERCENT_MAX),
-        plain(f"{len(pipes):,} idle streams: one event to the {len(pipes) // 2:,} of its tenant", spread, "ms"),
+        row_below_target(f"{len(streams):,} idle streams: memory each", kb_each, "KB", KB_MAX),
+        row_below_target(f"{len(streams):,} idle streams: CPU of one core", idle, "%", CORE_PERCENT_MAX),
+        plain_row(
+            f"{len(streams):,} idle streams: one event to the {len(streams) // 2:,} of its tenant", fan_out_ms, "ms"
+        ),
     ]
 
 
-async def _opened(under: Under, path: str) -> Pipe:
-    reader, writer = await asyncio.open_connection("127.0.0.1", under.port)
-    plainly = request("GET", path, under.key)
-    writer.write(plainly.replace(b"\r\n\r\n", b"\r\nAccept: text/event-stream\r\n\r\n", 1))
+async def _open_stream(server: ServerUnderTest, path: str) -> Stream:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    head = request("GET", path, server.key)
+    writer.write(head.replace(b"\r\n\r\n", b"\r\nAccept: text/event-stream\r\n\r\n", 1))
     async with asyncio.timeout(_ANSWER_SECONDS):
         await reader.readuntil(b"retry: 1000\n\n")
     return reader, writer
 
 
-async def _submitted(under: Under) -> str:
-    reader, writer = await asyncio.open_connection("127.0.0.1", under.port)
-    writer.write(request("POST", "/v1/jobs", under.key, _SUBMIT))
+async def _submit_job(server: ServerUnderTest) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request("POST", "/v1/jobs", server.key, _SUBMIT))
     async with asyncio.timeout(_ANSWER_SECONDS):
         await reader.readuntil(b'{"id":"')
         job = await reader.readuntil(b'"')
@@ -66,15 +70,15 @@ async def _submitted(under: Under) -> str:
     return job[:-1].decode()
 
 
-async def _spread(under: Under, pipes: list[Pipe]) -> float:
+async def _fan_out_ms(server: ServerUnderTest, streams: list[Stream]) -> float:
     """Return the milliseconds from a submit until the last of them has heard of it."""
     start = time.perf_counter()
-    job = await _submitted(under)
+    job = await _submit_job(server)
     async with asyncio.timeout(_ANSWER_SECONDS):
-        await asyncio.gather(*(reader.readuntil(job.encode()) for reader, _ in pipes))
+        await asyncio.gather(*(reader.readuntil(job.encode()) for reader, _ in streams))
     return (time.perf_counter() - start) * 1_000
 
 
-def _resident_kb(under: Under) -> float:
-    fields = Path(f"/proc/{under.pid}/status").read_text().split("VmRSS:")[1].split()
+def _resident_kb(server: ServerUnderTest) -> float:
+    fields = Path(f"/proc/{server.pid}/status").read_text().split("VmRSS:")[1].split()
     return float(fields[0])

@@ -10,7 +10,7 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results.json"
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 FIGURES = re.compile(r"<!-- figures -->\n```\n.*?```\n", re.DOTALL)
-LEFT = (0, 2)
+LEFT_ALIGNED = (0, 2)
 
 
 @dataclass(frozen=True)
@@ -30,32 +30,40 @@ class Row:
     met: bool | None = None
 
 
-def plain(name: str, value: float, unit: str) -> Row:
+def plain_row(name: str, value: float, unit: str) -> Row:
     return Row(name, value, unit)
 
 
-def beside(name: str, value: float, unit: str, limit: float, target: float | None = None) -> Row:
+def row_against_limit(name: str, value: float, unit: str, limit: float, target: float | None = None) -> Row:
     """Return a figure beside the limit it is held against; more is better."""
     ratio = value / limit
     return Row(name, value, unit, limit, ratio, target, None if target is None else ratio >= target)
 
 
-def below(name: str, value: float, unit: str, target: float, limit: float | None = None) -> Row:
+def row_below_target(name: str, value: float, unit: str, target: float, limit: float | None = None) -> Row:
     """Return a figure that should stay below a target; less is better."""
     return Row(name, value, unit, limit, None if limit is None else value / limit, target, value < target)
 
 
-def shown(rows: Iterable[Row]) -> str:
+def format_table(rows: Iterable[Row]) -> str:
     """Lay rows out under one heading."""
     lines = [("what", "value", "unit", "limit", "ratio", "target", "met")]
     for row in rows:
         met = "" if row.met is None else ("yes" if row.met else "NO")
         lines.append(
-            (row.name, _number(row.value), row.unit, _number(row.limit), _number(row.ratio), _number(row.target), met)
+            (
+                row.name,
+                _format_number(row.value),
+                row.unit,
+                _format_number(row.limit),
+                _format_number(row.ratio),
+                _format_number(row.target),
+                met,
+            )
         )
     widths = [max(len(line[n]) for line in lines) for n in range(7)]
-    ruled = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
-    return "\n".join(_line(line, widths) for line in ruled)
+    with_rule = [lines[0], tuple("-" * width for width in widths), *lines[1:]]
+    return "\n".join(_format_line(line, widths) for line in with_rule)
 
 
 def save(rows: Iterable[Row], path: Path = RESULTS) -> None:
@@ -63,18 +71,18 @@ def save(rows: Iterable[Row], path: Path = RESULTS) -> None:
     path.write_text(json.dumps(body, indent=2) + "\n")
 
 
-def on_page(rows: Iterable[Row], page: str) -> str:
+def replace_figures(rows: Iterable[Row], page: str) -> str:
     """Return the page of figures with its table replaced."""
-    return FIGURES.sub(lambda _: f"<!-- figures -->\n```\n{shown(rows)}\n```\n", page)
+    return FIGURES.sub(lambda _: f"<!-- figures -->\n```\n{format_table(rows)}\n```\n", page)
 
 
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
+def _format_line(cells: tuple[str, ...], widths: list[int]) -> str:
     padded = enumerate(zip(cells, widths, strict=True))
-    texts = [cell.ljust(width) if n in LEFT else cell.rjust(width) for n, (cell, width) in padded]
+    texts = [cell.ljust(width) if n in LEFT_ALIGNED else cell.rjust(width) for n, (cell, width) in padded]
     return "  ".join(texts).rstrip()
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     if value is None:
         return ""
     if abs(value) >= 100:

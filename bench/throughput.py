@@ -9,19 +9,19 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from bench import load
-from bench.places import BOTH, Places, connected
-from bench.recording import Log, recording
-from bench.replay import replayed_seconds
-from bench.table import Row, beside
+from bench.databases import DATABASE_KINDS, Databases, connect_to
+from bench.recording import WriteLog, recording
+from bench.replay import time_replay
+from bench.table import Row, row_against_limit
 from callsheet.config import Settings
-from callsheet.core.commands import Submit
+from callsheet.core.model.commands import Submit
 from callsheet.engine import Engine
 
 MANY_CALLERS_TARGET = 0.333
 BULK_TARGET = 0.5
 ROUNDS = 3
 Run = Callable[[Engine, Sequence[Submit]], None]
-PRINTS = (
+FINGERPRINT_QUERIES = (
     "SELECT status, count(*), sum(seq) FROM job GROUP BY status ORDER BY status",
     "SELECT status, count(*), sum(attempts) FROM task GROUP BY status ORDER BY status",
     "SELECT outcome, count(*) FROM attempt GROUP BY outcome ORDER BY outcome",
@@ -39,63 +39,63 @@ class Case(NamedTuple):
     jobs: tuple[int, int]
     run: Run
     target: float | None = None
-    main: bool = False
+    in_quick: bool = False
 
 
-def _tasks(callers: int) -> Run:
+def _with_tasks(callers: int) -> Run:
     return lambda engine, jobs: load.run_tasks(engine, jobs, callers)
 
 
-def _threads(callers: int) -> Run:
+def _with_threads(callers: int) -> Run:
     return lambda engine, jobs: load.run_threads(engine, jobs, callers)
 
 
-def _bulk(size: int) -> Run:
+def _in_bulk(size: int) -> Run:
     return lambda engine, jobs: load.run_bulk(engine, jobs, size)
 
 
 CASES = (
-    Case("64 asyncio callers", (3_000, 1_500), _tasks(64), MANY_CALLERS_TARGET, main=True),
-    Case("8 asyncio callers", (1_500, 600), _tasks(8)),
-    Case("1 asyncio caller", (400, 150), _tasks(1)),
-    Case("64 thread callers", (2_000, 1_500), _threads(64)),
-    Case("8 thread callers", (1_500, 600), _threads(8)),
-    Case("1 thread caller", (400, 150), _threads(1)),
-    Case("1 caller, bulk of 500", (6_000, 4_000), _bulk(500), BULK_TARGET, main=True),
-    Case("1 caller, bulk of 200", (4_000, 2_000), _bulk(200), BULK_TARGET),
+    Case("64 asyncio callers", (3_000, 1_500), _with_tasks(64), MANY_CALLERS_TARGET, in_quick=True),
+    Case("8 asyncio callers", (1_500, 600), _with_tasks(8)),
+    Case("1 asyncio caller", (400, 150), _with_tasks(1)),
+    Case("64 thread callers", (2_000, 1_500), _with_threads(64)),
+    Case("8 thread callers", (1_500, 600), _with_threads(8)),
+    Case("1 thread caller", (400, 150), _with_threads(1)),
+    Case("1 caller, bulk of 500", (6_000, 4_000), _in_bulk(500), BULK_TARGET, in_quick=True),
+    Case("1 caller, bulk of 200", (4_000, 2_000), _in_bulk(200), BULK_TARGET),
 )
 
 
-def measure(places: Places, *, quick: bool) -> list[Row]:
-    chosen = [case for case in CASES if case.main or not quick]
-    return [_row(places, kind, case, quick=quick) for kind in BOTH for case in chosen]
+def measure(databases: Databases, *, quick: bool) -> list[Row]:
+    chosen = [case for case in CASES if case.in_quick or not quick]
+    return [_measure_case(databases, kind, case, quick=quick) for kind in DATABASE_KINDS for case in chosen]
 
 
-def _row(places: Places, kind: str, case: Case, *, quick: bool) -> Row:
-    jobs = case.jobs[BOTH.index(kind)] // (2 if quick else 1)
-    pairs = [_pair(places, kind, case.run, load.submits(jobs, seed)) for seed in range(ROUNDS)]
+def _measure_case(databases: Databases, kind: str, case: Case, *, quick: bool) -> Row:
+    jobs = case.jobs[DATABASE_KINDS.index(kind)] // (2 if quick else 1)
+    pairs = [_measure_pair(databases, kind, case.run, load.submits(jobs, seed)) for seed in range(ROUNDS)]
     value, limit, steps = (median(pair[n] for pair in pairs) for n in range(3))
-    row = beside(f"{kind}: {case.name}", value, "jobs/s", limit, case.target)
-    said = f"{value:,.0f} of {limit:,.0f} jobs/s = {row.ratio:.2f}, {steps:.1f} steps a commit"
-    print(f"  {row.name}: {said}", flush=True)
+    row = row_against_limit(f"{kind}: {case.name}", value, "jobs/s", limit, case.target)
+    summary = f"{value:,.0f} of {limit:,.0f} jobs/s = {row.ratio:.2f}, {steps:.1f} steps a commit"
+    print(f"  {row.name}: {summary}", flush=True)
     return row
 
 
-def _pair(places: Places, kind: str, run: Run, jobs: Sequence[Submit]) -> tuple[float, float, float]:
+def _measure_pair(databases: Databases, kind: str, run: Run, jobs: Sequence[Submit]) -> tuple[float, float, float]:
     """Return jobs per second of the engine and of bare SQL with what the engine wrote, and steps per commit."""
-    place, bare = places.fresh(kind), places.fresh(kind)
-    took, log = timed(place, run, jobs)
-    limit = replayed_seconds(bare, log)
-    _compare(place, bare, len(jobs))
-    places.drop(place)
-    places.drop(bare)
+    dsn, bare = databases.create(kind), databases.create(kind)
+    took, log = time_engine(dsn, run, jobs)
+    limit = time_replay(bare, log)
+    _compare(dsn, bare, len(jobs))
+    databases.drop(dsn)
+    databases.drop(bare)
     return len(jobs) / took, len(jobs) / limit, 3 * len(jobs) / log.commits
 
 
-def timed(place: str, run: Run, jobs: Sequence[Submit]) -> tuple[float, Log]:
+def time_engine(dsn: str, run: Run, jobs: Sequence[Submit]) -> tuple[float, WriteLog]:
     """Return how long the engine took, and what it wrote."""
     settings = Settings()
-    database, log = recording(place, settings.lanes)
+    database, log = recording(dsn, settings.lanes)
     engine = Engine(database, settings)
     engine.start()
     with engine:
@@ -108,17 +108,17 @@ def timed(place: str, run: Run, jobs: Sequence[Submit]) -> tuple[float, Log]:
     return took, log
 
 
-def _compare(place: str, bare: str, jobs: int) -> None:
-    mine, other = _prints(place), _prints(bare)
+def _compare(dsn: str, bare: str, jobs: int) -> None:
+    mine, other = _fingerprints(dsn), _fingerprints(bare)
     if mine != other:
         raise AssertionError(f"the replay did not write what the engine wrote:\n{mine}\n{other}")
     if mine[0][0][0] != "completed" or mine[0][0][1] < jobs:
         raise AssertionError(f"not all jobs were completed: {mine[0]}")
 
 
-def _prints(place: str) -> list[list[tuple[Any, ...]]]:
-    connection = connected(place)
+def _fingerprints(dsn: str) -> list[list[tuple[Any, ...]]]:
+    connection = connect_to(dsn)
     try:
-        return [[tuple(row) for row in connection.run(text)] for text in PRINTS]
+        return [[tuple(row) for row in connection.run(text)] for text in FINGERPRINT_QUERIES]
     finally:
         connection.close()

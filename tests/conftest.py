@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.engine import Engine
-from tests.support.places import Places
+from tests.support.database_pool import DatabasePool
 from tests.support.postgres import Cluster
 
 HERE = Path(__file__).parent
@@ -32,22 +32,22 @@ def _layer(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def say(pytestconfig: pytest.Config) -> Callable[[str], None]:
+def report(pytestconfig: pytest.Config) -> Callable[[str], None]:
     """Tell whoever watches, however much is captured."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
-    def told(line: str) -> None:
+    def write_line(line: str) -> None:
         with capture.global_and_fixture_disabled():
             sys.stdout.write(f"\n{line}\n")
             sys.stdout.flush()
 
-    return told
+    return write_line
 
 
 @pytest.fixture(scope="session")
-def postgres(say: Callable[[str], None]) -> Iterator[Cluster]:
+def postgres(report: Callable[[str], None]) -> Iterator[Cluster]:
     """The suite's PostgreSQL, started by the first test that needs a database."""
-    with Cluster.from_environment(say) as cluster:
+    with Cluster.from_environment(report) as cluster:
         yield cluster
 
 
@@ -59,18 +59,18 @@ def migrated_postgres(postgres: Cluster) -> Cluster:
 
 
 @pytest.fixture(scope="session")
-def places(migrated_postgres: Cluster) -> Places:
+def database_pool(migrated_postgres: Cluster) -> DatabasePool:
     """Databases on that server, lent and given back."""
-    return Places(migrated_postgres)
+    return DatabasePool(migrated_postgres)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where an engine can open a fresh database: a file, then a PostgreSQL URL."""
     if request.param == "sqlite":
         yield str(tmp_path / "callsheet.db")
         return
-    places: Places = request.getfixturevalue("places")
-    url = places.lend()
+    database_pool: DatabasePool = request.getfixturevalue("database_pool")
+    url = database_pool.acquire()
     yield url
-    places.give_back(url)
+    database_pool.release(url)

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from bench.table import PAGE, RESULTS, Row, on_page
-from callsheet.core import errors
-from callsheet.core.commands import Fail, Lease, Outcome
-from callsheet.core.diagram import page
-from callsheet.http import handbook
-from callsheet.http.codes import ANY, SENTENCES
-from callsheet.http.describe import problems_of
-from callsheet.http.problem import status_of
-from callsheet.http.route import ROLES
-from callsheet.http.routes import ROUTES
-from tests.support import catalogue
-from tests.support.catalogue import Source, listed
+from bench.table import PAGE, RESULTS, Row, replace_figures
+from callsheet.core.model import errors
+from callsheet.core.model.commands import Fail, Lease, Outcome
+from callsheet.core.model.state_diagrams import page
+from callsheet.http.openapi import markdown_page
+from callsheet.http.openapi.builder import problems_of
+from callsheet.http.openapi.error_codes import ANY_CODE, CODE_MEANINGS
+from callsheet.http.routes.table import ROUTES
+from callsheet.http.server.problems import status_of
+from callsheet.http.server.router import ROLES
+from tests.support import source_scan
+from tests.support.source_scan import SourceScan, listed
 from tests.support.tidy import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-DECISIONS = sorted((DOCS / "adr").glob("[0-9]*.md"))
+COMMANDS = sorted((DOCS / "adr").glob("[0-9]*.md"))
 
 PLANTED = """
 class Burnt(Refusal):
@@ -44,7 +44,7 @@ def submit(ws, job):
     raise Unknown("dish", "x")
     ws.emit(job, "job.salted", "user")
     move_task(ws, job, task, "lease", "worker", {})
-    end_try(ws, Ending("lost", "dropped", "text"))
+    end_attempt(ws, Ending("lost", "dropped", "text"))
     raise Problem(418, "teapot", "Short and stout.")
 
 def refused(code):
@@ -55,17 +55,19 @@ refused("unsalted")
 
 
 @pytest.fixture(scope="module")
-def code() -> Source:
-    return catalogue.source()
+def code() -> SourceScan:
+    return source_scan.source()
 
 
 def test_the_page_of_states_is_what_the_tables_give() -> None:
-    assert (DOCS / "states.md").read_text() == page(), "run: python -m callsheet.core.diagram > docs/states.md"
+    assert (DOCS / "states.md").read_text() == page(), (
+        "run: python -m callsheet.core.model.state_diagrams > docs/states.md"
+    )
 
 
 def test_the_page_of_routes_is_what_the_table_gives() -> None:
     written = (DOCS / "http.md").read_text()
-    assert written == handbook.page(), "run: python -m callsheet.http.handbook > docs/http.md"
+    assert written == markdown_page.page(), "run: python -m callsheet.http.openapi.markdown_page > docs/http.md"
     assert all(f"### `{route.method} {route.path}`" in written for route in ROUTES)
 
 
@@ -73,51 +75,53 @@ def test_the_page_of_speed_shows_what_was_last_measured() -> None:
     rows = [Row(**row) for row in json.loads(RESULTS.read_text())["rows"]]
     written = PAGE.read_text()
     assert len(rows) > 20
-    assert on_page(rows, written) == written, "run: make bench"
-    assert on_page(rows[1:], written) != written
+    assert replace_figures(rows, written) == written, "run: make bench"
+    assert replace_figures(rows[1:], written) != written
 
 
-def test_every_error_code_is_documented_with_its_class(code: Source) -> None:
-    raised = catalogue.error_codes(code)
+def test_every_error_code_is_documented_with_its_class(code: SourceScan) -> None:
+    raised = source_scan.error_codes(code)
     written = {name: cells[0] for name, cells in listed(DOCS / "errors.md", "Refusals").items()}
     assert len(raised) > 40
     assert written == raised
 
 
-def test_every_code_of_the_http_edge_is_documented_with_its_status(code: Source) -> None:
-    refusals = catalogue.error_codes(code)
-    sent = {name: status for name, status in catalogue.problem_codes(code).items() if name not in refusals}
+def test_every_code_of_the_http_edge_is_documented_with_its_status(code: SourceScan) -> None:
+    refusals = source_scan.error_codes(code)
+    sent = {name: status for name, status in source_scan.problem_codes(code).items() if name not in refusals}
     written = {name: int(cells[0]) for name, cells in listed(DOCS / "errors.md", "Over HTTP").items()}
     assert len(sent) > 25
     assert written == sent
 
 
-def test_every_code_of_a_route_is_one_that_the_source_raises_with_that_status(code: Source) -> None:
-    statuses = catalogue.problem_codes(code)
-    for name, kind in catalogue.error_codes(code).items():
+def test_every_code_of_a_route_is_one_that_the_source_raises_with_that_status(code: SourceScan) -> None:
+    statuses = source_scan.problem_codes(code)
+    for name, kind in source_scan.error_codes(code).items():
         refusal = getattr(errors, kind).__new__(getattr(errors, kind))
         refusal.code = name
         statuses[name] = status_of(refusal)
     for route in ROUTES:
-        listed_codes = [(status, one) for status, codes in problems_of(route).items() for one in codes if one != ANY]
+        listed_codes = [
+            (status, one) for status, codes in problems_of(route).items() for one in codes if one != ANY_CODE
+        ]
         assert [(status, one) for status, one in listed_codes if statuses.get(one) != status] == [], route.path
 
 
 def test_the_sentences_of_the_api_are_those_of_the_page() -> None:
     written = {name: cells[-1] for name, cells in listed(DOCS / "errors.md").items()}
-    assert len(SENTENCES) > 60
-    assert {name: text for name, text in SENTENCES.items() if name != ANY and written.get(name) != text} == {}
+    assert len(CODE_MEANINGS) > 60
+    assert {name: text for name, text in CODE_MEANINGS.items() if name != ANY_CODE and written.get(name) != text} == {}
 
 
-def test_every_way_to_end_is_documented(code: Source) -> None:
+def test_every_way_to_end_is_documented(code: SourceScan) -> None:
     lease = Lease("job", "task", 1, "token")
-    known = catalogue.ending_codes(code) | {Fail(lease=lease).code, Outcome("failed").code}
+    known = source_scan.ending_codes(code) | {Fail(lease=lease).code, Outcome("failed").code}
     assert len(known) > 8
     assert set(listed(DOCS / "errors.md", "How tries and jobs end")) == known
 
 
-def test_every_event_type_is_documented(code: Source) -> None:
-    emitted = catalogue.event_types(code)
+def test_every_event_type_is_documented(code: SourceScan) -> None:
+    emitted = source_scan.event_types(code)
     assert len(emitted) > 25
     assert set(listed(DOCS / "events.md")) == emitted
 
@@ -135,14 +139,14 @@ def test_every_row_of_a_reference_has_its_sentence() -> None:
 
 def test_planted_codes_and_events_are_found() -> None:
     """The reader of the source follows parameters, loops and conditions; what it missed, nobody would document."""
-    planted = Source([PLANTED])
-    assert catalogue.error_codes(planted) == {
+    planted = SourceScan([PLANTED])
+    assert source_scan.error_codes(planted) == {
         "burnt": "Burnt", "invalid_spoon": "BadInput", "invalid_fork": "BadInput", "invalid_knife": "BadInput",
         "cold": "Conflict", "raw": "Conflict", "dish_not_found": "Unknown",
     }  # fmt: skip
-    assert catalogue.ending_codes(planted) == {"dropped"}
-    assert catalogue.problem_codes(planted) == {"teapot": 418, "unsalted": 401}
-    assert {"job.salted", "task.leased"} <= catalogue.event_types(planted)
+    assert source_scan.ending_codes(planted) == {"dropped"}
+    assert source_scan.problem_codes(planted) == {"teapot": 418, "unsalted": 401}
+    assert {"job.salted", "task.leased"} <= source_scan.event_types(planted)
 
 
 # -- pages
@@ -171,11 +175,11 @@ def test_the_readme_is_short() -> None:
 
 def test_every_decision_is_in_the_index_and_numbered_without_gaps() -> None:
     index = (DOCS / "adr" / "index.md").read_text()
-    assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
-    assert LINK.findall(index) == [path.name for path in DECISIONS]
+    assert [int(path.name[:4]) for path in COMMANDS] == list(range(1, len(COMMANDS) + 1))
+    assert LINK.findall(index) == [path.name for path in COMMANDS]
 
 
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: path.stem)
 def test_a_decision_says_why_and_what_else_there_was(path: Path) -> None:
     text = path.read_text().lower()
     assert re.match(r"# \d*", text)

@@ -21,25 +21,25 @@ class Setting(NamedTuple):
     workers: int
     concurrency: int
     connections: int
-    beside: bool
+    concurrent: bool
 
     def __str__(self) -> str:
-        when = "beside" if self.beside else "after"
+        when = "beside" if self.concurrent else "after"
         return f"{self.workers} x {self.concurrency} jobs, {self.connections} connections, {when} the callers"
 
 
 SETTINGS = (
-    Setting(1, 8, 8, beside=False),
-    Setting(1, 64, 16, beside=False),
-    Setting(4, 16, 16, beside=False),
-    Setting(8, 8, 32, beside=False),
-    Setting(16, 4, 64, beside=False),
-    Setting(4, 16, 32, beside=True),
-    Setting(8, 8, 64, beside=True),
+    Setting(1, 8, 8, concurrent=False),
+    Setting(1, 64, 16, concurrent=False),
+    Setting(4, 16, 16, concurrent=False),
+    Setting(8, 8, 32, concurrent=False),
+    Setting(16, 4, 64, concurrent=False),
+    Setting(4, 16, 32, concurrent=True),
+    Setting(8, 8, 64, concurrent=True),
 )
 
 
-def seconds(url: str, inputs: Inputs, setting: Setting, *, callers: int = 0, batch: int = 0) -> float:
+def time_jobs(url: str, inputs: Inputs, setting: Setting, *, callers: int = 0, batch: int = 0) -> float:
     """Return how long jobs took from the first defer to the last finish, deferred by callers or in batches."""
     return asyncio.run(_run(url, inputs, setting, callers, batch))
 
@@ -60,15 +60,15 @@ async def _run(url: str, inputs: Inputs, setting: Setting, callers: int, batch: 
     async with app.open_async():
         await app.schema_manager.apply_schema_async()
         start = perf_counter()
-        workers = _workers(app, setting) if setting.beside else []
+        workers = _start_workers(app, setting) if setting.concurrent else []
         if batch:
             for low in range(0, len(inputs), batch):
                 await task.batch_defer_async(*inputs[low : low + batch])
         else:
             await asyncio.gather(*(_defer(task, inputs[n::callers]) for n in range(callers)))
-        await _drained(workers or _workers(app, setting), all_done, beside=setting.beside)
+        await _wait_until_drained(workers or _start_workers(app, setting), all_done, concurrent=setting.concurrent)
         took = perf_counter() - start
-        await _check(app, len(inputs))
+        await _check_finished(app, len(inputs))
     return took
 
 
@@ -77,14 +77,14 @@ async def _defer(task: Any, share: Inputs) -> None:
         await task.defer_async(**one)
 
 
-def _workers(app: App, setting: Setting) -> "list[asyncio.Task[None]]":
+def _start_workers(app: App, setting: Setting) -> "list[asyncio.Task[None]]":
     return [
         asyncio.create_task(
             app.run_worker_async(
                 name=f"worker-{n}",
                 concurrency=setting.concurrency,
-                wait=setting.beside,
-                listen_notify=setting.beside,
+                wait=setting.concurrent,
+                listen_notify=setting.concurrent,
                 fetch_job_polling_interval=1.0,
                 install_signal_handlers=False,
             )
@@ -93,9 +93,11 @@ def _workers(app: App, setting: Setting) -> "list[asyncio.Task[None]]":
     ]
 
 
-async def _drained(workers: "list[asyncio.Task[None]]", all_done: asyncio.Event, *, beside: bool) -> None:
+async def _wait_until_drained(
+    workers: "list[asyncio.Task[None]]", all_done: asyncio.Event, *, concurrent: bool
+) -> None:
     """Wait until the workers have stopped, which they do once what they run has been finished and committed."""
-    if beside:
+    if concurrent:
         await all_done.wait()
         for worker in workers:
             worker.cancel()
@@ -104,7 +106,7 @@ async def _drained(workers: "list[asyncio.Task[None]]", all_done: asyncio.Event,
     await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _check(app: App, count: int) -> None:
+async def _check_finished(app: App, count: int) -> None:
     found = await app.connector.execute_query_one_async(
         "SELECT count(*) AS count FROM procrastinate_jobs WHERE status = 'succeeded'"
     )

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from callsheet.core.limits import Limits
+from callsheet.core.policy.limits import Limits
 
 
 class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +17,7 @@ class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
     region: str = "us-east-1"
     path_style: bool = True
     """With an endpoint of your own: the bucket is in the path, not in the host."""
-    orphan_seconds: float = 3_600.0
+    orphan_scan_seconds: float = 3_600.0
     """How often objects that no row needs are looked for, and removed; 0 is never."""
     orphan_grace_seconds: int = 86_400
     """How old such an object must be; 0 is any age."""
@@ -31,17 +31,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int = 1
     """Writing connections per process on PostgreSQL; SQLite always has one. More lanes split the batches: add servers
     first, lanes where the way to the database is long."""
-    patience_seconds: float = 30.0
+    database_retry_seconds: float = 30.0
     """How long a command is tried again while the database is away; 0 is not at all."""
     poll_seconds: float = 2.0
     """How often whoever waits for a hint looks all the same."""
     record_blocked: bool = False
     """Keep a job row for a request that a gate blocked."""
-    pooled: bool = False
+    transaction_pooling: bool = False
     """PostgreSQL is behind a pooler in transaction mode: keep no prepared statements, listen to no hints."""
-    statement_seconds: float = 60.0
+    statement_timeout_seconds: float = 60.0
     """A PostgreSQL statement that takes longer is given up, by the server too; so is a transaction that rests."""
-    read_seconds: float = 10.0
+    read_timeout_seconds: float = 10.0
     """A read of single rows that takes longer is given up: PostgreSQL is away, and whoever asks is told soon."""
     readers: int = 4
     """Reading connections per process."""
@@ -55,59 +55,59 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the HTTP edge behaves."""
 
     body_bytes_max: int = 1024 * 1024
-    bulk_bytes_max: int = 16 * 1024 * 1024
-    body_seconds: float = 15.0
+    bulk_body_bytes_max: int = 16 * 1024 * 1024
+    body_timeout_seconds: float = 15.0
     """A body that takes longer to arrive is refused."""
     header_bytes_max: int = 32 * 1024
-    target_bytes_max: int = 8 * 1024
+    url_bytes_max: int = 8 * 1024
     """The longest address with its query."""
-    header_seconds: float = 10.0
+    header_timeout_seconds: float = 10.0
     """Request lines and headers that take longer to arrive close the connection."""
-    idle_seconds: int = 75
+    idle_timeout_seconds: int = 75
     """A connection between two requests is closed after so long."""
-    send_seconds: float = 30.0
+    send_timeout_seconds: float = 30.0
     """A reader that takes nothing off us for so long is dropped."""
-    stop_seconds: int = 5
+    shutdown_timeout_seconds: int = 5
     """How long a server that is told to stop lets requests finish; 0 is not at all. Streams end at once."""
     cors_origins: tuple[str, ...] = ()
     """Web pages that may call from a browser, as `https://app.example`; without any, none may."""
     wait_seconds_max: float = 60.0
     """The longest a long poll may wait."""
-    page_max: int = 200
+    page_size_max: int = 200
     streams_max: int = 5_000
     """Streams that one server has open; 0 is none."""
     streams_per_key_max: int = 2_500
     """Streams that one key may have open; 0 is none."""
     streams_per_user_max: int = 20
     """Streams that all tokens of one user may have open together; 0 is none."""
-    stream_buffer_max: int = 256
+    stream_buffer_events_max: int = 256
     """Events that wait for a slow reader; with more it is read from the database again."""
-    beat_seconds: float = 15.0
+    heartbeat_seconds: float = 15.0
     """How often a silent stream says that it is alive."""
-    estimate_seconds: float = 30.0
+    estimate_cache_seconds: float = 30.0
     """How long an estimate of what a job should take is kept before past jobs are looked at again; 0 is not at all."""
-    beats_per_second_max: float = 20.0
+    heartbeats_per_second_max: float = 20.0
     """Heartbeats a second of one worker, for each task that it may have in hand at once; one that sends more is told
     when to come back. A call counts as the heartbeats in it."""
-    strikes_max: int = 20
+    failed_auth_max: int = 20
     """Wrong fleet secrets a minute from one address, before it is told to come back later."""
-    worker_approval: bool = False
+    require_worker_approval: bool = False
     """New workers wait until an operator has approved them."""
     worker_verify_url: str = ""
     """Asked, if set, whether a worker that registers is a machine of ours: POST {"worker", "labels", "capabilities",
     "address"}, answered {"allowed": true} or {"allowed": false}."""
-    worker_verify_open: bool = False
+    worker_verify_fail_open: bool = False
     """Let a worker in when that address does not answer."""
-    worker_verify_seconds: float = 5.0
-    worker_beat_seconds: float = 10.0
+    worker_verify_timeout_seconds: float = 5.0
+    worker_heartbeat_seconds: float = 10.0
     """How often workers are asked to be heard of."""
-    worker_seen_seconds: float = 30.0
+    worker_last_seen_interval_seconds: float = 30.0
     """How often the last contact of workers is written down, all of them at once."""
-    url_seconds: int = 900
+    signed_url_expires_in_seconds: int = 900
     """For how long a signed address of a file, to put it or to get it, may be used."""
     scale_window_seconds: int = 600
     """How far back scale signals look at durations, rates and errors."""
-    scale_wait_seconds: float = 60.0
+    scale_target_wait_seconds: float = 60.0
     """The wait that the recommended number of workers aims at."""
-    token_seconds_max: int = 3_600
-    quote_seconds: int = 900
+    token_expires_in_seconds_max: int = 3_600
+    quote_expires_in_seconds: int = 900

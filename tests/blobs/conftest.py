@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from tests.support import stores
-from tests.support.stores import Store
+from tests.support import blob_stores
+from tests.support.blob_stores import Store
 
 _tenants = count(1)
 
@@ -15,11 +15,11 @@ _tenants = count(1)
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     match request.param:
         case "local":
-            opened = stores.local(tmp_path_factory.mktemp("local"))
+            opened = blob_stores.local(tmp_path_factory.mktemp("local"))
         case "s3 double":
-            opened = stores.double()
+            opened = blob_stores.double()
         case _:
-            opened = stores.rclone(tmp_path_factory.mktemp("rclone"))
+            opened = blob_stores.rclone(tmp_path_factory.mktemp("rclone"))
     with opened as made:
         yield made
 

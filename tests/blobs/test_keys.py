@@ -2,28 +2,31 @@
 
 import pytest
 
-from callsheet.blobs import keys
-from callsheet.blobs.keys import Output, Upload
-from callsheet.core.rows import File
+from callsheet.blobs import object_keys
+from callsheet.blobs.object_keys import OutputKey, UploadKey
+from callsheet.core.model.rows import File
 
 FILE = File("file-1", "acme", "ann", "job-1", "task-1", 2, 3, "../../etc/passwd", "image/png", 4, "0" * 64, 1)
 
 
 def test_a_key_says_what_it_is_of() -> None:
     # R235, R236, C14: by tenant and job, and each try has its own
-    made, preview = keys.made("acme", "job-1", "task-1", 2, 3), keys.preview("acme", "job-1", "task-1", 2)
+    made, preview = (
+        object_keys.output_key("acme", "job-1", "task-1", 2, 3),
+        object_keys.preview_key("acme", "job-1", "task-1", 2),
+    )
     assert (made, preview) == ("acme/jobs/job-1/task-1/2/3", "acme/jobs/job-1/task-1/2/preview")
-    assert keys.parse(made) == Output("acme", "job-1", "task-1", 2, 3)
-    assert keys.parse(preview) == Output("acme", "job-1", "task-1", 2, None)
-    assert keys.parse(keys.uploaded("acme", "file-1")) == Upload("acme", "file-1")
-    assert all(key.startswith(keys.job_prefix("acme", "job-1")) for key in (made, preview))
+    assert object_keys.parse_key(made) == OutputKey("acme", "job-1", "task-1", 2, 3)
+    assert object_keys.parse_key(preview) == OutputKey("acme", "job-1", "task-1", 2, None)
+    assert object_keys.parse_key(object_keys.upload_key("acme", "file-1")) == UploadKey("acme", "file-1")
+    assert all(key.startswith(object_keys.job_prefix("acme", "job-1")) for key in (made, preview))
 
 
 def test_the_key_of_a_row_follows_from_ids_and_not_from_its_name() -> None:
     # R152
     brought = File("file-1", "acme", "ann", None, None, 0, 0, FILE.name, "image/png", 4, "0" * 64, 1)
-    assert keys.of(FILE) == "acme/jobs/job-1/task-1/2/3"
-    assert keys.of(brought) == "acme/uploads/file-1"
+    assert object_keys.file_key(FILE) == "acme/jobs/job-1/task-1/2/3"
+    assert object_keys.file_key(brought) == "acme/uploads/file-1"
 
 
 @pytest.mark.parametrize(
@@ -32,14 +35,15 @@ def test_the_key_of_a_row_follows_from_ids_and_not_from_its_name() -> None:
      "acme/jobs/j/t/1/second", "acme/jobs/j/t/1", "acme/jobs/../t/1/1", ".probe/x", "acme/uploads/.x"],
 )  # fmt: skip
 def test_a_key_that_we_do_not_make_is_of_nothing(foreign: str) -> None:
-    assert keys.parse(foreign) is None
+    assert object_keys.parse_key(foreign) is None
 
 
 @pytest.mark.parametrize("part", ["", "..", "a/b", "a\0", "é", "x" * 129, ".a", "a\n"])
 def test_no_part_of_a_key_leads_elsewhere(part: str) -> None:
     for make in (
-        lambda: keys.uploaded(part, "f"), lambda: keys.uploaded("t", part), lambda: keys.job_prefix("t", part),
-        lambda: keys.made("t", part, "k", 1, 1), lambda: keys.preview("t", "j", part, 1),
+        lambda: object_keys.upload_key(part, "f"), lambda: object_keys.upload_key("t", part),
+        lambda: object_keys.job_prefix("t", part),
+        lambda: object_keys.output_key("t", part, "k", 1, 1), lambda: object_keys.preview_key("t", "j", part, 1),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="ids only"):
             make()

@@ -9,12 +9,20 @@ from typing import Any
 
 import pytest
 
-from callsheet.blobs import keys
-from callsheet.blobs.base import AlreadyPut, Freed, NotAsClaimed, Stat, StorageAway, StorageFull, StorageRefused
+from callsheet.blobs import object_keys
+from callsheet.blobs.base import (
+    AlreadyExists,
+    ClaimMismatch,
+    DeleteSummary,
+    Stat,
+    StorageFull,
+    StorageRefused,
+    StorageUnavailable,
+)
 from callsheet.blobs.local import LocalBlobs
-from tests.support.stores import digest
+from tests.support.blob_stores import digest
 
-KEY = keys.made("acme", "job", "task", 1, 1)
+KEY = object_keys.output_key("acme", "job", "task", 1, 1)
 SECRET = b"another tenant's"
 MEGABYTE = 1024 * 1024
 
@@ -43,7 +51,7 @@ def passed(blobs: LocalBlobs, page: int) -> list[str]:
 
 
 def test_a_pass_over_the_folder_is_one_walk(blobs: LocalBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs = [keys.made("acme", f"job-{no:02}", "task", 1, 1) for no in range(20)]
+    jobs = [object_keys.output_key("acme", f"job-{no:02}", "task", 1, 1) for no in range(20)]
     for key in jobs:
         blobs.put(key, b"x")
     looked: list[int] = []
@@ -62,7 +70,7 @@ def test_a_pass_over_the_folder_is_one_walk(blobs: LocalBlobs, monkeypatch: pyte
 
 
 def test_passes_that_cross_each_other_and_changes_in_between_confuse_no_list(blobs: LocalBlobs) -> None:
-    jobs = [keys.made("acme", f"job-{no}", "task", 1, 1) for no in range(8)]
+    jobs = [object_keys.output_key("acme", f"job-{no}", "task", 1, 1) for no in range(8)]
     for key in jobs:
         blobs.put(key, b"x")
     first = [one.key for one in blobs.list("", "", 3)]
@@ -95,13 +103,13 @@ def test_a_folder_that_is_a_link_is_not_entered(blobs: LocalBlobs, outside: Path
     link = blobs.path("/".join(parts[:at]))
     link.parent.mkdir(parents=True)
     link.symlink_to(outside)
-    assert (blobs.stat(KEY), blobs.has(KEY), blobs.list("", "", 10)) == (None, False, [])
+    assert (blobs.stat(KEY), blobs.exists(KEY), blobs.list("", "", 10)) == (None, False, [])
     with pytest.raises(FileNotFoundError):
         blobs.open(KEY)
     with pytest.raises(StorageRefused):
         blobs.put(KEY, b"mine")
-    assert blobs.delete([KEY]) == Freed(0, 0)
-    assert blobs.delete_prefix(keys.job_prefix("acme", "job")) == Freed(0, 0)
+    assert blobs.delete([KEY]) == DeleteSummary(0, 0)
+    assert blobs.delete_prefix(object_keys.job_prefix("acme", "job")) == DeleteSummary(0, 0)
     assert (inner / "1").read_bytes() == SECRET
     assert left_over(blobs) == []
 
@@ -113,9 +121,9 @@ def test_a_file_that_is_a_link_is_neither_read_nor_written_through(blobs: LocalB
     assert blobs.stat(KEY) is None
     with pytest.raises(FileNotFoundError):
         blobs.open(KEY)
-    with pytest.raises(AlreadyPut):
+    with pytest.raises(AlreadyExists):
         blobs.put(KEY, b"mine")
-    blobs.put(KEY, b"mine", over=True)
+    blobs.put(KEY, b"mine", overwrite=True)
     assert (outside / "1").read_bytes() == SECRET
     assert (path.is_symlink(), path.read_bytes()) == (False, b"mine")
 
@@ -124,7 +132,7 @@ def test_deleting_removes_links_and_not_what_they_lead_to(blobs: LocalBlobs, out
     blobs.put(KEY, b"mine")
     (blobs.path(KEY).parent / "link").symlink_to(outside / "1")
     (blobs.path(KEY).parent / "folder").symlink_to(outside)
-    assert blobs.delete_prefix(keys.job_prefix("acme", "job")) == Freed(1, 4)
+    assert blobs.delete_prefix(object_keys.job_prefix("acme", "job")) == DeleteSummary(1, 4)
     assert (outside / "1").read_bytes() == SECRET
     assert not blobs.path("acme").exists(), "folders that are empty go too"
 
@@ -132,7 +140,7 @@ def test_deleting_removes_links_and_not_what_they_lead_to(blobs: LocalBlobs, out
 def test_a_pipe_in_a_files_place_holds_nobody(blobs: LocalBlobs) -> None:
     blobs.path(KEY).parent.mkdir(parents=True)
     os.mkfifo(blobs.path(KEY))
-    assert (blobs.stat(KEY), blobs.has(KEY), blobs.list("", "", 10)) == (None, False, [])
+    assert (blobs.stat(KEY), blobs.exists(KEY), blobs.list("", "", 10)) == (None, False, [])
 
 
 def test_the_folder_itself_may_be_reached_by_a_link(tmp_path: Path) -> None:
@@ -161,7 +169,7 @@ def test_what_comes_in_pieces_is_checked_while_it_is_written(blobs: LocalBlobs) 
 def test_a_lie_leaves_nothing_behind(blobs: LocalBlobs, size: int, sha256: str) -> None:
     with blobs.incoming(KEY) as incoming:
         incoming.write(b"four")
-        with pytest.raises(NotAsClaimed):
+        with pytest.raises(ClaimMismatch):
             incoming.finish(size, sha256)
     assert (blobs.stat(KEY), left_over(blobs)) == (None, [])
 
@@ -186,13 +194,13 @@ def test_what_a_dead_writer_left_is_swept_when_it_is_old(tmp_path: Path) -> None
         old = path.stat().st_size == 4
         os.utime(path, (now, now - 3_601 if old else now - 3_599))
     assert blobs.list("", "", 10) == []
-    assert blobs.sweep(3_600) == Freed(1, 4)
+    assert blobs.sweep(3_600) == DeleteSummary(1, 4)
     alive.write(b"whole")
     alive.finish(5, digest(b"whole"))
-    alive.leave()
-    with pytest.raises(StorageAway):
+    alive.discard()
+    with pytest.raises(StorageUnavailable):
         dead.finish()
-    dead.leave()
+    dead.discard()
     assert (blobs.stat(KEY), left_over(blobs)) == (Stat(5, digest(b"whole")), [])
 
 
@@ -225,7 +233,7 @@ def test_a_full_disk_is_named_and_nothing_stays_of_what_came(blobs: LocalBlobs) 
         blobs.put(KEY, (b"x" * 100_000 for _ in range(20)))
     assert (blobs.stat(KEY), left_over(blobs)) == (None, [])
     blobs.put(KEY, b"small")
-    assert blobs.has(KEY)
+    assert blobs.exists(KEY)
 
 
 def test_a_file_where_the_folder_should_be_is_said(tmp_path: Path) -> None:
@@ -239,21 +247,21 @@ def test_a_file_where_the_folder_should_be_is_said(tmp_path: Path) -> None:
 
 
 def test_deleters_and_writers_at_once_lose_nothing_that_came_after(blobs: LocalBlobs) -> None:
-    others = [keys.made("acme", "job", f"task-{number}", 1, 1) for number in range(60)]
+    others = [object_keys.output_key("acme", "job", f"task-{number}", 1, 1) for number in range(60)]
 
     def churn(number: int) -> None:
         for key in others[number::4]:
             blobs.put(key, b"x")
-            assert blobs.delete([key]) == Freed(1, 1)
-            assert blobs.delete_prefix("acme/jobs/none/") == Freed(0, 0)
+            assert blobs.delete([key]) == DeleteSummary(1, 1)
+            assert blobs.delete_prefix("acme/jobs/none/") == DeleteSummary(0, 0)
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(churn, range(4))) == [None] * 4
     assert (blobs.list("", "", 10), left_over(blobs)) == ([], [])
     blobs.put(KEY, b"after")
-    assert blobs.has(KEY)
+    assert blobs.exists(KEY)
 
 
 def test_without_a_signer_nothing_is_granted(blobs: LocalBlobs) -> None:
     with pytest.raises(StorageRefused, match="only the server"):
-        blobs.grant_get(KEY, seconds=1, name="a", media_type="image/png")
+        blobs.grant_download(KEY, expires_in_seconds=1, name="a", media_type="image/png")

@@ -10,38 +10,38 @@ import httpx
 import pytest
 
 from callsheet.blobs.base import (
-    AlreadyPut,
+    AlreadyExists,
     BlobError,
-    Freed,
+    BlobTooLarge,
+    DeleteSummary,
     Stat,
-    StorageAway,
     StorageFull,
     StorageRefused,
-    TooLarge,
-    check_claim,
+    StorageUnavailable,
+    verify_claim,
 )
-from callsheet.blobs.s3 import PUT_BYTES_MAX, S3Blobs
-from callsheet.blobs.s3wire import S3Place
-from callsheet.blobs.sigv4 import S3Keys
-from tests.support.s3double import ACCESS, BUCKET, REGION, SECRET, TOKEN, Double, Stored
-from tests.support.stores import digest, granted, s3_at
+from callsheet.blobs.s3.sigv4 import S3Credentials
+from callsheet.blobs.s3.store import PUT_BYTES_MAX, S3Blobs
+from callsheet.blobs.s3.transport import S3Location
+from tests.support.blob_stores import digest, grant_upload_of, open_s3_blobs
+from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, TOKEN, S3Double, StoredObject
 
-KEYS = S3Keys(ACCESS, SECRET)
+KEYS = S3Credentials(ACCESS, SECRET)
 KEY = "acme/uploads/file"
 BODY = b"0123456789" * 100_000
 
 
 @pytest.fixture
-def double() -> Iterator[Double]:
-    with Double() as made:
+def double() -> Iterator[S3Double]:
+    with S3Double() as made:
         yield made
 
 
 @pytest.fixture
-def blobs(double: Double) -> Iterator[S3Blobs]:
-    made = s3_at(double.endpoint, REGION, KEYS)
+def blobs(double: S3Double) -> Iterator[S3Blobs]:
+    made = open_s3_blobs(double.endpoint, REGION, KEYS)
     assert made.weaknesses() == ()
-    double.seen.clear()
+    double.requests.clear()
     yield made
     made.close()
 
@@ -51,7 +51,7 @@ def blobs(double: Double) -> Iterator[S3Blobs]:
 
 @pytest.mark.parametrize("fault", ["SlowDown", "InternalError", "cut_before"])
 @pytest.mark.parametrize("call", ["put", "stat", "open", "list", "delete"])
-def test_what_fails_for_a_moment_is_tried_again(double: Double, blobs: S3Blobs, fault: str, call: str) -> None:
+def test_what_fails_for_a_moment_is_tried_again(double: S3Double, blobs: S3Blobs, fault: str, call: str) -> None:
     blobs.put("acme/uploads/other", BODY)
     double.fail(fault, times=3)
     if call == "put":
@@ -64,60 +64,60 @@ def test_what_fails_for_a_moment_is_tried_again(double: Double, blobs: S3Blobs, 
     elif call == "list":
         assert [one.key for one in blobs.list("acme/", "", 9)] == ["acme/uploads/other"]
     else:
-        assert blobs.delete(["acme/uploads/other"]) == Freed(1, len(BODY))
+        assert blobs.delete(["acme/uploads/other"]) == DeleteSummary(1, len(BODY))
 
 
 @pytest.mark.parametrize(
     ("fault", "said"), [("SlowDown", "503 SlowDown"), ("InternalError", "500 InternalError"), ("cut_before", "lost")]
 )
 def test_what_stays_away_is_named_and_tried_a_few_times_only(
-    double: Double, blobs: S3Blobs, fault: str, said: str
+    double: S3Double, blobs: S3Blobs, fault: str, said: str
 ) -> None:
     double.fail(fault, times=99)
-    with pytest.raises(StorageAway, match=said):
+    with pytest.raises(StorageUnavailable, match=said):
         blobs.put(KEY, BODY)
-    assert len(double.seen) == 5
+    assert len(double.requests) == 5
     assert double.objects == {}
 
 
 def test_nobody_there_is_named(tmp_path: Path) -> None:
-    nobody = s3_at("http://127.0.0.1:9", REGION, KEYS)
+    nobody = open_s3_blobs("http://127.0.0.1:9", REGION, KEYS)
     (tmp_path / "body").write_bytes(BODY)
     for body in (BODY, tmp_path / "body"):
-        with pytest.raises(StorageAway, match="away"):
+        with pytest.raises(StorageUnavailable, match="away"):
             nobody.put(KEY, body)
     nobody.close()
 
 
-def test_waits_grow_and_end(double: Double) -> None:
+def test_waits_grow_and_end(double: S3Double) -> None:
     waits: list[float] = []
-    place = S3Place(bucket=BUCKET, region=REGION, endpoint=double.endpoint)
-    blobs = S3Blobs(place, lambda: KEYS, wait=waits.append)
+    location = S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint)
+    blobs = S3Blobs(location, lambda: KEYS, wait=waits.append)
     double.fail("SlowDown", times=99)
-    with pytest.raises(StorageAway):
+    with pytest.raises(StorageUnavailable):
         blobs.list("", "", 1)
     assert len(waits) == 4
     assert all(0.05 * 2**no <= wait <= 0.1 * 2**no for no, wait in enumerate(waits, 1))
     blobs.close()
 
 
-def test_a_put_whose_answer_was_lost_counts_as_done(double: Double, blobs: S3Blobs) -> None:
+def test_a_put_whose_answer_was_lost_counts_as_done(double: S3Double, blobs: S3Blobs) -> None:
     double.fail("cut_after", method="PUT")
     blobs.put(KEY, BODY)
-    assert [method for method, _ in double.seen] == ["PUT", "PUT", "HEAD"]
+    assert [method for method, _ in double.requests] == ["PUT", "PUT", "HEAD"]
     assert blobs.stat(KEY) == Stat(len(BODY), digest(BODY))
 
 
-def test_a_put_whose_answer_was_lost_is_not_done_if_others_bytes_are_there(double: Double, blobs: S3Blobs) -> None:
-    double.objects[f"some/where/{KEY}"] = Stored(b"theirs", "image/png", digest(b"theirs"), 0.0)
+def test_a_put_whose_answer_was_lost_is_not_done_if_others_bytes_are_there(double: S3Double, blobs: S3Blobs) -> None:
+    double.objects[f"some/where/{KEY}"] = StoredObject(b"theirs", "image/png", digest(b"theirs"), 0.0)
     double.fail("cut_before", method="PUT")
-    with pytest.raises(AlreadyPut):
+    with pytest.raises(AlreadyExists):
         blobs.put(KEY, BODY)
     assert double.objects[f"some/where/{KEY}"].body == b"theirs"
 
 
 @pytest.mark.parametrize("fault", ["truncated", "cut_before", "SlowDown"])
-def test_a_stream_that_breaks_is_taken_up_where_it_broke(double: Double, blobs: S3Blobs, fault: str) -> None:
+def test_a_stream_that_breaks_is_taken_up_where_it_broke(double: S3Double, blobs: S3Blobs, fault: str) -> None:
     blobs.put(KEY, BODY)
     double.fail(fault, times=2, method="GET")
     with blobs.open(KEY) as file:
@@ -125,46 +125,46 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(double: Double, blobs: 
         assert hashlib.sha256(BODY[:5] + file.read()).hexdigest() == digest(BODY)
 
 
-def test_a_blob_is_read_in_order_over_one_request(double: Double, blobs: S3Blobs) -> None:
+def test_a_blob_is_read_in_order_over_one_request(double: S3Double, blobs: S3Blobs) -> None:
     blobs.put(KEY, BODY)
-    double.seen.clear()
+    double.requests.clear()
     with blobs.open(KEY) as file:
         assert b"".join(iter(lambda: file.read(70_000), b"")) == BODY
-    assert [method for method, _ in double.seen] == ["HEAD", "GET"]
+    assert [method for method, _ in double.requests] == ["HEAD", "GET"]
 
 
-def test_a_blob_that_changes_while_it_is_read_breaks_off(double: Double, blobs: S3Blobs) -> None:
+def test_a_blob_that_changes_while_it_is_read_breaks_off(double: S3Double, blobs: S3Blobs) -> None:
     blobs.put(KEY, BODY)
     double.fail("truncated", method="GET")
     with blobs.open(KEY) as file:
         file.read(5)
-        double.objects[f"some/where/{KEY}"] = Stored(bytes(len(BODY)), "image/png", None, 0.0)
+        double.objects[f"some/where/{KEY}"] = StoredObject(bytes(len(BODY)), "image/png", None, 0.0)
         with pytest.raises(EOFError):
             file.read()
 
 
-def test_what_is_missing_after_a_write_is_not_taken_for_granted(double: Double, blobs: S3Blobs) -> None:
+def test_what_is_missing_after_a_write_is_not_taken_for_granted(double: S3Double, blobs: S3Blobs) -> None:
     blobs.put(KEY, BODY)
     double.fail("missing", method="HEAD")
     with pytest.raises(FileNotFoundError):
-        check_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
-    check_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
+        verify_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
+    verify_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
     double.objects.clear()  # deleted later
     with pytest.raises(FileNotFoundError):
-        check_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
+        verify_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
 
 
-def test_bytes_that_the_store_has_no_digest_of_are_read(double: Double, blobs: S3Blobs) -> None:
-    double.objects[f"some/where/{KEY}"] = Stored(BODY, "image/png", None, 0.0)
+def test_bytes_that_the_store_has_no_digest_of_are_read(double: S3Double, blobs: S3Blobs) -> None:
+    double.objects[f"some/where/{KEY}"] = StoredObject(BODY, "image/png", None, 0.0)
     assert blobs.stat(KEY) == Stat(len(BODY), None)
-    check_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
-    assert double.seen[-1][0] == "GET"
+    verify_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
+    assert double.requests[-1][0] == "GET"
 
 
-def test_a_store_that_hangs_is_left_alone(double: Double, blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blobs._wire._client, "timeout", httpx.Timeout(0.05))  # noqa: SLF001 - not 30 seconds
+def test_a_store_that_hangs_is_left_alone(double: S3Double, blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs._transport._client, "timeout", httpx.Timeout(0.05))  # noqa: SLF001 - not 30 seconds
     double.fail("hung", times=5)
-    with pytest.raises(StorageAway, match="does not answer"):
+    with pytest.raises(StorageUnavailable, match="does not answer"):
         blobs.stat(KEY)
     double.release.set()
 
@@ -185,37 +185,37 @@ def test_a_store_that_hangs_is_left_alone(double: Double, blobs: S3Blobs, monkey
     ids=["secret", "access key", "token", "region", "bucket", "clock"],
 )  # fmt: skip
 def test_wrong_settings_are_said_in_a_sentence_without_secrets(
-    double: Double, changed: dict[str, Any], said: str
+    double: S3Double, changed: dict[str, Any], said: str
 ) -> None:
     keys = changed.get("keys", KEYS)
-    place = S3Place(
+    location = S3Location(
         bucket=changed.get("bucket", BUCKET), region=changed.get("region", REGION), endpoint=double.endpoint
     )
     more = {"now": changed["now"]} if "now" in changed else {}
-    blobs = S3Blobs(place, lambda: keys, **more)
+    blobs = S3Blobs(location, lambda: keys, **more)
     with pytest.raises(StorageRefused, match=said) as error:
         blobs.put(KEY, BODY)
-    assert len(double.seen) == 1, "nothing that will not change is tried again"
+    assert len(double.requests) == 1, "nothing that will not change is tried again"
     for secret in (*keys, KEY, double.endpoint):
         assert not secret or secret not in str(error.value)
     blobs.close()
 
 
-def test_a_full_store_is_named(double: Double, blobs: S3Blobs) -> None:
+def test_a_full_store_is_named(double: S3Double, blobs: S3Blobs) -> None:
     double.fail("QuotaExceeded", method="PUT")
     with pytest.raises(StorageFull):
         blobs.put(KEY, BODY)
 
 
-def test_more_than_one_put_takes_is_refused_before_anything_is_sent(double: Double, blobs: S3Blobs) -> None:
-    with pytest.raises(TooLarge, match="5 GiB"):
-        granted(blobs, KEY, b"", size=PUT_BYTES_MAX + 1)
-    assert granted(blobs, KEY, b"", size=PUT_BYTES_MAX).method == "PUT"
-    assert double.seen == []
+def test_more_than_one_put_takes_is_refused_before_anything_is_sent(double: S3Double, blobs: S3Blobs) -> None:
+    with pytest.raises(BlobTooLarge, match="5 GiB"):
+        grant_upload_of(blobs, KEY, b"", size=PUT_BYTES_MAX + 1)
+    assert grant_upload_of(blobs, KEY, b"", size=PUT_BYTES_MAX).method == "PUT"
+    assert double.requests == []
 
 
-def test_an_answer_that_is_not_xml_is_said(double: Double, blobs: S3Blobs) -> None:
-    double.objects["some/where/acme/\x01"] = Stored(b"", "", None, 0.0)
+def test_an_answer_that_is_not_xml_is_said(double: S3Double, blobs: S3Blobs) -> None:
+    double.objects["some/where/acme/\x01"] = StoredObject(b"", "", None, 0.0)
     with pytest.raises(StorageRefused, match="not XML"):
         blobs.list("acme/", "", 1)
 
@@ -224,17 +224,17 @@ def test_an_answer_that_is_not_xml_is_said(double: Double, blobs: S3Blobs) -> No
 
 
 def test_keys_with_a_session_token_sign_headers_and_addresses() -> None:
-    with Double(session_token=TOKEN) as double, httpx.Client(verify=False) as client:
-        blobs = s3_at(double.endpoint, REGION, KEYS._replace(session_token=TOKEN))
-        grant = granted(blobs, KEY, BODY)
+    with S3Double(session_token=TOKEN) as double, httpx.Client(verify=False) as client:
+        blobs = open_s3_blobs(double.endpoint, REGION, KEYS._replace(session_token=TOKEN))
+        grant = grant_upload_of(blobs, KEY, BODY)
         assert client.put(grant.url, headers=grant.headers, content=BODY).is_success
         assert blobs.stat(KEY) == Stat(len(BODY), digest(BODY))
         blobs.close()
 
 
-def test_new_keys_are_used_from_the_next_request_on(double: Double) -> None:
+def test_new_keys_are_used_from_the_next_request_on(double: S3Double) -> None:
     current = [KEYS._replace(secret_key="old")]
-    blobs = S3Blobs(S3Place(bucket=BUCKET, region=REGION, endpoint=double.endpoint), lambda: current[0])
+    blobs = S3Blobs(S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint), lambda: current[0])
     with pytest.raises(StorageRefused):
         blobs.put(KEY, BODY)
     current[0] = KEYS
@@ -243,18 +243,18 @@ def test_new_keys_are_used_from_the_next_request_on(double: Double) -> None:
     blobs.close()
 
 
-def test_grants_lead_to_the_public_address_and_the_house_to_the_inner_one(double: Double) -> None:
-    place = S3Place(
+def test_grants_lead_to_the_public_address_and_the_house_to_the_inner_one(double: S3Double) -> None:
+    location = S3Location(
         bucket=BUCKET, region=REGION, endpoint=double.endpoint, public_endpoint="https://files.example:8443"
     )
-    blobs = S3Blobs(place, lambda: KEYS)
-    assert granted(blobs, KEY, BODY).url.startswith(f"https://files.example:8443/{BUCKET}/{KEY}?")
+    blobs = S3Blobs(location, lambda: KEYS)
+    assert grant_upload_of(blobs, KEY, BODY).url.startswith(f"https://files.example:8443/{BUCKET}/{KEY}?")
     blobs.put(KEY, BODY)
-    assert double.seen == [("PUT", f"/{BUCKET}/{KEY}")]
+    assert double.requests == [("PUT", f"/{BUCKET}/{KEY}")]
     blobs.close()
 
 
-def test_many_threads_share_one_store(double: Double, blobs: S3Blobs) -> None:
+def test_many_threads_share_one_store(double: S3Double, blobs: S3Blobs) -> None:
     failures: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -273,11 +273,11 @@ def test_many_threads_share_one_store(double: Double, blobs: S3Blobs) -> None:
     assert len(double.objects) == 16
 
 
-def test_a_large_prefix_is_deleted_page_by_page(double: Double, blobs: S3Blobs) -> None:
+def test_a_large_prefix_is_deleted_page_by_page(double: S3Double, blobs: S3Blobs) -> None:
     for number in range(2_345):
-        double.objects[f"some/where/acme/jobs/j/{number:05}"] = Stored(b"xy", "", None, 0.0)
-    double.objects["some/where/acme/jobs/k/1"] = Stored(b"xy", "", None, 0.0)
-    double.objects["elsewhere/acme/jobs/j/1"] = Stored(b"xy", "", None, 0.0)
+        double.objects[f"some/where/acme/jobs/j/{number:05}"] = StoredObject(b"xy", "", None, 0.0)
+    double.objects["some/where/acme/jobs/k/1"] = StoredObject(b"xy", "", None, 0.0)
+    double.objects["elsewhere/acme/jobs/j/1"] = StoredObject(b"xy", "", None, 0.0)
     assert len(blobs.list("acme/", "", 1_500)) == 1_500
-    assert blobs.delete_prefix("acme/jobs/j/") == Freed(2_345, 4_690)
+    assert blobs.delete_prefix("acme/jobs/j/") == DeleteSummary(2_345, 4_690)
     assert sorted(double.objects) == ["elsewhere/acme/jobs/j/1", "some/where/acme/jobs/k/1"]

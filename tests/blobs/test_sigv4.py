@@ -12,11 +12,11 @@ from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth  # type: ignore[import-u
 from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
-from callsheet.blobs.s3wire import S3Place
-from callsheet.blobs.sigv4 import S3Keys, Signature, encoded
+from callsheet.blobs.s3.sigv4 import S3Credentials, SigV4Signer, encode_query
+from callsheet.blobs.s3.transport import S3Location
 
 # The examples of "Signature Calculations for the Authorization Header" and "… Using Query Parameters" of the S3 API.
-KEYS = S3Keys("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+KEYS = S3Credentials("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 AT = calendar.timegm((2013, 5, 24, 0, 0, 0))
 HOST = "https://examplebucket.s3.amazonaws.com"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -40,13 +40,13 @@ EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 def test_the_published_examples_are_signed_as_published(
     method: str, url: str, headers: dict[str, str], payload: str, signature: str
 ) -> None:
-    signed = Signature("us-east-1").headers(KEYS, method, url, headers, payload, AT)
+    signed = SigV4Signer("us-east-1").headers(KEYS, method, url, headers, payload, AT)
     assert signed["authorization"].endswith(f"Signature={signature}")
     assert KEYS.secret_key not in repr(KEYS)
 
 
 def test_the_published_address_is_signed_as_published() -> None:
-    url = Signature("us-east-1").address(KEYS, "GET", f"{HOST}/test.txt", {}, 86_400, AT)
+    url = SigV4Signer("us-east-1").presign_url(KEYS, "GET", f"{HOST}/test.txt", {}, 86_400, AT)
     assert url == (
         f"{HOST}/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256"
         "&X-Amz-Credential=AKIAIOSFODNN7EXAMPLE%2F20130524%2Fus-east-1%2Fs3%2Faws4_request"
@@ -66,14 +66,14 @@ CASES = [
     ("HEAD", "k", {}, {"x-amz-checksum-mode": "ENABLED", "x-odd": "  two   words "}),
 ]  # fmt: skip
 PLACES = [
-    S3Place(bucket="films", region="eu-central-1"),
-    S3Place(bucket="films.example", region="eu-central-1"),
-    S3Place(bucket="films", region="eu-central-1", endpoint="http://127.0.0.1:9000", prefix="some/where/"),
+    S3Location(bucket="films", region="eu-central-1"),
+    S3Location(bucket="films.example", region="eu-central-1"),
+    S3Location(bucket="films", region="eu-central-1", endpoint="http://127.0.0.1:9000", prefix="some/where/"),
 ]
 
 
 def theirs(
-    make: Callable[[Credentials], Any], method: str, url: str, headers: dict[str, str], keys: S3Keys
+    make: Callable[[Credentials], Any], method: str, url: str, headers: dict[str, str], keys: S3Credentials
 ) -> AWSRequest:
     """Let botocore sign at the same moment."""
     request = AWSRequest(method=method, url=url, headers=headers, data=b"")
@@ -83,25 +83,27 @@ def theirs(
     return request
 
 
-@pytest.mark.parametrize("place", PLACES, ids=["in the host", "dots", "endpoint"])
+@pytest.mark.parametrize("location", PLACES, ids=["in the host", "dots", "endpoint"])
 @pytest.mark.parametrize("token", ["", "a/session+token=="], ids=["no token", "token"])
 @pytest.mark.parametrize(("method", "key", "query", "headers"), CASES, ids=range(len(CASES)))
 def test_botocore_signs_the_same(
-    place: S3Place, token: str, method: str, key: str, query: dict[str, str], headers: dict[str, str]
+    location: S3Location, token: str, method: str, key: str, query: dict[str, str], headers: dict[str, str]
 ) -> None:
     keys = KEYS._replace(session_token=token)
-    url = place.url(key) + ("?" + encoded(query) if query else "")
-    signature = Signature(place.region)
-    other = theirs(lambda who: S3SigV4Auth(who, "s3", place.region), method, url, dict(headers), keys)
+    url = location.url(key) + ("?" + encode_query(query) if query else "")
+    signature = SigV4Signer(location.region)
+    other = theirs(lambda who: S3SigV4Auth(who, "s3", location.region), method, url, dict(headers), keys)
     mine = signature.headers(keys, method, url, headers, EMPTY, AT)
     assert mine["authorization"] == other.headers["Authorization"]
-    other = theirs(lambda who: S3SigV4QueryAuth(who, "s3", place.region, expires=600), method, url, dict(headers), keys)
-    mine_url = signature.address(keys, method, url, headers, 600, AT)
+    other = theirs(
+        lambda who: S3SigV4QueryAuth(who, "s3", location.region, expires=600), method, url, dict(headers), keys
+    )
+    mine_url = signature.presign_url(keys, method, url, headers, 600, AT)
     assert parse_qs(urlsplit(mine_url).query) == parse_qs(urlsplit(other.url).query)
     assert urlsplit(mine_url)._replace(query="") == urlsplit(other.url)._replace(query="")
 
 
 def test_an_address_lasts_a_week_at_most_and_a_second_at_least() -> None:
     for asked, given in ((0, 1), (60, 60), (10**9, 604_800)):
-        url = Signature("x").address(KEYS, "GET", f"{HOST}/k", {}, asked, AT)
+        url = SigV4Signer("x").presign_url(KEYS, "GET", f"{HOST}/k", {}, asked, AT)
         assert parse_qs(urlsplit(url).query)["X-Amz-Expires"] == [str(given)]

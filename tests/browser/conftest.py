@@ -10,14 +10,14 @@ from tests.support import chromium
 
 
 @pytest.fixture(scope="module")
-def browser(say: Callable[[str], None]) -> Iterator[Browser]:
+def browser(report: Callable[[str], None]) -> Iterator[Browser]:
     """One for a module: its driver leaves an event loop running in this thread, which other tests must not see."""
-    found = chromium.find(say)
+    found = chromium.find(report)
     with sync_playwright() as driver:
         launched = driver.chromium.launch(
             executable_path=found.program, args=list(chromium.FLAGS), env={**os.environ, **found.environment}
         )
-        say(f"Chromium {launched.version} for the tests: {found.program}")
+        report(f"Chromium {launched.version} for the tests: {found.program}")
         yield launched
         launched.close()
 

@@ -7,37 +7,43 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.served import Served
+from tests.support.live_server import LiveServer
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     data: Path = tmp_path_factory.mktemp("docs")
-    with Served(data / "callsheet.db", data) as made:
+    with LiveServer(data / "callsheet.db", data) as made:
         yield made
 
 
 @pytest.fixture
-def docs(page: Page, served: Served) -> Page:
-    page.goto(f"{served.url}/docs")
+def docs(page: Page, live_server: LiveServer) -> Page:
+    page.goto(f"{live_server.url}/docs")
     return page
 
 
-def test_it_loads_from_here_only_and_complains_of_nothing(page: Page, served: Served, complaints: list[str]) -> None:
+def test_it_loads_from_here_only_and_complains_of_nothing(
+    page: Page, live_server: LiveServer, complaints: list[str]
+) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"{served.url}/docs")
-    assert {f"{served.url}/docs", f"{served.url}/docs/reference.css", f"{served.url}/docs/reference.js"} <= set(asked)
-    assert [url for url in asked if not url.startswith((f"{served.url}/", "data:"))] == []
+    page.goto(f"{live_server.url}/docs")
+    assert {
+        f"{live_server.url}/docs",
+        f"{live_server.url}/docs/reference.css",
+        f"{live_server.url}/docs/reference.js",
+    } <= set(asked)
+    assert [url for url in asked if not url.startswith((f"{live_server.url}/", "data:"))] == []
     assert complaints == []
 
 
-def test_every_route_is_on_it_once_and_can_be_linked_to(docs: Page, served: Served) -> None:
-    document = httpx.get(f"{served.url}/openapi.json").json()
+def test_every_route_is_on_it_once_and_can_be_linked_to(docs: Page, live_server: LiveServer) -> None:
+    document = httpx.get(f"{live_server.url}/openapi.json").json()
     names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
     shown = docs.locator("article.route").evaluate_all("found => found.map(one => one.id)")
     assert sorted(shown) == sorted(names)
-    docs.goto(f"{served.url}/docs#{names[-1]}")
+    docs.goto(f"{live_server.url}/docs#{names[-1]}")
     expect(docs.locator(f"#{names[-1]}")).to_be_in_viewport()
 
 
@@ -76,10 +82,10 @@ def test_on_a_narrow_window_the_contents_unfold_lead_to_a_route_and_fold_again(d
     expect(contents).to_be_hidden()
 
 
-def test_the_contents_unfold_without_scripts(browser: Browser, served: Served) -> None:
+def test_the_contents_unfold_without_scripts(browser: Browser, live_server: LiveServer) -> None:
     context = browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 800})
     page = context.new_page()
-    page.goto(f"{served.url}/docs")
+    page.goto(f"{live_server.url}/docs")
     page.get_by_text("Contents", exact=True).click()
     expect(page.get_by_role("navigation", name="Contents").locator('a[href="#submit_job"]')).to_be_in_viewport()
     context.close()

@@ -9,13 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
-from tests.http.conftest import served
-from tests.support.served import Served
+from tests.http.conftest import live_server
+from tests.support.live_server import LiveServer
 
-__all__ = ["served"]
+__all__ = ["live_server"]
 
 
-class Ran(NamedTuple):
+class CliResult(NamedTuple):
     """How a command ended and what it printed."""
 
     code: int
@@ -27,23 +27,23 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CliResult]
 
 
-def ran(*words: str | Path, env: dict[str, str] | None = None, stdin: str | None = None) -> Ran:
+def invoke_cli(*words: str | Path, env: dict[str, str] | None = None, stdin: str | None = None) -> CliResult:
     """Run the command line in this process; an exception that it lets out is the test's."""
-    nothing = {"CALLSHEET_URL": None, "CALLSHEET_KEY": None, "CALLSHEET_TENANT": None, "COLUMNS": "200"}
+    nothing = {"CALLSHEET_URL": None, "CALLSHEET_API_KEY": None, "CALLSHEET_TENANT": None, "COLUMNS": "200"}
     done = CliRunner().invoke(app, [str(word) for word in words], env=nothing | (env or {}), input=stdin)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return Ran(done.exit_code, done.stdout, done.stderr)
+    return CliResult(done.exit_code, done.stdout, done.stderr)
 
 
 @pytest.fixture
-def run(served: Served) -> Run:
+def run(live_server: LiveServer) -> Run:
     """Runs a command with the operator's key, which is of the tenant `default` as well."""
 
-    def one(*words: str | Path, role: str = "admin", stdin: str | None = None) -> Ran:
-        return ran(*words, "--url", served.url, "--key", served.keys[role], stdin=stdin)
+    def one(*words: str | Path, role: str = "admin", stdin: str | None = None) -> CliResult:
+        return invoke_cli(*words, "--url", live_server.url, "--key", live_server.keys[role], stdin=stdin)
 
     return one

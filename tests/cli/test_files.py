@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from callsheet.blobs import keys
-from callsheet.core import commands
+from callsheet.blobs import object_keys
+from callsheet.core.model import commands
 from callsheet.store.sqlite import SqliteDatabase
-from tests.cli.conftest import Run, ran
-from tests.support.served import TENANT, Served
+from tests.cli.conftest import Run, invoke_cli
+from tests.support.live_server import TENANT, LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(1_000)
 NOBODY = "00000000-0000-7000-8000-000000000000"
@@ -29,14 +29,14 @@ def picture(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def house(served: Served) -> list[str]:
+def server_options(live_server: LiveServer) -> list[str]:
     """The words that name the house's folder and database."""
-    database: Any = served.engine.database
-    words = ["--data", str(served.callsheet.data)]
+    database: Any = live_server.engine.database
+    words = ["--data", str(live_server.callsheet.data)]
     return words if isinstance(database, SqliteDatabase) else [*words, "--database", database.url]
 
 
-def brought(run: Run, picture: Path, user: str = "ann") -> dict[str, Any]:
+def upload_file(run: Run, picture: Path, user: str = "ann") -> dict[str, Any]:
     done = run("files", "upload", picture, "--user", user, "--json")
     assert done.code == 0, done.err
     file: dict[str, Any] = done.json["files"][0]
@@ -66,7 +66,7 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
     assert run("files", "delete", file_id).out == "Deleted: 1008 bytes are free.\n"
     gone = run("files", "download", file_id, "--to", folder)
     assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or is not kept any longer.\n")
-    assert "dropped" in run("files", "show", file_id).out
+    assert "deleted" in run("files", "show", file_id).out
     assert run("files", "delete", file_id, "--json").code == 1
 
 
@@ -88,70 +88,72 @@ def test_what_cannot_be_brought_is_said_in_a_sentence(run: Run, picture: Path, t
 
 
 @pytest.fixture
-def orphan(served: Served) -> Iterator[str]:
+def orphan(live_server: LiveServer) -> Iterator[str]:
     """An old object of a task's try that ended without it."""
-    served.submit()
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w", kinds=("draw",)))
-    served.engine.execute(commands.Complete(lease=leased.lease))
+    live_server.submit()
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w", kinds=("draw",)))
+    live_server.engine.execute(commands.Complete(lease=leased.lease))
     lease = leased.lease
-    key = keys.made(TENANT, lease.job_id, lease.task_id, lease.attempt, 1)
-    served.blobs.put(key, b"orphan")
+    key = object_keys.output_key(TENANT, lease.job_id, lease.task_id, lease.attempt, 1)
+    live_server.blobs.put(key, b"orphan")
     old = time.time() - OLD_SECONDS
-    os.utime(served.blobs.path(key), (old, old))
+    os.utime(live_server.blobs.path(key), (old, old))
     yield key
-    served.blobs.delete([key])
+    live_server.blobs.delete([key])
 
 
 def test_a_sweep_says_what_would_go_before_it_does(
-    served: Served, run: Run, picture: Path, house: list[str], orphan: str
+    live_server: LiveServer, run: Run, picture: Path, server_options: list[str], orphan: str
 ) -> None:
-    file = brought(run, picture, "sweeper")
-    elsewhere = keys.uploaded("elsewhere", NOBODY)
-    served.blobs.put(elsewhere, b"?")
+    file = upload_file(run, picture, "sweeper")
+    elsewhere = object_keys.upload_key("elsewhere", NOBODY)
+    live_server.blobs.put(elsewhere, b"?")
     old = time.time() - OLD_SECONDS
-    os.utime(served.blobs.path(elsewhere), (old, old))
-    served.blobs.put("not/ours", b"?")
-    would = ran("files", "sweep", *house, "--dry-run", "--json").json
+    os.utime(live_server.blobs.path(elsewhere), (old, old))
+    live_server.blobs.put("not/ours", b"?")
+    would = invoke_cli("files", "sweep", *server_options, "--dry-run", "--json").json
     assert (would["dry_run"], would["found"]["orphans"], would["found"]["bytes"]) == (True, 1, 6)
     assert (would["found"]["unknown"], would["found"]["foreign"]) == (1, 1)
-    assert served.blobs.stat(orphan) is not None
-    said = ran("files", "sweep", *house, "--dry-run").out.splitlines()
+    assert live_server.blobs.stat(orphan) is not None
+    said = invoke_cli("files", "sweep", *server_options, "--dry-run").out.splitlines()
     assert "objects (6 bytes) would be removed" in said[0]
     assert [line.endswith("They are left alone.") for line in said] == [False, False, True, True]
-    assert "(6 bytes) were removed" in ran("files", "sweep", *house).out
-    assert served.blobs.stat(orphan) is None
-    assert ran("files", "sweep", *house, "--json").json["found"]["orphans"] == 0
-    assert "there, and none of them were removed." in ran("files", "sweep", *house).out
+    assert "(6 bytes) were removed" in invoke_cli("files", "sweep", *server_options).out
+    assert live_server.blobs.stat(orphan) is None
+    assert invoke_cli("files", "sweep", *server_options, "--json").json["found"]["orphans"] == 0
+    assert "there, and none of them were removed." in invoke_cli("files", "sweep", *server_options).out
     assert run("files", "show", file["id"], "--json").json["status"] == "ready"
-    assert served.blobs.stat(keys.uploaded(TENANT, file["id"])) is not None
-    served.blobs.delete([elsewhere, "not/ours"])
+    assert live_server.blobs.stat(object_keys.upload_key(TENANT, file["id"])) is not None
+    live_server.blobs.delete([elsewhere, "not/ours"])
 
 
-def test_a_file_whose_bytes_are_gone_is_a_violation(served: Served, run: Run, picture: Path, house: list[str]) -> None:
-    file = brought(run, picture)
-    brought(run, picture)
-    sound = ran("verify", *house, "--files", "--json")
+def test_a_file_whose_bytes_are_gone_is_a_violation(
+    live_server: LiveServer, run: Run, picture: Path, server_options: list[str]
+) -> None:
+    file = upload_file(run, picture)
+    upload_file(run, picture)
+    sound = invoke_cli("verify", *server_options, "--files", "--json")
     assert (sound.code, sound.json["sound"]) == (0, True), sound.out
-    key = keys.uploaded(TENANT, file["id"])
-    served.blobs.delete([key])
-    database = house if "--database" not in house else house[2:]
-    assert ran("verify", *database).code == 0
-    broken = ran("verify", *house, "--files")
+    key = object_keys.upload_key(TENANT, file["id"])
+    live_server.blobs.delete([key])
+    database = server_options if "--database" not in server_options else server_options[2:]
+    assert invoke_cli("verify", *database).code == 0
+    broken = invoke_cli("verify", *server_options, "--files")
     assert broken.code == 1
     assert broken.out.startswith("O8 is broken by 1 row: A ready file has its bytes.")
     assert file["id"] in broken.out
-    assert ran("verify", *house, "--files", "--newest", "1").code == 0
-    assert ran("verify", *database, "--newest", "1").code == 2
-    [violation] = json.loads(ran("verify", *house, "--files", "--json").out)["violations"]
+    assert invoke_cli("verify", *server_options, "--files", "--newest", "1").code == 0
+    assert invoke_cli("verify", *database, "--newest", "1").code == 2
+    [violation] = json.loads(invoke_cli("verify", *server_options, "--files", "--json").out)["violations"]
     assert violation["rows"] == [{"file": file["id"], "bytes": len(PICTURE), "bytes_there": None}]
-    served.blobs.put(key, PICTURE)
+    live_server.blobs.put(key, PICTURE)
 
 
-def test_settings_say_where_files_lie(tmp_path: Path, house: list[str]) -> None:
+def test_settings_say_where_files_lie(tmp_path: Path, server_options: list[str]) -> None:
     config = tmp_path / "callsheet.toml"
     config.write_text(f'[blobs]\nurl = "file://{tmp_path}/elsewhere"\n')
-    found = ran("files", "sweep", *house, "--config", config, "--dry-run", "--json").json["found"]
+    found = invoke_cli("files", "sweep", *server_options, "--config", config, "--dry-run", "--json").json["found"]
     assert found["objects"] == 0
     config.write_text('[blobs]\nurl = "ftp://x"\n')
-    wrong = ran("files", "sweep", *house, "--config", config)
+    wrong = invoke_cli("files", "sweep", *server_options, "--config", config)
     assert (wrong.code, wrong.err.startswith(f"callsheet: {config}:2: blobs.url is neither")) == (1, True)

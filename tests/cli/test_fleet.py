@@ -1,14 +1,14 @@
 """The fleet from the shell."""
 
-from callsheet.core import commands
-from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.cli.conftest import Run
-from tests.support.served import Served
+from tests.support.live_server import LiveServer
 
 
-def test_workers_are_listed_with_what_they_hold(served: Served, run: Run) -> None:
-    served.register("gpu-7", "paint", concurrency=2)
-    served.engine.execute(commands.Claim(worker_id="inside", kinds=("draw",)))
+def test_workers_are_listed_with_what_they_hold(live_server: LiveServer, run: Run) -> None:
+    live_server.register("gpu-7", "paint", concurrency=2)
+    live_server.engine.execute(commands.Claim(worker_id="inside", kinds=("draw",)))
     shown = run("workers", role="operator").out
     assert shown == run("workers", "list", role="operator").out
     (line,) = [line for line in shown.splitlines() if line.startswith("gpu-7")]
@@ -17,9 +17,9 @@ def test_workers_are_listed_with_what_they_hold(served: Served, run: Run) -> Non
     assert found["gpu-7"]["offered"] == ["paint"]
 
 
-def test_what_a_worker_says_of_itself_is_shown_and_commands_no_terminal(served: Served, run: Run) -> None:
+def test_what_a_worker_says_of_itself_is_shown_and_commands_no_terminal(live_server: LiveServer, run: Run) -> None:
     has = {"gpu": "H100", "vram_gb": 80, "models": ["flux", "sdxl"], "odd": "a\x1b[2Jb"}
-    served.register("gpu-6", "paint", labels={"zone": "a"}, capabilities=has)
+    live_server.register("gpu-6", "paint", labels={"zone": "a"}, capabilities=has)
     said = 'gpu=H100, models=["flux","sdxl"], odd="a\\u001b[2Jb", vram_gb=80'
     shown = run("workers", "show", "gpu-6", role="operator").out
     assert f"Labels: zone=a.\nCapabilities: {said}.\n" in shown
@@ -31,11 +31,13 @@ def test_what_a_worker_says_of_itself_is_shown_and_commands_no_terminal(served: 
     assert (found["labels"], found["capabilities"]) == ({"zone": "a"}, has)
 
 
-def test_a_worker_with_much_in_hand_is_counted_in_the_list_and_shown_whole_by_itself(served: Served, run: Run) -> None:
-    served.engine.execute(commands.PutWorkflow(recipe=_painting("paint-10")))
-    jobs = {served.submit(workflow="painting")["id"] for _ in range(12)}
-    served.register("gpu-10", "paint-10", concurrency=20)
-    served.client("gpu-10").post("/v1/worker/claim", json={"count": 20}).raise_for_status()
+def test_a_worker_with_many_leases_is_counted_in_the_list_and_shown_whole_by_itself(
+    live_server: LiveServer, run: Run
+) -> None:
+    live_server.engine.execute(commands.PutWorkflow(definition=_painting("paint-10")))
+    jobs = {live_server.submit(workflow="painting")["id"] for _ in range(12)}
+    live_server.register("gpu-10", "paint-10", concurrency=20)
+    live_server.client("gpu-10").post("/v1/worker/claim", json={"count": 20}).raise_for_status()
     listed = run("workers", role="operator").out
     (line,) = [line for line in listed.splitlines() if line.startswith("gpu-10")]
     assert line.split()[3:6] == ["12", "of", "20"]
@@ -45,8 +47,8 @@ def test_a_worker_with_much_in_hand_is_counted_in_the_list_and_shown_whole_by_it
     assert {job for job in jobs if job in shown} == jobs
 
 
-def test_a_worker_is_drained_assigned_revoked_and_approved_again(served: Served, run: Run) -> None:
-    served.register("gpu-8", "paint", "sing")
+def test_a_worker_is_drained_assigned_revoked_and_approved_again(live_server: LiveServer, run: Run) -> None:
+    live_server.register("gpu-8", "paint", "sing")
     assert "draining" in run("workers", "drain", "gpu-8", role="operator").out
     assert "draining" not in run("workers", "drain", "gpu-8", "--undo", role="operator").out
     assert run("workers", "assign", "gpu-8", "sing", role="operator").out == "gpu-8 is approved and may take sing.\n"
@@ -57,24 +59,24 @@ def test_a_worker_is_drained_assigned_revoked_and_approved_again(served: Served,
     assert "gpu-8" in run("workers", "list", "--gone", role="operator").out
 
 
-def test_a_workers_tasks_are_shown_and_its_token_can_be_changed(served: Served, run: Run) -> None:
-    served.engine.execute(commands.PutWorkflow(recipe=_painting()))
-    job = served.submit(workflow="painting")
-    served.register("gpu-9", "paint-9")
-    served.client("gpu-9").post("/v1/worker/claim", json={}).raise_for_status()
+def test_a_workers_tasks_are_shown_and_its_token_can_be_changed(live_server: LiveServer, run: Run) -> None:
+    live_server.engine.execute(commands.PutWorkflow(definition=_painting()))
+    job = live_server.submit(workflow="painting")
+    live_server.register("gpu-9", "paint-9")
+    live_server.client("gpu-9").post("/v1/worker/claim", json={}).raise_for_status()
     shown = run("workers", "show", "gpu-9", role="operator").out
     assert job["id"] in shown
     made = run("workers", "rotate", "gpu-9", "--json", role="operator").json
-    assert served.client("gpu-9").post("/v1/worker/claim", json={}).status_code == 401
-    served.keys["gpu-9"] = made["token"]
-    assert served.client("gpu-9").post("/v1/worker/heartbeat", json={"beats": []}).status_code == 200
+    assert live_server.client("gpu-9").post("/v1/worker/claim", json={}).status_code == 401
+    live_server.keys["gpu-9"] = made["token"]
+    assert live_server.client("gpu-9").post("/v1/worker/heartbeat", json={"heartbeats": []}).status_code == 200
 
 
-def test_a_worker_that_nobody_knows_is_named(served: Served, run: Run) -> None:
-    _ = served
-    ran = run("workers", "revoke", "nobody", role="operator")
-    assert (ran.code, ran.err) == (1, "callsheet: There is no worker 'nobody'.\n")
+def test_a_worker_that_nobody_knows_is_named(live_server: LiveServer, run: Run) -> None:
+    _ = live_server
+    invoke_cli = run("workers", "revoke", "nobody", role="operator")
+    assert (invoke_cli.code, invoke_cli.err) == (1, "callsheet: There is no worker 'nobody'.\n")
 
 
-def _painting(kind: str = "paint-9") -> Recipe:
-    return Recipe(name="painting", price=0, stages=[StageSpec(name="paint", kind=kind)])
+def _painting(kind: str = "paint-9") -> WorkflowDefinition:
+    return WorkflowDefinition(name="painting", price=0, stages=[StageSpec(name="paint", kind=kind)])

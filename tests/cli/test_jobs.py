@@ -14,50 +14,52 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.blobs import keys
-from callsheet.core import commands
-from callsheet.core.recipe import Recipe, StageSpec
-from tests.cli.conftest import Run, ran
-from tests.client.stub import JOB, Say, Stub
-from tests.support.served import Served
+from callsheet.blobs import object_keys
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.cli.conftest import Run, invoke_cli
+from tests.client.stub_server import JOB, ScriptedResponse, StubServer
+from tests.support.live_server import LiveServer
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
 JOB_ID = re.compile(r"[0-9a-f-]{36}")
 
 
-def submitted(run: Run, *more: str) -> str:
+def submit_job(run: Run, *more: str) -> str:
     done = run("submit", "sketch", "--user", "ann", "--input", "prompt=dunes", "--json", *more)
     assert done.code == 0, done.err
     return str(done.json["id"])
 
 
-def working(served: Served, *, fail: bool = False) -> threading.Thread:
+def work_in_thread(live_server: LiveServer, *, fail: bool = False) -> threading.Thread:
     """Do the next sketch, as soon as there is one."""
 
     def work() -> None:
-        (leased,) = served.engine.claim(commands.Claim(worker_id="w1", kinds=("draw",)), wait_seconds=10)
-        served.engine.execute(commands.Heartbeat(lease=leased.lease, progress=40, message="inking"))
+        (leased,) = live_server.engine.claim(commands.Claim(worker_id="w1", kinds=("draw",)), wait_seconds=10)
+        live_server.engine.execute(commands.Heartbeat(lease=leased.lease, progress=40, message="inking"))
         if fail:
-            served.engine.execute(commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False))
+            live_server.engine.execute(
+                commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False)
+            )
         else:
-            served.engine.execute(commands.Complete(lease=leased.lease))
+            live_server.engine.execute(commands.Complete(lease=leased.lease))
 
     thread = threading.Thread(target=work)
     thread.start()
     return thread
 
 
-def test_a_job_is_submitted_and_said_in_a_sentence(served: Served, run: Run) -> None:
+def test_a_job_is_submitted_and_said_in_a_sentence(live_server: LiveServer, run: Run) -> None:
     done = run("submit", "sketch", "--user", "ann", "--input", '{"prompt": "dunes"}', "--label", "a=b", role="client")
     assert done.code == 0
     assert re.fullmatch(r"[0-9a-f-]{36} is queued, for 3 credits\.\n", done.out)
-    served.work()
+    live_server.work()
 
 
-def test_the_same_idempotency_key_makes_one_job_and_that_is_said(served: Served, run: Run) -> None:
-    job = submitted(run, "--idempotency-key", "once")
-    assert submitted(run, "--idempotency-key", "once") == job
-    served.work()
+def test_the_same_idempotency_key_makes_one_job_and_that_is_said(live_server: LiveServer, run: Run) -> None:
+    job = submit_job(run, "--idempotency-key", "once")
+    assert submit_job(run, "--idempotency-key", "once") == job
+    live_server.work()
     words = ["--user", "ann", "--input", "prompt=dunes", "--idempotency-key", "once"]
     assert run("submit", "sketch", *words).out == f"{job} was submitted before and is completed.\n"
     assert run("submit", "sketch", *words, "--json").json["replay"] is True
@@ -74,16 +76,16 @@ def test_the_same_idempotency_key_makes_one_job_and_that_is_said(served: Served,
     ],
 )
 def test_an_input_is_json_a_file_or_fields(
-    served: Served, run: Run, tmp_path: Path, words: list[str], wanted: object
+    live_server: LiveServer, run: Run, tmp_path: Path, words: list[str], wanted: object
 ) -> None:
     file = tmp_path / "input.json"
     file.write_text('{"from": "file"}')
     given = [part for word in words for part in ("--input", word.replace("FILE", str(file)))]
     done = run("submit", "sketch", "--user", "ann", "--json", *given, stdin='{"from": "stdin"}')
     assert done.code == 0, done.err
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     assert json.loads(leased.input) == wanted
-    served.engine.execute(commands.Complete(lease=leased.lease))
+    live_server.engine.execute(commands.Complete(lease=leased.lease))
 
 
 @pytest.mark.parametrize("words", [["dunes"], ["{"], ["a:=x"], ["@absent.json"], ["[1]", "a=b"], ["{}", "{}"]])
@@ -94,8 +96,8 @@ def test_an_input_that_is_none_is_a_wrong_call(run: Run, words: list[str]) -> No
     assert "--input takes JSON" in " ".join(done.err.split()) or "cannot be read" in done.err
 
 
-def test_waiting_for_a_job_shows_its_progress_and_its_end(served: Served, run: Run) -> None:
-    thread = working(served)
+def test_waiting_for_a_job_shows_its_progress_and_its_end(live_server: LiveServer, run: Run) -> None:
+    thread = work_in_thread(live_server)
     done = run("submit", "sketch", "--user", "ann", "--input", "{}", "--wait")
     thread.join()
     assert done.code == 0
@@ -107,8 +109,8 @@ def test_waiting_for_a_job_shows_its_progress_and_its_end(served: Served, run: R
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
-def test_a_job_that_ends_badly_is_exit_code_1(served: Served, run: Run, more: list[str]) -> None:
-    thread = working(served, fail=True)
+def test_a_job_that_ends_badly_is_exit_code_1(live_server: LiveServer, run: Run, more: list[str]) -> None:
+    thread = work_in_thread(live_server, fail=True)
     done = run("submit", "sketch", "--user", "ann", "--input", "{}", "--wait", *more)
     thread.join()
     assert done.code == 1
@@ -117,9 +119,9 @@ def test_a_job_that_ends_badly_is_exit_code_1(served: Served, run: Run, more: li
     )
 
 
-def test_watching_gives_one_event_a_line_to_programs(served: Served, run: Run) -> None:
-    job = submitted(run)
-    served.work()
+def test_watching_gives_one_event_a_line_to_programs(live_server: LiveServer, run: Run) -> None:
+    job = submit_job(run)
+    live_server.work()
     done = run("watch", job, "--json")
     events = [json.loads(line) for line in done.out.splitlines()]
     assert (done.code, [event["seq"] for event in events]) == (0, list(range(1, len(events) + 1)))
@@ -127,35 +129,43 @@ def test_watching_gives_one_event_a_line_to_programs(served: Served, run: Run) -
     assert "job.completed" in run("watch", job).out
 
 
-def test_on_a_terminal_a_bar_runs_to_the_end(served: Served, run: Run) -> None:
-    job = submitted(run)
+def test_on_a_terminal_a_bar_runs_to_the_end(live_server: LiveServer, run: Run) -> None:
+    job = submit_job(run)
     ours, theirs = pty.openpty()
-    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "TERM": "xterm"}
+    env = os.environ | {
+        "CALLSHEET_URL": live_server.url,
+        "CALLSHEET_API_KEY": live_server.keys["admin"],
+        "TERM": "xterm",
+    }
     with subprocess.Popen([CALLSHEET, "watch", job], stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
-        working(served).join()
-        said = drained(ours)
-    assert process.returncode == 0, said
-    assert "sketch completed" in said
-    assert "100 %" in said
-    assert f"{job} is completed." in said
+        work_in_thread(live_server).join()
+        printed = read_terminal(ours)
+    assert process.returncode == 0, printed
+    assert "sketch completed" in printed
+    assert "100 %" in printed
+    assert f"{job} is completed." in printed
 
 
-def drained(terminal: int) -> str:
+def read_terminal(terminal: int) -> str:
     """Read a terminal until whoever wrote to it has gone."""
-    said = b""
+    printed = b""
     with contextlib.suppress(OSError):
         while chunk := os.read(terminal, 65_536):
-            said += chunk
+            printed += chunk
     os.close(terminal)
-    return said.decode()
+    return printed.decode()
 
 
-def test_a_list_of_jobs_is_a_line_each_for_grep_and_fits_a_narrow_terminal(served: Served, run: Run) -> None:
+def test_a_list_of_jobs_is_a_line_each_for_grep_and_fits_a_narrow_terminal(live_server: LiveServer, run: Run) -> None:
     user = "a-user-with-a-name-of-forty-characters-or-so"
     run("wallet", "topup", user, "3")
     job = run("submit", "sketch", "--user", user, "--input", "{}", "--json").json["id"]
-    env = os.environ | {"CALLSHEET_URL": served.url, "CALLSHEET_KEY": served.keys["admin"], "COLUMNS": "80"}
+    env = os.environ | {
+        "CALLSHEET_URL": live_server.url,
+        "CALLSHEET_API_KEY": live_server.keys["admin"],
+        "COLUMNS": "80",
+    }
     piped = subprocess.run([CALLSHEET, "jobs", "--user", user], capture_output=True, text=True, check=True, env=env)
     (line,) = (line for line in piped.stdout.splitlines() if job in line)
     assert line.split()[1:7] == ["sketch", user, "queued", "0", "%", "3"]
@@ -163,15 +173,15 @@ def test_a_list_of_jobs_is_a_line_each_for_grep_and_fits_a_narrow_terminal(serve
     ours, theirs = pty.openpty()
     with subprocess.Popen([CALLSHEET, "jobs", "--user", user], stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
-        shown = re.sub(r"\x1b\[[0-9;]*m", "", drained(ours)).splitlines()
+        shown = re.sub(r"\x1b\[[0-9;]*m", "", read_terminal(ours)).splitlines()
     assert process.returncode == 0
     assert shown[0].split() == ["JOB", "WORKFLOW", "STATUS"]
     assert shown[1].split() == [job, "sketch", "queued"]
-    served.work()
+    live_server.work()
 
 
-def test_jobs_are_listed_with_filters_and_a_limit(served: Served, run: Run) -> None:
-    made = [submitted(run, "--label", "list=cli") for _ in range(3)]
+def test_jobs_are_listed_with_filters_and_a_limit(live_server: LiveServer, run: Run) -> None:
+    made = [submit_job(run, "--label", "list=cli") for _ in range(3)]
     found = run("jobs", "--label", "list=cli", "--status", "queued", "--json")
     assert [job["id"] for job in found.json["jobs"]] == made[::-1]
     shown = run("jobs", "--label", "list=cli", "--limit", "2").out
@@ -179,17 +189,19 @@ def test_jobs_are_listed_with_filters_and_a_limit(served: Served, run: Run) -> N
     assert shown.splitlines()[0].split() == ["JOB", "WORKFLOW", "USER", "STATUS", "PROGRESS", "PRICE", "SUBMITTED"]
     assert run("jobs", "--user", "nobody").out == "There are no such jobs.\n"
     for _ in made:
-        served.work()
+        live_server.work()
 
 
-def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(served: Served, run: Run, tmp_path: Path) -> None:
-    job = submitted(run)
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(
+    live_server: LiveServer, run: Run, tmp_path: Path
+) -> None:
+    job = submit_job(run)
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     lease = leased.lease
-    key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
-    served.callsheet.house.blobs.put(key, b"bytes")
-    made = commands.Made(1, "sketch.png", "image/png", 5, hashlib.sha256(b"bytes").hexdigest())
-    served.engine.execute(commands.Complete(lease=lease, files=(made,)))
+    key = object_keys.output_key(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
+    live_server.callsheet.state.blobs.put(key, b"bytes")
+    made = commands.OutputFile(1, "sketch.png", "image/png", 5, hashlib.sha256(b"bytes").hexdigest())
+    live_server.engine.execute(commands.Complete(lease=lease, files=(made,)))
     shown = run("job", "show", job)
     assert shown.code == 0
     assert f"{job} is completed." in shown.out
@@ -205,15 +217,15 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(served: Served,
     assert (nowhere.code, nowhere.err.count("\n")) == (1, 1)
 
 
-def test_files_of_one_task_with_one_name_are_all_saved(served: Served, run: Run, tmp_path: Path) -> None:
-    job = submitted(run)
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+def test_files_of_one_task_with_one_name_are_all_saved(live_server: LiveServer, run: Run, tmp_path: Path) -> None:
+    job = submit_job(run)
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     lease, made = leased.lease, []
     for no, name in enumerate(["a.txt", "a.txt", "a-2.txt", "A.txt", "b"], 1):
-        key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, no)
-        served.callsheet.house.blobs.put(key, b"%d" % no)
-        made.append(commands.Made(no, name, "text/plain", 1, hashlib.sha256(b"%d" % no).hexdigest()))
-    served.engine.execute(commands.Complete(lease=lease, files=tuple(made)))
+        key = object_keys.output_key(leased.tenant, lease.job_id, lease.task_id, lease.attempt, no)
+        live_server.callsheet.state.blobs.put(key, b"%d" % no)
+        made.append(commands.OutputFile(no, name, "text/plain", 1, hashlib.sha256(b"%d" % no).hexdigest()))
+    live_server.engine.execute(commands.Complete(lease=lease, files=tuple(made)))
     fetched = run("job", "download", job, "--to", tmp_path, "--json").json["files"]
     names = ["1-1-a.txt", "1-1-a-2.txt", "1-1-a-2-2.txt", "1-1-A-3.txt", "1-1-b"]
     assert fetched == [str(tmp_path / name) for name in names]
@@ -221,20 +233,20 @@ def test_files_of_one_task_with_one_name_are_all_saved(served: Served, run: Run,
 
 
 def test_a_list_asks_for_no_more_jobs_than_it_shows() -> None:
-    with Stub() as stub:
-        stub.says = [Say(200, {"jobs": [JOB], "next": None})]
-        assert "j1" in ran("jobs", "--limit", "7", "--url", stub.url).out
+    with StubServer() as stub:
+        stub.responses = [ScriptedResponse(200, {"jobs": [JOB], "next": None})]
+        assert "j1" in invoke_cli("jobs", "--limit", "7", "--url", stub.url).out
         assert [asked.path for asked in stub.asked] == ["/v1/jobs?limit=7"]
 
 
-def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(served: Served, run: Run) -> None:
-    job = submitted(run)
+def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(live_server: LiveServer, run: Run) -> None:
+    job = submit_job(run)
     assert run("job", "pause", job).out == f"{job} is paused.\n"
     why = run("job", "why", job)
     assert (why.code, "(paused)" in why.out) == (0, True)
     assert run("job", "why", job, "--json").json["constraints"][0]["code"] == "paused"
     assert run("job", "resume", job, "--json").json["status"] == "queued"
-    working(served, fail=True).join()
+    work_in_thread(live_server, fail=True).join()
     assert run("watch", job).code == 1
     assert run("job", "retry", job, "--json").json["run"] == 2
     assert run("job", "cancel", job, "--reason", "enough").out == f"{job} is canceled.\n"
@@ -243,9 +255,11 @@ def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(served: Serv
     assert refused.err.startswith("callsheet: The job is canceled: it cannot be paused.")
 
 
-def test_a_job_that_waits_says_why_no_start_can_be_told_or_how_that_was_guessed(served: Served, run: Run) -> None:
-    recipe = Recipe(name="rare", stages=[StageSpec(name="etch", kind="etch")])
-    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+def test_a_job_that_waits_says_why_no_start_can_be_estimated_or_how_it_was_estimated(
+    live_server: LiveServer, run: Run
+) -> None:
+    definition = WorkflowDefinition(name="rare", stages=[StageSpec(name="etch", kind="etch")])
+    live_server.engine.execute(commands.PutWorkflow(definition=definition))
     job = run("submit", "rare", "--user", "ann", "--json").json["id"]
     assert run("job", "why", job).out.splitlines() == [
         "It is next in its queue. (queued)",
@@ -253,43 +267,45 @@ def test_a_job_that_waits_says_why_no_start_can_be_told_or_how_that_was_guessed(
         "0 tasks of its queue were completed so far; an estimate takes 5.",
     ]
     run("job", "cancel", job)
-    said = explained(estimated_seconds=718.4, reason="2 at a time, each as long as the last 40 took.")
+    printed = job_why_lines(estimated_seconds=718.4, reason="2 at a time, each as long as the last 40 took.")
     turn = "It may start in about 12 minutes, says an estimate from 40 tasks: "
-    assert said[-1] == f"{turn}2 at a time, each as long as the last 40 took."
-    assert explained(estimated_seconds=7, samples=0, reason="Later.")[-1] == "It may start in about 7 seconds: Later."
+    assert printed[-1] == f"{turn}2 at a time, each as long as the last 40 took."
+    assert (
+        job_why_lines(estimated_seconds=7, samples=0, reason="Later.")[-1] == "It may start in about 7 seconds: Later."
+    )
 
 
-def test_how_long_a_job_may_still_take_is_told_as_the_guess_that_it_is() -> None:
+def test_the_remaining_time_of_a_job_is_marked_as_an_estimate() -> None:
     ends = {"percent": 40, "remaining_seconds_p50": 12.2, "remaining_seconds_p90": 20.0, "samples": 34}
-    assert explained(remaining=ends | {"reason": "Until it has ended."})[-1] == (
+    assert job_why_lines(remaining=ends | {"reason": "Until it has ended."})[-1] == (
         "About 12 seconds to go, and about 40 % done, says an estimate from 34 tasks. Until it has ended."
     )
     late = {"percent": 99, "samples": 34, "reason": "It takes longer than any of the last 34 did."}
-    assert explained(remaining=late)[-1] == (
+    assert job_why_lines(remaining=late)[-1] == (
         "About 99 % is done, says an estimate from 34 tasks. It takes longer than any of the last 34 did."
     )
 
 
-def explained(*, remaining: dict[str, object] | None = None, **start: object) -> list[str]:
+def job_why_lines(*, remaining: dict[str, object] | None = None, **start: object) -> list[str]:
     """Return what `job why` says of a job of which a server tells so much."""
     known = {"estimate": True, "samples": 40, "reason": ""}
     starts = dict.fromkeys(("estimated_start_at", "estimated_seconds", "duration_seconds_p50", "duration_seconds_p90"))
     ends = dict.fromkeys(("percent", "remaining_seconds_p50", "remaining_seconds_p90"))
-    with Stub() as stub:
-        stub.says = [Say(200, {
+    with StubServer() as stub:
+        stub.responses = [ScriptedResponse(200, {
             "job_id": "j1", "status": "queued", "progress": 0, "stage_no": 1, "stage": "etch", "constraints": [],
             "position": 3, "start": known | starts | start, "remaining": known | ends | (remaining or {}),
         })]  # fmt: skip
-        return ran("job", "why", "j1", "--url", stub.url).out.splitlines()
+        return invoke_cli("job", "why", "j1", "--url", stub.url).out.splitlines()
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
 def test_a_job_without_the_input_that_its_workflow_requires_says_what_that_is(
-    served: Served, run: Run, more: list[str]
+    live_server: LiveServer, run: Run, more: list[str]
 ) -> None:
     schema = {"type": "object", "required": ["prompt", "size"]}
-    recipe = Recipe(name="poster", input_schema=schema, stages=[StageSpec(name="draw", kind="draw")])
-    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    definition = WorkflowDefinition(name="poster", input_schema=schema, stages=[StageSpec(name="draw", kind="draw")])
+    live_server.engine.execute(commands.PutWorkflow(definition=definition))
     done = run("submit", "poster", "--user", "ann", *more, role="client")
     assert (done.code, done.out) == (1, "")
     assert "poster needs --input: prompt, size." in done.err
@@ -298,12 +314,14 @@ def test_a_job_without_the_input_that_its_workflow_requires_says_what_that_is(
     assert run("submit", "no-such", "--user", "ann").err == "callsheet: There is no workflow 'no-such'.\n"
 
 
-def test_times_are_written_one_way_for_people_and_as_http_writes_them_for_programs(served: Served, run: Run) -> None:
-    job = submitted(run)
-    written = served.client("admin").get(f"/v1/jobs/{job}").json()["created_at"]
+def test_times_are_written_one_way_for_people_and_as_http_writes_them_for_programs(
+    live_server: LiveServer, run: Run
+) -> None:
+    job = submit_job(run)
+    written = live_server.client("admin").get(f"/v1/jobs/{job}").json()["created_at"]
     assert run("job", "show", job, "--json").json["job"]["created_at"] == written
-    served.work()
-    event = served.client("admin").get(f"/v1/jobs/{job}/events").json()["events"][0]
+    live_server.work()
+    event = live_server.client("admin").get(f"/v1/jobs/{job}/events").json()["events"][0]
     assert json.loads(run("watch", job, "--json").out.splitlines()[0])["at"] == event["at"]
     local = datetime.fromisoformat(written).astimezone().isoformat(timespec="seconds")
     for words in (["jobs", "--user", "ann"], ["job", "show", job], ["watch", job]):
@@ -311,25 +329,25 @@ def test_times_are_written_one_way_for_people_and_as_http_writes_them_for_progra
     assert run("jobs", "--since", local, "--user", "ann").code == 0
 
 
-def test_what_a_job_has_consumed_is_given_back_once(served: Served, run: Run) -> None:
+def test_what_a_job_has_consumed_is_given_back_once(live_server: LiveServer, run: Run) -> None:
     run("wallet", "topup", "rae", "10")
     words = ["--user", "rae", "--input", '{"prompt": "x"}', "--priority", "99", "--json"]
     job = run("submit", "sketch", *words).json["id"]
-    served.work()
+    live_server.work()
     assert run("job", "refund", job, "--reason", "Too dark.").out == "rae has 10 credits.\n"
     assert run("job", "refund", job, "--reason", "x").out == "rae has 10 credits: it was given back before.\n"
     assert run("job", "refund", job, "--reason", "x", "--json").json["replay"] is True
     assert run("job", "refund", job).code == 2
 
 
-def test_a_stage_is_approved_in_a_persons_name(served: Served, run: Run) -> None:
-    recipe = Recipe(name="gated", stages=[StageSpec(name="render", kind="render", gate=True)])
-    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+def test_a_stage_is_approved_in_a_persons_name(live_server: LiveServer, run: Run) -> None:
+    definition = WorkflowDefinition(name="gated", stages=[StageSpec(name="render", kind="render", approval=True)])
+    live_server.engine.execute(commands.PutWorkflow(definition=definition))
     job = run("submit", "gated", "--user", "ann", "--json").json["id"]
-    other = submitted(run)
+    other = submit_job(run)
     assert run("job", "show", job).out.startswith(f"{job} waits for approval.\n")
     found = run("jobs", "--waiting").out
     assert (job in found, other in found, "approval" in found) == (True, False, True)
     assert run("approve", job, "render", "--by", "eve").out == "Stage 1 (render) is pending, approved by eve.\n"
     assert run("approve", job, "1", "--by", "eve", "--json").json["approved_by"] == "eve"
-    served.work("render")
+    live_server.work("render")

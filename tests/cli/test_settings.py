@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from callsheet.cli import handbook
+from callsheet.cli import docs_page
+from callsheet.cli.config_file import ConfigFile, load_settings
 from callsheet.cli.output import Failure
-from callsheet.cli.settings import Sections, settings_of
 from callsheet.config import BlobSettings, HttpSettings, Settings
-from callsheet.core.limits import Limits
-from tests.cli.conftest import ran
+from callsheet.core.policy.limits import Limits
+from tests.cli.conftest import invoke_cli
 from tests.support.tidy import ROOT
 
 PAGE = ROOT / "docs" / "settings.md"
@@ -20,16 +20,16 @@ PAGE = ROOT / "docs" / "settings.md"
 
 def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
     file = tmp_path / "callsheet.toml"
-    file.write_text("[engine]\nreaders = 8\n[limits]\ntries_max = 5\nkind_running_max = { gpu = 4 }\n"
+    file.write_text("[engine]\nreaders = 8\n[limits]\nattempts_max = 5\nkind_running_max = { gpu = 4 }\n"
                     '[blobs]\nurl = "s3://films"\n'
-                    '[http]\ncors_origins = ["https://app.example"]\nbody_seconds = 5\n')  # fmt: skip
-    assert settings_of(file) == (
+                    '[http]\ncors_origins = ["https://app.example"]\nbody_timeout_seconds = 5\n')  # fmt: skip
+    assert load_settings(file) == (
         Settings(
-            readers=8, blobs=BlobSettings(url="s3://films"), limits=Limits(tries_max=5, kind_running_max={"gpu": 4})
+            readers=8, blobs=BlobSettings(url="s3://films"), limits=Limits(attempts_max=5, kind_running_max={"gpu": 4})
         ),
-        HttpSettings(cors_origins=("https://app.example",), body_seconds=5),
+        HttpSettings(cors_origins=("https://app.example",), body_timeout_seconds=5),
     )
-    assert settings_of(None) == (Settings(), HttpSettings())
+    assert load_settings(None) == (Settings(), HttpSettings())
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,9 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
     [
         ("[engin]\n", ":1: There is no field 'engin' here. Did you mean 'engine'?"),
         ("[http]\ncors_origin = []\n", ":2: There is no field 'cors_origin' here. Did you mean 'cors_origins'?"),
-        ('[http]\n\npage_max = "x"\n', ":3: http.page_max: expected int, got str. Write a whole number."),
+        ('[http]\n\npage_size_max = "x"\n', ":3: http.page_size_max: expected int, got str. Write a whole number."),
         ('[http]\ncors_origins = "x"\n', ":2: http.cors_origins: expected array, got str."),
-        ("[limits]\ntries_max = true\n", ":2: limits.tries_max: expected int, got bool."),
+        ("[limits]\nattempts_max = true\n", ":2: limits.attempts_max: expected int, got bool."),
         ("[limits]\nkind_running_max = { gpu = -1 }\n", ":2: limits.kind_running_max is -1. Write a number from 0."),
         (
             '[limits]\nprovider_rate_max = { fal = "60 a minute" }\n',
@@ -47,17 +47,20 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
         ),
         ("[limits]\nkind_rate_max = { gpu = 60 }\n", ":2: limits.kind_rate_max: expected str, got int."),
         ("[engine]\nlanes = 0\n", ":2: engine.lanes is 0. Write a number from 1."),
-        ("[http]\nbeats_per_second_max = 0.5\n", ":2: http.beats_per_second_max is 0.5. Write a number from 1."),
+        (
+            "[http]\nheartbeats_per_second_max = 0.5\n",
+            ":2: http.heartbeats_per_second_max is 0.5. Write a number from 1.",
+        ),
         ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
         ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),
         ("[engine.blobs]\n", ":1: The blobs have a section of their own. Write [blobs]."),
-        ("[blobs]\norphan_seconds = -1\n", ":2: blobs.orphan_seconds is -1. Write a number from 0."),
+        ("[blobs]\norphan_scan_seconds = -1\n", ":2: blobs.orphan_scan_seconds is -1. Write a number from 0."),
         ("engine = 3\n", ":1: engine: expected object, got int."),
         ("[engine\n", ":1: "),
         ("[engine]\npoll_seconds = 0\n", ":2: engine.poll_seconds is 0. Write a number from 0.1."),
-        ("[http]\nbeat_seconds = 0.0\n", ":2: http.beat_seconds is 0.0. Write a number from 0.1."),
+        ("[http]\nheartbeat_seconds = 0.0\n", ":2: http.heartbeat_seconds is 0.0. Write a number from 0.1."),
         ("[http]\nwait_seconds_max = 0\n", ":2: http.wait_seconds_max is 0. Write a number from 0.1."),
-        ("[limits]\nbatch_max = 0\n", ":2: limits.batch_max is 0. Write a number from 1."),
+        ("[limits]\nbatch_commands_max = 0\n", ":2: limits.batch_commands_max is 0. Write a number from 1."),
         (
             '[http]\ncors_origins = [\n  "https://app.example",\n  "*",\n]\n',
             ":4: http.cors_origins: '*' is not an origin: write scheme and host, as https://app.example.",
@@ -79,35 +82,37 @@ def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
     file = tmp_path / "callsheet.toml"
     file.write_text(text)
     with pytest.raises(Failure) as refused:
-        settings_of(file)
+        load_settings(file)
     assert str(refused.value).startswith(f"{file}{said}")
     for command in ("up", "serve"):
-        done = ran(command, "--data", tmp_path / "data", "--config", file)
+        done = invoke_cli(command, "--data", tmp_path / "data", "--config", file)
         assert (done.code, done.err) == (1, f"callsheet: {refused.value}\n")
     assert not (tmp_path / "data").exists()
 
 
 def test_where_a_number_may_be_0_the_page_says_what_that_means(tmp_path: Path) -> None:
     file = tmp_path / "callsheet.toml"
-    file.write_text("[blobs]\norphan_seconds = 0\n[engine]\nrecord_blocked = false\n[limits]\nactive_jobs_max = 0\n")
-    assert settings_of(file)[0].blobs.orphan_seconds == 0
+    file.write_text(
+        "[blobs]\norphan_scan_seconds = 0\n[engine]\nrecord_blocked = false\n[limits]\nactive_jobs_max = 0\n"
+    )
+    assert load_settings(file)[0].blobs.orphan_scan_seconds == 0
     lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     zeros = {cells[0].strip("| `"): cells[3] for cells in lines if cells[2] == "0"}
-    assert {"orphan_seconds", "active_jobs_max", "streams_max"} <= zeros.keys()
+    assert {"orphan_scan_seconds", "active_jobs_max", "streams_max"} <= zeros.keys()
     assert [name for name, said in zeros.items() if not re.search(r"\b0 (is|lets)\b", said)] == []
-    assert {cells[0].strip("| `") for cells in lines if cells[2] == "0.1"} >= {"poll_seconds", "beat_seconds"}
+    assert {cells[0].strip("| `") for cells in lines if cells[2] == "0.1"} >= {"poll_seconds", "heartbeat_seconds"}
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "absent.toml" in ran("up", "--data", tmp_path / "data", "--config", tmp_path / "absent.toml").err
+    assert "absent.toml" in invoke_cli("up", "--data", tmp_path / "data", "--config", tmp_path / "absent.toml").err
 
 
 def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:
-    assert PAGE.read_text() == handbook.page(), "run: python -m callsheet.cli.handbook > docs/settings.md"
+    assert PAGE.read_text() == docs_page.page(), "run: python -m callsheet.cli.docs_page > docs/settings.md"
     for shape in (Settings, Limits, BlobSettings, HttpSettings):
         for field in fields(shape):
             assert field.name in {"limits", "blobs"} or f"| `{field.name}` |" in PAGE.read_text()
     example = PAGE.read_text().partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "example.toml").write_text(example)
-    assert settings_of(tmp_path / "example.toml") != settings_of(None)
-    assert set(tomllib.loads(example)) == {field.name for field in fields(Sections)}
+    assert load_settings(tmp_path / "example.toml") != load_settings(None)
+    assert set(tomllib.loads(example)) == {field.name for field in fields(ConfigFile)}

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from callsheet.cli.standing import locked
-from tests.cli.conftest import Ran, ran
-from tests.support.served import Served
-from tests.support.waiting import wait_until
+from callsheet.cli.local_server import lock_directory
+from tests.cli.conftest import CliResult, invoke_cli
+from tests.support.live_server import LiveServer
+from tests.support.wait import wait_until
 
 MODULE = """from callsheet.worker import Worker
 
 worker = Worker("mine")
 worker.task("shout")(lambda ctx: ctx.input)
 """
-HOUSE = ["--url", "http://127.0.0.1:1"]
+SERVER_URL = ["--url", "http://127.0.0.1:1"]
 SECRET = ["--fleet-secret-file", "secret"]
 
 
@@ -26,58 +26,61 @@ SECRET = ["--fleet-secret-file", "secret"]
     ("words", "said"),
     [
         (["yard_of_cli:worker", *SECRET], "Name the house"),
-        (["yard_of_cli:worker", *HOUSE], "Name the fleet's secret"),
+        (["yard_of_cli:worker", *SERVER_URL], "Name the fleet's secret"),
         (["yard_of_cli:worker", "--url", "house", *SECRET], "http:// or https://"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--spot", "gcp"], "choose aws"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--name", "a/b"], "letters, digits"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--label", "zone"], "NAME=VALUE"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "gpu"], "NAME=TEXT or NAME:=JSON"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "=H100"], "NAME=TEXT or NAME:=JSON"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "vram_gb:=much"], "'much' is not JSON"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--capability", "gpu=\udcff"], "must be JSON"),
-        (["yard_of_cli:worker", *HOUSE, *SECRET, "--protect", ""], "is empty"),
-        (["nowhere:worker", *HOUSE, *SECRET], "cannot be imported"),
-        (["yard_of_cli:shout", *HOUSE, *SECRET], "There is no shout in yard_of_cli: name what is"),
-        (["yard_of_cli:Worker", *HOUSE, *SECRET], "not a callsheet.worker.Worker but of type type."),
-        (["idle:worker", *HOUSE, *SECRET], "idle:worker has no handlers: @worker.task(KIND)"),
-        ([":worker", *HOUSE, *SECRET], "Name a module and the worker in it"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--spot", "gcp"], "choose aws"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--name", "a/b"], "letters, digits"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--label", "zone"], "NAME=VALUE"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "gpu"], "NAME=TEXT or NAME:=JSON"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "=H100"], "NAME=TEXT or NAME:=JSON"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "vram_gb:=much"], "'much' is not JSON"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "gpu=\udcff"], "must be JSON"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--protect", ""], "is empty"),
+        (["nowhere:worker", *SERVER_URL, *SECRET], "cannot be imported"),
+        (["yard_of_cli:shout", *SERVER_URL, *SECRET], "There is no shout in yard_of_cli: name what is"),
+        (["yard_of_cli:Worker", *SERVER_URL, *SECRET], "not a callsheet.worker.Worker but of type type."),
+        (["idle:worker", *SERVER_URL, *SECRET], "idle:worker has no handlers: @worker.task(KIND)"),
+        ([":worker", *SERVER_URL, *SECRET], "Name a module and the worker in it"),
         (
-            ["broken:worker", *HOUSE, *SECRET],
+            ["broken:worker", *SERVER_URL, *SECRET],
             "broken cannot be imported: SyntaxError: invalid syntax (broken.py, line 1)",
         ),
-        (["raising:worker", *HOUSE, *SECRET], "raising cannot be imported: raising.py:2: KeyError: 'x'."),
-        (["leaving:worker", *HOUSE, *SECRET], "leaving cannot be imported: leaving.py:1: SystemExit: 7."),
-        (["missing:worker", *HOUSE, *SECRET], "missing cannot be imported: missing.py:1: No module named 'nowhere'."),
-        (["stopping:worker", *HOUSE, *SECRET], "stopping.py:1: ValueError: Enough."),
+        (["raising:worker", *SERVER_URL, *SECRET], "raising cannot be imported: raising.py:2: KeyError: 'x'."),
+        (["leaving:worker", *SERVER_URL, *SECRET], "leaving cannot be imported: leaving.py:1: SystemExit: 7."),
+        (
+            ["missing:worker", *SERVER_URL, *SECRET],
+            "missing cannot be imported: missing.py:1: No module named 'nowhere'.",
+        ),
+        (["stopping:worker", *SERVER_URL, *SECRET], "stopping.py:1: ValueError: Enough."),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = worked(*words, folder=tmp_path, monkeypatch=monkeypatch)
+    done = run_work(*words, folder=tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
     assert said in " ".join(done.err.replace("│", " ").split())
     assert ".." not in done.err
 
 
 def test_a_worker_that_cannot_work_says_why_in_a_sentence(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = ["yard_of_cli:worker", "--url", served.url]
-    wrong = worked(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
+    house = ["yard_of_cli:worker", "--url", live_server.url]
+    wrong = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
     assert (wrong.code, wrong.err) == (
         1, "callsheet: The house does not take this fleet secret: it is wrong, or was revoked.\n",
     )  # fmt: skip
-    nowhere = worked(*house, "--fleet-secret-file", "nowhere", folder=tmp_path, monkeypatch=monkeypatch)
+    nowhere = run_work(*house, "--fleet-secret-file", "nowhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (nowhere.code, nowhere.err) == (1, "callsheet: The fleet's secret cannot be read from nowhere.\n")
     assert nowhere.out == "", "it is said once"
     (tmp_path / "cache").rename(tmp_path / "old")
     (tmp_path / "cache").touch()
-    taken = worked(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
+    taken = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
     assert taken.code == 2
     assert "is a file: name a folder." in taken.err
-    within = worked(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, cache="cache/below")
+    within = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, cache="cache/below")
     assert within.code == 1
     assert "Choose another with --cache" in within.err
 
@@ -94,19 +97,19 @@ def test_a_comfyui_worker_that_could_not_work_does_not_start(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COMFY_API_KEY", raising=False)
-    done = worked(*words, *HOUSE, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, command=["comfyui"])
+    done = run_work(*words, *SERVER_URL, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, command=["comfyui"])
     assert done.code == 2
     assert " ".join(done.err.split()).endswith(said)
 
 
 @pytest.mark.parametrize("command", [["work", "yard_of_cli:worker"], ["comfyui", "--server", "http://127.0.0.1:9"]])
 def test_a_machine_says_what_it_has_when_it_comes(
-    command: list[str], served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: list[str], live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operator's revocation ends it."""
-    name, operator = f"has-{command[0]}", served.client("operator")
+    name, operator = f"has-{command[0]}", live_server.client("operator")
     given = ["--capability", "gpu=H100", "--capability", "vram_gb:=80", "--capability", "fast:=true"]
-    (tmp_path / "right").write_text(served.keys["worker"])
+    (tmp_path / "right").write_text(live_server.keys["worker"])
     came: list[Any] = []
 
     def revoke() -> None:
@@ -115,46 +118,46 @@ def test_a_machine_says_what_it_has_when_it_comes(
 
     revoking = threading.Thread(target=revoke)
     revoking.start()
-    house = ["--url", served.url, "--fleet-secret-file", "right", "--name", name]
-    done = worked(*house, *given, folder=tmp_path, monkeypatch=monkeypatch, command=command)
+    house = ["--url", live_server.url, "--fleet-secret-file", "right", "--name", name]
+    done = run_work(*house, *given, folder=tmp_path, monkeypatch=monkeypatch, command=command)
     revoking.join()
     assert (done.code, "was revoked" in done.err) == (1, True)
     assert came[0]["capabilities"] == {"gpu": "H100", "vram_gb": 80, "fast": True}
 
 
-def test_capabilities_that_the_house_does_not_take_are_said(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_capabilities_that_the_server_does_not_accept_are_reported(
+    live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "right").write_text(served.keys["worker"])
-    house = ["yard_of_cli:worker", "--url", served.url, "--fleet-secret-file", "right"]
-    done = worked(*house, "--capability", "gpu=" + "x" * 20_000, folder=tmp_path, monkeypatch=monkeypatch)
+    (tmp_path / "right").write_text(live_server.keys["worker"])
+    house = ["yard_of_cli:worker", "--url", live_server.url, "--fleet-secret-file", "right"]
+    done = run_work(*house, "--capability", "gpu=" + "x" * 20_000, folder=tmp_path, monkeypatch=monkeypatch)
     assert done.code == 1
     assert "does not let this worker in" in done.err
     assert "16384 bytes" in done.err
 
 
-def test_the_house_and_its_secret_are_those_of_a_server_on_this_machine_if_nobody_says_otherwise(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
+    live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The house is heard to refuse what this machine says of itself, so it has taken the secret."""
     (tmp_path / "callsheet-data").mkdir()
-    (tmp_path / "callsheet-data" / "server.json").write_text(json.dumps({"url": served.url}))
-    (tmp_path / "callsheet-data" / "fleet.key").write_text(served.keys["worker"])
+    (tmp_path / "callsheet-data" / "server.json").write_text(json.dumps({"url": live_server.url}))
+    (tmp_path / "callsheet-data" / "fleet.key").write_text(live_server.keys["worker"])
     words = ["yard_of_cli:worker", "--capability", "gpu=" + "x" * 20_000]
-    with locked(tmp_path / "callsheet-data"):
-        done = worked(*words, folder=tmp_path, monkeypatch=monkeypatch)
+    with lock_directory(tmp_path / "callsheet-data"):
+        done = run_work(*words, folder=tmp_path, monkeypatch=monkeypatch)
         assert (done.code, "16384 bytes" in done.err) == (1, True)
         (tmp_path / "callsheet-data").rename(tmp_path / "elsewhere")
-        assert "16384 bytes" in worked(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
-    killed = worked(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
+        assert "16384 bytes" in run_work(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
+    killed = run_work(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (killed.code, "there is no server in" in killed.err) == (2, True), "its secret is for no other program"
-    other = worked(*words, "--data", "elsewhere", *HOUSE, folder=tmp_path, monkeypatch=monkeypatch)
+    other = run_work(*words, "--data", "elsewhere", *SERVER_URL, folder=tmp_path, monkeypatch=monkeypatch)
     assert (other.code, "Name the fleet's secret" in other.err) == (2, True)
 
 
-def worked(
+def run_work(
     *words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str] = ("work",), cache: str = "cache"
-) -> Ran:  # fmt: skip
+) -> CliResult:  # fmt: skip
     """Call it in a folder with modules of all sorts."""
     texts = {
         "yard_of_cli": MODULE, "broken": "def (", "raising": "\n{}['x']", "leaving": "raise SystemExit(7)",
@@ -166,4 +169,4 @@ def worked(
     (folder / "secret").write_text("cs_secret")
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    return ran(*command, *words, "--cache", folder / cache)
+    return invoke_cli(*command, *words, "--cache", folder / cache)

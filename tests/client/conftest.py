@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from callsheet.client import Patience
-from tests.client.either import KINDS, QUICK, Make, make
-from tests.client.stub import Stub
-from tests.http.conftest import served
+from callsheet.client import RetryPolicy
+from tests.client.both_clients import CLIENT_KINDS, FAST_RETRIES, ClientFactory, create_client
+from tests.client.stub_server import StubServer
+from tests.http.conftest import live_server
 
-__all__ = ["served"]
+__all__ = ["live_server"]
 
 
-@pytest.fixture(params=KINDS)
-def client_of(request: pytest.FixtureRequest) -> Iterator[Make]:
+@pytest.fixture(params=CLIENT_KINDS)
+def client_of(request: pytest.FixtureRequest) -> Iterator[ClientFactory]:
     """Makes clients: the blocking one, then the one of asyncio."""
     made: list[Any] = []
 
-    def one(url: str, key: str | None = None, patience: Patience = QUICK) -> Any:
-        made.append(make(request.param, url, key, patience))
+    def one(url: str, key: str | None = None, retry_policy: RetryPolicy = FAST_RETRIES) -> Any:
+        made.append(create_client(request.param, url, key, retry_policy))
         return made[-1]
 
     yield one
@@ -28,6 +28,6 @@ def client_of(request: pytest.FixtureRequest) -> Iterator[Make]:
 
 
 @pytest.fixture
-def stub() -> Iterator[Stub]:
-    with Stub() as server:
+def stub() -> Iterator[StubServer]:
+    with StubServer() as server:
         yield server

@@ -6,50 +6,52 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from callsheet.client import CallsheetError, NewJob, NotReachable
-from tests.client.either import Make
-from tests.client.stub import Say, Stub, problem
-from tests.support.served import Served
+from callsheet.client import APIConnectionError, CallsheetError, NewJob
+from tests.client.both_clients import ClientFactory
+from tests.client.stub_server import ScriptedResponse, StubServer, problem
+from tests.support.live_server import LiveServer
 
 DONE = {"status": 201, "job_id": "j1"}
 AWAY = {"status": 503, "problem": {"code": "unavailable"}}
 
 
-def results(*outcomes: dict[str, Any]) -> Say:
-    return Say(200, {"results": outcomes})
+def results(*outcomes: dict[str, Any]) -> ScriptedResponse:
+    return ScriptedResponse(200, {"results": outcomes})
 
 
 def job(name: str, **more: Any) -> NewJob:
     return NewJob(workflow=name, user="ann", **more)
 
 
-def sent(stub: Stub) -> list[str]:
+def sent_jobs(stub: StubServer) -> list[str]:
     """Return the jobs of each request, by the letters of their workflows."""
     return ["".join(one["workflow"] for one in asked.body["jobs"]) for asked in stub.asked]
 
 
-def keys(stub: Stub) -> dict[str, str]:
+def keys(stub: StubServer) -> dict[str, str]:
     return {one["workflow"]: one["idempotency_key"] for asked in stub.asked for one in asked.body["jobs"]}
 
 
 @pytest.fixture
 def two_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.bulk._JOBS_MAX", 2)
+    monkeypatch.setattr("callsheet.client.bulk_submit._JOBS_MAX", 2)
 
 
 def test_a_request_stays_below_what_a_server_takes_and_a_large_job_goes_alone(
-    stub: Stub, client_of: Make, monkeypatch: pytest.MonkeyPatch
+    stub: StubServer, client_of: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small, large = [job(name, idempotency_key=name, input="x" * 100) for name in "abcef"], job("d", input="x" * 1_000)
-    monkeypatch.setattr("callsheet.client.bulk._BYTES_MAX", 2 * len(json.encode(small[0])))
-    stub.says = [results(DONE, DONE), results(DONE), results(DONE), results(DONE, DONE)]
+    monkeypatch.setattr("callsheet.client.bulk_submit._BYTES_MAX", 2 * len(json.encode(small[0])))
+    stub.responses = [results(DONE, DONE), results(DONE), results(DONE), results(DONE, DONE)]
     outcomes = client_of(stub.url).submit_many([*small[:3], large, *small[3:]])
-    assert sent(stub) == ["ab", "c", "d", "ef"]
+    assert sent_jobs(stub) == ["ab", "c", "d", "ef"]
     assert [outcome.idempotency_key for outcome in outcomes] == list(keys(stub).values())
 
 
-def test_jobs_that_together_are_larger_than_a_server_takes_are_all_accepted(served: Served, client_of: Make) -> None:
-    client = client_of(served.url, served.keys["client"])
+def test_jobs_that_together_are_larger_than_a_server_takes_are_all_accepted(
+    live_server: LiveServer, client_of: ClientFactory
+) -> None:
+    client = client_of(live_server.url, live_server.keys["client"])
     new = NewJob(workflow="sketch", user="ann", input={"prompt": "x" * 250_000}, labels={"bulk": "large"})
     outcomes = client.submit_many([new] * 70)
     assert {outcome.status for outcome in outcomes} == {201}
@@ -59,61 +61,61 @@ def test_jobs_that_together_are_larger_than_a_server_takes_are_all_accepted(serv
 
 @pytest.mark.usefixtures("two_a_request")
 def test_a_request_that_is_refused_is_the_outcome_of_its_jobs_and_the_others_keep_theirs(
-    stub: Stub, client_of: Make
+    stub: StubServer, client_of: ClientFactory
 ) -> None:
-    stub.says = [results(DONE, DONE), problem(413, "body_too_large", bytes_max=7), results(DONE)]
+    stub.responses = [results(DONE, DONE), problem(413, "body_too_large", bytes_max=7), results(DONE)]
     outcomes = client_of(stub.url).submit_many([job(name) for name in "abcde"])
     assert [outcome.status for outcome in outcomes] == [201, 201, 413, 413, 201]
     assert outcomes[2].problem == {
         "code": "body_too_large", "message": "Not now.", "status": 413, "request_id": "r1", "bytes_max": 7,
     }  # fmt: skip
-    assert sent(stub) == ["ab", "cd", "e"]
+    assert sent_jobs(stub) == ["ab", "cd", "e"]
     assert [outcome.idempotency_key for outcome in outcomes] == list(keys(stub).values())
 
 
 @pytest.mark.usefixtures("two_a_request")
 @pytest.mark.parametrize(("said", "status", "code"), [
-    (problem(503, "unavailable"), 503, "unavailable"), (Say(drop=True), 0, "not_reachable"),
+    (problem(503, "unavailable"), 503, "unavailable"), (ScriptedResponse(drop=True), 0, "connection_failed"),
 ])  # fmt: skip
-def test_a_server_that_goes_away_is_not_asked_for_the_rest_and_what_it_accepted_is_told(
-    stub: Stub, client_of: Make, said: Say, status: int, code: str
+def test_a_server_that_goes_away_is_not_asked_for_the_rest_and_what_it_accepted_is_returned(
+    stub: StubServer, client_of: ClientFactory, said: ScriptedResponse, status: int, code: str
 ) -> None:
-    stub.says = [results(DONE, DONE), said]
+    stub.responses = [results(DONE, DONE), said]
     outcomes = client_of(stub.url).submit_many([job(name) for name in "abcdefg"])
     assert [outcome.status for outcome in outcomes] == [201, 201, *[status] * 5]
     assert {outcome.problem["code"] for outcome in outcomes[2:]} == {code}
-    assert set(sent(stub)) == {"ab", "cd"}
+    assert set(sent_jobs(stub)) == {"ab", "cd"}
     assert len({outcome.idempotency_key for outcome in outcomes}) == 7
 
 
 @pytest.mark.usefixtures("two_a_request")
-def test_what_fails_before_anything_was_answered_is_raised(stub: Stub, client_of: Make) -> None:
-    stub.says = [problem(401, "unauthorized")]
+def test_what_fails_before_anything_was_answered_is_raised(stub: StubServer, client_of: ClientFactory) -> None:
+    stub.responses = [problem(401, "unauthorized")]
     with pytest.raises(CallsheetError) as refused:
         client_of(stub.url).submit_many([job(name) for name in "abc"])
-    assert (refused.value.code, sent(stub)) == ("unauthorized", ["ab"])
-    with pytest.raises(NotReachable):
+    assert (refused.value.code, sent_jobs(stub)) == ("unauthorized", ["ab"])
+    with pytest.raises(APIConnectionError):
         client_of("http://127.0.0.1:1").submit_many([job("a")])
 
 
-def test_those_of_a_request_that_were_accepted_are_told_when_sending_the_others_again_fails(
-    stub: Stub, client_of: Make
+def test_accepted_jobs_of_a_request_are_returned_when_resending_the_others_fails(
+    stub: StubServer, client_of: ClientFactory
 ) -> None:
-    stub.says = [results(DONE, AWAY), problem(401, "unauthorized")]
+    stub.responses = [results(DONE, AWAY), problem(401, "unauthorized")]
     outcomes = client_of(stub.url).submit_many([job("a"), job("b")])
     assert [outcome.status for outcome in outcomes] == [201, 503]
-    assert sent(stub) == ["ab", "b"]
+    assert sent_jobs(stub) == ["ab", "b"]
 
 
 @pytest.mark.usefixtures("two_a_request")
-def test_nothing_is_sent_if_one_of_them_cannot_be(stub: Stub, client_of: Make) -> None:
+def test_nothing_is_sent_if_one_of_them_cannot_be(stub: StubServer, client_of: ClientFactory) -> None:
     with pytest.raises(TypeError):
         client_of(stub.url).submit_many([*(job(name) for name in "abcd"), job("e", input=object())])
     assert stub.asked == []
 
 
-def test_an_outcomes_key_makes_it_safe_to_send_its_job_again(served: Served, client_of: Make) -> None:
-    client = client_of(served.url, served.keys["client"])
+def test_an_outcomes_key_makes_it_safe_to_send_its_job_again(live_server: LiveServer, client_of: ClientFactory) -> None:
+    client = client_of(live_server.url, live_server.keys["client"])
     new = NewJob(workflow="sketch", user="ann", input={})
     [first] = client.submit_many([new])
     [again] = client.submit_many([replace(new, idempotency_key=first.idempotency_key)])

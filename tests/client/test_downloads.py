@@ -11,11 +11,11 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from callsheet.client import AsyncClient, CallsheetError, Client, Damaged, File
-from callsheet.client.patience import unreachable
-from callsheet.client.talk import Broken, Request
-from tests.client.either import Make
-from tests.client.stub import Say, Stub, problem
+from callsheet.client import AsyncClient, CallsheetError, Client, CorruptFileError, File
+from callsheet.client.operations import Request, TransportError
+from callsheet.client.retry import connection_error
+from tests.client.both_clients import ClientFactory
+from tests.client.stub_server import ScriptedResponse, StubServer, problem
 
 BODY = random.Random(7).randbytes(300_000)
 OTHER = random.Random(8).randbytes(300_000)
@@ -29,23 +29,23 @@ def record(body: bytes = BODY) -> File:
     return File("f1", "a.bin", "application/octet-stream", len(body), hashlib.sha256(body).hexdigest(), "/v1/files/f1")
 
 
-class Cutting(Stub):
+class RangeServer(StubServer):
     """Has one file, speaks RFC 9110's ranges, and hangs up after so many bytes of each of the first answers."""
 
-    def __init__(self, cuts: list[int], *, body: bytes = BODY, ranges: bool = True) -> None:
+    def __init__(self, cut_after: list[int], *, body: bytes = BODY, ranges: bool = True) -> None:
         super().__init__()
-        self.cuts = cuts
+        self.cut_after = cut_after
         self.body = body
         self.ranges = ranges
-        self.says = [Say()]
+        self.responses = [ScriptedResponse()]
 
-    def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]  # noqa: ARG002 - the script is the cuts
+    def send_answer(self, handler: Any, scripted: ScriptedResponse) -> None:  # type: ignore[override]  # noqa: ARG002 - the script is the cuts
         headers = self.asked[-1].headers
         start = 0
         if self.ranges and headers.get("if-range") == tag(self.body):
             start = int(headers["range"].removeprefix("bytes=").removesuffix("-"))
         whole = self.body[start:]
-        cut = self.cuts.pop(0) if self.cuts else len(whole)
+        cut = self.cut_after.pop(0) if self.cut_after else len(whole)
         handler.close_connection = True
         handler.send_response(206 if start else 200)
         handler.send_header("etag", tag(self.body))
@@ -67,47 +67,47 @@ def target(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("file", [record(), "f1"], ids=["record", "id"])
-def test_a_download_that_was_cut_goes_on_where_it_was(client_of: Make, target: Path, file: Any) -> None:
-    with Cutting([100_000, 50_000, 1]) as stub:
+def test_a_download_that_was_cut_goes_on_where_it_was(client_of: ClientFactory, target: Path, file: Any) -> None:
+    with RangeServer([100_000, 50_000, 1]) as stub:
         assert client_of(stub.url).download(file, target).read_bytes() == BODY
         assert stub.ranges_asked == [None, "bytes=100000-", "bytes=150000-", "bytes=150001-"]
         assert {asked.headers.get("if-range") for asked in stub.asked[1:]} == {tag(BODY)}
 
 
-def test_bytes_read_into_memory_go_on_too(client_of: Make) -> None:
-    with Cutting([1_000]) as stub:
+def test_bytes_read_into_memory_go_on_too(client_of: ClientFactory) -> None:
+    with RangeServer([1_000]) as stub:
         assert client_of(stub.url).read(record()) == BODY
         assert stub.ranges_asked == [None, "bytes=1000-"]
 
 
-def test_a_line_that_breaks_often_but_gets_further_each_time_is_enough(client_of: Make, target: Path) -> None:
-    with Cutting([25_000] * 11) as stub:
+def test_a_line_that_breaks_often_but_gets_further_each_time_is_enough(client_of: ClientFactory, target: Path) -> None:
+    with RangeServer([25_000] * 11) as stub:
         assert client_of(stub.url).download(record(), target).read_bytes() == BODY
         assert len(stub.asked) == 12
 
 
-def test_a_server_that_knows_no_ranges_is_asked_for_everything_again(client_of: Make, target: Path) -> None:
-    with Cutting([100_000], ranges=False) as stub:
+def test_a_server_that_knows_no_ranges_is_asked_for_everything_again(client_of: ClientFactory, target: Path) -> None:
+    with RangeServer([100_000], ranges=False) as stub:
         assert client_of(stub.url).download(record(), target).read_bytes() == BODY
         assert len(stub.asked) == 2
 
 
-def test_a_file_that_became_another_meanwhile_is_not_mixed(client_of: Make, target: Path) -> None:
-    class Changing(Cutting):
-        def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]
-            super().say(handler, said)
+def test_a_file_that_became_another_meanwhile_is_not_mixed(client_of: ClientFactory, target: Path) -> None:
+    class ChangingServer(RangeServer):
+        def send_answer(self, handler: Any, scripted: ScriptedResponse) -> None:  # type: ignore[override]
+            super().send_answer(handler, scripted)
             self.body = OTHER
 
-    with Changing([100_000]) as stub:
+    with ChangingServer([100_000]) as stub:
         assert client_of(stub.url).download("f1", target).read_bytes() == OTHER
-    with Changing([100_000]) as stub, pytest.raises(Damaged):
+    with ChangingServer([100_000]) as stub, pytest.raises(CorruptFileError):
         client_of(stub.url).download(record(), target)
 
 
-def test_a_server_that_breaks_at_the_same_place_for_ever_is_given_up(client_of: Make, target: Path) -> None:
-    with Cutting([100_000, *[0] * 50]) as stub, pytest.raises(CallsheetError, match="does not answer"):
+def test_a_server_that_breaks_at_the_same_place_for_ever_is_given_up(client_of: ClientFactory, target: Path) -> None:
+    with RangeServer([100_000, *[0] * 50]) as stub, pytest.raises(CallsheetError, match="does not answer"):
         client_of(stub.url).download(record(), target)
-    with Cutting([100_000] * 50, ranges=False) as stub, pytest.raises(CallsheetError, match="does not answer"):
+    with RangeServer([100_000] * 50, ranges=False) as stub, pytest.raises(CallsheetError, match="does not answer"):
         client_of(stub.url).download(record(), target)
 
 
@@ -119,13 +119,15 @@ def test_downloads_to_one_path_at_once_each_arrive_whole_and_the_last_one_stays(
         yield BODY[100_000:]
         assert target.read_bytes() == OTHER
 
-    says: Iterator[Any] = iter([both(), OTHER])
-    with Client("http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(says)))) as client:
+    responses: Iterator[Any] = iter([both(), OTHER])
+    with Client(
+        "http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(responses)))
+    ) as client:
         assert client.download(record(), target).read_bytes() == BODY
     assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
 
 
-def test_a_download_that_is_told_to_stop_leaves_nothing_and_what_was_there_stays(target: Path, tmp_path: Path) -> None:
+def test_a_download_that_is_stopped_leaves_nothing_and_what_was_there_stays(target: Path, tmp_path: Path) -> None:
     target.write_bytes(OTHER)
 
     async def stopped() -> None:
@@ -148,23 +150,25 @@ def test_a_download_that_is_told_to_stop_leaves_nothing_and_what_was_there_stays
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER}
 
 
-def test_a_downloaded_file_may_be_read_by_those_who_may_read_any_new_one(client_of: Make, tmp_path: Path) -> None:
+def test_a_downloaded_file_may_be_read_by_those_who_may_read_any_new_one(
+    client_of: ClientFactory, tmp_path: Path
+) -> None:
     usual = tmp_path / "usual"
     usual.touch()
-    with Cutting([]) as stub:
+    with RangeServer([]) as stub:
         saved = client_of(stub.url).download(record(), tmp_path)
     assert saved.stat().st_mode == usual.stat().st_mode
 
 
-def test_what_is_refused_on_the_way_is_raised(client_of: Make, target: Path) -> None:
-    class Refusing(Cutting):
-        def say(self, handler: Any, said: Say) -> None:  # type: ignore[override]
+def test_what_is_refused_on_the_way_is_raised(client_of: ClientFactory, target: Path) -> None:
+    class RefusingServer(RangeServer):
+        def send_answer(self, handler: Any, scripted: ScriptedResponse) -> None:  # type: ignore[override]
             if len(self.asked) == 1:
-                super().say(handler, said)
+                super().send_answer(handler, scripted)
             else:
-                Stub.say(handler, problem(404, "file_not_found"))
+                StubServer.send_answer(handler, problem(404, "file_not_found"))
 
-    with Refusing([100_000]) as stub, pytest.raises(CallsheetError) as refused:
+    with RefusingServer([100_000]) as stub, pytest.raises(CallsheetError) as refused:
         client_of(stub.url).download(record(), target)
     assert refused.value.code == "file_not_found"
 
@@ -174,13 +178,13 @@ def test_what_is_refused_on_the_way_is_raised(client_of: Make, target: Path) -> 
     ("../../up.png", "up.png"), ("a b.png", "a b.png"), ("-rf", "-rf"), ("", "f1"),
 ])  # fmt: skip
 def test_a_name_that_somebody_gave_leads_nowhere_else_and_to_no_hidden_file(
-    client_of: Make, tmp_path: Path, name: str, saved: str
+    client_of: ClientFactory, tmp_path: Path, name: str, saved: str
 ) -> None:
     """Whoever downloads into a home folder must not get another start of his shell."""
     folder = tmp_path / "here"
     folder.mkdir()
     (folder / ".bashrc").write_text("mine")
-    with Cutting([]) as stub:
+    with RangeServer([]) as stub:
         got = client_of(stub.url).download(replace(record(), name=name), folder)
     assert (got, got.read_bytes()) == (folder / saved, BODY)
     assert (folder / ".bashrc").read_text() == "mine"
@@ -190,12 +194,12 @@ def test_a_name_that_somebody_gave_leads_nowhere_else_and_to_no_hidden_file(
 
 @pytest.mark.parametrize("file", [record(), "a.bin"], ids=["record", "id"])
 def test_what_a_folder_has_is_kept_and_the_same_bytes_are_there_once(
-    client_of: Make, tmp_path: Path, file: File | str
+    client_of: ClientFactory, tmp_path: Path, file: File | str
 ) -> None:
     (tmp_path / "a.bin").write_bytes(OTHER)
     (tmp_path / "a-2.bin").mkdir()
     (tmp_path / "a-3.bin").symlink_to("nowhere")
-    with Cutting([]) as stub:
+    with RangeServer([]) as stub:
         client = client_of(stub.url)
         saved = client.download(file, tmp_path)
         assert (saved, saved.read_bytes()) == (tmp_path / "a-4.bin", BODY)
@@ -205,12 +209,12 @@ def test_what_a_folder_has_is_kept_and_the_same_bytes_are_there_once(
     assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a-2.bin", "a-3.bin", "a-4.bin"}
 
 
-def test_a_file_is_replaced_by_who_says_so_or_names_it_himself(client_of: Make, tmp_path: Path) -> None:
+def test_a_file_is_replaced_by_who_says_so_or_names_it_himself(client_of: ClientFactory, tmp_path: Path) -> None:
     target = tmp_path / "a.bin"
-    with Cutting([]) as stub:
+    with RangeServer([]) as stub:
         client = client_of(stub.url)
         target.write_bytes(OTHER)
-        assert client.download(record(), tmp_path, over=True) == target
+        assert client.download(record(), tmp_path, overwrite=True) == target
         assert target.read_bytes() == BODY
         target.write_bytes(OTHER)
         assert client.download(record(), target) == target
@@ -225,34 +229,38 @@ def test_two_files_of_one_name_that_arrive_at_once_are_both_kept(tmp_path: Path)
         assert client.download(record(OTHER), tmp_path).name == "a.bin"
         yield BODY[100_000:]
 
-    says: Iterator[Any] = iter([both(), OTHER])
-    with Client("http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(says)))) as client:
+    responses: Iterator[Any] = iter([both(), OTHER])
+    with Client(
+        "http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(responses)))
+    ) as client:
         assert client.download(record(), tmp_path).name == "a-2.bin"
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER, "a-2.bin": BODY}
 
 
 def test_a_name_is_taken_also_where_no_file_has_two(
-    client_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client_of: ClientFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: object) -> None:
         raise PermissionError("no such links here")
 
     monkeypatch.setattr("os.link", refused)
     (tmp_path / "a.bin").write_bytes(OTHER)
-    with Cutting([]) as stub:
+    with RangeServer([]) as stub:
         assert client_of(stub.url).download("a.bin", tmp_path).read_bytes() == BODY
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER, "a-2.bin": BODY}
 
 
-def test_how_much_is_here_is_told_and_goes_on_where_the_line_was_cut(client_of: Make, target: Path) -> None:
+def test_download_progress_is_reported_and_resumes_where_the_connection_was_cut(
+    client_of: ClientFactory, target: Path
+) -> None:
     told: list[int] = []
-    with Cutting([100_000]) as stub:
+    with RangeServer([100_000]) as stub:
         client_of(stub.url).download(record(), target, progress=told.append)
     assert told == sorted(told)
     assert (told[-1], 100_000 in told) == (len(BODY), True)
 
 
 def test_whoever_does_not_answer_is_named_without_what_signs_the_address() -> None:
-    bucket = Request("GET", "https://bucket.example/films/a?signature=secret", bare=True)
-    error = unreachable(Broken("timed out", sent=True), "http://x", bucket)
+    bucket = Request("GET", "https://bucket.example/films/a?signature=secret", omit_credentials=True)
+    error = connection_error(TransportError("timed out", sent=True), "http://x", bucket)
     assert error.message == "https://bucket.example does not answer: timed out."

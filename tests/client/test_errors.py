@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from callsheet.client import CallsheetError, Damaged, NotReachable
-from tests.client.either import Make
-from tests.client.stub import Stub, problem
+from callsheet.client import APIConnectionError, CallsheetError, CorruptFileError
+from tests.client.both_clients import ClientFactory
+from tests.client.stub_server import StubServer, problem
 
 SENTENCE = "The user has 0 credits and this costs 3."
 MADE = [
     CallsheetError("insufficient_credits", SENTENCE, 402, "r1", {"required": 3}),
-    CallsheetError("no_url", "Name the server."),
-    NotReachable("not_reachable", "The server does not answer."),
-    Damaged("damaged_file", "Other bytes."),
+    CallsheetError("invalid_url", "Name the server."),
+    APIConnectionError("connection_failed", "The server does not answer."),
+    CorruptFileError("corrupt_file", "Other bytes."),
 ]
 
 
@@ -31,13 +31,15 @@ def test_an_error_is_the_same_in_another_process(
 
 def test_an_error_says_its_sentence_its_code_and_the_request_if_there_was_one() -> None:
     assert [str(error) for error in MADE] == [
-        f"{SENTENCE} (insufficient_credits, request r1)", "Name the server. (no_url)",
-        "The server does not answer. (not_reachable)", "Other bytes. (damaged_file)",
+        f"{SENTENCE} (insufficient_credits, request r1)", "Name the server. (invalid_url)",
+        "The server does not answer. (connection_failed)", "Other bytes. (corrupt_file)",
     ]  # fmt: skip
     assert MADE[0].message == SENTENCE
 
 
-def test_who_gave_no_key_is_told_where_it_goes(stub: Stub, client_of: Make) -> None:
-    stub.says = [problem(401, "missing_key")]
-    with pytest.raises(CallsheetError, match=r"^Give a key: Client\(url, key\), or CALLSHEET_KEY in the environment\."):
+def test_a_caller_without_a_key_learns_where_to_send_it(stub: StubServer, client_of: ClientFactory) -> None:
+    stub.responses = [problem(401, "missing_key")]
+    with pytest.raises(
+        CallsheetError, match=r"^Give a key: Client\(url, key\), or CALLSHEET_API_KEY in the environment\."
+    ):
         client_of(stub.url).me()

@@ -7,41 +7,43 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from callsheet.blobs import keys
-from callsheet.client import CallsheetError, Damaged, File, Freed, NewJob
-from callsheet.core import commands
-from callsheet.core.recipe import Recipe, StageSpec
-from tests.client.either import Make
-from tests.client.stub import JOB, Say, Stub
-from tests.support.served import Served
+from callsheet.blobs import object_keys
+from callsheet.client import CallsheetError, CorruptFileError, DeleteSummary, File, NewJob
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.client.both_clients import ClientFactory
+from tests.client.stub_server import JOB, ScriptedResponse, StubServer
+from tests.support.live_server import LiveServer
 
-FILM = Recipe(
+FILM = WorkflowDefinition(
     name="film",
-    stages=[StageSpec(name="board", kind="board", tasks=2), StageSpec(name="render", kind="render", gate=True)],
+    stages=[StageSpec(name="board", kind="board", tasks=2), StageSpec(name="render", kind="render", approval=True)],
     inline=True,
 )
 
 
 @pytest.fixture
-def client(served: Served, client_of: Make) -> Any:
-    return client_of(served.url, served.keys["client"])
+def client(live_server: LiveServer, client_of: ClientFactory) -> Any:
+    return client_of(live_server.url, live_server.keys["client"])
 
 
-def filed(served: Served, body: bytes = b"picture", digest: str | None = None) -> None:
+def complete_with_file(live_server: LiveServer, body: bytes = b"picture", digest: str | None = None) -> None:
     """Do one waiting sketch and keep a file of it."""
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     lease = leased.lease
-    key = keys.made(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
-    served.callsheet.house.blobs.put(key, body)
-    made = commands.Made(1, "sketch.png", "image/png", len(body), digest or hashlib.sha256(body).hexdigest())
-    served.engine.execute(commands.Complete(lease=lease, output={"seed": 7}, files=(made,)))
+    key = object_keys.output_key(leased.tenant, lease.job_id, lease.task_id, lease.attempt, 1)
+    live_server.callsheet.state.blobs.put(key, body)
+    made = commands.OutputFile(1, "sketch.png", "image/png", len(body), digest or hashlib.sha256(body).hexdigest())
+    live_server.engine.execute(commands.Complete(lease=lease, output={"seed": 7}, files=(made,)))
 
 
 def sketch(client: Any, **more: Any) -> Any:
     return client.submit("sketch", user="ann", input={"prompt": "a lighthouse"}, **more)
 
 
-def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(served: Served, client: Any, tmp_path: Path) -> None:
+def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(
+    live_server: LiveServer, client: Any, tmp_path: Path
+) -> None:
     job = sketch(client, labels={"shoot": "7"}, metadata={"shot": 1})
     assert (job.status, job.price, job.labels, job.metadata, job.ended) == (
         "queued",
@@ -50,7 +52,7 @@ def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(served: Served
         {"shot": 1},
         False,
     )
-    filed(served)
+    complete_with_file(live_server)
     job = client.wait(job.id, timeout=10)
     assert (job.status, job.ended, job.completed) == ("completed", True, True)
     (output,) = client.outputs(job.id)
@@ -62,26 +64,26 @@ def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(served: Served
     assert {path.name for path in tmp_path.iterdir()} == {"sketch.png", "mine.png"}
 
 
-def test_outputs_are_read_page_by_page(served: Served, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
-    many = Recipe(name="many", stages=[StageSpec(name="draw", kind="many", tasks=5)])
-    served.engine.execute(commands.PutWorkflow(recipe=many))
+def test_outputs_are_read_page_by_page(live_server: LiveServer, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callsheet.client.resource.PAGE", 2)
+    many = WorkflowDefinition(name="many", stages=[StageSpec(name="draw", kind="many", tasks=5)])
+    live_server.engine.execute(commands.PutWorkflow(definition=many))
     job = client.submit("many", user="ann")
     for no in range(5):
-        served.work("many", no)
+        live_server.work("many", no)
     assert [(output.task_no, output.output) for output in client.outputs(job.id)] == [(n + 1, n) for n in range(5)]
 
 
 def test_a_file_with_other_bytes_than_its_record_is_refused_and_leaves_nothing(
-    served: Served, client: Any, tmp_path: Path
+    live_server: LiveServer, client: Any, tmp_path: Path
 ) -> None:
     job = sketch(client)
-    filed(served, digest="0" * 64)
+    complete_with_file(live_server, digest="0" * 64)
     (file,) = next(client.outputs(client.wait(job.id).id)).files
     for wrong in (file, File(file.id, file.name, file.media_type, 6, hashlib.sha256(b"picture").hexdigest(), file.url)):
-        with pytest.raises(Damaged, match="other bytes"):
+        with pytest.raises(CorruptFileError, match="other bytes"):
             client.download(wrong, tmp_path)
-    with pytest.raises(Damaged):
+    with pytest.raises(CorruptFileError):
         client.read(file.id)
     assert list(tmp_path.iterdir()) == []
 
@@ -95,7 +97,7 @@ def test_waiting_ends_with_a_timeout_that_says_where_the_job_is(client: Any) -> 
 
 
 def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
+    monkeypatch.setattr("callsheet.client.resource.PAGE", 2)
     label = {"list": f"of {type(client).__name__} {id(client)}".replace(" ", "-")}
     made = [sketch(client, labels=label).id for _ in range(5)]
     found = client.jobs(label=f"list={label['list']}", status="queued", user="ann", workflow="sketch")
@@ -111,18 +113,18 @@ def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pyte
     ("limit", "asked"), [(0, []), (1, [1]), (2, [2]), (3, [2, 1]), (9, [2, 2, 2]), (None, [2, 2, 2])]
 )
 def test_no_more_is_read_of_a_list_than_is_wanted(
-    stub: Stub, client_of: Make, monkeypatch: pytest.MonkeyPatch, limit: int | None, asked: list[int]
+    stub: StubServer, client_of: ClientFactory, monkeypatch: pytest.MonkeyPatch, limit: int | None, asked: list[int]
 ) -> None:
-    monkeypatch.setattr("callsheet.client.speaking.PAGE", 2)
-    full = Say(200, {"jobs": [JOB, JOB], "next": "c"})
-    stub.says = [full, full, Say(200, {"jobs": [JOB], "next": None})]
+    monkeypatch.setattr("callsheet.client.resource.PAGE", 2)
+    full = ScriptedResponse(200, {"jobs": [JOB, JOB], "next": "c"})
+    stub.responses = [full, full, ScriptedResponse(200, {"jobs": [JOB], "next": None})]
     found = list(client_of(stub.url).jobs(limit=limit))
     assert len(found) == (5 if limit is None else min(limit, 5))
     assert [int(parse_qs(urlsplit(one.path).query)["limit"][0]) for one in stub.asked] == asked
 
 
 def test_many_are_submitted_at_once_each_with_its_own_outcome(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.bulk._JOBS_MAX", 2)
+    monkeypatch.setattr("callsheet.client.bulk_submit._JOBS_MAX", 2)
     key = f"bulk-{type(client).__name__}"
     new = NewJob(workflow="sketch", user="ann", input={}, idempotency_key=key)
     outcomes = client.submit_many([
@@ -140,20 +142,20 @@ def test_a_job_is_paused_resumed_changed_canceled_and_deleted(client: Any) -> No
     assert client.pause(job.id).status == "paused"
     assert client.why(job.id).constraints[0].code == "paused"
     assert client.resume(job.id).status == "queued"
-    changed = client.change(job.id, priority=80, labels={"a": "b"})
+    changed = client.update(job.id, priority=80, labels={"a": "b"})
     assert (changed.priority, changed.labels, changed.metadata) == (80, {"a": "b"}, None)
     assert client.cancel(job.id, grace_seconds=0).status == "canceled"
-    assert client.delete(job.id) == Freed(0, 0, pending=False)
+    assert client.delete(job.id) == DeleteSummary(0, 0, pending=False)
     with pytest.raises(CallsheetError) as refused:
         client.get(job.id)
     error = refused.value
     assert (error.status, error.code, bool(error.request_id)) == (404, "job_not_found", True)
 
 
-def test_a_failed_job_is_tried_again_and_both_runs_are_kept(served: Served, client: Any) -> None:
+def test_a_failed_job_is_tried_again_and_both_runs_are_kept(live_server: LiveServer, client: Any) -> None:
     job = sketch(client)
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w9", kinds=("draw",)))
-    served.engine.execute(commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False))
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w9", kinds=("draw",)))
+    live_server.engine.execute(commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False))
     failed = client.wait(job.id)
     assert (failed.status, failed.error.code, failed.completed) == ("failed", "no_ink", False)
     assert client.retry(job.id, "new_job").retry_of == job.id
@@ -162,21 +164,21 @@ def test_a_failed_job_is_tried_again_and_both_runs_are_kept(served: Served, clie
     (task,) = client.tasks(job.id)
     (attempt,) = client.attempts(job.id, task.id)
     assert (attempt.worker, attempt.outcome, attempt.error.code) == ("w9", "failed", "no_ink")
-    served.work()
-    served.work()
+    live_server.work()
+    live_server.work()
     assert [run.status for run in client.runs(job.id)] == ["failed", "completed"]
 
 
-def test_stages_are_approved_and_extended(served: Served, client: Any) -> None:
-    served.engine.execute(commands.PutWorkflow(recipe=FILM))
+def test_stages_are_approved_and_extended(live_server: LiveServer, client: Any) -> None:
+    live_server.engine.execute(commands.PutWorkflow(definition=FILM))
     job = client.submit("film", user="ann")
-    assert [(stage.name, stage.gate, stage.tasks_total) for stage in client.stages(job.id)] == [
+    assert [(stage.name, stage.approval, stage.tasks_total) for stage in client.stages(job.id)] == [
         ("board", False, 2), ("render", True, 1),
     ]  # fmt: skip
     assert client.add_tasks(job.id, "board", [{"shot": 3}]).first_task_no == 3
     assert client.add_stage(job.id, {"name": "mix", "kind": "mix"}).stage_no == 3
     for _ in range(3):
-        served.work("board")
+        live_server.work("board")
     assert client.stages(job.id)[1].status == "waiting"
     assert [(one.id, one.phase) for one in client.jobs(phase="approval", workflow="film")] == [(job.id, "approval")]
     approved = client.approve(job.id, "render", approver="eve")

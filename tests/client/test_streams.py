@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from callsheet.client import CallsheetError, Client, NotReachable
-from callsheet.client.frames import Frame, Frames
-from callsheet.client.talk import Item, Nap, Open, Read, Reply
-from callsheet.core import commands
-from tests.client.cutting import Line
-from tests.client.either import Make
-from tests.client.stub import Say, Stub, frames, problem, stream
-from tests.support.served import Served
+from callsheet.client import APIConnectionError, CallsheetError, Client
+from callsheet.client.operations import Item, Open, Read, Reply, Sleep
+from callsheet.client.sse_parser import Frame, Frames
+from callsheet.core.model import commands
+from tests.client.both_clients import ClientFactory
+from tests.client.cuttable_proxy import CuttableProxy
+from tests.client.stub_server import ScriptedResponse, StubServer, frames, problem, stream
+from tests.support.live_server import LiveServer
 
 
 def numbers(events: Any) -> list[int]:
@@ -26,25 +26,25 @@ def listening(client: Client) -> Any:
     return events.__wrapped__(client, "j1")
 
 
-def test_a_jobs_events_come_until_it_has_ended(served: Served, client_of: Make) -> None:
-    client = client_of(served.url, served.keys["client"])
+def test_a_jobs_events_come_until_it_has_ended(live_server: LiveServer, client_of: ClientFactory) -> None:
+    client = client_of(live_server.url, live_server.keys["client"])
     job = client.submit("sketch", user="ann", input={})
     events = client.events(job.id)
     seen = [next(events).type]
-    served.work()
+    live_server.work()
     seen += [event.type for event in events]
     assert (seen[0], seen[-1]) == ("job.created", "job.completed")
     assert numbers(client.events(job.id)) == list(range(1, len(seen) + 1))
     assert numbers(client.events(job.id, after=3)) == list(range(4, len(seen) + 1))
 
 
-def test_a_retried_jobs_events_go_on_after_its_first_end(served: Served, client_of: Make) -> None:
-    client = client_of(served.url, served.keys["client"])
+def test_a_retried_jobs_events_go_on_after_its_first_end(live_server: LiveServer, client_of: ClientFactory) -> None:
+    client = client_of(live_server.url, live_server.keys["client"])
     job = client.submit("sketch", user="ann", input={})
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
-    served.engine.execute(commands.Fail(lease=leased.lease, retryable=False))
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    live_server.engine.execute(commands.Fail(lease=leased.lease, retryable=False))
     client.retry(job.id)
-    served.work()
+    live_server.work()
     seen = list(client.events(job.id))
     assert numbers(seen) == list(range(1, len(seen) + 1))
     assert [event.type for event in seen if event.type in {"job.failed", "job.completed"}] == [
@@ -52,36 +52,36 @@ def test_a_retried_jobs_events_go_on_after_its_first_end(served: Served, client_
     ]  # fmt: skip
 
 
-def test_a_stream_that_is_cut_goes_on_where_it_was(served: Served, client_of: Make) -> None:
-    with Line(served.url) as line:
-        client = client_of(line.url, served.keys["client"])
+def test_a_stream_that_is_cut_goes_on_where_it_was(live_server: LiveServer, client_of: ClientFactory) -> None:
+    with CuttableProxy(live_server.url) as line:
+        client = client_of(line.url, live_server.keys["client"])
         job = client.submit("sketch", user="ann", input={})
         events = client.events(job.id)
         seen = [next(events).seq]
         line.cut()
-        (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+        (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
         seen += numbers(islice(events, 2))
         line.cut()
-        served.engine.execute(commands.Complete(lease=leased.lease))
+        live_server.engine.execute(commands.Complete(lease=leased.lease))
         seen += numbers(events)
         assert seen == list(range(1, client.get(job.id).events + 1))
         assert line.calls >= 3
 
 
-def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(served: Served, client_of: Make) -> None:
-    with Line(served.url) as line:
-        client = client_of(line.url, served.keys["client"])
-        first = served.submit()["id"]
+def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(live_server: LiveServer, client_of: ClientFactory) -> None:
+    with CuttableProxy(live_server.url) as line:
+        client = client_of(line.url, live_server.keys["client"])
+        first = live_server.submit()["id"]
         feed = client.feed(job_id=first)
         event = next(feed)
         assert (event.job_id, event.type) == (first, "job.created")
         feed.close()
         feed = client.feed(after=event.cursor, types=["job."])
-        served.submit()
+        live_server.submit()
         assert next(feed).type == "job.created"
         line.cut()
-        served.work()
-        second = served.submit()["id"]
+        live_server.work()
+        second = live_server.submit()["id"]
         seen = [(one.job_id, one.type) for one in islice(feed, 3)]
         assert seen == [(first, "job.started"), (first, "job.completed"), (second, "job.created")]
         assert line.calls >= 3
@@ -89,15 +89,15 @@ def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(served: Served, client_
         resumed = client.feed(after=event.cursor, job_id=first, types=["job.completed"])
         assert next(resumed).type == "job.completed"
         resumed.close()
-        served.work()
-        served.work()
+        live_server.work()
+        live_server.work()
 
 
 def test_now_is_known_before_the_first_event_so_that_a_stream_that_breaks_early_misses_nothing(
-    stub: Stub, client_of: Make
+    stub: StubServer, client_of: ClientFactory
 ) -> None:
-    stub.says = [
-        Say(200, {"events": [], "next": "c7"}),
+    stub.responses = [
+        ScriptedResponse(200, {"events": [], "next": "c7"}),
         stream(""),
         stream(frames(8, cursor="c")),
         stream(frames(9, cursor="c")),
@@ -108,17 +108,19 @@ def test_now_is_known_before_the_first_event_so_that_a_stream_that_breaks_early_
     assert [asked.headers.get("last-event-id") for asked in stub.asked] == [None, "c7", "c7", "c8"]
 
 
-def test_duplicates_are_dropped_and_a_hole_is_read_again(stub: Stub, client_of: Make) -> None:
-    stub.says = [
-        stream(frames(1, 2), short=True), stream(frames(2, 3)), stream(frames(5, 6)), stream(frames(4, 5)),
-        stream(frames(6, kind="job.completed")), Say(204, ""),
+def test_duplicates_are_dropped_and_a_hole_is_read_again(stub: StubServer, client_of: ClientFactory) -> None:
+    stub.responses = [
+        stream(frames(1, 2), truncated=True), stream(frames(2, 3)), stream(frames(5, 6)), stream(frames(4, 5)),
+        stream(frames(6, kind="job.completed")), ScriptedResponse(204, ""),
     ]  # fmt: skip
     assert numbers(client_of(stub.url).events("j1")) == [1, 2, 3, 4, 5, 6]
     assert [asked.headers["last-event-id"] for asked in stub.asked] == ["0", "2", "3", "3", "5", "6"]
 
 
-def test_a_job_that_is_deleted_while_it_is_watched_is_heard_to_its_end(served: Served, client_of: Make) -> None:
-    client = client_of(served.url, served.keys["client"])
+def test_a_job_that_is_deleted_while_it_is_watched_is_heard_to_its_end(
+    live_server: LiveServer, client_of: ClientFactory
+) -> None:
+    client = client_of(live_server.url, live_server.keys["client"])
     job = client.submit("sketch", user="ann", input={})
     events = client.events(job.id)
     seen = [next(events).type]
@@ -127,37 +129,39 @@ def test_a_job_that_is_deleted_while_it_is_watched_is_heard_to_its_end(served: S
     assert (seen[0], "job.canceled" in seen) == ("job.created", True)
 
 
-def test_after_a_jobs_deletion_nothing_more_is_asked_for(stub: Stub, client_of: Make) -> None:
+def test_after_a_jobs_deletion_nothing_more_is_asked_for(stub: StubServer, client_of: ClientFactory) -> None:
     end = frames(2, kind="job.canceled") + frames(3, kind="job.deleted")
-    stub.says = [stream(frames(1) + end), problem(404, "job_not_found")]
+    stub.responses = [stream(frames(1) + end), problem(404, "job_not_found")]
     for follow in (False, True):
         stub.asked.clear()
         assert numbers(client_of(stub.url).events("j1", follow=follow)) == [1, 2, 3]
         assert len(stub.asked) == 1
-        stub.says.insert(0, stream(frames(1) + end))
+        stub.responses.insert(0, stream(frames(1) + end))
 
 
-def test_a_job_that_was_deleted_after_its_end_was_heard_to_its_end_and_no_other(stub: Stub, client_of: Make) -> None:
-    stub.says = [stream(frames(1, kind="job.completed")), problem(404, "job_not_found")]
+def test_a_job_that_was_deleted_after_its_end_was_heard_to_its_end_and_no_other(
+    stub: StubServer, client_of: ClientFactory
+) -> None:
+    stub.responses = [stream(frames(1, kind="job.completed")), problem(404, "job_not_found")]
     assert numbers(client_of(stub.url).events("j1")) == [1]
-    stub.says = [stream(frames(1)), problem(404, "job_not_found")]
+    stub.responses = [stream(frames(1)), problem(404, "job_not_found")]
     with pytest.raises(CallsheetError) as refused:
         list(client_of(stub.url).events("j1"))
     assert refused.value.code == "job_not_found"
 
 
-def test_a_feed_goes_on_when_a_job_is_deleted(stub: Stub, client_of: Make) -> None:
-    stub.says = [stream(frames(1, kind="job.deleted", cursor="c")), stream(frames(2, cursor="c"))]
+def test_a_feed_goes_on_when_a_job_is_deleted(stub: StubServer, client_of: ClientFactory) -> None:
+    stub.responses = [stream(frames(1, kind="job.deleted", cursor="c")), stream(frames(2, cursor="c"))]
     feed = client_of(stub.url).feed()
     assert numbers(islice(feed, 2)) == [1, 2]
     feed.close()
 
 
 @pytest.mark.parametrize(("kinds", "then"), [
-    (["task.progressed"], Nap),
+    (["task.progressed"], Sleep),
     (["job.completed"], Open),
     (["job.completed", "job.refunded"], Open),
-    (["job.failed", "job.retried"], Nap),
+    (["job.failed", "job.retried"], Sleep),
     (["job.failed", "job.retried", "job.completed", "job.changed"], Open),
 ])  # fmt: skip
 def test_a_job_has_ended_by_its_own_moves_and_not_by_remarks_about_it(kinds: list[str], then: type) -> None:
@@ -182,22 +186,26 @@ def test_after_an_end_a_server_that_says_nothing_is_waited_for_from_the_second_t
         asked.append(talk.send(b""))
         talk.send(Reply(200, {}))
         asked.append(talk.send(b""))
-    assert [type(one) for one in asked] == [Open, Nap]
+    assert [type(one) for one in asked] == [Open, Sleep]
 
 
-def test_a_stream_that_only_ever_breaks_ends_with_an_error_after_bounded_tries(stub: Stub, client_of: Make) -> None:
-    stub.says = [stream(": alive\n\n")]
-    with pytest.raises(NotReachable):
+def test_a_stream_that_only_ever_breaks_ends_with_an_error_after_bounded_attempts(
+    stub: StubServer, client_of: ClientFactory
+) -> None:
+    stub.responses = [stream(": alive\n\n")]
+    with pytest.raises(APIConnectionError):
         list(client_of(stub.url).events("j1"))
     assert len(stub.asked) == 5
 
 
-def test_a_stream_that_is_refused_says_why_and_one_that_is_too_many_is_tried_again(stub: Stub, client_of: Make) -> None:
+def test_a_stream_that_is_refused_says_why_and_one_that_is_too_many_is_tried_again(
+    stub: StubServer, client_of: ClientFactory
+) -> None:
     full = problem(429, "too_many_streams")
     full = full._replace(headers={**full.headers, "retry-after": "0"})
-    stub.says = [full, stream(frames(1, kind="job.completed")), Say(204, "")]
+    stub.responses = [full, stream(frames(1, kind="job.completed")), ScriptedResponse(204, "")]
     assert numbers(client_of(stub.url).events("j1")) == [1]
-    stub.says = [problem(404, "job_not_found")]
+    stub.responses = [problem(404, "job_not_found")]
     with pytest.raises(Exception, match=r"Not now\.") as refused:
         next(client_of(stub.url).events("j1"))
     assert refused.value.code == "job_not_found"  # type: ignore[attr-defined]

@@ -7,35 +7,35 @@ from typing import Any
 
 import pytest
 
-from callsheet.client import CallsheetError, File, Freed, NotReachable
-from tests.client.either import Make
-from tests.client.stub import Say, Stub, problem
-from tests.support.served import Served
+from callsheet.client import APIConnectionError, CallsheetError, DeleteSummary, File
+from tests.client.both_clients import ClientFactory
+from tests.client.stub_server import ScriptedResponse, StubServer, problem
+from tests.support.live_server import LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(700_000)
 BODY = b"[1, 2, 3]"
 RECORD = {
     "id": "f1", "name": "a.json", "media_type": "application/json", "bytes": len(BODY),
     "sha256": hashlib.sha256(BODY).hexdigest(), "url": "/v1/files/f1", "status": "ready", "user": "ann", "job_id": None,
-    "created_at": "2026-01-31T12:00:00.000Z", "keep_until": None,
+    "created_at": "2026-01-31T12:00:00.000Z", "expires_at": None,
 }  # fmt: skip
-ANNOUNCED = Say(
+ANNOUNCED = ScriptedResponse(
     201,
     {
-        "file": {**RECORD, "status": "awaited"},
+        "file": {**RECORD, "status": "uploading"},
         "upload": {
             "method": "PUT", "url": "/v1/blobs/signed", "expires_in_seconds": 900,
             "headers": {"content-type": "application/json", "content-length": str(len(BODY)), "if-none-match": "*"},
         },
     },
 )  # fmt: skip
-THERE = Say(204, "")
-FINISHED = Say(200, RECORD)
+THERE = ScriptedResponse(204, "")
+FINISHED = ScriptedResponse(200, RECORD)
 
 
 @pytest.fixture
-def client(served: Served, client_of: Make) -> Any:
-    return client_of(served.url, served.keys["client"])
+def client(live_server: LiveServer, client_of: ClientFactory) -> Any:
+    return client_of(live_server.url, live_server.keys["client"])
 
 
 def test_a_file_of_a_path_is_brought_used_listed_and_deleted(client: Any, tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def test_a_file_of_a_path_is_brought_used_listed_and_deleted(client: Any, tmp_pa
         client.delete_file(file)
     assert refused.value.code == "file_in_use"
     client.cancel(job.id, grace_seconds=0)
-    assert client.delete_file(file) == Freed(1, len(PICTURE), pending=False)
+    assert client.delete_file(file) == DeleteSummary(1, len(PICTURE), pending=False)
     with pytest.raises(CallsheetError) as gone:
         client.read(file)
     assert (gone.value.code, gone.value.status) == ("file_gone", 410)
 
 
 @pytest.mark.parametrize("of", ["path", "bytes"])
-def test_whoever_asks_is_told_how_much_is_on_its_way(client: Any, tmp_path: Path, of: str) -> None:
+def test_download_progress_goes_to_the_callback(client: Any, tmp_path: Path, of: str) -> None:
     path, seen = tmp_path / "sketch.png", list[int]()
     path.write_bytes(PICTURE)
     source = path if of == "path" else PICTURE
@@ -99,8 +99,10 @@ def test_a_path_that_is_not_there_is_the_callers_to_know(client: Any, tmp_path: 
         client.upload(tmp_path / "nothing.png", user="ann")
 
 
-def test_the_bytes_go_with_the_headers_of_the_grant_and_without_the_key(stub: Stub, client_of: Make) -> None:
-    stub.says = [ANNOUNCED, THERE, FINISHED]
+def test_the_bytes_go_with_the_headers_of_the_grant_and_without_the_key(
+    stub: StubServer, client_of: ClientFactory
+) -> None:
+    stub.responses = [ANNOUNCED, THERE, FINISHED]
     client_of(stub.url, "cs_secret").upload(BODY, user="ann", name="a.json")
     announce, put, finish = stub.asked
     assert (announce.method, announce.path, announce.body["user"]) == ("POST", "/v1/files", "ann")
@@ -112,24 +114,31 @@ def test_the_bytes_go_with_the_headers_of_the_grant_and_without_the_key(stub: St
 
 
 def test_a_lost_answer_is_asked_for_again_and_bytes_that_are_there_already_are_finished(
-    stub: Stub, client_of: Make, tmp_path: Path
+    stub: StubServer, client_of: ClientFactory, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(BODY)
-    stub.says = [ANNOUNCED, Say(drop=True), Say(503, ""), problem(412, "already_put"), Say(drop=True), FINISHED]
+    stub.responses = [
+        ANNOUNCED,
+        ScriptedResponse(drop=True),
+        ScriptedResponse(503, ""),
+        problem(412, "already_uploaded"),
+        ScriptedResponse(drop=True),
+        FINISHED,
+    ]
     assert client_of(stub.url).upload(path, user="ann").id == "f1"
     assert [asked.method for asked in stub.asked] == ["POST", "PUT", "PUT", "PUT", "POST", "POST"]
     assert [asked.body for asked in stub.asked[1:4]] == [[1, 2, 3]] * 3, "every try sends all of it"
 
 
-def test_a_storage_that_refuses_ends_it_and_one_that_is_away_too(stub: Stub, client_of: Make) -> None:
-    stub.says = [ANNOUNCED, Say(403, "<Error><Code>AccessDenied</Code></Error>")]
+def test_a_storage_that_refuses_ends_it_and_one_that_is_away_too(stub: StubServer, client_of: ClientFactory) -> None:
+    stub.responses = [ANNOUNCED, ScriptedResponse(403, "<Error><Code>AccessDenied</Code></Error>")]
     with pytest.raises(CallsheetError) as refused:
         client_of(stub.url).upload(BODY, user="ann", name="a.json")
     assert (refused.value.code, refused.value.status) == ("http_403", 403)
     assert (stub.asked[-1].method, stub.asked[-1].path) == ("DELETE", "/v1/files/f1"), "nobody waits for it any more"
-    stub.says = [ANNOUNCED, Say(drop=True)]
-    with pytest.raises(NotReachable):
+    stub.responses = [ANNOUNCED, ScriptedResponse(drop=True)]
+    with pytest.raises(APIConnectionError):
         client_of(stub.url).upload(BODY, user="ann", name="a.json")
     assert stub.asked[-1].method == "PUT"
 
@@ -137,10 +146,12 @@ def test_a_storage_that_refuses_ends_it_and_one_that_is_away_too(stub: Stub, cli
 @pytest.mark.parametrize(
     "location", ["{url}/bucket/f1?X-Amz-Signature=s", "//evil.example/x", "ftp://evil.example/x", ""]
 )
-def test_a_file_in_a_bucket_is_fetched_there_without_the_key(stub: Stub, client_of: Make, location: str) -> None:
+def test_a_file_in_a_bucket_is_fetched_there_without_the_key(
+    stub: StubServer, client_of: ClientFactory, location: str
+) -> None:
     tag = f'"{RECORD["sha256"]}"'
-    elsewhere = Say(307, "", {"location": location.format(url=stub.url), "etag": tag})
-    stub.says = [elsewhere, Say(200, BODY, {"etag": '"of the bucket"'})]
+    elsewhere = ScriptedResponse(307, "", {"location": location.format(url=stub.url), "etag": tag})
+    stub.responses = [elsewhere, ScriptedResponse(200, BODY, {"etag": '"of the bucket"'})]
     client = client_of(stub.url, "cs_secret")
     if not location.startswith("{url}"):
         with pytest.raises(CallsheetError):
@@ -150,7 +161,7 @@ def test_a_file_in_a_bucket_is_fetched_there_without_the_key(stub: Stub, client_
     assert client.read("f1") == BODY
     assert stub.asked[1].path == "/bucket/f1?X-Amz-Signature=s"
     assert ["authorization" in asked.headers for asked in stub.asked] == [True, False]
-    stub.says = [elsewhere, Say(200, b"other", {"etag": tag})]
+    stub.responses = [elsewhere, ScriptedResponse(200, b"other", {"etag": tag})]
     with pytest.raises(CallsheetError) as damaged:
         client.read("f1")
-    assert damaged.value.code == "damaged_file"
+    assert damaged.value.code == "corrupt_file"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from callsheet.blobs.base import check_words
-from callsheet.core.errors import BadInput
-from callsheet.core.files import check_file
-from callsheet.core.limits import Limits
+from callsheet.blobs.base import validate_blob_claim
+from callsheet.core.decisions.files import check_file
+from callsheet.core.model.errors import BadInput
+from callsheet.core.policy.limits import Limits
 
 DIGEST = "0f" * 32
 
@@ -16,7 +16,7 @@ DIGEST = "0f" * 32
 )
 def test_a_type_that_a_job_may_have_can_be_signed_for(media_type: str) -> None:
     check_file("a", media_type, 1, DIGEST, Limits())
-    check_words(media_type=media_type, size=1, sha256=DIGEST)
+    validate_blob_claim(media_type=media_type, size=1, sha256=DIGEST)
     assert "/" in media_type
 
 
@@ -32,4 +32,4 @@ def test_what_could_be_another_header_is_neither(media_type: str, sha256: str) -
     with pytest.raises(BadInput, match="media type such as image/png"):
         check_file("a", media_type, 1, sha256, Limits())
     with pytest.raises(ValueError, match=r"type/subtype|hexadecimal"):
-        check_words(media_type=media_type, size=1, sha256=sha256)
+        validate_blob_claim(media_type=media_type, size=1, sha256=sha256)

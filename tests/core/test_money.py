@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.core import commands as c
-from callsheet.core.errors import Refusal
-from callsheet.core.limits import Limits
-from callsheet.core.money import settle
-from callsheet.core.recipe import Recipe, Refunds, StageSpec
-from callsheet.core.rows import Entry, Run, Wallet
-from callsheet.core.working import WorkingSet
-from tests.core.world import DRAW, World
+from callsheet.core.decisions.money import settle
+from callsheet.core.model import commands as c
+from callsheet.core.model.errors import Refusal
+from callsheet.core.model.rows import LedgerEntry, Run, Wallet
+from callsheet.core.model.workflow_definition import Refunds, StageSpec, WorkflowDefinition
+from callsheet.core.policy.limits import Limits
+from callsheet.core.working_set import WorkingSet
+from tests.core.rule_harness import DRAW, CoreHarness
 
 
 def _top_up(amount: int, key: str = "", user: str = "ann") -> c.TopUp:
@@ -39,33 +39,33 @@ MATRIX = [
 ]
 
 
-def _end(world: World, job_id: str, ending: str) -> None:
+def _end(harness: CoreHarness, job_id: str, ending: str) -> None:
     if ending == "canceled":
-        world.do(c.Cancel(tenant="acme", job_id=job_id))
+        harness.do(c.Cancel(tenant="acme", job_id=job_id))
         return
-    lease = world.lease()
+    lease = harness.lease()
     if ending == "completed":
-        world.do(c.Complete(lease=lease))
+        harness.do(c.Complete(lease=lease))
     elif ending == "failed":
-        world.do(c.Fail(lease=lease, retryable=False))
+        harness.do(c.Fail(lease=lease, retryable=False))
     elif ending == "canceled_running":
-        world.do(c.Cancel(tenant="acme", job_id=job_id, grace_seconds=0))
+        harness.do(c.Cancel(tenant="acme", job_id=job_id, grace_seconds=0))
     else:
-        world.pass_(DRAW.deadline_seconds)
-        world.tick()
+        harness.advance(DRAW.deadline_seconds)
+        harness.tick()
 
 
 @pytest.mark.parametrize(("ending", "refunds", "line"), MATRIX)
 def test_every_end_settles_once_by_the_matrix(ending: str, refunds: Refunds, line: tuple[str, int, int]) -> None:
     """R269, R270, R274, R275, M5 to M9: one reserve, then one of consume and refund."""
-    world = World(replace(DRAW, refunds=refunds))
-    job_id = world.submit()
-    assert (world.wallet().balance, world.wallet().held) == (990, 10)
-    _end(world, job_id, ending)
-    assert world.ledger(job_id) == [("reserve", -10, 0), line]
-    run = world.get(Run, (job_id, 1))
-    assert (run.consumed, run.returned) == (line[2], line[1])
-    assert (world.wallet().balance, world.wallet().held) == (990 + line[1], 0)
+    harness = CoreHarness(replace(DRAW, refunds=refunds))
+    job_id = harness.submit()
+    assert (harness.wallet().balance, harness.wallet().reserved) == (990, 10)
+    _end(harness, job_id, ending)
+    assert harness.ledger(job_id) == [("reserve", -10, 0), line]
+    run = harness.get(Run, (job_id, 1))
+    assert (run.consumed, run.refunded) == (line[2], line[1])
+    assert (harness.wallet().balance, harness.wallet().reserved) == (990 + line[1], 0)
 
 
 @pytest.mark.parametrize(
@@ -77,70 +77,70 @@ def test_a_partial_delivery_pays_partly_and_never_less_than_its_share(
 ) -> None:
     """What the last stage delivered, rounded up; the rest comes back in the same line."""
     stages = [StageSpec(name="one", kind="draw", tasks=2)]
-    world = World(Recipe(name="duo", price=price, stages=stages))
-    job_id = world.submit("duo")
-    for leased, percent in zip(world.claim(2), delivered, strict=True):
-        world.do(c.Complete(lease=leased.lease, delivered=percent))
-    assert world.ledger(job_id)[1:] == ([("consume", price - consumed, consumed)] if price else [])
-    assert world.wallet().balance == 1_000 - consumed
+    harness = CoreHarness(WorkflowDefinition(name="duo", price=price, stages=stages))
+    job_id = harness.submit("duo")
+    for leased, percent in zip(harness.claim(2), delivered, strict=True):
+        harness.do(c.Complete(lease=leased.lease, delivered=percent))
+    assert harness.ledger(job_id)[1:] == ([("consume", price - consumed, consumed)] if price else [])
+    assert harness.wallet().balance == 1_000 - consumed
 
 
 @pytest.mark.parametrize("delivered", [0, -1, 101, True, 50.5])
 def test_a_delivery_is_between_one_and_a_hundred_percent(delivered: int) -> None:
-    world = World(DRAW)
-    _, lease = world.started()
-    assert world.refused(c.Complete(lease=lease, delivered=delivered)).code == "out_of_range"
-    world.do(c.Intend(lease=lease, provider="p"))
-    world.do(c.Hand(lease=lease, ref="r"))
+    harness = CoreHarness(DRAW)
+    _, lease = harness.started()
+    assert harness.expect_refusal(c.Complete(lease=lease, delivered=delivered)).code == "out_of_range"
+    harness.do(c.RecordIntent(lease=lease, provider="p"))
+    harness.do(c.HandOff(lease=lease, ref="r"))
     said = c.Callback(provider="p", webhook_id="1", ref="r", outcome=c.Outcome("completed", delivered=delivered))
-    assert world.refused(said).code == "out_of_range"
+    assert harness.expect_refusal(said).code == "out_of_range"
 
 
 def test_a_free_job_moves_no_money() -> None:
     """R3, R43."""
-    world = World(replace(DRAW, price=0), credits_=0)
-    job_id, lease = world.started()
-    world.do(c.Complete(lease=lease))
-    assert (world.ledger(job_id), world.wallet().entries) == ([], 0)
+    harness = CoreHarness(replace(DRAW, price=0), initial_credits=0)
+    job_id, lease = harness.started()
+    harness.do(c.Complete(lease=lease))
+    assert (harness.ledger(job_id), harness.wallet().entries) == ([], 0)
 
 
 def test_a_price_changed_meanwhile_changes_nothing_for_a_job_already_paid() -> None:
     """R43, R178."""
-    world = World(DRAW)
-    job_id = world.submit()
-    world.do(c.PutWorkflow(recipe=replace(DRAW, price=700, refunds=Refunds(canceled=0))))
-    world.do(c.Cancel(tenant="acme", job_id=job_id))
-    assert world.ledger(job_id) == [("reserve", -10, 0), ("refund", 10, 0)]
+    harness = CoreHarness(DRAW)
+    job_id = harness.submit()
+    harness.do(c.PutWorkflow(definition=replace(DRAW, price=700, refunds=Refunds(canceled=0))))
+    harness.do(c.Cancel(tenant="acme", job_id=job_id))
+    assert harness.ledger(job_id) == [("reserve", -10, 0), ("refund", 10, 0)]
 
 
 def test_a_wallet_pays_for_as_many_jobs_as_it_can_and_not_one_more() -> None:
     """R32, R34, R35, R272, H5."""
-    world = World(DRAW, credits_=35)
+    harness = CoreHarness(DRAW, initial_credits=35)
     submit = c.Submit(tenant="acme", user="ann", workflow="draw")
-    results = world.batch(*[submit] * 6)
-    assert [isinstance(r, c.Submitted) for r in results] == [True] * 3 + [False] * 3
+    results = harness.batch(*[submit] * 6)
+    assert [isinstance(r, c.SubmitResult) for r in results] == [True] * 3 + [False] * 3
     refusal = results[-1]
     assert (refusal.code, refusal.details) == ("insufficient_credits", {"required": 10, "balance": 5})
-    assert (world.wallet().balance, world.wallet().held) == (5, 30)
+    assert (harness.wallet().balance, harness.wallet().reserved) == (5, 30)
 
 
 def test_a_requeued_or_retried_try_is_charged_once() -> None:
     """R77, R261."""
-    world = World(DRAW)
-    job_id, lease = world.started()
-    world.do(c.Requeue(lease=lease, reason="spot"))
-    world.do(c.Fail(lease=world.lease(), retryable=True))
-    assert world.ledger(job_id) == [("reserve", -10, 0)]
+    harness = CoreHarness(DRAW)
+    job_id, lease = harness.started()
+    harness.do(c.Requeue(lease=lease, reason="spot"))
+    harness.do(c.Fail(lease=harness.lease(), retryable=True))
+    assert harness.ledger(job_id) == [("reserve", -10, 0)]
 
 
 def test_a_run_is_never_settled_twice() -> None:
     """R64, R79, M5."""
-    world = World(DRAW)
-    job_id, lease = world.started()
-    world.do(c.Complete(lease=lease))
-    ws = WorkingSet(world.now, world.limits)
+    harness = CoreHarness(DRAW)
+    job_id, lease = harness.started()
+    harness.do(c.Complete(lease=lease))
+    ws = WorkingSet(harness.now, harness.limits)
     with pytest.raises(AssertionError, match="already settled"):
-        settle(ws, world.job(job_id), world.get(Run, (job_id, 1)), "failed", Refunds(), 100)
+        settle(ws, harness.job(job_id), harness.get(Run, (job_id, 1)), "failed", Refunds(), 100)
 
 
 # -- top-up and adjust
@@ -148,7 +148,7 @@ def test_a_run_is_never_settled_twice() -> None:
 
 @pytest.mark.parametrize("amount", [0, -1, 10**12 + 1, 1.5, True])
 def test_a_top_up_is_a_whole_positive_number(amount: int) -> None:
-    assert World().refused(_top_up(amount)).code == "out_of_range"
+    assert CoreHarness().expect_refusal(_top_up(amount)).code == "out_of_range"
 
 
 @pytest.mark.parametrize(
@@ -168,48 +168,48 @@ def test_a_top_up_is_a_whole_positive_number(amount: int) -> None:
     ],
 )
 def test_a_movement_that_makes_no_sense_is_refused(command: c.Command, code: str) -> None:
-    assert World().refused(command).code == code
+    assert CoreHarness().expect_refusal(command).code == code
 
 
 def test_an_adjustment_that_takes_too_much_is_not_told_to_buy_credits() -> None:
-    refusal = World(credits_=5).refused(_adjust(-9))
+    refusal = CoreHarness(initial_credits=5).expect_refusal(_adjust(-9))
     assert refusal.message == "This would take 9 credits and the balance is 5: it never goes below zero."
 
 
 def test_an_adjustment_goes_up_and_down_to_zero_and_says_why() -> None:
     """R41."""
-    world = World()
-    world.do(_adjust(-1_000, reason="charge-back"))
-    world.do(_adjust(3, reason="goodwill"))
-    lines = [(e.kind, e.amount, e.balance, e.reason, e.actor) for e in world.all(Entry)][1:]
+    harness = CoreHarness()
+    harness.do(_adjust(-1_000, reason="charge-back"))
+    harness.do(_adjust(3, reason="goodwill"))
+    lines = [(e.kind, e.amount, e.balance, e.reason, e.actor) for e in harness.all(LedgerEntry)][1:]
     assert lines == [("adjust", -1_000, 0, "charge-back", "admin"), ("adjust", 3, 3, "goodwill", "admin")]
 
 
 def test_the_same_key_moves_credits_once_and_another_amount_under_it_is_refused() -> None:
     """R375."""
-    world = World()
-    first, second = world.batch(_top_up(5, key="k"), _top_up(5, key="k"))
+    harness = CoreHarness()
+    first, second = harness.batch(_top_up(5, key="k"), _top_up(5, key="k"))
     assert (first.balance, first.replay) == (1_005, False)
     assert (second.balance, second.replay) == (1_005, True)
-    assert world.refused(_top_up(6, key="k")).code == "idempotency_key_reused"
-    assert world.do(_top_up(5, key="k", user="bob")).balance == 5, "R85: keys belong to one user"
+    assert harness.expect_refusal(_top_up(6, key="k")).code == "idempotency_key_reused"
+    assert harness.do(_top_up(5, key="k", user="bob")).balance == 5, "R85: keys belong to one user"
 
 
 def test_keys_of_two_users_never_mean_the_same_movement() -> None:
     """R85: a slash in a name is part of the name."""
-    world = World()
-    assert not world.do(_top_up(5, key="b/k", user="a")).replay
-    assert not world.do(_top_up(5, key="k", user="a/b")).replay
+    harness = CoreHarness()
+    assert not harness.do(_top_up(5, key="b/k", user="a")).replay
+    assert not harness.do(_top_up(5, key="k", user="a/b")).replay
 
 
 def test_a_wallet_never_takes_more_than_could_come_back_into_it() -> None:
     """A refund must always fit, so what is held counts."""
-    world = World(DRAW, credits_=1_000, limits=Limits(balance_max=1_000))
-    job_id = world.submit()
-    assert world.refused(_top_up(1)).code == "balance_too_large"
-    assert world.refused(_adjust(1)).code == "balance_too_large"
-    world.do(c.Cancel(tenant="acme", job_id=job_id))
-    assert world.wallet().balance == 1_000
+    harness = CoreHarness(DRAW, initial_credits=1_000, limits=Limits(balance_max=1_000))
+    job_id = harness.submit()
+    assert harness.expect_refusal(_top_up(1)).code == "balance_too_large"
+    assert harness.expect_refusal(_adjust(1)).code == "balance_too_large"
+    harness.do(c.Cancel(tenant="acme", job_id=job_id))
+    assert harness.wallet().balance == 1_000
 
 
 # -- any sequence of operations
@@ -223,7 +223,7 @@ _OPERATIONS = st.lists(
 )
 
 
-def _operate(world: World, what: str, number: int, jobs: list[str], leases: dict[str, c.Lease]) -> None:
+def _operate(harness: CoreHarness, what: str, number: int, jobs: list[str], leases: dict[str, c.Lease]) -> None:
     job_id = jobs[number % len(jobs)] if jobs else "none"
     lease = leases.get(job_id, c.Lease(job_id, "none", 1, "none"))
     command: c.Command = {
@@ -237,13 +237,13 @@ def _operate(world: World, what: str, number: int, jobs: list[str], leases: dict
         "expire": c.TickJob(job_id=job_id),
     }[what]
     if what == "expire":
-        world.pass_(DRAW.deadline_seconds)
-    result = world.batch(command)[0]
-    if isinstance(result, c.Submitted):
+        harness.advance(DRAW.deadline_seconds)
+    result = harness.batch(command)[0]
+    if isinstance(result, c.SubmitResult):
         jobs.append(result.job_id)
-    for leased in world.claim(number % 3 + 1):
+    for leased in harness.claim(number % 3 + 1):
         leases[leased.lease.job_id] = leased.lease
-    assert result is None or isinstance(result, Refusal | c.Balance | c.Submitted | c.JobState | c.TaskState)
+    assert result is None or isinstance(result, Refusal | c.Balance | c.SubmitResult | c.JobState | c.TaskState)
 
 
 @given(_OPERATIONS, st.integers(0, 100))
@@ -251,12 +251,12 @@ def _operate(world: World, what: str, number: int, jobs: list[str], leases: dict
 def test_the_books_add_up_after_any_sequence_of_operations(operations: list[tuple[str, int]], percent: int) -> None:
     """R273, R274, M1 to M14: the world checks its books after every single step."""
     refunds = Refunds(failed=percent, expired=percent, canceled=percent, canceled_running=100 - percent)
-    world = World(replace(DRAW, refunds=refunds), credits_=25)
+    harness = CoreHarness(replace(DRAW, refunds=refunds), initial_credits=25)
     jobs: list[str] = []
     leases: dict[str, c.Lease] = {}
     for what, number in operations:
-        _operate(world, what, number, jobs, leases)
-    spent = sum(entry.consumed for entry in world.all(Entry))
-    put_in = sum(entry.amount for entry in world.all(Entry) if entry.kind in {"topup", "adjust"})
-    [wallet] = world.all(Wallet)
-    assert wallet.balance + wallet.held + spent == put_in
+        _operate(harness, what, number, jobs, leases)
+    spent = sum(entry.consumed for entry in harness.all(LedgerEntry))
+    put_in = sum(entry.amount for entry in harness.all(LedgerEntry) if entry.kind in {"topup", "adjust"})
+    [wallet] = harness.all(Wallet)
+    assert wallet.balance + wallet.reserved + spent == put_in

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.core.redact import NOTHING_SAID, clean
+from callsheet.core.policy.redaction import DEFAULT_MESSAGE, redact_error
 
 TRACE = """Traceback (most recent call last):
   File "/srv/worker/run.py", line 3, in <module>
@@ -14,8 +14,8 @@ TRACE = """Traceback (most recent call last):
 ValueError: bad size"""
 
 SAID = [
-    ("", NOTHING_SAID),
-    ("   \n\t ", NOTHING_SAID),
+    ("", DEFAULT_MESSAGE),
+    ("   \n\t ", DEFAULT_MESSAGE),
     ("out of memory", "out of memory"),
     ("out of memory\nat line 3\nat line 4", "out of memory"),
     ("\n\n  first words  \nmore", "first words"),
@@ -66,37 +66,37 @@ HIDDEN = [
 @pytest.mark.parametrize(("text", "line"), SAID)
 def test_one_line_of_an_error_is_said(text: str, line: str) -> None:
     """R251: a JSON report's message, else one found in the text, else the first line, else a stock phrase."""
-    assert clean(text, 2_000) == line
+    assert redact_error(text, 2_000) == line
 
 
 @pytest.mark.parametrize("text", HIDDEN)
 def test_what_looks_like_a_secret_is_taken_out(text: str) -> None:
     """R99, R251, R310, R320: addresses, tokens, keys, paths."""
-    said = clean(text, 2_000)
+    said = redact_error(text, 2_000)
     assert "SECRETWORD" not in said
     assert "[" in said, "something stands in its place"
 
 
 @pytest.mark.parametrize("text", ["a" * 64, "deadbeef" * 5])
 def test_a_long_hexadecimal_word_is_a_secret(text: str) -> None:
-    assert clean(f"digest {text} differs", 2_000) == "digest [secret] differs"
+    assert redact_error(f"digest {text} differs", 2_000) == "digest [secret] differs"
 
 
 @pytest.mark.parametrize(
     "text", ["CUDA out of memory: 3/4 blocks", "ratio 16/9 is not allowed", "node 12: size must be at most 4096 x 4096"]
 )
 def test_harmless_words_stay(text: str) -> None:
-    assert clean(text, 2_000) == text
+    assert redact_error(text, 2_000) == text
 
 
 @given(st.text(), st.integers(1, 300))
 def test_what_is_said_is_short_printable_and_never_empty(text: str, chars_max: int) -> None:
-    said = clean(text, max(chars_max, len(NOTHING_SAID)))
-    assert 0 < len(said) <= max(chars_max, len(NOTHING_SAID))
+    said = redact_error(text, max(chars_max, len(DEFAULT_MESSAGE)))
+    assert 0 < len(said) <= max(chars_max, len(DEFAULT_MESSAGE))
     assert said.isprintable()
 
 
 @pytest.mark.parametrize("text", ["a." * 200_000, "/a" * 200_000, "a " * 200_000, "'error_message':" * 20_000])
 def test_a_huge_error_is_cut_before_it_is_searched(text: str) -> None:
     """F28: a worker's long text must not hold up everybody else; the square of its length would take minutes."""
-    assert 0 < len(clean(text, 2_000)) <= 2_000
+    assert 0 < len(redact_error(text, 2_000)) <= 2_000

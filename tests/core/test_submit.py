@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from callsheet.core import commands as c
-from callsheet.core.limits import Limits
-from callsheet.core.recipe import Recipe, StageSpec
-from callsheet.core.rows import Document, Job
-from tests.core.world import DRAW, World
+from callsheet.core.model import commands as c
+from callsheet.core.model.rows import Document, Job
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from callsheet.core.policy.limits import Limits
+from tests.core.rule_harness import DRAW, CoreHarness
 
 STRICT = replace(
     DRAW, name="strict",
     input_schema={"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
 )  # fmt: skip
 OFF = replace(DRAW, name="off", enabled=False)
-OPEN = Recipe(name="open", inline=True)
+OPEN = WorkflowDefinition(name="open", inline=True)
 
 
 def _submit(**more: Any) -> c.Submit:
@@ -47,7 +47,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("a key with a control character", {"idempotency_key": "a\0b"}, "invalid_idempotency_key"),
     ("an unknown workflow", {"workflow": "nothing"}, "workflow_not_found"),
     ("a workflow switched off", {"workflow": "off"}, "workflow_disabled"),
-    ("stages for a workflow with its own", {"stages": []}, "inline_stages"),
+    ("stages for a workflow with its own", {"stages": []}, "stages_not_allowed"),
     ("a negative priority", {"priority": -1}, "out_of_range"),
     ("a priority over the top", {"priority": 101}, "out_of_range"),
     ("a huge priority", {"priority": 2**70}, "out_of_range"),
@@ -96,11 +96,11 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("wrong", "code"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_bad_input_is_refused_by_name_and_nothing_is_written(wrong: dict[str, Any], code: str) -> None:
     """R31, R91, R167: no debit, no row, and the key is not burnt."""
-    world = World(DRAW, STRICT, OFF, OPEN)
-    assert world.refused(_submit(**wrong)).code == code
+    harness = CoreHarness(DRAW, STRICT, OFF, OPEN)
+    assert harness.expect_refusal(_submit(**wrong)).code == code
     if "idempotency_key" not in wrong:
-        assert world.refused(_submit(**wrong, idempotency_key="k")).code == code
-        assert not world.do(_submit(idempotency_key="k")).replay
+        assert harness.expect_refusal(_submit(**wrong, idempotency_key="k")).code == code
+        assert not harness.do(_submit(idempotency_key="k")).replay
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_bad_input_is_refused_by_name_and_nothing_is_written(wrong: dict[str, An
     ],
 )
 def test_what_the_limits_allow_is_taken(fine: dict[str, Any]) -> None:
-    world = World(replace(DRAW, price=0))
-    assert world.do(_submit(**fine)).status in {"queued", "pending"}
+    harness = CoreHarness(replace(DRAW, price=0))
+    assert harness.do(_submit(**fine)).status in {"queued", "pending"}
 
 
 # Each step of C10 with a request that fails there; a request that fails at several is told of the first.
@@ -138,27 +138,27 @@ STEPS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize("first", range(len(STEPS)), ids=[code for code, _ in STEPS])
 def test_the_checks_come_in_one_order(first: int) -> None:
     """C10, R30, R89, R172: validate, idempotency, gates, cap, price."""
-    world = World(DRAW, credits_=10, limits=Limits(active_jobs_max=1))
-    world.do(_submit(idempotency_key="used", input="first"))
-    assert world.wallet().balance == 0, "it could not pay either"
+    harness = CoreHarness(DRAW, initial_credits=10, limits=Limits(active_jobs_max=1))
+    harness.do(_submit(idempotency_key="used", input="first"))
+    assert harness.wallet().balance == 0, "it could not pay either"
     wrong: dict[str, Any] = {}
     for _, more in STEPS[first:]:
         wrong = {**more, **wrong}
-    assert world.refused(_submit(**wrong)).code == STEPS[first][0]
+    assert harness.expect_refusal(_submit(**wrong)).code == STEPS[first][0]
 
 
 def test_missing_credits_are_found_last() -> None:
     """R32, R33: with what it costs and what there is."""
-    world = World(DRAW, credits_=3)
-    refusal = world.refused(_submit())
+    harness = CoreHarness(DRAW, initial_credits=3)
+    refusal = harness.expect_refusal(_submit())
     assert (refusal.code, refusal.details) == ("insufficient_credits", {"required": 10, "balance": 3})
 
 
 def test_a_suspended_tenant_is_denied() -> None:
     """R81."""
-    world = World(DRAW)
-    world.do(c.PutTenant(tenant="acme", status="suspended"))
-    assert world.refused(_submit()).code == "tenant_suspended"
+    harness = CoreHarness(DRAW)
+    harness.do(c.PutTenant(tenant="acme", status="suspended"))
+    assert harness.expect_refusal(_submit()).code == "tenant_suspended"
 
 
 # -- the same key
@@ -166,23 +166,23 @@ def test_a_suspended_tenant_is_denied() -> None:
 
 def test_the_same_key_gives_the_same_job_without_credits_and_over_the_cap() -> None:
     """R82, R86, R87, R88, R89, R170, H2."""
-    world = World(DRAW, credits_=10, limits=Limits(active_jobs_max=1))
-    first = world.do(_submit(idempotency_key="k"))
-    before = world.snapshot()
-    again = world.do(_submit(idempotency_key="k"))
-    assert (again.job_id, again.replay, first.replay) == (first.job_id, True, False)
-    assert world.snapshot() == before
-    world.do(c.Cancel(tenant="acme", job_id=first.job_id))
-    assert world.do(_submit(idempotency_key="k")).status == "canceled", "an ended job is returned as it is"
+    harness = CoreHarness(DRAW, initial_credits=10, limits=Limits(active_jobs_max=1))
+    first = harness.do(_submit(idempotency_key="k"))
+    before = harness.snapshot()
+    retrying = harness.do(_submit(idempotency_key="k"))
+    assert (retrying.job_id, retrying.replay, first.replay) == (first.job_id, True, False)
+    assert harness.snapshot() == before
+    harness.do(c.Cancel(tenant="acme", job_id=first.job_id))
+    assert harness.do(_submit(idempotency_key="k")).status == "canceled", "an ended job is returned as it is"
 
 
 def test_fifty_submits_of_one_key_in_one_batch_make_one_job() -> None:
     """R88, S1."""
-    world = World(DRAW)
-    answers = world.batch(*[_submit(idempotency_key="k")] * 50)
+    harness = CoreHarness(DRAW)
+    answers = harness.batch(*[_submit(idempotency_key="k")] * 50)
     assert len({answer.job_id for answer in answers}) == 1
     assert [answer.replay for answer in answers] == [False] + [True] * 49
-    assert (len(list(world.all(Job))), world.wallet().held) == (1, 10)
+    assert (len(list(harness.all(Job))), harness.wallet().reserved) == (1, 10)
 
 
 @pytest.mark.parametrize(
@@ -190,24 +190,24 @@ def test_fifty_submits_of_one_key_in_one_batch_make_one_job() -> None:
 )
 def test_the_same_key_with_another_body_is_refused(other: dict[str, Any]) -> None:
     """R90, S2, H3."""
-    world = World(DRAW, STRICT)
-    job_id = world.do(_submit(idempotency_key="k", input={"prompt": "a"})).job_id
-    refusal = world.refused(_submit(**{"idempotency_key": "k", "input": {"prompt": "a"}, **other}))
+    harness = CoreHarness(DRAW, STRICT)
+    job_id = harness.do(_submit(idempotency_key="k", input={"prompt": "a"})).job_id
+    refusal = harness.expect_refusal(_submit(**{"idempotency_key": "k", "input": {"prompt": "a"}, **other}))
     assert (refusal.code, refusal.details["job_id"]) == ("idempotency_key_reused", job_id)
 
 
 def test_key_order_in_the_body_does_not_matter() -> None:
-    world = World(DRAW)
-    world.do(_submit(idempotency_key="k", input={"a": 1, "b": 2}))
-    assert world.do(_submit(idempotency_key="k", input={"b": 2, "a": 1})).replay
+    harness = CoreHarness(DRAW)
+    harness.do(_submit(idempotency_key="k", input={"a": 1, "b": 2}))
+    assert harness.do(_submit(idempotency_key="k", input={"b": 2, "a": 1})).replay
 
 
 def test_keys_belong_to_a_user_of_a_tenant() -> None:
     """R84, R85, C11: a slash in a name never makes two of them one."""
-    world = World(replace(DRAW, price=0))
-    world.do(c.PutTenant(tenant="other"))
+    harness = CoreHarness(replace(DRAW, price=0))
+    harness.do(c.PutTenant(tenant="other"))
     jobs = {
-        world.do(_submit(tenant=tenant, user=user, idempotency_key=key)).job_id
+        harness.do(_submit(tenant=tenant, user=user, idempotency_key=key)).job_id
         for tenant in ("acme", "other")
         for user, key in (("a", "k"), ("b", "k"), ("a", "b/k"), ("a/b", "k"), ("a/1", "3/k"), ("a", "1/3/k"))
     }
@@ -216,26 +216,26 @@ def test_keys_belong_to_a_user_of_a_tenant() -> None:
 
 def test_the_key_of_a_deleted_job_stays_taken() -> None:
     """H20: ids stay reserved."""
-    world = World(DRAW)
-    job_id = world.submit(idempotency_key="k")
-    world.do(c.Delete(tenant="acme", job_id=job_id))
-    assert world.refused(_submit(idempotency_key="k")).code == "job_deleted"
+    harness = CoreHarness(DRAW)
+    job_id = harness.submit(idempotency_key="k")
+    harness.do(c.Delete(tenant="acme", job_id=job_id))
+    assert harness.expect_refusal(_submit(idempotency_key="k")).code == "job_deleted"
 
 
 def test_without_a_key_two_equal_requests_are_two_jobs() -> None:
     """R82."""
-    world = World(DRAW)
-    assert world.submit() != world.submit()
+    harness = CoreHarness(DRAW)
+    assert harness.submit() != harness.submit()
 
 
 def test_a_submit_tried_again_after_a_lost_connection_finds_its_own_job() -> None:
     """H4, F7."""
-    world = World(DRAW)
-    command = _submit(id=world.new_id())
-    first = world.do(command)
-    [again] = world.batch(command, again=True)
-    assert again.job_id == first.job_id == command.id
-    assert world.wallet().held == 10
+    harness = CoreHarness(DRAW)
+    command = _submit(id=harness.new_id())
+    first = harness.do(command)
+    [retrying] = harness.batch(command, retrying=True)
+    assert retrying.job_id == first.job_id == command.id
+    assert harness.wallet().reserved == 10
 
 
 # -- the cap
@@ -243,22 +243,24 @@ def test_a_submit_tried_again_after_a_lost_connection_finds_its_own_job() -> Non
 
 def test_the_cap_holds_within_a_batch_and_an_end_frees_a_place() -> None:
     """R171, R172, S3."""
-    world = World(DRAW, limits=Limits(active_jobs_max=5))
-    results = world.batch(*[_submit()] * 20)
-    accepted = [result for result in results if isinstance(result, c.Submitted)]
+    harness = CoreHarness(DRAW, limits=Limits(active_jobs_max=5))
+    results = harness.batch(*[_submit()] * 20)
+    accepted = [result for result in results if isinstance(result, c.SubmitResult)]
     assert len(accepted) == 5
     refusal = results[-1]
     assert (refusal.code, refusal.details) == ("too_many_active_jobs", {"active": 5, "max": 5})
-    world.do(c.Pause(tenant="acme", job_id=accepted[0].job_id))
-    assert world.refused(_submit()).code == "too_many_active_jobs", "C20: a paused job is active"
-    canceled, submitted, refused = world.batch(c.Cancel(tenant="acme", job_id=accepted[0].job_id), _submit(), _submit())
+    harness.do(c.Pause(tenant="acme", job_id=accepted[0].job_id))
+    assert harness.expect_refusal(_submit()).code == "too_many_active_jobs", "C20: a paused job is active"
+    canceled, submitted, refused = harness.batch(
+        c.Cancel(tenant="acme", job_id=accepted[0].job_id), _submit(), _submit()
+    )
     assert (canceled.status, submitted.status, refused.code) == ("canceled", "queued", "too_many_active_jobs")
 
 
 def test_a_tenants_own_cap_goes_before_the_houses() -> None:
-    world = World(DRAW, limits=Limits(active_jobs_max=1))
-    world.do(c.PutTenant(tenant="acme", active_jobs_max=3))
-    assert [isinstance(r, c.Submitted) for r in world.batch(*[_submit()] * 4)] == [True, True, True, False]
+    harness = CoreHarness(DRAW, limits=Limits(active_jobs_max=1))
+    harness.do(c.PutTenant(tenant="acme", active_jobs_max=3))
+    assert [isinstance(r, c.SubmitResult) for r in harness.batch(*[_submit()] * 4)] == [True, True, True, False]
 
 
 # -- what an accepted job is
@@ -266,19 +268,19 @@ def test_a_tenants_own_cap_goes_before_the_houses() -> None:
 
 def test_an_accepted_job_is_whole() -> None:
     """R1, R3, R38, R104, R176, R179: row, run, money, work and input in one step."""
-    world = World(DRAW)
-    answer = world.do(_submit(input={"b": 1, "a": 2}, labels={"x": "y"}))
-    job = world.job(answer.job_id)
+    harness = CoreHarness(DRAW)
+    answer = harness.do(_submit(input={"b": 1, "a": 2}, labels={"x": "y"}))
+    job = harness.job(answer.job_id)
     assert (answer.status, answer.price, answer.run) == ("queued", 10, 1)
     assert (job.labels, job.started_at, job.finished_at) == ('{"x":"y"}', None, None)
-    assert world.ledger(job.id) == [("reserve", -10, 0)]
-    assert [task.ready for task in world.tasks(job.id)] == [1]
-    assert [(d.owner_id, d.body) for d in world.all(Document)] == [(job.id, '{"a":2,"b":1}')]
-    assert world.told(job.id) == ["job.created"]
+    assert harness.ledger(job.id) == [("reserve", -10, 0)]
+    assert [task.ready for task in harness.tasks(job.id)] == [1]
+    assert [(d.owner_id, d.body) for d in harness.all(Document)] == [(job.id, '{"a":2,"b":1}')]
+    assert harness.event_types(job.id) == ["job.created"]
 
 
 def test_each_task_gets_its_own_input_or_the_jobs() -> None:
-    world = World(OPEN)
+    harness = CoreHarness(OPEN)
     stages = [StageSpec(name="a", kind="draw", inputs=[{"n": 1}, None])]
-    world.submit("open", stages=stages, input={"all": True})
-    assert sorted(leased.input for leased in world.claim(2)) == ['{"all":true}', '{"n":1}']
+    harness.submit("open", stages=stages, input={"all": True})
+    assert sorted(leased.input for leased in harness.claim(2)) == ['{"all":true}', '{"n":1}']

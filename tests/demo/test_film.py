@@ -10,12 +10,12 @@ import av
 import numpy as np
 import pytest
 
-from callsheet.demo.film import HEIGHT, RATE, SECONDS, WIDTH, Film, clip, montage
-from callsheet.demo.making import Unfinished
-from callsheet.demo.picture import Picture
-from callsheet.demo.png import encode
-from callsheet.demo.sound import Tone
-from tests.demo.reading import boxes, frames, unlike
+from callsheet.demo.media.picture import Picture
+from callsheet.demo.media.png import encode
+from callsheet.demo.media.seeded_random import Unfinished
+from callsheet.demo.media.sound import Tone
+from callsheet.demo.media.video import HEIGHT, RATE, SECONDS, WIDTH, Film, clip, montage
+from tests.demo.media_decode import boxes, frames, unlike
 
 WIDE, HIGH = 160, 100
 

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from callsheet.demo.making import Unfinished
-from callsheet.demo.picture import HEIGHT, WIDTH, Picture
-from callsheet.demo.png import encode
-from callsheet.demo.scenery.mood import HOURS, LANDS
-from tests.demo.reading import frames, unlike
+from callsheet.demo.media.picture import HEIGHT, WIDTH, Picture
+from callsheet.demo.media.png import encode
+from callsheet.demo.media.scenery.mood import HOURS, LANDS
+from callsheet.demo.media.seeded_random import Unfinished
+from tests.demo.media_decode import frames, unlike
 
 PROMPTS = ("a lighthouse in the fog", "dunes at noon", "the sea from the train", "a city after rain")
 PRINT = """

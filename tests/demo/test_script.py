@@ -2,9 +2,9 @@
 
 import pytest
 
-from callsheet.demo.making import Unfinished
-from callsheet.demo.scenery.mood import hour_of, land_of
-from callsheet.demo.script import SCENES_MAX, Scene, Script
+from callsheet.demo.media.scenery.mood import hour_of, land_of
+from callsheet.demo.media.script import SCENES_MAX, Scene, Script
+from callsheet.demo.media.seeded_random import Unfinished
 
 
 def written(prompt: str, count: int) -> list[Scene]:

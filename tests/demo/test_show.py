@@ -10,58 +10,60 @@ from rich.console import Console
 
 from callsheet.catalog import load
 from callsheet.client import CallsheetError
-from callsheet.core.commands import PutWorkflow
-from callsheet.demo.board import Board
-from callsheet.demo.furnish import WORKFLOWS, furnish
-from callsheet.demo.show import show
-from tests.support.served import Served
+from callsheet.core.model.commands import PutWorkflow
+from callsheet.demo.progress_board import Board
+from callsheet.demo.runner import show
+from callsheet.demo.setup import WORKFLOWS, furnish
+from tests.support.live_server import LiveServer
 
 ROWS = ["sketch", "tone", "clip", "short-video", "script", "storyboard 1", "storyboard 2", "storyboard 3", "render"]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server without a worker, whose own `sketch` is not the demonstration's."""
     folder = tmp_path_factory.mktemp("show")
-    with Served(folder / "callsheet.db", folder) as started:
+    with LiveServer(folder / "callsheet.db", folder) as started:
         yield started
 
 
 @pytest.fixture
-def furnished(served: Served) -> Served:
-    furnish(served.engine)
-    for recipe in load(WORKFLOWS):
-        served.engine.execute(PutWorkflow(recipe=recipe))
-    return served
+def furnished(live_server: LiveServer) -> LiveServer:
+    furnish(live_server.engine)
+    for definition in load(WORKFLOWS):
+        live_server.engine.execute(PutWorkflow(definition=definition))
+    return live_server
 
 
-def interrupted(served: Served, folder: Path, console: Console, told: io.StringIO, word: str = "") -> str:
+def interrupted(live_server: LiveServer, folder: Path, console: Console, told: io.StringIO, word: str = "") -> str:
     """Show it until a word is read, and return everything that stands there."""
     with pytest.raises(KeyboardInterrupt):
-        show(served.url, served.keys["admin"], folder, console, lambda: word in told.getvalue())
+        show(live_server.url, live_server.keys["admin"], folder, console, lambda: word in told.getvalue())
     return told.getvalue()
 
 
 def test_a_server_without_its_workflows_or_with_others_of_that_name_is_told_apart(
-    served: Served, tmp_path: Path
+    live_server: LiveServer, tmp_path: Path
 ) -> None:
     def shown() -> None:
-        show(served.url, served.keys["admin"], tmp_path, Console(file=io.StringIO()))
+        show(live_server.url, live_server.keys["admin"], tmp_path, Console(file=io.StringIO()))
 
     with pytest.raises(CallsheetError, match=r"no demonstration workflows: start it with `callsheet up`"):
         shown()
-    furnish(served.engine)
+    furnish(live_server.engine)
     with pytest.raises(CallsheetError, match=r"The workflow sketch of this server is not the demonstration's"):
         shown()
-    with served.client("client") as client:
-        assert client.get("/v1/workflows/sketch").json()["recipe"]["stages"][0]["kind"] == "draw", "it is left alone"
+    with live_server.client("client") as client:
+        assert client.get("/v1/workflows/sketch").json()["definition"]["stages"][0]["kind"] == "draw", (
+            "it is left alone"
+        )
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_what_nobody_works_on_says_so(
-    furnished: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
+    furnished: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    for quiet in ("callsheet.demo.show._QUIET_SECONDS", "callsheet.core.constraints.QUIET_SECONDS"):
+    for quiet in ("callsheet.demo.runner._QUIET_SECONDS", "callsheet.core.policy.blocking_reasons.QUIET_SECONDS"):
         monkeypatch.setattr(quiet, 0)
     told = io.StringIO()
     console = Console(file=told, width=200, force_terminal=terminal, color_system=None)
@@ -71,7 +73,7 @@ def test_what_nobody_works_on_says_so(
 
 @pytest.mark.parametrize("width", [50, 80])
 def test_an_interrupted_board_says_what_was_canceled_and_every_row_once(
-    furnished: Served, tmp_path: Path, width: int
+    furnished: LiveServer, tmp_path: Path, width: int
 ) -> None:
     told = io.StringIO()
     console = Console(file=told, width=width, force_terminal=True, color_system="truecolor", no_color=True)
@@ -84,7 +86,7 @@ def test_an_interrupted_board_says_what_was_canceled_and_every_row_once(
     assert rest == "what had not ended is canceled.\n"
 
 
-@pytest.mark.parametrize(("no_color", "draws"), [(True, False), (False, True)])
-def test_pictures_are_drawn_where_there_are_colours(no_color: bool, draws: bool) -> None:
+@pytest.mark.parametrize(("no_color", "shows_pictures"), [(True, False), (False, True)])
+def test_pictures_are_drawn_where_there_are_colours(no_color: bool, shows_pictures: bool) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", no_color=no_color)
-    assert Board(console).draws == draws
+    assert Board(console).shows_pictures == shows_pictures

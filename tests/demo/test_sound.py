@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from callsheet.demo.making import Unfinished
-from callsheet.demo.sound import RATE, Tone
-from tests.demo.reading import samples
+from callsheet.demo.media.seeded_random import Unfinished
+from callsheet.demo.media.sound import RATE, Tone
+from tests.demo.media_decode import samples
 
 PROMPTS = ("a lighthouse in the fog", "dunes at noon", "boats at dawn", "the moon")
 

@@ -6,29 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.comfy import samples
-from tests.support.comfy.machine import NEW, OLD
-from tests.support.comfy.server import Comfy
-from tests.support.running import Running, Up, run
+from tests.support.cli_process import CommandProcess, ServerProcess, run
+from tests.support.comfyui import sample_files
+from tests.support.comfyui.server import ComfyServer
+from tests.support.comfyui.server_state import NEW, OLD
 from tests.worker.comfyui import graphs
 
 ENDS = 60.0
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("server") / "data", command="serve") as made:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "data", command="serve") as made:
         yield made
 
 
-def working(server: Up, folder: Path, comfy: Comfy) -> Running:
+def working(server: ServerProcess, folder: Path, comfy: ComfyServer) -> CommandProcess:
     house = ["--url", server.url, "--fleet-secret-file", server.data / "fleet.key"]
     words = ["comfyui", "--server", comfy.url, *house, "--cache", folder / "cache", "--json"]
-    return Running(*words, log=folder / "comfyui.log", cwd=folder)
+    return CommandProcess(*words, log=folder / "comfyui.log", cwd=folder)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_an_exported_graph_is_imported_submitted_and_drawn(server: Up, tmp_path: Path, version: str) -> None:
+def test_an_exported_graph_is_imported_submitted_and_drawn(server: ServerProcess, tmp_path: Path, version: str) -> None:
     """From a graph on disk to a file in the house, with commands alone; R217, R220 to R222."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.basic(255)))
     made = run("workflows", "import", tmp_path / "graph.json", "--name", "picture", "--out", tmp_path, cwd=tmp_path)
@@ -37,44 +37,46 @@ def test_an_exported_graph_is_imported_submitted_and_drawn(server: Up, tmp_path:
     address = ["--url", server.url, "--key", server.key]
     put = run("workflows", "put", tmp_path / "picture.toml", *address)
     assert put.returncode == 0, put.stderr
-    with Comfy(tmp_path / "comfy", version) as comfy, working(server, tmp_path, comfy) as worker:
+    with ComfyServer(tmp_path / "comfy", version) as comfy, working(server, tmp_path, comfy) as worker:
         assert json.loads(worker.line())["kinds"] == ["comfyui"]
         with server.client() as client:
             client.topup("ann", 100)
-            schema = client.workflow("picture").recipe["input_schema"]
+            schema = client.workflow("picture").definition["input_schema"]
             assert "width_2" in schema["properties"]
             job = client.submit("picture", user="ann", input={"width_2": 40})
             assert client.wait(job.id, ENDS).completed
             (output,) = client.outputs(job.id)
-            assert [client.read(file) for file in output.files] == [samples.png(40, 24, 0xFFFFFF ^ 255)]
+            assert [client.read(file) for file in output.files] == [sample_files.png(40, 24, 0xFFFFFF ^ 255)]
         assert worker.stop() == 0
 
 
-def test_a_picture_that_a_user_brought_goes_into_the_graph_and_is_brought_once(server: Up, tmp_path: Path) -> None:
+def test_a_picture_that_a_user_brought_goes_into_the_graph_and_is_brought_once(
+    server: ServerProcess, tmp_path: Path
+) -> None:
     """R217 to R219: from the house to the worker, to ComfyUI, and by the name it has there into the graph."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.upload()))
     run("workflows", "import", tmp_path / "graph.json", "--name", "scaled", "--out", tmp_path, cwd=tmp_path)
     put = run("workflows", "put", tmp_path / "scaled.toml", "--url", server.url, "--key", server.key)
     assert put.returncode == 0, put.stderr
-    with Comfy(tmp_path / "comfy", NEW) as comfy, working(server, tmp_path, comfy) as worker:
+    with ComfyServer(tmp_path / "comfy", NEW) as comfy, working(server, tmp_path, comfy) as worker:
         with server.client() as client:
-            file = client.upload(samples.png(4, 4, 7), user="ann", name="mine.png")
+            file = client.upload(sample_files.png(4, 4, 7), user="ann", name="mine.png")
             for width in (12, 16):
                 job = client.submit("scaled", user="ann", input={"image": {"$file": file.id}, "width": width})
                 assert client.wait(job.id, ENDS).completed
                 (output,) = client.outputs(job.id)
                 assert [made.media_type for made in output.files] == ["image/png"]
         (brought,) = (comfy.disk.root / "input").iterdir()
-        assert brought.read_bytes() == samples.png(4, 4, 7)
-        assert len(comfy.asked_for("/upload/image")) == 1
-        sent = [request.json()["prompt"] for request in comfy.asked_for("/prompt")]
+        assert brought.read_bytes() == sample_files.png(4, 4, 7)
+        assert len(comfy.requests_to("/upload/image")) == 1
+        sent = [request.json()["prompt"] for request in comfy.requests_to("/prompt")]
         assert [(one["10"]["inputs"]["image"], one["11"]["inputs"]["width"]) for one in sent] == [
             (brought.name, 12), (brought.name, 16),
         ]  # fmt: skip
         assert worker.stop() == 0
 
 
-def test_the_cloud_without_a_key_is_refused_in_one_sentence(server: Up) -> None:
+def test_the_cloud_without_a_key_is_refused_in_one_sentence(server: ServerProcess) -> None:
     ran = run("comfyui", "--api", "cloud", "--url", server.url, "--fleet-secret-file", server.data / "fleet.key")
     assert ran.returncode == 2
     assert "COMFY_API_KEY" in ran.stderr

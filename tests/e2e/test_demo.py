@@ -13,38 +13,38 @@ import pytest
 from rich.console import Console
 
 from callsheet.client import CallsheetError
-from callsheet.demo.show import show
-from tests.client.stub import Say, Stub
-from tests.support.running import CALLSHEET, Running, Up, run
-from tests.support.waiting import wait_until
+from callsheet.demo.runner import show
+from tests.client.stub_server import ScriptedResponse, StubServer
+from tests.support.cli_process import CALLSHEET, CommandProcess, ServerProcess, run
+from tests.support.wait import wait_until
 
 SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("demo") / "data") as started:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("demo") / "data") as started:
         yield started
 
 
-def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credits(up: Up) -> None:
-    with up.client() as client, Running("demo", "--data", up.data, log=up.data / "demo.log") as shown:
+def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credits(up: ServerProcess) -> None:
+    with up.client() as client, CommandProcess("demo", "--data", up.data, log=up.data / "demo.log") as shown:
         wait_until(lambda: len(list(client.jobs(user="demo"))) == 4, SECONDS)
         assert shown.stop(signal.SIGINT) == 130
         jobs = list(client.jobs(user="demo"))
         assert (len(jobs), {job.status for job in jobs} <= {"canceled", "completed"}) == (4, True)
         assert {job.workflow: job.status for job in jobs}["short-video"] == "canceled"
-        assert client.wallet("demo").held == 0
+        assert client.wallet("demo").reserved == 0
 
 
 def test_an_interrupted_demonstration_with_a_server_of_its_own_ends_with_130(tmp_path: Path) -> None:
-    with Running("demo", "--data", tmp_path / "data", log=tmp_path / "log") as shown:
+    with CommandProcess("demo", "--data", tmp_path / "data", log=tmp_path / "log") as shown:
         assert "these four jobs cost" in shown.line()
         assert shown.stop(signal.SIGINT) == 130
     assert not (tmp_path / "data" / "server.json").exists()
 
 
-def test_what_is_told_where_there_is_no_terminal_is_told_once(up: Up, tmp_path: Path) -> None:
+def test_what_is_told_where_there_is_no_terminal_is_told_once(up: ServerProcess, tmp_path: Path) -> None:
     told = io.StringIO()
     assert show(up.url, up.key, tmp_path, Console(file=told, width=200)).completed
     lines = told.getvalue().splitlines()
@@ -53,12 +53,12 @@ def test_what_is_told_where_there_is_no_terminal_is_told_once(up: Up, tmp_path: 
 
 
 def test_pictures_are_shown_without_the_key_going_to_a_proxy(
-    up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    up: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, color_system="truecolor", width=120)
-    with Stub() as proxy:
-        proxy.says = [Say(502, "<html>")]
+    with StubServer() as proxy:
+        proxy.responses = [ScriptedResponse(502, "<html>")]
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         assert show(up.url, up.key, tmp_path, console).completed
@@ -67,13 +67,13 @@ def test_pictures_are_shown_without_the_key_going_to_a_proxy(
 
 
 def test_a_server_without_the_demonstration_says_how_to_have_it(tmp_path: Path) -> None:
-    with Up(tmp_path / "data", "--no-demo") as plain:
+    with ServerProcess(tmp_path / "data", "--no-demo") as plain:
         done = run("demo", "--data", plain.data)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "no demonstration workflows: start it with `callsheet up` (without --no-demo)." in done.stderr
 
 
-def test_a_program_is_told_in_one_line_what_was_made(up: Up) -> None:
+def test_a_program_is_told_in_one_line_what_was_made(up: ServerProcess) -> None:
     done = run("demo", "--json", "--data", up.data)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -83,29 +83,29 @@ def test_a_program_is_told_in_one_line_what_was_made(up: Up) -> None:
 
 
 def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_file(tmp_path: Path) -> None:
-    recipes = tmp_path / "workflows"
-    recipes.mkdir()
-    (recipes / "poster.toml").write_text('price = 4\n[[stages]]\nname = "draw"\nkind = "gpu"\n')
+    definitions = tmp_path / "workflows"
+    definitions.mkdir()
+    (definitions / "poster.toml").write_text('price = 4\n[[stages]]\nname = "draw"\nkind = "gpu"\n')
     (tmp_path / "callsheet.toml").write_text(
         '[limits]\nlabels_max = 1\n[http]\ncors_origins = ["https://app.example"]\n'
     )
-    words = ["--no-demo", "--workflows", recipes, "--config", tmp_path / "callsheet.toml"]
+    words = ["--no-demo", "--workflows", definitions, "--config", tmp_path / "callsheet.toml"]
     for _ in range(2):  # a second start changes nothing
-        with Up(tmp_path / "data", *words) as server, server.client() as client:
+        with ServerProcess(tmp_path / "data", *words) as server, server.client() as client:
             assert [(one.name, one.version, one.price) for one in client.workflows()] == [("poster", 1, 4)]
             with pytest.raises(CallsheetError, match="labels"):
                 client.submit("poster", user="ann", labels={"a": "1", "b": "2"})
             seen = httpx.get(f"{server.url}/healthz", headers={"origin": "https://app.example"})
             assert seen.headers["access-control-allow-origin"] == "https://app.example"
             assert server.stop() == 0
-    (recipes / "poster.toml").write_text("price = -1\n")
+    (definitions / "poster.toml").write_text("price = -1\n")
     done = run("up", "--data", tmp_path / "data", *words)
     assert (done.returncode, "poster.toml:1: " in done.stderr) == (1, True)
 
 
 def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
     words = ["up", "--no-demo", "--workers", 3, "--data", "here", "--port", 0]
-    with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
+    with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
         said = until(started, "/v1/jobs")
         assert "No worker runs in this process" in said
         assert "callsheet demo" not in said
@@ -113,7 +113,7 @@ def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
 
 
 def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: Path) -> None:
-    with Running("up", "--data", "callsheet-data", "--port", 0, log=tmp_path / "log", cwd=tmp_path) as started:
+    with CommandProcess("up", "--data", "callsheet-data", "--port", 0, log=tmp_path / "log", cwd=tmp_path) as started:
         said = until(started, "/v1/jobs")
         page = re.search(r"http://[\d.:]+/docs", said)
         assert page is not None
@@ -125,7 +125,7 @@ def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: P
 
 def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> None:
     words = ["up", "--demo", "--data", "callsheet-data", "--port", 0]
-    with Running(*words, log=tmp_path / "log", cwd=tmp_path) as started:
+    with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
         before, _, after = until(started, "stays up").partition("The wallet has 67 credits left.\n")
         assert "Try next" not in before
         assert re.search(r"open http://[\d.:]+/docs\n", after)
@@ -135,7 +135,7 @@ def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> 
         assert started.stop() == 0
 
 
-def until(started: Running, word: str) -> str:
+def until(started: CommandProcess, word: str) -> str:
     """Read what a command says, up to a line with a word in it."""
     said = [started.line()]
     while word not in said[-1]:

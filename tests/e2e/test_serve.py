@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from callsheet.client import Client
-from tests.support.running import Up, run
+from tests.support.cli_process import ServerProcess, run
 
 SECRET = "0123456789abcdef0123456789abcdef"
 
@@ -14,23 +14,27 @@ SECRET = "0123456789abcdef0123456789abcdef"
 def test_servers_that_share_a_database_and_a_secret_take_each_others_tokens(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    places = request.getfixturevalue("places")
-    url = places.lend()
+    database_pool = request.getfixturevalue("database_pool")
+    url = database_pool.acquire()
     (tmp_path / "secret").write_text(SECRET + "\n")
-    with Up(tmp_path / "a", "--database", url, "--secret-file", tmp_path / "secret", command="serve") as first:
+    with ServerProcess(
+        tmp_path / "a", "--database", url, "--secret-file", tmp_path / "secret", command="serve"
+    ) as first:
         key = first.key
         with (
-            Up(tmp_path / "b", "--database", url, command="serve", env={"CALLSHEET_SECRET": SECRET}) as second,
+            ServerProcess(
+                tmp_path / "b", "--database", url, command="serve", env={"CALLSHEET_SIGNING_SECRET": SECRET}
+            ) as second,
             Client(first.url, key) as client,
         ):
-            assert second.told["admin_key_file"] is None
+            assert second.banner["admin_key_file"] is None
             assert not (tmp_path / "b" / "admin.key").exists()
             token = client.create_token("ann").token
             seen = httpx.get(f"{second.url}/v1/jobs", headers={"authorization": f"Bearer {token}"})
             assert seen.status_code == 200
             assert second.stop() == 0
         assert first.stop() == 0
-    places.give_back(url)
+    database_pool.release(url)
 
 
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(tmp_path: Path) -> None:

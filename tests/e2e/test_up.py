@@ -10,23 +10,23 @@ import httpx
 import pytest
 
 from callsheet.client import Client
-from tests.demo.reading import boxes, frames, samples
-from tests.support.running import Running, Up, run
+from tests.demo.media_decode import boxes, frames, samples
+from tests.support.cli_process import CommandProcess, ServerProcess, run
 from tests.support.tidy import ROOT
-from tests.support.waiting import wait_until
+from tests.support.wait import wait_until
 
 SECONDS = 90.0
 PROMPTS = {"sketch": "a tower", "tone": "rain", "clip": "the sea", "short-video": "a letter"}
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with Up(tmp_path_factory.mktemp("up") / "data") as started:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("up") / "data") as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def shown(up: Up) -> str:
+def shown(up: ServerProcess) -> str:
     """The demonstration, run once on that server: what it printed."""
     done = run("demo", "--once", "--data", up.data)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,8 +37,8 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_the_first_line_tells_a_program_all_it_needs(up: Up) -> None:
-    assert up.told == {
+def test_the_first_line_tells_a_program_all_it_needs(up: ServerProcess) -> None:
+    assert up.banner == {
         "url": up.url,
         "admin_key_file": str(up.data / "admin.key"),
         "pid": up.process.pid,
@@ -48,21 +48,21 @@ def test_the_first_line_tells_a_program_all_it_needs(up: Up) -> None:
     assert up.url.startswith("http://127.0.0.1:")
 
 
-def test_what_only_its_owner_may_read_is_readable_by_nobody_else(up: Up) -> None:
+def test_what_only_its_owner_may_read_is_readable_by_nobody_else(up: ServerProcess) -> None:
     assert {mode(up.data / name) for name in ("admin.key", "secret.key", "server.json", "callsheet.db")} == {0o600}
     assert up.key.startswith("cs_")
     with up.client() as client:
         assert client.me().role == "operator"
 
 
-def test_the_user_of_the_demonstration_has_credits_and_workflows(up: Up) -> None:
+def test_the_user_of_the_demonstration_has_credits_and_workflows(up: ServerProcess) -> None:
     with up.client() as client:
         prices = {workflow.name: workflow.price for workflow in client.workflows()}
         assert prices == {"sketch": 3, "tone": 2, "clip": 8, "short-video": 20}
         assert sum(entry.amount for entry in client.ledger("demo") if entry.kind == "topup") == 100
 
 
-def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: Up, shown: str) -> None:
+def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: ServerProcess, shown: str) -> None:
     made = {file.name.partition("-")[2]: file.read_bytes() for file in (up.data / "demo").iterdir()}
     assert sorted(made) == ["clip.mp4", "short-video.mp4", "sketch.png", "tone.wav"]
     (picture,) = frames(made["sketch.png"])
@@ -77,7 +77,7 @@ def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: U
     assert "The wallet has 67 credits left.\n" in shown
 
 
-def test_what_the_jobs_went_through_is_on_record(up: Up, shown: str) -> None:
+def test_what_the_jobs_went_through_is_on_record(up: ServerProcess, shown: str) -> None:
     assert "completed" in shown
     with up.client() as client:
         jobs = {job.workflow: job for job in client.jobs(user="demo")}
@@ -91,7 +91,9 @@ def test_what_the_jobs_went_through_is_on_record(up: Up, shown: str) -> None:
     assert run("verify", "--data", up.data).returncode == 0
 
 
-def test_a_second_server_on_the_same_folder_and_a_port_in_use_are_said_in_one_line(up: Up, tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_folder_and_a_port_in_use_are_said_in_one_line(
+    up: ServerProcess, tmp_path: Path
+) -> None:
     done = run("up", "--data", up.data, "--port", 0)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"already runs on {up.data} at {up.url}" in done.stderr
@@ -101,7 +103,7 @@ def test_a_second_server_on_the_same_folder_and_a_port_in_use_are_said_in_one_li
     assert f"Port {port}" in done.stderr
 
 
-def test_a_public_address_is_refused_without_a_word_and_without_keys(up: Up, tmp_path: Path) -> None:
+def test_a_public_address_is_refused_without_a_word_and_without_keys(up: ServerProcess, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", socket.gethostname()):
         done = run("up", "--data", tmp_path, "--port", 0, "--host", host)
         assert done.returncode == 1
@@ -114,10 +116,10 @@ def test_a_public_address_is_refused_without_a_word_and_without_keys(up: Up, tmp
 
 
 def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
-    with Up(tmp_path / "data", "--no-demo") as first:
+    with ServerProcess(tmp_path / "data", "--no-demo") as first:
         key = first.key
         assert first.stop() == 0
-    with Up(tmp_path / "data", "--no-demo", "--host", "0.0.0.0", "--public") as second:
+    with ServerProcess(tmp_path / "data", "--no-demo", "--host", "0.0.0.0", "--public") as second:
         assert second.key == key
         with second.client() as client:
             assert list(client.workflows()) == []
@@ -143,7 +145,7 @@ def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str,
 def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
     data = tmp_path / "here"
     made = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data {data} --port 0")
-    with Running(command=made, log=tmp_path / "log", cwd=tmp_path) as started:
+    with CommandProcess(command=made, log=tmp_path / "log", cwd=tmp_path) as started:
         said: list[str] = []
         while not said or "stays up at" not in said[-1]:
             line = started.line()
@@ -163,18 +165,18 @@ def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_inte
 
 def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_its_restart(tmp_path: Path) -> None:
     # R104, R153
-    with Up(tmp_path / "data") as first, first.client() as client:
+    with ServerProcess(tmp_path / "data") as first, first.client() as client:
         jobs = {name: client.submit(name, user="demo", input={"prompt": text}) for name, text in PROMPTS.items()}
         _wait_for_progress(client, jobs["clip"].id)
         first.kill()
-    with Up(tmp_path / "data") as second, second.client() as client:
+    with ServerProcess(tmp_path / "data") as second, second.client() as client:
         _approve(client, jobs["short-video"].id)
         for job in jobs.values():
             assert client.wait(job.id, SECONDS).completed
         (task,) = client.tasks(jobs["clip"].id)
         assert [attempt.outcome for attempt in client.attempts(jobs["clip"].id, task.id)] == ["lost", "completed"]
         wallet = client.wallet("demo")
-        assert (wallet.balance, wallet.held) == (67, 0)
+        assert (wallet.balance, wallet.reserved) == (67, 0)
         for job in jobs.values():
             for file in (file for output in client.outputs(job.id) for file in output.files):
                 assert len(client.read(file)) == file.bytes
@@ -184,15 +186,15 @@ def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_it
 
 
 def test_a_server_that_is_asked_to_stop_loses_no_try(tmp_path: Path) -> None:
-    with Up(tmp_path / "data", "--workers", 1) as first, first.client() as client:
+    with ServerProcess(tmp_path / "data", "--workers", 1) as first, first.client() as client:
         jobs = [client.submit("clip", user="demo", input={"prompt": f"sea {n}"}).id for n in range(2)]
         _wait_for_progress(client, jobs[0])
         assert first.stop() == 0
-    with Up(tmp_path / "data") as second, second.client() as client:
+    with ServerProcess(tmp_path / "data") as second, second.client() as client:
         for job_id in jobs:
             assert client.wait(job_id, SECONDS).completed
             (task,) = client.tasks(job_id)
-            assert task.attempts_charged == 1
+            assert task.attempts_counted == 1
             outcomes = [attempt.outcome for attempt in client.attempts(job_id, task.id)]
             assert set(outcomes[:-1]) <= {"requeued"}
             assert outcomes[-1] == "completed"

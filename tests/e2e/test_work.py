@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from callsheet.client import Client
-from tests.support.places import Places
-from tests.support.running import Running, Up, run
-from tests.support.waiting import wait_until
+from tests.support.cli_process import CommandProcess, ServerProcess, run
+from tests.support.database_pool import DatabasePool
+from tests.support.wait import wait_until
 
 MODULE = '''"""A worker of one's own."""
 
@@ -45,16 +45,16 @@ def hold(ctx: Context) -> str:
 ENDS = 60.0
 
 
-class Yard:
+class WorkerSandbox:
     """Workers of a server's fleet, with kinds of work of their own, each on a machine (a folder) of its own."""
 
-    def __init__(self, folder: Path, server: Up) -> None:
+    def __init__(self, folder: Path, server: ServerProcess) -> None:
         self.folder = folder
         self.server = server
         self.shout, self.hold = (f"{kind}-{secrets.token_hex(4)}" for kind in ("shout", "hold"))
         text = MODULE.replace('task("shout")', f'task("{self.shout}")').replace('task("hold")', f'task("{self.hold}")')
         (folder / "yard.py").write_text(text)
-        self._running: list[Running] = []
+        self._running: list[CommandProcess] = []
         self.put(lease_seconds=3)
 
     def put(self, lease_seconds: int) -> None:
@@ -63,11 +63,11 @@ class Yard:
             for kind in (self.shout, self.hold):
                 client.put_workflow(kind, {"stages": [{"name": kind, "kind": kind}], "lease_seconds": lease_seconds})
 
-    def work(self, *more: object, place: str = "a") -> Running:
+    def work(self, *more: object, place: str = "a") -> CommandProcess:
         """Start a worker on the machine `place`."""
         house = ["--url", self.server.url, "--fleet-secret-file", self.server.data / "fleet.key"]
         words = ["work", "yard:worker", *house, "--cache", self.folder / place, "--json", *more]
-        working = Running(*words, log=self.folder / f"{place}.log", cwd=self.folder)
+        working = CommandProcess(*words, log=self.folder / f"{place}.log", cwd=self.folder)
         self._running.append(working)
         return working
 
@@ -89,28 +89,28 @@ class Yard:
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server without a worker, shared by the tests of this module."""
     data = tmp_path_factory.mktemp("server") / "data"
     if request.param == "sqlite":
-        with Up(data, command="serve") as made:
+        with ServerProcess(data, command="serve") as made:
             yield made
         return
-    places: Places = request.getfixturevalue("places")
-    url = places.lend()
-    with Up(data, "--database", url, command="serve") as made:
+    database_pool: DatabasePool = request.getfixturevalue("database_pool")
+    url = database_pool.acquire()
+    with ServerProcess(data, "--database", url, command="serve") as made:
         yield made
-    places.give_back(url)
+    database_pool.release(url)
 
 
 @pytest.fixture
-def yard(server: Up, tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path, server)
+def yard(server: ServerProcess, tmp_path: Path) -> Iterator[WorkerSandbox]:
+    made = WorkerSandbox(tmp_path, server)
     yield made
     made.close()
 
 
-def told(working: Running, event: str) -> dict[str, Any]:
+def told(working: CommandProcess, event: str) -> dict[str, Any]:
     """Read what a worker tells until it tells this."""
     while True:
         line = working.line()
@@ -125,7 +125,7 @@ def outcomes(client: Client, job_id: str) -> list[str | None]:
     return [attempt.outcome for attempt in client.attempts(job_id, task.id)]
 
 
-def test_a_module_of_handlers_works_anywhere(yard: Yard) -> None:
+def test_a_module_of_handlers_works_anywhere(yard: WorkerSandbox) -> None:
     with yard.server.client() as client:
         job = client.submit(yard.shout, user="ann", input="hello")
         working = yard.work("--kinds", yard.shout, "--name", yard.shout, "--label", "zone=a",
@@ -144,7 +144,7 @@ def test_a_module_of_handlers_works_anywhere(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "notice"])
-def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Yard, how: str) -> None:
+def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: WorkerSandbox, how: str) -> None:
     """R231, H25."""
     notice = yard.folder / "notice"
     with yard.server.client() as client:
@@ -158,7 +158,7 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Ya
         else:
             assert first.stop(signal.Signals[how]) == 0
         (task,) = client.tasks(job.id)
-        assert (task.status, task.attempts_charged, task.requeues) == ("retried", 0, 1)
+        assert (task.status, task.attempts_counted, task.requeues) == ("retried", 0, 1)
         (attempt,) = client.attempts(job.id, task.id)
         assert attempt.error is not None
         assert attempt.error.code == ("spot" if how == "notice" else "shutdown")
@@ -170,7 +170,7 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Ya
         assert outcomes(client, job.id) == ["requeued", "completed"]
 
 
-def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: Yard) -> None:
+def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: WorkerSandbox) -> None:
     """F18; weak point 16: the restart is the same worker, gives back at once what it held, and sweeps up."""
     with yard.server.client() as client:
         first = yard.work()
@@ -188,7 +188,7 @@ def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: Ya
         assert yard.left_behind() == []
 
 
-def test_a_killed_workers_task_is_finished_by_another(yard: Yard) -> None:
+def test_a_killed_workers_task_is_finished_by_another(yard: WorkerSandbox) -> None:
     """R432."""
     with yard.server.client() as client:
         first = yard.work()
@@ -201,7 +201,7 @@ def test_a_killed_workers_task_is_finished_by_another(yard: Yard) -> None:
         assert outcomes(client, job.id) == ["lost", "completed"]
 
 
-def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: Yard) -> None:
+def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: WorkerSandbox) -> None:
     """F19: what it still does afterwards changes nothing."""
     with yard.server.client() as client:
         first = yard.work()
@@ -222,8 +222,8 @@ def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: Yard) -> N
 def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
     """R432: the server is killed while ten workers have a task in hand, and started again where it was."""
     database = [] if place.endswith(".db") else ["--database", place]
-    with Up(tmp_path / "data", *database, command="serve") as server:
-        yard = Yard(tmp_path, server)
+    with ServerProcess(tmp_path / "data", *database, command="serve") as server:
+        yard = WorkerSandbox(tmp_path, server)
         yard.put(lease_seconds=120)
         workers = [yard.work(place=place) for place in "abcdefghij"]
         with server.client() as client:
@@ -233,7 +233,9 @@ def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
         server.kill()
         yard.go()
         with (
-            Up(tmp_path / "data", *database, "--port", server.url.rpartition(":")[2], command="serve") as again,
+            ServerProcess(
+                tmp_path / "data", *database, "--port", server.url.rpartition(":")[2], command="serve"
+            ) as again,
             again.client() as client,
         ):
             for job_id in jobs:
@@ -242,7 +244,7 @@ def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
             assert [working.stop() for working in workers] == [0] * 10
 
 
-def test_three_workers_race_for_one_task_and_one_has_it(yard: Yard) -> None:
+def test_three_workers_race_for_one_task_and_one_has_it(yard: WorkerSandbox) -> None:
     with yard.server.client() as client:
         workers = [yard.work(place=place) for place in "abc"]
         for working in workers:
@@ -257,7 +259,7 @@ def test_three_workers_race_for_one_task_and_one_has_it(yard: Yard) -> None:
         assert sorted(lines.count("began") for lines in said) == [0, 0, 1]
 
 
-def test_a_drained_worker_ends_its_work_and_exits(yard: Yard) -> None:
+def test_a_drained_worker_ends_its_work_and_exits(yard: WorkerSandbox) -> None:
     with yard.server.client() as client:
         working = yard.work("--name", yard.hold)
         job = client.submit(yard.hold, user="ann")
@@ -268,7 +270,7 @@ def test_a_drained_worker_ends_its_work_and_exits(yard: Yard) -> None:
         assert client.wait(job.id, ENDS).completed
 
 
-def test_protection_is_on_while_there_is_work(yard: Yard) -> None:
+def test_protection_is_on_while_there_is_work(yard: WorkerSandbox) -> None:
     """R232."""
     log = yard.folder / "protected"
     script = yard.folder / "protect.sh"

@@ -5,40 +5,40 @@ from typing import Any
 
 import pytest
 
-from tests.support.studio import Studio
+from tests.support.engine_harness import EngineHarness
 
-OpenStudio = Callable[..., Studio]
+OpenHarness = Callable[..., EngineHarness]
 
 
 @pytest.fixture
-def open_studio(place: str) -> Iterator[OpenStudio]:
+def open_harness(database_url: str) -> Iterator[OpenHarness]:
     """Open studios on one place: with other settings, with gates, or a second server beside the first.
 
     However a scenario ended, every invariant holds after it.
     """
-    studios: list[Studio] = []
+    harnesses: list[EngineHarness] = []
 
-    def opened(*given: Any, **named: Any) -> Studio:
-        studios.append(Studio(place, *given, **named))
-        return furnished(studios[-1])
+    def open_one(*args: Any, **kwargs: Any) -> EngineHarness:
+        harnesses.append(EngineHarness(database_url, *args, **kwargs))
+        return set_up(harnesses[-1])
 
-    yield opened
+    yield open_one
     try:
-        for studio in studios[:1]:
-            assert studio.broken() == []
+        for harness in harnesses[:1]:
+            assert harness.broken() == []
     finally:
-        for studio in studios:
-            studio.close()
+        for harness in harnesses:
+            harness.close()
 
 
 @pytest.fixture
-def studio(open_studio: OpenStudio) -> Studio:
+def harness(open_harness: OpenHarness) -> EngineHarness:
     """One server; acme is a tenant, ada has 100 credits, and a sketch costs 5."""
-    return open_studio()
+    return open_harness()
 
 
-def furnished(studio: Studio) -> Studio:
-    studio.tenant()
-    studio.workflow()
-    studio.top_up(100, key="welcome")
-    return studio
+def set_up(harness: EngineHarness) -> EngineHarness:
+    harness.tenant()
+    harness.workflow()
+    harness.top_up(100, key="welcome")
+    return harness

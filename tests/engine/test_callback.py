@@ -4,101 +4,103 @@ from itertools import permutations
 
 import pytest
 
-from callsheet.core.commands import Callback, Outcome, TaskState
-from tests.support.providers import (
-    BROKEN,
+from callsheet.core.model.commands import Callback, Outcome, TaskState
+from tests.support.engine_harness import EngineHarness
+from tests.support.fake_provider import (
     DONE,
+    FAILED,
     NAME,
     PENDING,
     FakeProvider,
-    Handed,
+    SubmittedCall,
     clip_workflow,
     collect,
-    hand_in,
+    hand_off,
     intend,
-    tell,
+    submit_to_provider,
 )
-from tests.support.studio import Studio
 
 
 @pytest.fixture
-def clips(studio: Studio) -> Studio:
-    clip_workflow(studio)
-    return studio
+def clips(harness: EngineHarness) -> EngineHarness:
+    clip_workflow(harness)
+    return harness
 
 
 @pytest.fixture
-def handed(clips: Studio) -> Handed:
-    clips.ask("clip")
-    return hand_in(clips, FakeProvider())
+def handed_off(clips: EngineHarness) -> SubmittedCall:
+    clips.submit_job("clip")
+    return submit_to_provider(clips, FakeProvider())
 
 
-def call_back(studio: Studio, webhook: str, outcome: Outcome, ref: str | None = None, **fields: str) -> TaskState:
+def call_back(
+    harness: EngineHarness, webhook: str, outcome: Outcome, ref: str | None = None, **fields: str
+) -> TaskState:
     provider = fields.pop("provider", NAME)
-    state: TaskState = studio.do(
+    state: TaskState = harness.do(
         Callback(provider=provider, webhook_id=webhook, outcome=outcome, ref=ref, call_id=fields.get("call_id"))
     )
     return state
 
 
-def inbox(studio: Studio) -> list[str]:
-    connection = studio.database.connect(reading=True)
+def inbox(harness: EngineHarness) -> list[str]:
+    connection = harness.database.connect(reading=True)
     try:
         return [row[0] for row in connection.run("SELECT status FROM inbox ORDER BY id")]
     finally:
         connection.close()
 
 
-def test_a_callback_completes_the_job(clips: Studio, handed: Handed) -> None:
+def test_a_callback_completes_the_job(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R51, P5
-    state = call_back(clips, "w-1", DONE, handed.ref)
+    state = call_back(clips, "w-1", DONE, handed_off.ref)
     assert (state.job_id, state.status, state.job_status, state.skipped) == (
-        handed.job_id, "completed", "completed", None,
+        handed_off.job_id, "completed", "completed", None,
     )  # fmt: skip
-    assert clips.ledger(handed.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
+    assert clips.ledger(handed_off.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
     assert collect(clips, FakeProvider(), 1_000) == 0
 
 
-def test_a_callback_of_a_failure_refunds(clips: Studio, handed: Handed) -> None:
+def test_a_callback_of_a_failure_refunds(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R55
-    assert call_back(clips, "w-1", BROKEN, handed.ref).job_status == "failed"
+    assert call_back(clips, "w-1", FAILED, handed_off.ref).job_status == "failed"
     assert clips.balance() == 100
 
 
-def test_a_callback_on_the_way_never_ends_the_job(clips: Studio, handed: Handed) -> None:
+def test_a_callback_on_the_way_never_ends_the_job(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R56
     for n in range(3):
-        assert call_back(clips, f"w-{n}", PENDING, handed.ref).job_status == "running"
+        assert call_back(clips, f"w-{n}", PENDING, handed_off.ref).job_status == "running"
 
 
-def test_the_same_callback_twice_is_skipped(clips: Studio, handed: Handed) -> None:
+def test_the_same_callback_twice_is_skipped(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R54, R318, P4
-    call_back(clips, "w-1", DONE, handed.ref)
+    call_back(clips, "w-1", DONE, handed_off.ref)
     before = clips.snapshot()
-    state = call_back(clips, "w-1", DONE, handed.ref)
+    state = call_back(clips, "w-1", DONE, handed_off.ref)
     assert (state.skipped, state.replay, state.job_id) == ("duplicate", True, "")
     assert clips.snapshot() == before
 
 
-def test_the_first_of_two_contradicting_callbacks_counts(clips: Studio, handed: Handed) -> None:
+def test_the_first_of_two_contradicting_callbacks_counts(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R57, H12
-    call_back(clips, "w-1", DONE, handed.ref)
-    assert call_back(clips, "w-2", BROKEN, handed.ref).skipped == "The call has ended."
-    assert (clips.status(handed.job_id), inbox(clips)) == ("completed", ["applied", "skipped"])
-    assert clips.ledger(handed.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
+    call_back(clips, "w-1", DONE, handed_off.ref)
+    assert call_back(clips, "w-2", FAILED, handed_off.ref).skipped == "The call has ended."
+    assert (clips.status(handed_off.job_id), inbox(clips)) == ("completed", ["applied", "skipped"])
+    assert clips.ledger(handed_off.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
 
 
 @pytest.mark.parametrize("ending", ["canceled", "expired", "deleted"])
-def test_a_callback_for_an_ended_job_is_skipped(clips: Studio, handed: Handed, ending: str) -> None:
+def test_a_callback_for_an_ended_job_is_skipped(clips: EngineHarness, handed_off: SubmittedCall, ending: str) -> None:
     # R57, R367, H14
     if ending == "expired":
         collect(clips, FakeProvider(), 600)
     elif ending == "deleted":
-        clips.delete(handed.job_id)
+        clips.delete(handed_off.job_id)
     else:
-        clips.cancel(handed.job_id, grace_seconds=0)
+        clips.cancel(handed_off.job_id, grace_seconds=0)
     before = clips.snapshot()
-    assert call_back(clips, "w-1", DONE, handed.ref).skipped == "The call has ended."
+    assert call_back(clips, "w-1", DONE, handed_off.ref).skipped == "The call has ended."
     after = clips.snapshot()
     assert inbox(clips) == ["skipped"]
     assert {name: rows for name, rows in after.items() if name != "inbox"} == {
@@ -106,43 +108,43 @@ def test_a_callback_for_an_ended_job_is_skipped(clips: Studio, handed: Handed, e
     }
 
 
-def test_an_unknown_callback_says_nothing_and_changes_nothing(clips: Studio, handed: Handed) -> None:
+def test_an_unknown_callback_says_nothing_and_changes_nothing(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R319, R320, H14
     before = clips.snapshot()
-    for fields in ({"ref": "nobody's"}, {"ref": handed.ref, "provider": "other"}, {"call_id": "made-up"}):
+    for fields in ({"ref": "nobody's"}, {"ref": handed_off.ref, "provider": "other"}, {"call_id": "made-up"}):
         state = call_back(clips, repr(fields), DONE, **fields)
         assert (state.skipped, state.job_id, state.task_id, state.job_status) == ("unknown", "", "", "")
     after = clips.snapshot()
     assert {name for name in after if after[name] != before[name]} == {"inbox"}
-    assert clips.status(handed.job_id) == "running"
+    assert clips.status(handed_off.job_id) == "running"
 
 
-def test_a_callback_before_its_reference_is_kept_and_applied(clips: Studio) -> None:
+def test_a_callback_before_its_reference_is_kept_and_applied(clips: EngineHarness) -> None:
     # H13
-    job = clips.ask("clip")
-    lease = clips.take("render")
+    job = clips.submit_job("clip")
+    lease = clips.claim_one("render")
     intend(clips, lease)
     assert call_back(clips, "w-1", DONE, "ref-x").skipped == "unknown"
     assert inbox(clips) == ["held"]
-    assert tell(clips, lease, "ref-x").job_status == "completed"
+    assert hand_off(clips, lease, "ref-x").job_status == "completed"
     assert (clips.status(job), inbox(clips)) == ("completed", ["applied"])
     assert clips.ledger(job)[-1] == ("consume", 0, 7)
 
 
-def test_a_callback_that_names_the_call_needs_no_reference(clips: Studio) -> None:
+def test_a_callback_that_names_the_call_needs_no_reference(clips: EngineHarness) -> None:
     # H13, R309
-    job = clips.ask("clip")
-    lease = clips.take("render")
+    job = clips.submit_job("clip")
+    lease = clips.claim_one("render")
     call_id = intend(clips, lease)
     assert call_back(clips, "w-1", DONE, "ref-x", call_id=call_id).job_status == "completed"
     assert clips.status(job) == "completed"
-    assert tell(clips, lease, "ref-x").replay is True
+    assert hand_off(clips, lease, "ref-x").replay is True
 
 
-def test_a_callback_for_a_call_whose_answer_was_lost_counts(clips: Studio) -> None:
+def test_a_callback_for_a_call_whose_answer_was_lost_counts(clips: EngineHarness) -> None:
     # R309, H13
-    job = clips.ask("clip")
-    lease = clips.take("render")
+    job = clips.submit_job("clip")
+    lease = clips.claim_one("render")
     call_id = intend(clips, lease)
     clips.advance(60)
     assert call_back(clips, "w-1", DONE, "ref-x", call_id=call_id).job_status == "completed"
@@ -150,38 +152,38 @@ def test_a_callback_for_a_call_whose_answer_was_lost_counts(clips: Studio) -> No
     assert clips.status(job) == "completed"
 
 
-def test_another_providers_callback_cannot_open_what_is_held(clips: Studio) -> None:
+def test_another_providers_callback_cannot_open_what_is_held(clips: EngineHarness) -> None:
     # H14, P3
-    clips.ask("clip")
-    lease = clips.take("render")
+    clips.submit_job("clip")
+    lease = clips.claim_one("render")
     intend(clips, lease)
     call_back(clips, "w-1", DONE, "ref-x", provider="other")
-    assert tell(clips, lease, "ref-x").job_status == "running"
+    assert hand_off(clips, lease, "ref-x").job_status == "running"
     assert inbox(clips) == ["held"]
 
 
-def test_a_callback_has_an_id(clips: Studio) -> None:
+def test_a_callback_has_an_id(clips: EngineHarness) -> None:
     before = clips.snapshot()
     for webhook in ("", "w" * 256):
         command = Callback(provider=NAME, webhook_id=webhook, outcome=DONE, ref="r")
-        assert clips.refused(command).code == "invalid_webhook_id"
+        assert clips.expect_refusal(command).code == "invalid_webhook_id"
     assert clips.snapshot() == before
 
 
 STEPS = ("hand", "processing", "completed", "completed again", "collect")
 
 
-def test_any_order_of_what_happens_gives_the_same_end(clips: Studio) -> None:
+def test_any_order_of_what_happens_gives_the_same_end(clips: EngineHarness) -> None:
     # H11
     clips.top_up(7 * 120)
     for order in permutations(STEPS):
-        job = clips.ask("clip")
-        lease = clips.take("render")
+        job = clips.submit_job("clip")
+        lease = clips.claim_one("render")
         call_id = intend(clips, lease)
         ref = f"ref-{job}"
         for step in order:
             if step == "hand":
-                tell(clips, lease, ref)
+                hand_off(clips, lease, ref)
             elif step == "collect":
                 collect(clips, FakeProvider(PENDING), 0)
             else:

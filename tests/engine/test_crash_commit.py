@@ -9,153 +9,153 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from callsheet.core import commands as c
-from callsheet.core.commands import Command, Lease
-from callsheet.core.holding import hashed
-from callsheet.core.machine import Actor
-from callsheet.core.rows import Worker
-from tests.support.faulty import faulty_engine, once
-from tests.support.racing import amiss
-from tests.support.studio import TENANT, Studio, stage
+from callsheet.core.decisions.lease_check import hash_token
+from callsheet.core.model import commands as c
+from callsheet.core.model.commands import Command, Lease
+from callsheet.core.model.rows import Worker
+from callsheet.core.model.state_machines import Actor
+from tests.support.concurrency import find_violations
+from tests.support.engine_harness import TENANT, EngineHarness, stage
+from tests.support.faulty_database import fail_once, faulty_engine
 
 ADMIN: Actor = "admin"
-Prepare = Callable[[Studio, str], Command]
+Prepare = Callable[[EngineHarness, str], Command]
 
 
-def fresh(studio: Studio, name: str, **recipe: Any) -> str:
+def submit_job(harness: EngineHarness, name: str, **definition: Any) -> str:
     """Make a workflow, a kind and a user with 100 credits of this name, and submit a job of theirs."""
-    recipe.setdefault("stages", [stage(name)])
-    studio.workflow(name, inline=True, **recipe)
-    studio.top_up(100, name)
-    return studio.ask(name, name, input={"prompt": "a cat"})
+    definition.setdefault("stages", [stage(name)])
+    harness.workflow(name, inline=True, **definition)
+    harness.top_up(100, name)
+    return harness.submit_job(name, name, input={"prompt": "a cat"})
 
 
-def leased(studio: Studio, name: str, **recipe: Any) -> Lease:
-    fresh(studio, name, **recipe)
-    return studio.take(name)
+def leased(harness: EngineHarness, name: str, **definition: Any) -> Lease:
+    submit_job(harness, name, **definition)
+    return harness.claim_one(name)
 
 
-def broken(studio: Studio, name: str) -> str:
-    lease = leased(studio, name)
-    studio.fail(lease)
+def fail_job(harness: EngineHarness, name: str) -> str:
+    lease = leased(harness, name)
+    harness.fail(lease)
     return lease.job_id
 
 
-def paused(studio: Studio, name: str) -> str:
-    job = fresh(studio, name)
-    studio.pause(job)
+def pause_job(harness: EngineHarness, name: str) -> str:
+    job = submit_job(harness, name)
+    harness.pause(job)
     return job
 
 
-def waiting(studio: Studio, name: str) -> Command:
-    job = fresh(studio, name, stages=[stage(name, gate=True)])
-    return c.Approve(tenant=TENANT, job_id=job, stage_id=studio.stages(job)[0].id, approver="bea")
+def prepare_approval(harness: EngineHarness, name: str) -> Command:
+    job = submit_job(harness, name, stages=[stage(name, approval=True)])
+    return c.Approve(tenant=TENANT, job_id=job, stage_id=harness.stages(job)[0].id, approver="bea")
 
 
-def called(studio: Studio, name: str) -> Lease:
-    lease = leased(studio, name, stages=[stage(name, provider="prov")])
-    studio.do(c.Intend(lease=lease, provider="prov"))
+def record_intent(harness: EngineHarness, name: str) -> Lease:
+    lease = leased(harness, name, stages=[stage(name, provider="prov")])
+    harness.do(c.RecordIntent(lease=lease, provider="prov"))
     return lease
 
 
-def handed(studio: Studio, name: str) -> tuple[str, str]:
+def hand_off(harness: EngineHarness, name: str) -> tuple[str, str]:
     """Hand a task to a provider; return its job and its call, which is due."""
-    lease = called(studio, name)
-    studio.do(c.Hand(lease=lease, ref=name))
-    studio.clock.advance(60)
-    return lease.job_id, str(studio.read.fetch("calls_by_ref", keys=[("prov", name)])[0][0])
+    lease = record_intent(harness, name)
+    harness.do(c.HandOff(lease=lease, ref=name))
+    harness.clock.advance(60)
+    return lease.job_id, str(harness.read.fetch("calls_by_ref", keys=[("prov", name)])[0][0])
 
 
-def collect(studio: Studio, name: str) -> Command:
-    job, call = handed(studio, name)
-    return c.Collect(call_id=call, job_id=job)
+def collect(harness: EngineHarness, name: str) -> Command:
+    job, call = hand_off(harness, name)
+    return c.ClaimCall(call_id=call, job_id=job)
 
 
-def collected(studio: Studio, name: str) -> Command:
-    job, call = handed(studio, name)
-    return c.Collected(call_id=call, job_id=job, outcome=c.Outcome("completed", {"seen": 1}))
+def collected(harness: EngineHarness, name: str) -> Command:
+    job, call = hand_off(harness, name)
+    return c.ReportOutcome(call_id=call, job_id=job, outcome=c.Outcome("completed", {"seen": 1}))
 
 
-def add_tasks(studio: Studio, name: str) -> Command:
-    job = fresh(studio, name)
-    return c.AddTasks(tenant=TENANT, job_id=job, stage_id=studio.stages(job)[0].id, inputs=[1, 2, 3])
+def add_tasks(harness: EngineHarness, name: str) -> Command:
+    job = submit_job(harness, name)
+    return c.AddTasks(tenant=TENANT, job_id=job, stage_id=harness.stages(job)[0].id, inputs=[1, 2, 3])
 
 
-def submit(studio: Studio, name: str) -> Command:
-    fresh(studio, name)
-    return studio.submission(name, name, input={"prompt": "a dog"})
+def submit(harness: EngineHarness, name: str) -> Command:
+    submit_job(harness, name)
+    return harness.submission(name, name, input={"prompt": "a dog"})
 
 
-def claim(studio: Studio, name: str) -> Command:
-    fresh(studio, name, stages=[stage(name, tasks=3)])
+def claim(harness: EngineHarness, name: str) -> Command:
+    submit_job(harness, name, stages=[stage(name, tasks=3)])
     return c.Claim(worker_id="w1", kinds=(name,), count=2, lease_seconds=77)
 
 
-def retry_as_new(studio: Studio, name: str, key: str | None = None) -> Command:
-    job = broken(studio, name)
+def retry_as_new(harness: EngineHarness, name: str, key: str | None = None) -> Command:
+    job = fail_job(harness, name)
     return c.Retry(tenant=TENANT, job_id=job, actor=ADMIN, retry_as="new_job", idempotency_key=key)
 
 
-def come(_: Studio, name: str) -> Command:
-    return c.Register(worker_id=name, kinds=(name,), token_hash=hashed(name), concurrency=3)
+def register(_: EngineHarness, name: str) -> Command:
+    return c.Register(worker_id=name, kinds=(name,), token_hash=hash_token(name), concurrency=3)
 
 
-def there(studio: Studio, name: str) -> str:
+def register_busy_worker(harness: EngineHarness, name: str) -> str:
     """Register a worker that holds a task and has another before it; return its name."""
-    studio.do(come(studio, name))
-    fresh(studio, name, stages=[stage(name, tasks=3)])
-    studio.do(c.Claim(worker_id=name, kinds=(name,), session=hashed(name)))
+    harness.do(register(harness, name))
+    submit_job(harness, name, stages=[stage(name, tasks=3)])
+    harness.do(c.Claim(worker_id=name, kinds=(name,), session=hash_token(name)))
     return name
 
 
-def come_again(studio: Studio, name: str) -> Command:
-    return replace(come(studio, there(studio, name)), token_hash=hashed(f"{name}, again"))
+def register_again(harness: EngineHarness, name: str) -> Command:
+    return replace(register(harness, register_busy_worker(harness, name)), token_hash=hash_token(f"{name}, again"))
 
 
-def claim_again(studio: Studio, name: str) -> Command:
+def claim_again(harness: EngineHarness, name: str) -> Command:
     """Claim as a worker does that never heard what it was given."""
-    worker = there(studio, name)
-    return c.Claim(worker_id=worker, kinds=(name,), session=hashed(name), holds=(), count=2)
+    worker = register_busy_worker(harness, name)
+    return c.Claim(worker_id=worker, kinds=(name,), session=hash_token(name), held_task_ids=(), count=2)
 
 
-def resumed(studio: Studio, name: str) -> Command:
+def resumed(harness: EngineHarness, name: str) -> Command:
     """Claim a task that lies at another machine since the try before."""
-    lease = leased(studio, name)
-    studio.do(c.Submitting(lease=lease, provider="comfyui", ref="prompt-1"))
-    studio.requeue(lease)
+    lease = leased(harness, name)
+    harness.do(c.RecordSubmission(lease=lease, provider="comfyui", ref="prompt-1"))
+    harness.requeue(lease)
     return c.Claim(worker_id="w1", kinds=(name,))
 
 
-def paid(studio: Studio, name: str) -> str:
-    lease = leased(studio, name)
-    studio.complete(lease)
+def complete_job(harness: EngineHarness, name: str) -> str:
+    lease = leased(harness, name)
+    harness.complete(lease)
     return lease.job_id
 
 
 def ask_upload(user: str) -> Command:
-    return c.AskUpload(tenant=TENANT, user=user, name="cat.png", media_type="image/png", bytes=3, sha256="a" * 64)
+    return c.CreateUpload(tenant=TENANT, user=user, name="cat.png", media_type="image/png", bytes=3, sha256="a" * 64)
 
 
-def uploaded(studio: Studio, name: str) -> str:
-    file: str = studio.do(ask_upload(name)).id
-    studio.do(c.FinishUpload(tenant=TENANT, file_id=file))
+def upload_file(harness: EngineHarness, name: str) -> str:
+    file: str = harness.do(ask_upload(name)).id
+    harness.do(c.FinishUpload(tenant=TENANT, file_id=file))
     return file
 
 
-def submit_with_a_file(studio: Studio, name: str) -> Command:
-    fresh(studio, name)
-    return studio.submission(name, name, input={"of": {"$file": uploaded(studio, name)}})
+def submit_with_a_file(harness: EngineHarness, name: str) -> Command:
+    submit_job(harness, name)
+    return harness.submission(name, name, input={"of": {"$file": upload_file(harness, name)}})
 
 
-def retry_with_a_file(studio: Studio, name: str) -> Command:
-    studio.do(submit_with_a_file(studio, name))
-    leases = [one.lease for one in studio.claim(name, count=2)]
+def retry_with_a_file(harness: EngineHarness, name: str) -> Command:
+    harness.do(submit_with_a_file(harness, name))
+    leases = [one.lease for one in harness.claim(name, count=2)]
     for lease in leases:
-        studio.fail(lease)
+        harness.fail(lease)
     return c.Retry(tenant=TENANT, job_id=leases[1].job_id, actor=ADMIN)
 
 
-PICTURE = c.Made(1, "picture.png", "image/png", 3, "b" * 64)
+PICTURE = c.OutputFile(1, "picture.png", "image/png", 3, "b" * 64)
 KINDS: dict[str, Prepare] = {
     "submit": submit,
     "claim": claim,
@@ -165,35 +165,39 @@ KINDS: dict[str, Prepare] = {
     "requeue": lambda s, n: c.Requeue(lease=leased(s, n), reason="spot notice"),
     "top up": lambda _, n: c.TopUp(tenant=TENANT, user=n, amount=9),
     "adjust": lambda _, n: c.Adjust(tenant=TENANT, user=n, amount=9, reason="a gift"),
-    "refund": lambda s, n: c.Refund(tenant=TENANT, job_id=paid(s, n), reason="too dark", actor=ADMIN),
-    "retry": lambda s, n: c.Retry(tenant=TENANT, job_id=broken(s, n), actor=ADMIN),
-    "retry with a key": lambda s, n: c.Retry(tenant=TENANT, job_id=broken(s, n), actor=ADMIN, idempotency_key="k"),
+    "refund": lambda s, n: c.Refund(tenant=TENANT, job_id=complete_job(s, n), reason="too dark", actor=ADMIN),
+    "retry": lambda s, n: c.Retry(tenant=TENANT, job_id=fail_job(s, n), actor=ADMIN),
+    "retry with a key": lambda s, n: c.Retry(tenant=TENANT, job_id=fail_job(s, n), actor=ADMIN, idempotency_key="k"),
     "retry as a new job": retry_as_new,
     "retry as a new job with a key": lambda s, n: retry_as_new(s, n, "k"),
-    "add a stage": lambda s, n: c.AddStage(tenant=TENANT, job_id=fresh(s, n), stage=stage("cut", tasks=2)),
+    "add a stage": lambda s, n: c.AddStage(tenant=TENANT, job_id=submit_job(s, n), stage=stage("cut", tasks=2)),
     "add tasks": add_tasks,
-    "cancel": lambda s, n: c.Cancel(tenant=TENANT, job_id=fresh(s, n)),
+    "cancel": lambda s, n: c.Cancel(tenant=TENANT, job_id=submit_job(s, n)),
     "cancel with grace": lambda s, n: c.Cancel(tenant=TENANT, job_id=leased(s, n).job_id, grace_seconds=30),
-    "pause": lambda s, n: c.Pause(tenant=TENANT, job_id=fresh(s, n)),
-    "resume": lambda s, n: c.Resume(tenant=TENANT, job_id=paused(s, n)),
-    "approve": waiting,
-    "delete": lambda s, n: c.Delete(tenant=TENANT, job_id=fresh(s, n)),
-    "intend": lambda s, n: c.Intend(lease=leased(s, n), provider="prov"),
-    "hand": lambda s, n: c.Hand(lease=called(s, n), ref=n),
+    "pause": lambda s, n: c.Pause(tenant=TENANT, job_id=submit_job(s, n)),
+    "resume": lambda s, n: c.Resume(tenant=TENANT, job_id=pause_job(s, n)),
+    "approve": prepare_approval,
+    "delete": lambda s, n: c.Delete(tenant=TENANT, job_id=submit_job(s, n)),
+    "intend": lambda s, n: c.RecordIntent(lease=leased(s, n), provider="prov"),
+    "hand": lambda s, n: c.HandOff(lease=record_intent(s, n), ref=n),
     "put a tenant": lambda _, n: c.PutTenant(tenant=n, weight=3),
-    "register": come,
-    "register again": come_again,
-    "deregister": lambda s, n: c.Deregister(worker_id=there(s, n), session=hashed(n)),
-    "revoke a worker": lambda s, n: c.RevokeWorker(worker_id=there(s, n)),
-    "drain a worker": lambda s, n: c.SetWorker(worker_id=there(s, n), draining=True),
-    "change a worker's token": lambda s, n: c.RotateWorker(worker_id=there(s, n), token_hash=hashed(f"{n}, new")),
+    "register": register,
+    "register again": register_again,
+    "deregister": lambda s, n: c.Deregister(worker_id=register_busy_worker(s, n), session=hash_token(n)),
+    "revoke a worker": lambda s, n: c.RevokeWorker(worker_id=register_busy_worker(s, n)),
+    "drain a worker": lambda s, n: c.UpdateWorker(worker_id=register_busy_worker(s, n), draining=True),
+    "change a worker's token": lambda s, n: c.RotateWorker(
+        worker_id=register_busy_worker(s, n), token_hash=hash_token(f"{n}, new")
+    ),
     "claim as a worker that lost an answer": claim_again,
     "claim what lies elsewhere": resumed,
-    "write down where work lies": lambda s, n: c.Submitting(lease=leased(s, n), provider="comfyui", ref="prompt-1"),
+    "write down where work lies": lambda s, n: c.RecordSubmission(
+        lease=leased(s, n), provider="comfyui", ref="prompt-1"
+    ),
     "complete with a file": lambda s, n: c.Complete(lease=leased(s, n), files=(PICTURE,)),
     "announce a file": lambda _, n: ask_upload(n),
     "finish a file": lambda s, n: c.FinishUpload(tenant=TENANT, file_id=s.do(ask_upload(n)).id),
-    "drop a file": lambda s, n: c.DropFiles(tenant=TENANT, file_ids=(uploaded(s, n),)),
+    "drop a file": lambda s, n: c.DeleteFiles(tenant=TENANT, file_ids=(upload_file(s, n),)),
     "submit with a file": submit_with_a_file,
     "retry with a file": retry_with_a_file,
 }
@@ -201,22 +205,22 @@ KINDS: dict[str, Prepare] = {
 
 HARMLESS: dict[str, Prepare] = {
     "heartbeat": lambda s, n: c.Heartbeat(lease=leased(s, n), progress=40),
-    "change": lambda s, n: c.Change(tenant=TENANT, job_id=fresh(s, n), priority=7),
+    "change": lambda s, n: c.Update(tenant=TENANT, job_id=submit_job(s, n), priority=7),
     "collect": collect,
     "collected": collected,
 }
 """Done again they say the same once more, or that it has been done; what they did is done once all the same."""
 
 
-def rows(studio: Studio) -> Counter[str]:
+def rows(harness: EngineHarness) -> Counter[str]:
     """Count the rows of every table."""
-    return Counter({table: len(found) for table, found in studio.snapshot().items()})
+    return Counter({table: len(found) for table, found in harness.snapshot().items()})
 
 
-def told(answer: Any) -> Any:
+def comparable(answer: Any) -> Any:
     """Return an answer without what differs from name to name, or says that it is a repetition."""
     if isinstance(answer, list | tuple):
-        return [told(one) for one in answer]
+        return [comparable(one) for one in answer]
     plain = msgspec.to_builtins(answer)
     if not isinstance(plain, dict):
         return plain
@@ -224,118 +228,123 @@ def told(answer: Any) -> Any:
     return {key: value for key, value in plain.items() if key not in own and not key.endswith(("_id", "_ids"))}
 
 
-def done(studio: Studio, prepare: Prepare, name: str, do: Callable[[Command], Any]) -> tuple[Any, Counter[str]]:
+def run_and_count(
+    harness: EngineHarness, prepare: Prepare, name: str, do: Callable[[Command], Any]
+) -> tuple[Any, Counter[str]]:
     """Prepare a command and do it; return its answer, and how many rows it added to which tables."""
-    command = prepare(studio, name)
-    before = rows(studio)
-    return told(do(command)), rows(studio) - before
+    command = prepare(harness, name)
+    before = rows(harness)
+    return comparable(do(command)), rows(harness) - before
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_command_whose_commit_was_cut_is_answered_and_takes_effect_once(studio, when):
+def test_a_command_whose_commit_was_cut_is_answered_and_takes_effect_once(harness, when):
     """F7, F2, R36, R64 and the crash matrix: compared with the same command on a sound connection."""
     for number, (kind, prepare) in enumerate(KINDS.items()):
-        expected = done(studio, prepare, f"plain-{number}", studio.do)
-        with faulty_engine(studio.database, once(when)) as engine:
-            assert (kind, done(studio, prepare, f"lost-{number}", engine.execute)) == (kind, expected)
-    assert amiss(studio) == []
+        expected = run_and_count(harness, prepare, f"plain-{number}", harness.do)
+        with faulty_engine(harness.database, fail_once(when)) as engine:
+            assert (kind, run_and_count(harness, prepare, f"lost-{number}", engine.execute)) == (kind, expected)
+    assert find_violations(harness) == []
 
 
-def worker_of(studio: Studio, name: str) -> Worker:
-    return Worker(*studio.read.fetch("worker_of", id=name)[0])
+def worker_of(harness: EngineHarness, name: str) -> Worker:
+    return Worker(*harness.read.fetch("worker_of", id=name)[0])
 
 
 BETWEEN: dict[str, tuple[Callable[[str], Command], Callable[[str], Command], str, str | None]] = {
     "a start, and another one": (
-        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hashed("second")),
-        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hashed("third")), "approved", hashed("third"),
+        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hash_token("second")),
+        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hash_token("third")), "approved", hash_token("third"),
     ),
     "a goodbye, and a start": (
-        lambda n: c.Deregister(worker_id=n, session=hashed(n)),
-        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hashed("second")), "approved", hashed("second"),
+        lambda n: c.Deregister(worker_id=n, session=hash_token(n)),
+        lambda n: c.Register(worker_id=n, kinds=(n,), token_hash=hash_token("second")), "approved",
+        hash_token("second"),
     ),
     "an approval, and a revocation": (
-        lambda n: c.SetWorker(worker_id=n, approved=True, draining=True), lambda n: c.RevokeWorker(worker_id=n),
+        lambda n: c.UpdateWorker(worker_id=n, approved=True, draining=True), lambda n: c.RevokeWorker(worker_id=n),
         "revoked", None,
     ),
     "a revocation, and an approval": (
-        lambda n: c.RevokeWorker(worker_id=n), lambda n: c.SetWorker(worker_id=n, approved=True), "gone", None,
+        lambda n: c.RevokeWorker(worker_id=n), lambda n: c.UpdateWorker(worker_id=n, approved=True), "gone", None,
     ),
     "a changed token, and another one": (
-        lambda n: c.RotateWorker(worker_id=n, token_hash=hashed("second")),
-        lambda n: c.RotateWorker(worker_id=n, token_hash=hashed("third")), "approved", hashed("third"),
+        lambda n: c.RotateWorker(worker_id=n, token_hash=hash_token("second")),
+        lambda n: c.RotateWorker(worker_id=n, token_hash=hash_token("third")), "approved", hash_token("third"),
     ),
 }  # fmt: skip
 """What was decided and not heard, what another decided before it was tried again, and how the worker stands then."""
 
 
 @pytest.mark.parametrize("case", BETWEEN)
-def test_a_command_about_a_worker_does_not_undo_what_another_decided_meanwhile(studio, case):
+def test_a_command_about_a_worker_does_not_undo_what_another_decided_meanwhile(harness, case):
     """F7 with F25: tried again, it finds its own line in the audit log, and leaves the worker as it is."""
     first, second, status, token = BETWEEN[case]
-    there(studio, "gpu")
-    lines = rows(studio)["audit"]
-    with faulty_engine(studio.database, once("after"), between=lambda: studio.do(second("gpu"))) as engine:
+    register_busy_worker(harness, "gpu")
+    lines = rows(harness)["audit"]
+    with faulty_engine(
+        harness.database, fail_once("after"), before_reconnect=lambda: harness.do(second("gpu"))
+    ) as engine:
         assert engine.execute(first("gpu")).status == status
-    worker = worker_of(studio, "gpu")
+    worker = worker_of(harness, "gpu")
     assert (worker.status, worker.token_hash) == (status, token)
-    assert rows(studio)["audit"] == lines + 2
-    assert amiss(studio) == []
+    assert rows(harness)["audit"] == lines + 2
+    assert find_violations(harness) == []
 
 
-def test_a_claim_whose_tasks_were_given_back_meanwhile_leases_with_other_tokens(studio):
+def test_a_claim_whose_tasks_were_given_back_meanwhile_leases_with_other_tokens(harness):
     """L10: tried again it may take another task, or the same one anew; no two leases have one token."""
-    there(studio, "gpu")
-    claim = c.Claim(worker_id="gpu", kinds=("gpu",), session=hashed("gpu"), holds=(), count=2)
+    register_busy_worker(harness, "gpu")
+    claim = c.Claim(worker_id="gpu", kinds=("gpu",), session=hash_token("gpu"), held_task_ids=(), count=2)
     other = replace(claim, count=1)
-    with faulty_engine(studio.database, once("after"), between=lambda: studio.do(other)) as engine:
+    with faulty_engine(harness.database, fail_once("after"), before_reconnect=lambda: harness.do(other)) as engine:
         leased = engine.execute(claim)
     assert leased
     assert len({one.lease.token for one in leased}) == len(leased)
-    assert studio.beat(leased[0].lease).lease_seconds > 0
-    assert amiss(studio) == []
+    assert harness.heartbeat(leased[0].lease).lease_seconds > 0
+    assert find_violations(harness) == []
 
 
-def test_files_dropped_by_the_house_go_once_and_are_told_of_so_that_their_bytes_go(studio):
-    """F7: the answer to the second try names what the first one dropped; the audit log has one line."""
-    files = tuple(studio.do(ask_upload("ada")).id for _ in range(2))
-    studio.clock.advance(86_401)
-    lines = rows(studio)["audit"]
-    with faulty_engine(studio.database, once("after")) as engine:
-        gone = engine.execute(c.DropFiles(file_ids=files, by="retention"))
+def test_files_deleted_by_the_server_go_once_and_are_returned_so_that_their_bytes_go(harness):
+    """F7: the answer to the second try names what the first one deleted; the audit log has one line."""
+    files = tuple(harness.do(ask_upload("ada")).id for _ in range(2))
+    harness.clock.advance(86_401)
+    lines = rows(harness)["audit"]
+    with faulty_engine(harness.database, fail_once("after")) as engine:
+        gone = engine.execute(c.DeleteFiles(file_ids=files, by="retention"))
     assert [file.id for file in gone.files] == list(files)
-    assert rows(studio)["audit"] == lines + 1
-    assert amiss(studio) == []
+    assert rows(harness)["audit"] == lines + 1
+    assert find_violations(harness) == []
 
 
-def test_a_command_that_may_be_repeated_has_one_effect_when_its_commit_was_cut(studio):
+def test_a_command_that_may_be_repeated_has_one_effect_when_its_commit_was_cut(harness):
     """A beat, a change, a look at a provider: an event may be told twice, and nothing else."""
     for number, (kind, prepare) in enumerate(HARMLESS.items()):
-        _, added = done(studio, prepare, f"plain-{number}", studio.do)
-        with faulty_engine(studio.database, once("after")) as engine:
-            _, again = done(studio, prepare, f"lost-{number}", engine.execute)
+        _, added = run_and_count(harness, prepare, f"plain-{number}", harness.do)
+        with faulty_engine(harness.database, fail_once("after")) as engine:
+            _, again = run_and_count(harness, prepare, f"lost-{number}", engine.execute)
         assert (kind, {**again, "event": 0}) == (kind, {**added, "event": 0})
         assert again["event"] - added["event"] in {0, 1}
-    assert amiss(studio) == []
+    assert find_violations(harness) == []
 
 
-def test_a_callback_whose_commit_was_cut_is_taken_once(studio):
+def test_a_callback_whose_commit_was_cut_is_taken_once(harness):
     """P4: its answer says duplicate, and its effect is there."""
-    job, _ = handed(studio, "lost")
+    job, _ = hand_off(harness, "lost")
     letter = c.Callback(provider="prov", webhook_id="w", ref="lost", outcome=c.Outcome("completed"))
-    with faulty_engine(studio.database, once("after")) as engine:
+    with faulty_engine(harness.database, fail_once("after")) as engine:
         assert engine.execute(letter).replay
-    assert studio.status(job) == "completed"
-    assert studio.ledger(job, "lost") == [("reserve", -5, 0), ("consume", 0, 5)]
-    assert amiss(studio) == []
+    assert harness.status(job) == "completed"
+    assert harness.ledger(job, "lost") == [("reserve", -5, 0), ("consume", 0, 5)]
+    assert find_violations(harness) == []
 
 
-def test_whole_batches_cut_at_random_commits_make_everything_once(studio):
+def test_whole_batches_cut_at_random_commits_make_everything_once(harness):
     """F6, F7 under load: every third commit is cut, before or after, and the counts come out exact."""
     chance = random.Random(7)
-    studio.top_up(10_000)
-    with faulty_engine(studio.database, lambda: chance.choice(["before", "after", None, None, None, None])) as engine:
-        made = [one.job_id for _ in range(10) for one in engine.execute_many([studio.submission()] * 5)]
+    harness.top_up(10_000)
+    with faulty_engine(harness.database, lambda: chance.choice(["before", "after", None, None, None, None])) as engine:
+        made = [one.job_id for _ in range(10) for one in engine.execute_many([harness.submission()] * 5)]
         leases: list[Lease] = []
         while len(leases) < 50:
             got = engine.execute(c.Claim(worker_id="w", kinds=("draw",), count=7))
@@ -343,9 +352,9 @@ def test_whole_batches_cut_at_random_commits_make_everything_once(studio):
             leases += [one.lease for one in got]
         states = engine.execute_many([c.Complete(lease=lease, output=n) for n, lease in enumerate(leases)])
         topped = [engine.execute(c.TopUp(tenant=TENANT, user="bob", amount=1)) for _ in range(20)]
-    assert len(set(made)) == rows(studio)["job"] == 50
+    assert len(set(made)) == rows(harness)["job"] == 50
     assert {(lease.job_id, lease.attempt) for lease in leases} == {(job, 1) for job in made}
     assert {(state.status, state.job_status) for state in states} == {("completed", "completed")}
     assert [balance.balance for balance in topped] == list(range(1, 21))
-    assert studio.balance() == 10_100 - 50 * 5
-    assert amiss(studio) == []
+    assert harness.balance() == 10_100 - 50 * 5
+    assert find_violations(harness) == []

@@ -9,28 +9,28 @@ from typing import Any
 import pytest
 
 from callsheet.config import Settings
-from callsheet.core.commands import Claim, Complete, PutTenant, PutWorkflow, Submit, TopUp
-from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.core.model.commands import Claim, Complete, PutTenant, PutWorkflow, Submit, TopUp
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine, Unavailable
 from callsheet.store import verify
 from callsheet.store.connection import StoreError
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
+from tests.support.child_process import Child, start_together
 from tests.support.postgres import Cluster
-from tests.support.processes import Child, all_at_once
-from tests.support.waiting import wait_until
+from tests.support.wait import wait_until
 
 CALLERS = 6
 LONG_SECONDS = 120.0
 NEVER_SECONDS = 600.0
 TENANT, USER = "acme", "ada"
-SKETCH = Recipe(name="sketch", price=5, stages=[StageSpec(name="draw", kind="draw")])
+SKETCH = WorkflowDefinition(name="sketch", price=5, stages=[StageSpec(name="draw", kind="draw")])
 LISTENERS = "FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     """A PostgreSQL of our own, to be killed."""
-    with Cluster(say=lambda _: None) as own:
+    with Cluster(report=lambda _: None) as own:
         yield own
 
 
@@ -41,9 +41,9 @@ def url(migrated_postgres: Cluster) -> Iterator[str]:
     migrated_postgres.drop(made)
 
 
-def furnished(engine: Engine) -> Engine:
+def set_up(engine: Engine) -> Engine:
     engine.execute(PutTenant(tenant=TENANT))
-    engine.execute(PutWorkflow(recipe=SKETCH))
+    engine.execute(PutWorkflow(definition=SKETCH))
     engine.execute(TopUp(tenant=TENANT, user=USER, amount=1_000_000))
     return engine
 
@@ -87,7 +87,7 @@ class Load:
 
 
 @contextmanager
-def asking(url: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
+def open_sql(url: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
     """Look into a database with plain SQL."""
     connection = PostgresDatabase(url).connect()
     try:
@@ -109,7 +109,7 @@ def test_a_killed_postgresql_loses_nothing_acknowledged_and_its_callers_are_answ
     url = cluster.create_database()
     with ExitStack() as opened:
         engines = [opened.enter_context(Engine.open(url)) for _ in range(2)]
-        furnished(engines[0])
+        set_up(engines[0])
         load = Load(engines)
         for _ in range(2):
             load.grows(30)
@@ -117,7 +117,7 @@ def test_a_killed_postgresql_loses_nothing_acknowledged_and_its_callers_are_answ
             cluster.start()
             load.grows(30)
         load.stop()
-        with asking(url) as ask:
+        with open_sql(url) as ask:
             jobs = {row[0] for row in ask("SELECT id FROM job")}
             done = {row[0] for row in ask("SELECT id FROM job WHERE status = 'completed'")}
         assert set(load.made) <= jobs
@@ -127,11 +127,11 @@ def test_a_killed_postgresql_loses_nothing_acknowledged_and_its_callers_are_answ
         assert broken_rules(url) == "Every rule holds."
 
 
-def test_callers_of_a_postgresql_that_stays_away_are_told_so(cluster):
+def test_callers_of_a_postgresql_that_stays_away_get_an_error(cluster):
     """Patience ends: whether the command took effect is not known, and that is what they hear."""
     url = cluster.create_database()
-    with Engine.open(url, Settings(patience_seconds=0.3)) as engine:
-        furnished(engine)
+    with Engine.open(url, Settings(database_retry_seconds=0.3)) as engine:
+        set_up(engine)
         cluster.kill()
         answers = engine.execute_many([submission()] * 20)
         assert {type(answer) for answer in answers} == {Unavailable}
@@ -139,16 +139,16 @@ def test_callers_of_a_postgresql_that_stays_away_are_told_so(cluster):
             engine.read.wallet(TENANT, USER)
         cluster.start()
         assert engine.execute(submission()).status == "queued"
-        assert engine.read.wallet(TENANT, USER).held == 5
+        assert engine.read.wallet(TENANT, USER).reserved == 5
 
 
 def test_connections_cut_in_the_middle_of_the_load_double_nothing(url):
     """F5, F7: every backend is terminated, again and again; as many jobs as were acknowledged, no more."""
     with ExitStack() as opened:
         engines = [opened.enter_context(Engine.open(url)) for _ in range(2)]
-        furnished(engines[0])
+        set_up(engines[0])
         load = Load(engines)
-        with asking(url) as ask:
+        with open_sql(url) as ask:
             for _ in range(12):
                 load.grows(8)
                 ask(
@@ -167,29 +167,29 @@ def test_connections_cut_in_the_middle_of_the_load_double_nothing(url):
 # -- notifications
 
 
-def heard(engine: Engine, kind: str) -> Event:
+def work_hint_event(engine: Engine, kind: str) -> Event:
     """Return what is set when the engine hears that there is work."""
     event = Event()
     assert engine.hints.subscribe((kind,), engine.hints.mark((kind,)), event.set)
     return event
 
 
-def listening(url: str) -> None:
-    with asking(url) as ask:
+def wait_for_listener(url: str) -> None:
+    with open_sql(url) as ask:
         wait_until(lambda: ask(f"SELECT count(*) {LISTENERS}") == [(1,)], LONG_SECONDS)
 
 
 def submit_elsewhere(url: str) -> None:
     with Child("submit_many", url, 1, "") as child:
-        assert len(all_at_once([child])[0]) == 1
+        assert len(start_together([child])[0]) == 1
 
 
 def test_work_submitted_in_another_process_wakes_whoever_waits_here(url):
     """The next poll is ten minutes away, so what comes, comes by notification."""
     with Engine.open(url, Settings(poll_seconds=NEVER_SECONDS)) as engine, ThreadPoolExecutor(1) as threads:
-        furnished(engine)
-        listening(url)
-        hint = heard(engine, "draw")
+        set_up(engine)
+        wait_for_listener(url)
+        hint = work_hint_event(engine, "draw")
         waiting = threads.submit(engine.claim, Claim(worker_id="w", kinds=("draw",)), NEVER_SECONDS)
         submit_elsewhere(url)
         assert hint.wait(LONG_SECONDS)
@@ -199,42 +199,42 @@ def test_work_submitted_in_another_process_wakes_whoever_waits_here(url):
 def test_a_lost_notification_costs_a_poll_and_the_listener_comes_back(url):
     """F13, V5."""
     with Engine.open(url, Settings(poll_seconds=0.1)) as engine, ThreadPoolExecutor(1) as threads:
-        furnished(engine)
-        listening(url)
+        set_up(engine)
+        wait_for_listener(url)
         waiting = threads.submit(engine.claim, Claim(worker_id="w", kinds=("draw",)), NEVER_SECONDS)
-        with asking(url) as ask:
+        with open_sql(url) as ask:
             assert len(ask(f"SELECT pg_terminate_backend(pid) {LISTENERS}")) == 1
         submit_elsewhere(url)
         assert len(waiting.result(LONG_SECONDS)) == 1
-        listening(url)
-        hint = heard(engine, "draw")
+        wait_for_listener(url)
+        hint = work_hint_event(engine, "draw")
         submit_elsewhere(url)
         assert hint.wait(LONG_SECONDS)
 
 
 def test_behind_a_pooler_nobody_listens_and_the_poll_finds_the_work(url):
     """V5: works in PgBouncer's transaction mode, where a notification could not arrive."""
-    settings = Settings(poll_seconds=0.1, pooled=True)
+    settings = Settings(poll_seconds=0.1, transaction_pooling=True)
     with Engine.open(url, settings) as engine, ThreadPoolExecutor(1) as threads:
-        furnished(engine)
+        set_up(engine)
         waiting = threads.submit(engine.claim, Claim(worker_id="w", kinds=("draw",)), NEVER_SECONDS)
         submit_elsewhere(url)
         assert len(waiting.result(LONG_SECONDS)) == 1
-        with asking(url) as ask:
+        with open_sql(url) as ask:
             assert ask(f"SELECT count(*) {LISTENERS}") == [(0,)]
 
 
 def test_the_time_of_a_command_is_never_before_what_it_waited_for(url):
     """J4: the clock is read once the rows are locked; a command that had to wait is as late as it was let in."""
     with Engine.open(url) as engine, ThreadPoolExecutor(1) as threads:
-        furnished(engine)
+        set_up(engine)
         job = engine.execute(submission()).job_id
         (leased,) = engine.execute(Claim(worker_id="w", kinds=("draw",)))
         holder: PostgresConnection = PostgresDatabase(url).connect()
         holder.begin()
         holder.fetch("jobs", ids=[job])
         waiting = threads.submit(engine.execute, Complete(lease=leased.lease))
-        with asking(url) as ask:
+        with open_sql(url) as ask:
             wait_until(
                 lambda: ask("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'") == [(1,)],
                 LONG_SECONDS,

@@ -4,78 +4,78 @@ import random
 import time
 from typing import Any
 
-from callsheet.core.clock import SECOND
-from callsheet.core.machine import JOB
-from tests.support.children import KIND, TENANT, USER
-from tests.support.clocked import VirtualClock
-from tests.support.processes import Child
-from tests.support.racing import amiss
-from tests.support.studio import Studio
+from callsheet.core.model.clock import SECOND
+from callsheet.core.model.state_machines import JOB
+from tests.support.child_process import Child
+from tests.support.child_programs import KIND, TENANT, USER
+from tests.support.concurrency import find_violations
+from tests.support.engine_harness import EngineHarness
+from tests.support.virtual_clock import VirtualClock
 
 ROUNDS = 4
 ACKNOWLEDGED_MAX = 90
 
 
-def furnished(place: str) -> None:
-    with Studio(place) as studio:
-        studio.tenant()
-        studio.workflow(price=5)
-        studio.top_up(100_000)
+def set_up(database_url: str) -> None:
+    with EngineHarness(database_url) as harness:
+        harness.tenant()
+        harness.workflow(price=5)
+        harness.top_up(100_000)
 
 
-def later() -> VirtualClock:
+def clock_of_tomorrow() -> VirtualClock:
     """Return a clock that shows tomorrow: every lease that the killed server had given has run out."""
     return VirtualClock(time.time_ns() // 1_000 + 86_400 * SECOND)
 
 
-def lost(studio: Studio, told: dict[str, Any]) -> str | None:
+def find_missing(harness: EngineHarness, answer: dict[str, Any]) -> str | None:
     """Say what is missing of something that a killed server had answered."""
-    did = told["did"]
+    did = answer["did"]
     if did == "submit":
-        found = studio.job(told["job_id"]).status in JOB.statuses and studio.read.documents(told["job_id"])
+        found = harness.job(answer["job_id"]).status in JOB.statuses and harness.read.documents(answer["job_id"])
         return None if found else "no such job"
     if did == "claim":
-        gone = [lease for lease in told["leases"] if not _attempt(studio, lease)]
+        gone = [lease for lease in answer["leases"] if not _attempt(harness, lease)]
         return f"no such leases: {gone}" if gone else None
     if did == "report":
-        outcome = _attempt(studio, told["lease"])
-        return None if outcome == told["outcome"] else f"the attempt is {outcome}"
+        outcome = _attempt(harness, answer["lease"])
+        return None if outcome == answer["outcome"] else f"the attempt is {outcome}"
     if did == "cancel":
-        status = studio.status(told["job_id"])
+        status = harness.status(answer["job_id"])
         return None if status == "canceled" else f"the job is {status}"
-    entries = studio.read.ledger(TENANT, USER, count=100_000)
-    return None if any((entry.idem or "").endswith(f"/{told['key']}") for entry in entries) else "no such entry"
+    entries = harness.read.ledger(TENANT, USER, count=100_000)
+    return None if any((entry.dedup_key or "").endswith(f"/{answer['key']}") for entry in entries) else "no such entry"
 
 
-def _attempt(studio: Studio, lease: dict[str, Any]) -> str | None:
-    attempts = [one for one in studio.read.attempts(lease["task_id"]) if one.no == lease["attempt"]]
+def _attempt(harness: EngineHarness, lease: dict[str, Any]) -> str | None:
+    attempts = [one for one in harness.read.attempts(lease["task_id"]) if one.no == lease["attempt"]]
     return attempts[0].outcome or "running" if attempts else None
 
 
-def end_all(studio: Studio) -> list[str]:
+def end_all(harness: EngineHarness) -> list[str]:
     """Sweep, claim and complete until there is nothing left; return the statuses that jobs then have."""
-    while studio.advance(600) + len(leased := studio.claim(KIND, count=500)):
+    while harness.advance(600) + len(leased := harness.claim(KIND, count=500)):
         for one in leased:
-            studio.complete(one.lease)
-    connection = studio.database.connect(reading=True)
+            harness.complete(one.lease)
+    connection = harness.database.connect(reading=True)
     try:
         return [str(row[0]) for row in connection.run("SELECT DISTINCT status FROM job ORDER BY status")]
     finally:
         connection.close()
 
 
-def test_what_a_killed_server_had_answered_is_there_and_everything_can_be_ended(place):
+def test_what_a_killed_server_had_answered_is_there_and_everything_can_be_ended(database_url):
     """H1, F16, R36, R104, R151, R153, R181, R273, R432: SIGKILL under load, several times, on one database."""
-    furnished(place)
+    set_up(database_url)
     chance = random.Random(20)
-    told = []
+    answer = []
     for number in range(ROUNDS):
-        with Child("live", place, number) as child:
-            told += child.killed_after(chance.randint(1, ACKNOWLEDGED_MAX))
-    assert len(told) >= ROUNDS
-    with Studio(place, clock=later()) as studio:
-        assert [(one, why) for one in told if (why := lost(studio, one))] == []
-        statuses = end_all(studio)
+        with Child("live", database_url, number) as child:
+            answer += child.kill_after(chance.randint(1, ACKNOWLEDGED_MAX))
+    assert len(answer) >= ROUNDS
+    with EngineHarness(database_url, clock=clock_of_tomorrow()) as harness:
+        assert [(one, why) for one in answer if (why := find_missing(harness, one))] == []
+        statuses = end_all(harness)
         assert set(statuses) <= {"completed", "failed", "canceled"}
-        assert amiss(studio) == []
-        assert studio.wallet().held == 0
+        assert find_violations(harness) == []
+        assert harness.wallet().reserved == 0

@@ -6,66 +6,77 @@ import pytest
 from msgspec.structs import replace
 
 from callsheet.config import Settings
-from callsheet.core.commands import AddTasks, AskUpload, Complete, Delete, DropFiles, FinishUpload, Lease, Made, Retry
-from callsheet.core.errors import Refusal
-from callsheet.core.ids import child
-from callsheet.core.limits import Limits
-from callsheet.core.rows import File
-from tests.engine.conftest import OpenStudio
-from tests.support.faulty import faulty_engine, once
-from tests.support.studio import TENANT, USER, Studio, stage
+from callsheet.core.model.commands import (
+    AddTasks,
+    Complete,
+    CreateUpload,
+    Delete,
+    DeleteFiles,
+    FinishUpload,
+    Lease,
+    OutputFile,
+    Retry,
+)
+from callsheet.core.model.errors import Refusal
+from callsheet.core.model.ids import child_id
+from callsheet.core.model.rows import File
+from callsheet.core.policy.limits import Limits
+from tests.engine.conftest import OpenHarness
+from tests.support.engine_harness import TENANT, USER, EngineHarness, stage
+from tests.support.faulty_database import fail_once, faulty_engine
 
-PICTURE = Made(1, "picture.png", "image/png", 48_211, "a" * 64)
-SOUND = Made(2, "tone.wav", "audio/wav", 0, "b" * 64)
+PICTURE = OutputFile(1, "picture.png", "image/png", 48_211, "a" * 64)
+SOUND = OutputFile(2, "tone.wav", "audio/wav", 0, "b" * 64)
 
 
-def hand_in(studio: Studio, lease: Lease, *files: Made, output: Any = None) -> Any:
-    return studio.do(Complete(lease=lease, output=output, files=files))
+def complete(harness: EngineHarness, lease: Lease, *files: OutputFile, output: Any = None) -> Any:
+    return harness.do(Complete(lease=lease, output=output, files=files))
 
 
-def files(studio: Studio, job_id: str) -> list[File]:
-    return [File(*row) for row in studio.read.fetch("files_of", id=job_id)]
+def files(harness: EngineHarness, job_id: str) -> list[File]:
+    return [File(*row) for row in harness.read.fetch("files_of", id=job_id)]
 
 
-def test_files_are_kept_with_the_result_under_its_task_and_epoch(studio: Studio) -> None:
-    job = studio.ask()
-    studio.requeue(studio.take())
-    lease = studio.take()
-    hand_in(studio, lease, PICTURE, SOUND)
-    epoch = child(lease.task_id, 2)
-    assert files(studio, job) == [
+def test_files_are_kept_with_the_result_under_its_task_and_epoch(harness: EngineHarness) -> None:
+    job = harness.submit_job()
+    harness.requeue(harness.claim_one())
+    lease = harness.claim_one()
+    complete(harness, lease, PICTURE, SOUND)
+    epoch = child_id(lease.task_id, 2)
+    assert files(harness, job) == [
         File(
-            child(epoch, made.no), TENANT, USER, job, lease.task_id, 2, made.no, made.name, made.media_type, made.bytes,
-            made.sha256, studio.clock.now(), "ready", None,
+            child_id(epoch, made.no), TENANT, USER, job, lease.task_id, 2, made.no, made.name, made.media_type,
+            made.bytes,
+            made.sha256, harness.clock.now(), "ready", None,
         )
         for made in (PICTURE, SOUND)
     ]  # fmt: skip
 
 
-def test_a_result_without_files_keeps_none(studio: Studio) -> None:
-    job = studio.ask()
-    hand_in(studio, studio.take())
-    assert (studio.status(job), files(studio, job)) == ("completed", [])
+def test_a_result_without_files_keeps_none(harness: EngineHarness) -> None:
+    job = harness.submit_job()
+    complete(harness, harness.claim_one())
+    assert (harness.status(job), files(harness, job)) == ("completed", [])
 
 
-def test_every_task_of_a_stage_has_files_of_its_own(studio: Studio) -> None:
-    studio.workflow("film", stages=[stage("draw", tasks=3)])
-    job = studio.ask("film")
-    for leased in studio.claim(count=3):
-        hand_in(studio, leased.lease, PICTURE, SOUND)
-    kept = files(studio, job)
+def test_every_task_of_a_stage_has_files_of_its_own(harness: EngineHarness) -> None:
+    harness.workflow("film", stages=[stage("draw", tasks=3)])
+    job = harness.submit_job("film")
+    for leased in harness.claim(count=3):
+        complete(harness, leased.lease, PICTURE, SOUND)
+    kept = files(harness, job)
     assert len({file.id for file in kept}) == 6
     assert sorted(file.no for file in kept) == [1, 1, 1, 2, 2, 2]
 
 
-def test_a_file_that_could_not_be_put_leaves_a_gap(studio: Studio) -> None:
-    job = studio.ask()
-    hand_in(studio, studio.take(), PICTURE, replace(SOUND, no=7))
-    assert [file.no for file in files(studio, job)] == [1, 7]
-    assert not studio.broken()
+def test_a_file_that_could_not_be_put_leaves_a_gap(harness: EngineHarness) -> None:
+    job = harness.submit_job()
+    complete(harness, harness.claim_one(), PICTURE, replace(SOUND, no=7))
+    assert [file.no for file in files(harness, job)] == [1, 7]
+    assert not harness.broken()
 
 
-BAD: list[tuple[str, tuple[Made, ...], str]] = [
+BAD: list[tuple[str, tuple[OutputFile, ...], str]] = [
     ("not from one", (replace(PICTURE, no=0),), "invalid_file"),
     ("beyond the last", (PICTURE, replace(SOUND, no=65)), "invalid_file"),
     ("one number twice", (PICTURE, replace(SOUND, no=1)), "invalid_file"),
@@ -87,206 +98,211 @@ BAD: list[tuple[str, tuple[Made, ...], str]] = [
 
 @pytest.mark.parametrize(("made", "code"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 def test_files_that_cannot_be_are_refused_and_nothing_is_kept(
-    studio: Studio, made: tuple[Made, ...], code: str
+    harness: EngineHarness, made: tuple[OutputFile, ...], code: str
 ) -> None:
-    job = studio.ask()
-    lease = studio.take()
-    before = studio.snapshot()
-    assert studio.refused(Complete(lease=lease, files=made)).code == code
-    assert studio.snapshot() == before
-    hand_in(studio, lease, PICTURE)
-    assert (studio.status(job), len(files(studio, job))) == ("completed", 1)
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    before = harness.snapshot()
+    assert harness.expect_refusal(Complete(lease=lease, files=made)).code == code
+    assert harness.snapshot() == before
+    complete(harness, lease, PICTURE)
+    assert (harness.status(job), len(files(harness, job))) == ("completed", 1)
 
 
-def test_limits_are_the_houses_own(open_studio: OpenStudio) -> None:
-    studio = open_studio(Settings(limits=Limits(files_per_task_max=1, file_bytes_max=10)))
-    studio.ask()
-    lease = studio.take()
+def test_limits_are_the_servers_own(open_harness: OpenHarness) -> None:
+    harness = open_harness(Settings(limits=Limits(files_per_task_max=1, file_bytes_max=10)))
+    harness.submit_job()
+    lease = harness.claim_one()
     small = replace(PICTURE, bytes=10)
-    assert studio.refused(Complete(lease=lease, files=(small, replace(SOUND, bytes=1)))).code == "out_of_range"
-    assert studio.refused(Complete(lease=lease, files=(replace(small, bytes=11),))).code == "out_of_range"
-    assert hand_in(studio, lease, small).status == "completed"
+    assert harness.expect_refusal(Complete(lease=lease, files=(small, replace(SOUND, bytes=1)))).code == "out_of_range"
+    assert harness.expect_refusal(Complete(lease=lease, files=(replace(small, bytes=11),))).code == "out_of_range"
+    assert complete(harness, lease, small).status == "completed"
 
 
-def test_a_stale_lease_keeps_nothing(studio: Studio) -> None:
+def test_a_stale_lease_keeps_nothing(harness: EngineHarness) -> None:
     """Fenced: the first worker comes back after the second was given the task."""
-    job = studio.ask()
-    stale = studio.take(lease_seconds=1)
-    studio.advance(2)
-    studio.advance(60)
-    fresh = studio.take(worker="w2")
-    before = studio.snapshot()
-    assert studio.refused(Complete(lease=stale, files=(PICTURE,))).code == "lease_lost"
-    assert studio.snapshot() == before
-    hand_in(studio, fresh, SOUND_ALONE)
-    assert studio.refused(Complete(lease=stale, files=(PICTURE,))).code == "lease_lost"
-    assert [(file.name, file.attempt) for file in files(studio, job)] == [("tone.wav", 2)]
+    job = harness.submit_job()
+    stale = harness.claim_one(lease_seconds=1)
+    harness.advance(2)
+    harness.advance(60)
+    fresh = harness.claim_one(worker="w2")
+    before = harness.snapshot()
+    assert harness.expect_refusal(Complete(lease=stale, files=(PICTURE,))).code == "lease_lost"
+    assert harness.snapshot() == before
+    complete(harness, fresh, SOUND_ALONE)
+    assert harness.expect_refusal(Complete(lease=stale, files=(PICTURE,))).code == "lease_lost"
+    assert [(file.name, file.attempt) for file in files(harness, job)] == [("tone.wav", 2)]
 
 
 SOUND_ALONE = replace(SOUND, no=1)
 
 
-def test_a_result_that_is_told_twice_has_its_files_once(studio: Studio) -> None:
-    job = studio.ask()
-    lease = studio.take()
-    hand_in(studio, lease, PICTURE, output=1)
-    before = studio.snapshot()
-    assert hand_in(studio, lease, PICTURE, output=1).replay
-    assert studio.snapshot() == before
-    assert len(files(studio, job)) == 1
+def test_a_result_that_is_reported_twice_has_its_files_once(harness: EngineHarness) -> None:
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    complete(harness, lease, PICTURE, output=1)
+    before = harness.snapshot()
+    assert complete(harness, lease, PICTURE, output=1).replay
+    assert harness.snapshot() == before
+    assert len(files(harness, job)) == 1
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_result_whose_commit_was_cut_has_its_files_once(studio: Studio, when: Any) -> None:
-    job = studio.ask()
-    lease = studio.take()
-    with faulty_engine(studio.database, once(when)) as engine:
+def test_a_result_whose_commit_was_cut_has_its_files_once(harness: EngineHarness, when: Any) -> None:
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    with faulty_engine(harness.database, fail_once(when)) as engine:
         engine.execute(Complete(lease=lease, files=(PICTURE, SOUND)))
-    assert [file.no for file in files(studio, job)] == [1, 2]
+    assert [file.no for file in files(harness, job)] == [1, 2]
 
 
-def test_a_canceled_job_takes_no_files_any_more(studio: Studio) -> None:
-    job = studio.ask()
-    lease = studio.take()
-    studio.cancel(job, grace_seconds=0)
-    assert hand_in(studio, lease, PICTURE).skipped
-    assert files(studio, job) == []
+def test_a_canceled_job_takes_no_files_any_more(harness: EngineHarness) -> None:
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    harness.cancel(job, grace_seconds=0)
+    assert complete(harness, lease, PICTURE).skipped
+    assert files(harness, job) == []
 
 
-def test_a_deleted_jobs_files_go_and_its_neighbours_stay(studio: Studio) -> None:
-    jobs = [studio.ask(), studio.ask()]
-    for leased in studio.claim(count=2):
-        hand_in(studio, leased.lease, PICTURE, SOUND)
-    gone = files(studio, jobs[0])
-    studio.delete(jobs[0])
-    assert (files(studio, jobs[0]), len(files(studio, jobs[1]))) == ([], 2)
-    assert list(studio.read.fetch("file_of_tenant", id=gone[0].id, tenant=TENANT)) == []
+def test_a_deleted_jobs_files_go_and_its_neighbours_stay(harness: EngineHarness) -> None:
+    jobs = [harness.submit_job(), harness.submit_job()]
+    for leased in harness.claim(count=2):
+        complete(harness, leased.lease, PICTURE, SOUND)
+    gone = files(harness, jobs[0])
+    harness.delete(jobs[0])
+    assert (files(harness, jobs[0]), len(files(harness, jobs[1]))) == ([], 2)
+    assert list(harness.read.fetch("file_of_tenant", id=gone[0].id, tenant=TENANT)) == []
 
 
-def test_files_of_completed_tasks_outlive_a_retry(studio: Studio) -> None:
-    studio.workflow("film", stages=[stage("draw", tasks=2)])
-    job = studio.ask("film")
-    first, second = studio.claim(count=2)
-    hand_in(studio, first.lease, PICTURE)
-    studio.fail(second.lease)
-    studio.retry(job)
-    hand_in(studio, studio.take(), PICTURE)
-    assert (studio.status(job), len(files(studio, job))) == ("completed", 2)
+def test_files_of_completed_tasks_outlive_a_retry(harness: EngineHarness) -> None:
+    harness.workflow("film", stages=[stage("draw", tasks=2)])
+    job = harness.submit_job("film")
+    first, second = harness.claim(count=2)
+    complete(harness, first.lease, PICTURE)
+    harness.fail(second.lease)
+    harness.retry(job)
+    complete(harness, harness.claim_one(), PICTURE)
+    assert (harness.status(job), len(files(harness, job))) == ("completed", 2)
 
 
-def test_a_file_is_another_tenants_to_nobody(studio: Studio) -> None:
-    job = studio.ask()
-    hand_in(studio, studio.take(), PICTURE)
-    (file,) = files(studio, job)
-    assert list(studio.read.fetch("file_of_tenant", id=file.id, tenant="other")) == []
-    assert len(studio.read.fetch("file_of_tenant", id=file.id, tenant=TENANT)) == 1
+def test_a_file_is_another_tenants_to_nobody(harness: EngineHarness) -> None:
+    job = harness.submit_job()
+    complete(harness, harness.claim_one(), PICTURE)
+    (file,) = files(harness, job)
+    assert list(harness.read.fetch("file_of_tenant", id=file.id, tenant="other")) == []
+    assert len(harness.read.fetch("file_of_tenant", id=file.id, tenant=TENANT)) == 1
 
 
 # -- used by inputs
 
 
-def bring(studio: Studio) -> str:
-    command = AskUpload(tenant=TENANT, user=USER, name="a.png", media_type="image/png", bytes=1, sha256="a" * 64)
-    file: File = studio.do(command)
-    studio.do(FinishUpload(tenant=TENANT, file_id=file.id))
+def upload_file(harness: EngineHarness) -> str:
+    command = CreateUpload(tenant=TENANT, user=USER, name="a.png", media_type="image/png", bytes=1, sha256="a" * 64)
+    file: File = harness.do(command)
+    harness.do(FinishUpload(tenant=TENANT, file_id=file.id))
     return file.id
 
 
-def test_a_job_of_many_tasks_uses_a_file_for_each(studio: Studio) -> None:
-    studio.workflow("open", price=0, stages=[], inline=True)
-    files = [bring(studio) for _ in range(100)]
+def test_a_job_of_many_tasks_uses_a_file_for_each(harness: EngineHarness) -> None:
+    harness.workflow("open", price=0, stages=[], inline=True)
+    files = [upload_file(harness) for _ in range(100)]
     inputs = [{"picture": {"$file": key}} for key in files]
-    job = studio.ask("open", input=files[:1], stages=[stage(f"s{n}", "draw", inputs=inputs[n::10]) for n in range(10)])
-    more = studio.ask("open", stages=[stage()])
-    studio.do(AddTasks(tenant=TENANT, job_id=more, stage_id=studio.stages(more)[0].id, inputs=inputs))
+    job = harness.submit_job(
+        "open", input=files[:1], stages=[stage(f"s{n}", "draw", inputs=inputs[n::10]) for n in range(10)]
+    )
+    more = harness.submit_job("open", stages=[stage()])
+    harness.do(AddTasks(tenant=TENANT, job_id=more, stage_id=harness.stages(more)[0].id, inputs=inputs))
     for used in (job, more):
-        found = studio.read.fetch("uses", keys=[(used, key) for key in files])
+        found = harness.read.fetch("uses", keys=[(used, key) for key in files])
         assert len(found) == 100
 
 
-def test_a_retry_as_a_new_job_uses_the_files_again_and_not_without_them(studio: Studio) -> None:
-    files = [bring(studio) for _ in range(40)]
-    job = studio.ask(input=[{"$file": key} for key in files])
-    studio.fail(studio.take())
-    again = studio.retry(job, retry_as="new_job").job_id
-    assert len(studio.read.fetch("uses", keys=[(again, key) for key in files])) == 40
-    studio.cancel(again, grace_seconds=0)
-    studio.do(DropFiles(tenant=TENANT, file_ids=(files[7],)))
-    assert studio.refused(Retry(tenant=TENANT, job_id=job, retry_as="new_job", actor="admin")).code == "file_not_found"
+def test_a_retry_as_a_new_job_uses_the_files_again_and_not_without_them(harness: EngineHarness) -> None:
+    files = [upload_file(harness) for _ in range(40)]
+    job = harness.submit_job(input=[{"$file": key} for key in files])
+    harness.fail(harness.claim_one())
+    again = harness.retry(job, retry_as="new_job").job_id
+    assert len(harness.read.fetch("uses", keys=[(again, key) for key in files])) == 40
+    harness.cancel(again, grace_seconds=0)
+    harness.do(DeleteFiles(tenant=TENANT, file_ids=(files[7],)))
+    assert (
+        harness.expect_refusal(Retry(tenant=TENANT, job_id=job, retry_as="new_job", actor="admin")).code
+        == "file_not_found"
+    )
 
 
-def test_a_deleted_job_needs_no_file_any_more(studio: Studio) -> None:
-    file = bring(studio)
-    job = studio.ask(input={"$file": file})
-    assert studio.refused(DropFiles(tenant=TENANT, file_ids=(file,))).code == "file_in_use"
-    studio.delete(job)
-    assert not studio.read.fetch("uses", keys=[(job, file)])
-    assert len(studio.do(DropFiles(tenant=TENANT, file_ids=(file,))).files) == 1
+def test_a_deleted_job_needs_no_file_any_more(harness: EngineHarness) -> None:
+    file = upload_file(harness)
+    job = harness.submit_job(input={"$file": file})
+    assert harness.expect_refusal(DeleteFiles(tenant=TENANT, file_ids=(file,))).code == "file_in_use"
+    harness.delete(job)
+    assert not harness.read.fetch("uses", keys=[(job, file)])
+    assert len(harness.do(DeleteFiles(tenant=TENANT, file_ids=(file,))).files) == 1
 
 
 @pytest.mark.parametrize("end", ["cancel", "delete", "deadline"])
-def test_a_job_of_as_many_stages_as_there_may_be_can_be_ended(studio: Studio, end: str) -> None:
+def test_a_job_of_as_many_stages_as_there_may_be_can_be_ended(harness: EngineHarness, end: str) -> None:
     """What a decision misses is loaded for as long as that helps, however many rounds it takes."""
-    studio.workflow("open", price=0, stages=[], inline=True, deadline_seconds=100)
-    job = studio.ask("open", stages=[stage(f"s{n}", "draw") for n in range(Limits().stages_per_job_max)])
+    harness.workflow("open", price=0, stages=[], inline=True, deadline_seconds=100)
+    job = harness.submit_job("open", stages=[stage(f"s{n}", "draw") for n in range(Limits().stages_per_job_max)])
     if end == "cancel":
-        studio.cancel(job, grace_seconds=0)
+        harness.cancel(job, grace_seconds=0)
     elif end == "delete":
-        studio.delete(job)
+        harness.delete(job)
         return
     else:
-        studio.advance(100)
-    assert studio.status(job) == {"cancel": "canceled", "deadline": "expired"}[end]
+        harness.advance(100)
+    assert harness.status(job) == {"cancel": "canceled", "deadline": "expired"}[end]
 
 
 @pytest.mark.parametrize("first", ["submit", "drop"])
-def test_a_file_is_used_or_dropped_and_never_both(studio: Studio, first: str) -> None:
-    file = bring(studio)
-    asks = [studio.submission(input={"$file": file}), DropFiles(tenant=TENANT, file_ids=(file,))]
-    results = studio.engine.execute_many(asks if first == "submit" else asks[::-1])
+def test_a_file_is_used_or_dropped_and_never_both(harness: EngineHarness, first: str) -> None:
+    file = upload_file(harness)
+    asks = [harness.submission(input={"$file": file}), DeleteFiles(tenant=TENANT, file_ids=(file,))]
+    results = harness.engine.execute_many(asks if first == "submit" else asks[::-1])
     assert [isinstance(result, Refusal) for result in results] == [False, True]
 
 
-def test_a_job_is_not_opened_again_without_its_files(studio: Studio) -> None:
-    """O7: what was dropped after the job had ended is missed by the retry, not by the worker."""
-    file = bring(studio)
-    job = studio.ask(input={"$file": file})
-    studio.fail(studio.take())
-    assert studio.retry(job).status == "queued"
-    assert studio.refused(DropFiles(tenant=TENANT, file_ids=(file,))).code == "file_in_use"
-    studio.fail(studio.take())
-    studio.do(DropFiles(tenant=TENANT, file_ids=(file,)))
-    assert studio.refused(Retry(tenant=TENANT, job_id=job, actor="admin")).code == "file_not_found"
+def test_a_job_is_not_opened_again_without_its_files(harness: EngineHarness) -> None:
+    """O7: what was deleted after the job had ended is missed by the retry, not by the worker."""
+    file = upload_file(harness)
+    job = harness.submit_job(input={"$file": file})
+    harness.fail(harness.claim_one())
+    assert harness.retry(job).status == "queued"
+    assert harness.expect_refusal(DeleteFiles(tenant=TENANT, file_ids=(file,))).code == "file_in_use"
+    harness.fail(harness.claim_one())
+    harness.do(DeleteFiles(tenant=TENANT, file_ids=(file,)))
+    assert harness.expect_refusal(Retry(tenant=TENANT, job_id=job, actor="admin")).code == "file_not_found"
 
 
-def test_a_job_is_not_opened_again_without_what_its_earlier_stages_made(studio: Studio) -> None:
-    studio.workflow("film", stages=[stage("draw"), stage("cut")])
-    job = studio.ask("film")
-    hand_in(studio, studio.take(), PICTURE)
-    studio.fail(studio.take("cut"))
-    (made,) = files(studio, job)
-    studio.do(DropFiles(tenant=TENANT, file_ids=(made.id,)))
-    paid = studio.balance()
-    assert studio.refused(Retry(tenant=TENANT, job_id=job)).code == "file_dropped"
-    assert (studio.status(job), studio.balance()) == ("failed", paid)
-    assert studio.retry(job, retry_as="new_job").status == "queued"
+def test_a_job_is_not_opened_again_without_what_its_earlier_stages_made(harness: EngineHarness) -> None:
+    harness.workflow("film", stages=[stage("draw"), stage("cut")])
+    job = harness.submit_job("film")
+    complete(harness, harness.claim_one(), PICTURE)
+    harness.fail(harness.claim_one("cut"))
+    (made,) = files(harness, job)
+    harness.do(DeleteFiles(tenant=TENANT, file_ids=(made.id,)))
+    paid = harness.balance()
+    assert harness.expect_refusal(Retry(tenant=TENANT, job_id=job)).code == "file_deleted"
+    assert (harness.status(job), harness.balance()) == ("failed", paid)
+    assert harness.retry(job, retry_as="new_job").status == "queued"
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_job_whose_file_another_needs_is_not_deleted(studio: Studio, together: bool) -> None:
+def test_a_job_whose_file_another_needs_is_not_deleted(harness: EngineHarness, together: bool) -> None:
     """O7: the files of a job go with it; one that an open job needs must stay, and so must its maker."""
-    maker = studio.ask()
-    hand_in(studio, studio.take(), PICTURE)
-    ask = studio.submission(input={"$file": files(studio, maker)[0].id})
+    maker = harness.submit_job()
+    complete(harness, harness.claim_one(), PICTURE)
+    ask = harness.submission(input={"$file": files(harness, maker)[0].id})
     asks = [ask, Delete(tenant=TENANT, job_id=maker)]
     if together:  # in one batch, or in two at once: whoever is first
-        used, gone = studio.engine.execute_many(asks)
+        used, gone = harness.engine.execute_many(asks)
         assert isinstance(gone, Refusal) != isinstance(used, Refusal)
         refused = gone if isinstance(gone, Refusal) else used
         assert refused.code == ("file_in_use" if refused is gone else "file_not_found")
     else:
-        user = studio.do(ask).job_id
-        assert studio.refused(asks[1]).code == "file_in_use"
-        studio.cancel(user, grace_seconds=0)
-        assert studio.delete(maker).status == "completed"
-        assert studio.refused(ask).code == "file_not_found"
+        user = harness.do(ask).job_id
+        assert harness.expect_refusal(asks[1]).code == "file_in_use"
+        harness.cancel(user, grace_seconds=0)
+        assert harness.delete(maker).status == "completed"
+        assert harness.expect_refusal(ask).code == "file_not_found"

@@ -1,171 +1,171 @@
 """Pausing: nothing more is handed out, what runs goes on, nothing is lost, and the deadline does not wait."""
 
-from callsheet.core.commands import Hold, Pause
-from tests.support.studio import Studio, stage
+from callsheet.core.model.commands import Pause, RequireApproval
+from tests.support.engine_harness import EngineHarness, stage
 
 
-def test_a_paused_job_hands_out_nothing_until_it_is_resumed(studio: Studio) -> None:
+def test_a_paused_job_leases_nothing_until_it_is_resumed(harness: EngineHarness) -> None:
     # R379, R380, R387, H16, L9
-    job = studio.ask()
-    assert studio.pause(job).status == "paused"
-    assert studio.claim() == []
-    assert studio.resume(job).status == "queued"
-    assert studio.take().job_id == job
+    job = harness.submit_job()
+    assert harness.pause(job).status == "paused"
+    assert harness.claim() == []
+    assert harness.resume(job).status == "queued"
+    assert harness.claim_one().job_id == job
 
 
-def test_pausing_and_resuming_twice_changes_nothing(studio: Studio) -> None:
+def test_pausing_and_resuming_twice_changes_nothing(harness: EngineHarness) -> None:
     # R389
-    job = studio.ask()
-    assert [studio.pause(job).changed for _ in range(3)] == [True, False, False]
-    assert [studio.resume(job).changed for _ in range(3)] == [True, False, False]
-    assert studio.events(job) == ["job.created", "job.paused", "job.resumed"]
+    job = harness.submit_job()
+    assert [harness.pause(job).changed for _ in range(3)] == [True, False, False]
+    assert [harness.resume(job).changed for _ in range(3)] == [True, False, False]
+    assert harness.events(job) == ["job.created", "job.paused", "job.resumed"]
 
 
-def test_what_runs_while_the_job_is_paused_goes_on_and_counts(studio: Studio) -> None:
+def test_what_runs_while_the_job_is_paused_goes_on_and_counts(harness: EngineHarness) -> None:
     # R388, H16
-    studio.workflow("film", stages=[stage("draw", tasks=2), stage("cut")])
-    job = studio.ask("film")
-    first, second = studio.claim(count=2)
-    studio.pause(job)
-    assert studio.beat(first.lease, progress=90).cancel is False
-    assert studio.complete(first.lease).job_status == "paused"
-    assert studio.complete(second.lease).job_status == "paused"
-    assert [s.status for s in studio.stages(job)] == ["completed", "pending"]
-    assert studio.claim("draw", "cut") == []
-    assert studio.resume(job).status == "running"
-    assert studio.complete(studio.take("cut")).job_status == "completed"
+    harness.workflow("film", stages=[stage("draw", tasks=2), stage("cut")])
+    job = harness.submit_job("film")
+    first, second = harness.claim(count=2)
+    harness.pause(job)
+    assert harness.heartbeat(first.lease, progress=90).cancel is False
+    assert harness.complete(first.lease).job_status == "paused"
+    assert harness.complete(second.lease).job_status == "paused"
+    assert [s.status for s in harness.stages(job)] == ["completed", "pending"]
+    assert harness.claim("draw", "cut") == []
+    assert harness.resume(job).status == "running"
+    assert harness.complete(harness.claim_one("cut")).job_status == "completed"
 
 
-def test_the_last_result_completes_a_paused_job(studio: Studio) -> None:
+def test_the_last_result_completes_a_paused_job(harness: EngineHarness) -> None:
     # R388
-    job = studio.ask()
-    lease = studio.take()
-    studio.pause(job)
-    assert studio.complete(lease).job_status == "completed"
-    assert studio.ledger(job)[-1] == ("consume", 0, 5)
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    harness.pause(job)
+    assert harness.complete(lease).job_status == "completed"
+    assert harness.ledger(job)[-1] == ("consume", 0, 5)
 
 
-def test_a_failure_ends_a_paused_job(studio: Studio) -> None:
+def test_a_failure_ends_a_paused_job(harness: EngineHarness) -> None:
     # R388
-    job = studio.ask()
-    lease = studio.take()
-    studio.pause(job)
-    assert studio.fail(lease).job_status == "failed"
-    assert studio.balance() == 100
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    harness.pause(job)
+    assert harness.fail(lease).job_status == "failed"
+    assert harness.balance() == 100
 
 
-def test_a_job_that_had_begun_goes_on_where_it_was(studio: Studio) -> None:
+def test_a_job_that_had_begun_goes_on_where_it_was(harness: EngineHarness) -> None:
     # R116, R390
-    job = studio.ask()
-    lease = studio.take()
-    started = studio.job(job).started_at
-    studio.clock.advance(5)
-    studio.pause(job)
-    studio.requeue(lease)
-    assert studio.claim() == []
-    assert studio.resume(job).status == "running"
-    assert studio.take().attempt == 2
-    assert studio.job(job).started_at == started
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    started = harness.job(job).started_at
+    harness.clock.advance(5)
+    harness.pause(job)
+    harness.requeue(lease)
+    assert harness.claim() == []
+    assert harness.resume(job).status == "running"
+    assert harness.claim_one().attempt == 2
+    assert harness.job(job).started_at == started
 
 
-def test_a_backoff_that_ends_during_a_pause_is_not_lost(studio: Studio) -> None:
+def test_a_backoff_that_ends_during_a_pause_is_not_lost(harness: EngineHarness) -> None:
     # R387, H16
-    job = studio.ask()
-    studio.fail(studio.take(), retryable=True)
-    studio.pause(job)
-    studio.advance(100)
-    assert studio.claim() == []
-    studio.resume(job)
-    assert studio.take().job_id == job
+    job = harness.submit_job()
+    harness.fail(harness.claim_one(), retryable=True)
+    harness.pause(job)
+    harness.advance(100)
+    assert harness.claim() == []
+    harness.resume(job)
+    assert harness.claim_one().job_id == job
 
 
-def test_a_backoff_that_outlives_a_pause_is_still_kept(studio: Studio) -> None:
+def test_a_backoff_that_outlives_a_pause_is_still_kept(harness: EngineHarness) -> None:
     # L12
-    job = studio.ask()
-    studio.fail(studio.take(), retryable=True)
-    studio.pause(job)
-    studio.resume(job)
-    assert studio.claim() == []
-    studio.advance(3)
-    assert studio.take().job_id == job
+    job = harness.submit_job()
+    harness.fail(harness.claim_one(), retryable=True)
+    harness.pause(job)
+    harness.resume(job)
+    assert harness.claim() == []
+    harness.advance(3)
+    assert harness.claim_one().job_id == job
 
 
-def test_a_lease_that_runs_out_during_a_pause_waits_for_the_resume(studio: Studio) -> None:
+def test_a_lease_that_runs_out_during_a_pause_waits_for_the_resume(harness: EngineHarness) -> None:
     # R391
-    job = studio.ask()
-    studio.take(lease_seconds=10)
-    studio.pause(job)
-    studio.advance(10)
-    assert (studio.status(job), studio.tasks(job)[0].status) == ("paused", "retried")
-    studio.advance(100)
-    assert studio.claim() == []
-    studio.resume(job)
-    assert studio.take().attempt == 2
+    job = harness.submit_job()
+    harness.claim_one(lease_seconds=10)
+    harness.pause(job)
+    harness.advance(10)
+    assert (harness.status(job), harness.tasks(job)[0].status) == ("paused", "retried")
+    harness.advance(100)
+    assert harness.claim() == []
+    harness.resume(job)
+    assert harness.claim_one().attempt == 2
 
 
-def test_a_scheduled_job_keeps_its_hour_through_a_pause(studio: Studio) -> None:
+def test_a_scheduled_job_keeps_its_hour_through_a_pause(harness: EngineHarness) -> None:
     # R389
-    early, late = studio.ask(start_in_seconds=60), studio.ask(start_in_seconds=60)
-    studio.pause(early)
-    studio.pause(late)
-    studio.advance(30)
-    assert studio.resume(early).status == "pending"
-    assert studio.claim() == []
-    studio.advance(30)
-    assert (studio.status(early), studio.status(late)) == ("queued", "paused")
-    assert studio.resume(late).status == "queued"
-    assert len(studio.claim(count=2)) == 2
+    early, late = harness.submit_job(start_in_seconds=60), harness.submit_job(start_in_seconds=60)
+    harness.pause(early)
+    harness.pause(late)
+    harness.advance(30)
+    assert harness.resume(early).status == "pending"
+    assert harness.claim() == []
+    harness.advance(30)
+    assert (harness.status(early), harness.status(late)) == ("queued", "paused")
+    assert harness.resume(late).status == "queued"
+    assert len(harness.claim(count=2)) == 2
 
 
-def test_a_paused_job_expires_at_its_deadline(studio: Studio) -> None:
+def test_a_paused_job_expires_at_its_deadline(harness: EngineHarness) -> None:
     # R391, H16, J13: the deadline is absolute
-    fresh, begun = studio.ask(deadline_seconds=50), studio.ask(deadline_seconds=50)
-    studio.fail(studio.take(), retryable=True)
-    studio.pause(fresh)
-    studio.pause(begun)
-    studio.advance(50)
-    assert [studio.status(job) for job in (fresh, begun)] == ["expired", "expired"]
-    assert studio.balance() == 100
+    fresh, begun = harness.submit_job(deadline_seconds=50), harness.submit_job(deadline_seconds=50)
+    harness.fail(harness.claim_one(), retryable=True)
+    harness.pause(fresh)
+    harness.pause(begun)
+    harness.advance(50)
+    assert [harness.status(job) for job in (fresh, begun)] == ["expired", "expired"]
+    assert harness.balance() == 100
 
 
-def test_a_paused_job_can_be_canceled_and_not_resumed_after(studio: Studio) -> None:
+def test_a_paused_job_can_be_canceled_and_not_resumed_after(harness: EngineHarness) -> None:
     # R389, H16
-    job = studio.ask()
-    studio.pause(job)
-    assert studio.cancel(job).status == "canceled"
-    assert studio.balance() == 100
+    job = harness.submit_job()
+    harness.pause(job)
+    assert harness.cancel(job).status == "canceled"
+    assert harness.balance() == 100
 
 
-def test_a_job_that_is_being_canceled_cannot_be_paused(studio: Studio) -> None:
+def test_a_job_that_is_being_canceled_cannot_be_paused(harness: EngineHarness) -> None:
     # H16 (whoever pauses and aborts, aborts)
-    job = studio.ask()
-    lease = studio.take()
-    studio.cancel(job)
-    assert studio.refused(Pause(tenant="acme", job_id=job)).code == "cancel_requested"
-    assert studio.fail(lease).job_status == "canceled"
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    harness.cancel(job)
+    assert harness.expect_refusal(Pause(tenant="acme", job_id=job)).code == "cancel_requested"
+    assert harness.fail(lease).job_status == "canceled"
 
 
-def test_a_cancel_of_a_paused_job_waits_for_its_worker(studio: Studio) -> None:
+def test_a_cancel_of_a_paused_job_waits_for_its_worker(harness: EngineHarness) -> None:
     # C4, H16
-    job = studio.ask()
-    lease = studio.take()
-    studio.pause(job)
-    assert studio.cancel(job, grace_seconds=30).status == "paused"
-    assert studio.beat(lease).cancel is True
-    studio.advance(30)
-    assert studio.status(job) == "canceled"
-    assert studio.moves(job)[-1] == ("paused", "canceled")
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    harness.pause(job)
+    assert harness.cancel(job, grace_seconds=30).status == "paused"
+    assert harness.heartbeat(lease).cancel is True
+    harness.advance(30)
+    assert harness.status(job) == "canceled"
+    assert harness.moves(job)[-1] == ("paused", "canceled")
 
 
-def test_whoever_hands_out_nothing_holds_nobody_up(studio: Studio) -> None:
+def test_a_claim_that_leases_nothing_blocks_nobody(harness: EngineHarness) -> None:
     # R197, R306, R387, R418: a paused job, a held stage, a job that is being canceled, all ahead in the queue
-    studio.workflow("trio", stages=[stage("draw", tasks=3)], priority=90)
-    paused, held, canceled = (studio.ask("trio") for _ in range(3))
-    behind = studio.ask(priority=1)
-    leases = [studio.take() for _ in range(9)]
+    harness.workflow("trio", stages=[stage("draw", tasks=3)], priority=90)
+    paused, held, canceled = (harness.submit_job("trio") for _ in range(3))
+    behind = harness.submit_job(priority=1)
+    leases = [harness.claim_one() for _ in range(9)]
     for job in (paused, held, canceled):
-        studio.requeue(next(lease for lease in leases if lease.job_id == job))
-    studio.pause(paused)
-    studio.do(Hold(tenant="acme", job_id=held, stage_id=studio.stages(held)[0].id))
-    studio.cancel(canceled)
-    assert [leased.lease.job_id for leased in studio.claim()] == [behind]
+        harness.requeue(next(lease for lease in leases if lease.job_id == job))
+    harness.pause(paused)
+    harness.do(RequireApproval(tenant="acme", job_id=held, stage_id=harness.stages(held)[0].id))
+    harness.cancel(canceled)
+    assert [leased.lease.job_id for leased in harness.claim()] == [behind]

@@ -6,10 +6,9 @@ from functools import partial
 from typing import Any
 
 from callsheet.config import Settings
-from callsheet.core.commands import (
+from callsheet.core.model.commands import (
     Approve,
     Cancel,
-    Change,
     Claim,
     Command,
     Complete,
@@ -24,12 +23,13 @@ from callsheet.core.commands import (
     Retry,
     Submit,
     TopUp,
+    Update,
 )
-from callsheet.core.errors import Refusal
-from callsheet.core.machine import JOB
-from callsheet.core.recipe import Recipe
-from tests.support.racing import at_once, servers
-from tests.support.studio import Studio, stage
+from callsheet.core.model.errors import Refusal
+from callsheet.core.model.state_machines import JOB
+from callsheet.core.model.workflow_definition import WorkflowDefinition
+from tests.support.concurrency import run_concurrently, servers
+from tests.support.engine_harness import EngineHarness, stage
 
 TENANTS = ("acme", "bolt", "crab")
 USERS = ("ada", "bob", "cyd")
@@ -39,21 +39,21 @@ ROUNDS = 18
 BATCH_MAX = 6
 
 
-class World:
+class SharedState:
     """What all callers know: the jobs and leases that anybody got. Lists only grow, so threads may share them."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[str, str]] = []
         self.leases: list[Lease] = []
 
-    def learn(self, command: Command, answer: Any) -> None:
+    def remember(self, command: Command, answer: Any) -> None:
         if isinstance(command, Submit):
             self.jobs.append((command.tenant, answer.job_id))
         elif isinstance(command, Claim):
             self.leases.extend(leased.lease for leased in answer)
 
 
-def some(chance: random.Random, world: World, name: str) -> Command:
+def random_command(chance: random.Random, world: SharedState, name: str) -> Command:
     """Draw a command; about something that exists, if there is anything yet."""
     fresh: list[Callable[[], Command]] = [
         lambda: Submit(
@@ -78,80 +78,82 @@ def some(chance: random.Random, world: World, name: str) -> Command:
         lambda: Resume(tenant=tenant, job_id=job_id),
         lambda: Retry(tenant=tenant, job_id=job_id, actor="admin"),
         lambda: Delete(tenant=tenant, job_id=job_id),
-        lambda: Change(tenant=tenant, job_id=job_id, priority=chance.randint(0, 100)),
+        lambda: Update(tenant=tenant, job_id=job_id, priority=chance.randint(0, 100)),
     ]
     return chance.choice(asked)()
 
 
-def roam(studio: Studio, world: World, seed: str) -> list[BaseException]:
+def send_random_batches(harness: EngineHarness, world: SharedState, seed: str) -> list[BaseException]:
     """Send random batches; return every answer that is neither an answer nor a refusal."""
     chance = random.Random(seed)
     faults: list[BaseException] = []
     for _ in range(ROUNDS):
-        batch = [some(chance, world, seed) for _ in range(chance.randint(1, BATCH_MAX))]
-        for command, answer in zip(batch, studio.engine.execute_many(batch), strict=True):
+        batch = [random_command(chance, world, seed) for _ in range(chance.randint(1, BATCH_MAX))]
+        for command, answer in zip(batch, harness.engine.execute_many(batch), strict=True):
             if isinstance(answer, Refusal):
                 continue
             if isinstance(answer, BaseException):
                 faults.append(answer)
             else:
-                world.learn(command, answer)
+                world.remember(command, answer)
         if chance.random() < 0.2:
-            studio.advance(chance.choice([1, 5, 40]))
+            harness.advance(chance.choice([1, 5, 40]))
     return faults
 
 
-def end_all(studio: Studio, world: World) -> None:
+def end_all(harness: EngineHarness, world: SharedState) -> None:
     """Bring every job to its end: nothing may hang."""
     for tenant, job_id in set(world.jobs):
-        studio.engine.execute_many([Resume(tenant=tenant, job_id=job_id)])
+        harness.engine.execute_many([Resume(tenant=tenant, job_id=job_id)])
     for _ in range(200):
-        leased = studio.claim(*KINDS, count=200)
-        studio.engine.execute_many([Complete(lease=one.lease) for one in leased])
+        leased = harness.claim(*KINDS, count=200)
+        harness.engine.execute_many([Complete(lease=one.lease) for one in leased])
         for tenant, job_id in set(world.jobs):
-            studio.engine.execute_many(
+            harness.engine.execute_many(
                 [
                     Approve(tenant=tenant, job_id=job_id, stage_id=each.id, approver="bea")
-                    for each in studio.stages(job_id)
+                    for each in harness.stages(job_id)
                     if each.status == "waiting"
                 ]
             )
-        if not studio.advance(60) and not leased:
+        if not harness.advance(60) and not leased:
             return
     raise AssertionError("work without end")
 
 
-def test_random_batches_from_three_servers_deadlock_nobody_and_leave_everything_sound(place):
+def test_random_batches_from_three_servers_deadlock_nobody_and_leave_everything_sound(database_url):
     """F8, F25, M1-M14, G1-G9, L1-L12: what surfaces is an answer or a refusal, and every job ends."""
-    with servers(place, 3, Settings(lanes=2)) as studios:
-        one = studios[0]
+    with servers(database_url, 3, Settings(lanes=2)) as harnesses:
+        one = harnesses[0]
         for tenant in TENANTS:
             one.tenant(tenant, active_jobs_max=12)
             for user in USERS:
                 one.top_up(60, user, tenant)
         one.workflow("sketch", price=5, lease_seconds=20)
-        one.workflow("film", price=9, stages=[stage("draw", tasks=2), stage("cut", gate=True)], lease_seconds=20)
+        one.workflow("film", price=9, stages=[stage("draw", tasks=2), stage("cut", approval=True)], lease_seconds=20)
         one.workflow("trial", price=0, stages=[stage("cut")], running_max=2, lease_seconds=20)
-        world = World()
-        faults = at_once(*[partial(roam, studios[n % 3], world, f"roamer-{n}") for n in range(9)])
+        world = SharedState()
+        faults = run_concurrently(
+            *[partial(send_random_batches, harnesses[n % 3], world, f"roamer-{n}") for n in range(9)]
+        )
         assert [fault for several in faults for fault in several] == []
         assert len(world.jobs) > 50
         end_all(one, world)
         for _, job_id in set(world.jobs):
             assert one.read.fetch("jobs_unlocked", ids=[job_id])[0][10] in JOB.terminal
         for tenant in TENANTS:
-            assert [one.wallet(user, tenant).held for user in USERS] == [0, 0, 0]
+            assert [one.wallet(user, tenant).reserved for user in USERS] == [0, 0, 0]
 
 
-def test_a_workflow_that_is_made_changed_and_used_in_one_batch_has_its_newest_version(place):
+def test_a_workflow_that_is_made_changed_and_used_in_one_batch_has_its_newest_version(database_url):
     """One transaction: the second version takes the place of the first, and the job is submitted to it."""
-    with servers(place, 1, Settings(lanes=1)) as (one,):
+    with servers(database_url, 1, Settings(lanes=1)) as (one,):
         one.tenant()
-        recipes = [Recipe(name="sketch", stages=[stage()], price=0, priority=n) for n in (1, 2)]
-        puts: list[Command] = [PutWorkflow(recipe=recipe) for recipe in recipes]
+        definitions = [WorkflowDefinition(name="sketch", stages=[stage()], price=0, priority=n) for n in (1, 2)]
+        puts: list[Command] = [PutWorkflow(definition=definition) for definition in definitions]
         answers = one.engine.execute_many([*puts, one.submission(input={"prompt": "a cat"})])
         assert [answer.version for answer in answers[:2]] == [1, 2]
         job = one.job(answers[2].job_id)
         assert (job.workflow_version, job.priority) == (2, 2)
         one.workflow(price=0, priority=3)
-        assert one.job(one.ask()).workflow_version == 3
+        assert one.job(one.submit_job()).workflow_version == 3

@@ -2,188 +2,188 @@
 
 import pytest
 
-from callsheet.core.commands import Approve, Complete, Hold
-from tests.support.studio import Studio, stage
+from callsheet.core.model.commands import Approve, Complete, RequireApproval
+from tests.support.engine_harness import EngineHarness, stage
 
 FILM = [stage("draw", tasks=2), stage("cut"), stage("mix")]
 
 
-def statuses(studio: Studio, job: str) -> list[str]:
-    return [s.status for s in studio.stages(job)]
+def statuses(harness: EngineHarness, job: str) -> list[str]:
+    return [s.status for s in harness.stages(job)]
 
 
-def hold(studio: Studio, job: str, no: int) -> Hold:
-    return Hold(tenant="acme", job_id=job, stage_id=studio.stages(job)[no - 1].id)
+def require_approval(harness: EngineHarness, job: str, no: int) -> RequireApproval:
+    return RequireApproval(tenant="acme", job_id=job, stage_id=harness.stages(job)[no - 1].id)
 
 
-def test_stages_run_one_after_the_other(studio: Studio) -> None:
+def test_stages_run_one_after_the_other(harness: EngineHarness) -> None:
     # R385, R398, R400, R401, R404, R406, R418, R420, R421, G1
-    studio.workflow("film", stages=FILM)
-    job = studio.ask("film")
-    assert statuses(studio, job) == ["pending", "created", "created"]
-    first, second = studio.claim("draw", "cut", "mix", count=9)
-    assert statuses(studio, job) == ["running", "created", "created"]
-    studio.complete(first.lease)
-    assert statuses(studio, job) == ["running", "created", "created"]
-    studio.complete(second.lease)
-    assert statuses(studio, job) == ["completed", "pending", "created"]
-    assert studio.claim("draw", "mix") == []
-    studio.complete(studio.take("cut"))
-    assert statuses(studio, job) == ["completed", "completed", "pending"]
-    assert studio.complete(studio.take("mix")).job_status == "completed"
+    harness.workflow("film", stages=FILM)
+    job = harness.submit_job("film")
+    assert statuses(harness, job) == ["pending", "created", "created"]
+    first, second = harness.claim("draw", "cut", "mix", count=9)
+    assert statuses(harness, job) == ["running", "created", "created"]
+    harness.complete(first.lease)
+    assert statuses(harness, job) == ["running", "created", "created"]
+    harness.complete(second.lease)
+    assert statuses(harness, job) == ["completed", "pending", "created"]
+    assert harness.claim("draw", "mix") == []
+    harness.complete(harness.claim_one("cut"))
+    assert statuses(harness, job) == ["completed", "completed", "pending"]
+    assert harness.complete(harness.claim_one("mix")).job_status == "completed"
 
 
-def test_two_last_tasks_at_once_complete_their_stage_once(studio: Studio) -> None:
+def test_two_last_tasks_at_once_complete_their_stage_once(harness: EngineHarness) -> None:
     # R424
-    studio.workflow("film", stages=FILM)
-    job = studio.ask("film")
-    studio.engine.execute_many([Complete(lease=leased.lease) for leased in studio.claim(count=2)])
-    assert statuses(studio, job) == ["completed", "pending", "created"]
-    assert studio.events(job).count("stage.completed") == 1
-    assert len(studio.claim("cut", count=9)) == 1
+    harness.workflow("film", stages=FILM)
+    job = harness.submit_job("film")
+    harness.engine.execute_many([Complete(lease=leased.lease) for leased in harness.claim(count=2)])
+    assert statuses(harness, job) == ["completed", "pending", "created"]
+    assert harness.events(job).count("stage.completed") == 1
+    assert len(harness.claim("cut", count=9)) == 1
 
 
-def test_a_gate_waits_for_an_approval_that_has_a_name(studio: Studio) -> None:
+def test_a_stage_waits_for_an_approval_that_has_a_name(harness: EngineHarness) -> None:
     # R395, R399, R406, R407, R418, G6
-    studio.workflow("film", stages=[stage("draw"), stage("cut", gate=True)])
-    job = studio.ask("film")
-    studio.complete(studio.take())
-    assert statuses(studio, job) == ["completed", "waiting"]
-    assert studio.claim("cut") == []
-    part = studio.stages(job)[1].id
-    before = studio.snapshot()
+    harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True)])
+    job = harness.submit_job("film")
+    harness.complete(harness.claim_one())
+    assert statuses(harness, job) == ["completed", "waiting"]
+    assert harness.claim("cut") == []
+    part = harness.stages(job)[1].id
+    before = harness.snapshot()
     for nobody in ("", "   "):
-        refusal = studio.refused(Approve(tenant="acme", job_id=job, stage_id=part, approver=nobody))
+        refusal = harness.expect_refusal(Approve(tenant="acme", job_id=job, stage_id=part, approver=nobody))
         assert refusal.code == "approver_required"
-    assert studio.snapshot() == before
-    assert studio.approve(job, 2, "bea").changed is True
-    approved = studio.stages(job)[1]
-    assert (approved.status, approved.approved_by, approved.approved_at) == ("pending", "bea", studio.clock.now())
-    assert studio.approve(job, 2, "cem").changed is False, "an approval twice is one"
-    assert studio.stages(job)[1].approved_by == "bea"
-    assert studio.complete(studio.take("cut")).job_status == "completed"
+    assert harness.snapshot() == before
+    assert harness.approve(job, 2, "bea").changed is True
+    approved = harness.stages(job)[1]
+    assert (approved.status, approved.approved_by, approved.approved_at) == ("pending", "bea", harness.clock.now())
+    assert harness.approve(job, 2, "cem").changed is False, "an approval twice is one"
+    assert harness.stages(job)[1].approved_by == "bea"
+    assert harness.complete(harness.claim_one("cut")).job_status == "completed"
 
 
-def test_a_first_stage_may_wait_too(studio: Studio) -> None:
+def test_a_first_stage_may_wait_too(harness: EngineHarness) -> None:
     # R399, R407
-    studio.workflow("film", stages=[stage("draw", gate=True)])
-    job = studio.ask("film")
-    assert (studio.status(job), statuses(studio, job), studio.claim()) == ("queued", ["waiting"], [])
-    studio.approve(job, 1)
-    assert studio.take().job_id == job
+    harness.workflow("film", stages=[stage("draw", approval=True)])
+    job = harness.submit_job("film")
+    assert (harness.status(job), statuses(harness, job), harness.claim()) == ("queued", ["waiting"], [])
+    harness.approve(job, 1)
+    assert harness.claim_one().job_id == job
 
 
 @pytest.mark.parametrize("no", [1, 2, 3])
-def test_only_a_waiting_stage_can_be_approved(studio: Studio, no: int) -> None:
+def test_only_a_waiting_stage_can_be_approved(harness: EngineHarness, no: int) -> None:
     # R396, R397, R405
-    studio.workflow("film", stages=[stage("draw"), stage("cut", gate=True), stage("mix")])
-    job = studio.ask("film")
-    before = studio.snapshot()
-    part = studio.stages(job)[no - 1].id
-    refusal = studio.refused(Approve(tenant="acme", job_id=job, stage_id=part, approver="bea"))
+    harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True), stage("mix")])
+    job = harness.submit_job("film")
+    before = harness.snapshot()
+    part = harness.stages(job)[no - 1].id
+    refusal = harness.expect_refusal(Approve(tenant="acme", job_id=job, stage_id=part, approver="bea"))
     assert refusal.code == "illegal_transition"
-    assert studio.snapshot() == before
+    assert harness.snapshot() == before
 
 
-def test_a_stage_of_another_job_is_not_found(studio: Studio) -> None:
+def test_a_stage_of_another_job_is_not_found(harness: EngineHarness) -> None:
     # R159
-    studio.workflow("film", stages=[stage("draw", gate=True)])
-    mine, other = studio.ask("film"), studio.ask("film")
-    foreign = studio.stages(other)[0].id
+    harness.workflow("film", stages=[stage("draw", approval=True)])
+    mine, other = harness.submit_job("film"), harness.submit_job("film")
+    foreign = harness.stages(other)[0].id
     command = Approve(tenant="acme", job_id=mine, stage_id=foreign, approver="bea")
-    assert studio.refused(command).code == "stage_not_found"
+    assert harness.expect_refusal(command).code == "stage_not_found"
 
 
-def test_a_stage_can_be_held_before_its_turn(studio: Studio) -> None:
+def test_a_stage_can_be_held_before_its_turn(harness: EngineHarness) -> None:
     # R399, R405
-    studio.workflow("film", stages=FILM)
-    job = studio.ask("film")
-    assert studio.do(hold(studio, job, 2)).changed is True
-    assert studio.do(hold(studio, job, 2)).changed is False
-    for leased in studio.claim(count=2):
-        studio.complete(leased.lease)
-    assert statuses(studio, job) == ["completed", "waiting", "created"]
+    harness.workflow("film", stages=FILM)
+    job = harness.submit_job("film")
+    assert harness.do(require_approval(harness, job, 2)).changed is True
+    assert harness.do(require_approval(harness, job, 2)).changed is False
+    for leased in harness.claim(count=2):
+        harness.complete(leased.lease)
+    assert statuses(harness, job) == ["completed", "waiting", "created"]
 
 
-def test_a_held_stage_hands_out_nothing_and_its_running_tasks_go_on(studio: Studio) -> None:
+def test_a_stage_that_requires_approval_leases_nothing_and_its_running_tasks_go_on(harness: EngineHarness) -> None:
     # R399, R407, R418
-    studio.workflow("film", stages=FILM)
-    job = studio.ask("film")
-    lease = studio.take()
-    studio.do(hold(studio, job, 1))
-    assert statuses(studio, job)[0] == "waiting"
-    assert studio.claim() == []
-    assert studio.complete(lease).job_status == "running"
-    studio.approve(job, 1)
-    assert studio.complete(studio.take()).job_status == "running"
-    assert statuses(studio, job) == ["completed", "pending", "created"]
+    harness.workflow("film", stages=FILM)
+    job = harness.submit_job("film")
+    lease = harness.claim_one()
+    harness.do(require_approval(harness, job, 1))
+    assert statuses(harness, job)[0] == "waiting"
+    assert harness.claim() == []
+    assert harness.complete(lease).job_status == "running"
+    harness.approve(job, 1)
+    assert harness.complete(harness.claim_one()).job_status == "running"
+    assert statuses(harness, job) == ["completed", "pending", "created"]
 
 
 def test_a_held_stage_whose_tasks_have_all_ended_completes_with_its_approval_which_may_be_repeated(
-    studio: Studio,
+    harness: EngineHarness,
 ) -> None:
     # R401, R406, and the crash matrix: the answer to an approval was lost after its commit
-    studio.workflow("film", stages=[stage("draw"), stage("cut")])
-    job = studio.ask("film")
-    lease = studio.take()
-    studio.do(hold(studio, job, 1))
-    studio.complete(lease)
-    assert statuses(studio, job) == ["waiting", "created"]
-    assert studio.approve(job, 1).changed is True
-    assert statuses(studio, job) == ["completed", "pending"]
-    assert studio.approve(job, 1).changed is False
+    harness.workflow("film", stages=[stage("draw"), stage("cut")])
+    job = harness.submit_job("film")
+    lease = harness.claim_one()
+    harness.do(require_approval(harness, job, 1))
+    harness.complete(lease)
+    assert statuses(harness, job) == ["waiting", "created"]
+    assert harness.approve(job, 1).changed is True
+    assert statuses(harness, job) == ["completed", "pending"]
+    assert harness.approve(job, 1).changed is False
 
 
-def test_a_task_given_back_to_a_held_stage_is_handed_out_after_the_approval(studio: Studio) -> None:
+def test_a_task_requeued_to_a_stage_that_requires_approval_is_leased_after_the_approval(harness: EngineHarness) -> None:
     # R407
-    job = studio.ask()
-    lease = studio.take()
-    studio.do(hold(studio, job, 1))
-    studio.requeue(lease)
-    assert studio.claim() == []
-    studio.approve(job, 1)
-    assert studio.take().attempt == 2
+    job = harness.submit_job()
+    lease = harness.claim_one()
+    harness.do(require_approval(harness, job, 1))
+    harness.requeue(lease)
+    assert harness.claim() == []
+    harness.approve(job, 1)
+    assert harness.claim_one().attempt == 2
 
 
-def test_a_user_cannot_hold_a_stage(studio: Studio) -> None:
+def test_a_user_cannot_hold_a_stage(harness: EngineHarness) -> None:
     # R395, R396
-    job = studio.ask()
-    command = Hold(tenant="acme", job_id=job, stage_id=studio.stages(job)[0].id, actor="user")
-    assert studio.refused(command).code == "illegal_transition"
+    job = harness.submit_job()
+    command = RequireApproval(tenant="acme", job_id=job, stage_id=harness.stages(job)[0].id, actor="user")
+    assert harness.expect_refusal(command).code == "illegal_transition"
 
 
-def test_an_abort_cancels_every_stage_but_keeps_what_was_completed(studio: Studio) -> None:
+def test_an_abort_cancels_every_stage_but_keeps_what_was_completed(harness: EngineHarness) -> None:
     # R403, R419, R423, R425, H17, G5
-    studio.workflow("film", stages=FILM)
-    job = studio.ask("film")
-    for leased in studio.claim(count=2):
-        studio.complete(leased.lease, {"kept": True})
-    lease = studio.take("cut")
-    studio.cancel(job, grace_seconds=0)
-    assert statuses(studio, job) == ["completed", "canceled", "canceled"]
-    assert [task.status for task in studio.tasks(job)] == ["completed", "completed", "canceled", "canceled"]
-    assert studio.complete(lease).skipped == "The job is canceled."
-    assert statuses(studio, job) == ["completed", "canceled", "canceled"]
-    assert len([d for d in studio.read.documents(job) if d.name.startswith("output")]) == 2
+    harness.workflow("film", stages=FILM)
+    job = harness.submit_job("film")
+    for leased in harness.claim(count=2):
+        harness.complete(leased.lease, {"kept": True})
+    lease = harness.claim_one("cut")
+    harness.cancel(job, grace_seconds=0)
+    assert statuses(harness, job) == ["completed", "canceled", "canceled"]
+    assert [task.status for task in harness.tasks(job)] == ["completed", "completed", "canceled", "canceled"]
+    assert harness.complete(lease).skipped == "The job is canceled."
+    assert statuses(harness, job) == ["completed", "canceled", "canceled"]
+    assert len([d for d in harness.read.documents(job) if d.name.startswith("output")]) == 2
 
 
-def test_a_failed_task_ends_stage_and_job_and_stops_its_siblings(studio: Studio) -> None:
+def test_a_failed_task_ends_stage_and_job_and_stops_its_siblings(harness: EngineHarness) -> None:
     # R386, R402, R422, R426, G4
-    studio.workflow("trio", stages=[stage("draw", tasks=3), stage("cut")])
-    job = studio.ask("trio")
-    first, second = studio.claim(count=2)
-    assert studio.fail(first.lease).job_status == "failed"
-    assert statuses(studio, job) == ["failed", "canceled"]
-    assert studio.claim("draw", "cut") == []
-    assert studio.complete(second.lease).skipped == "The job is failed."
-    assert [task.status for task in studio.tasks(job)] == ["failed", "canceled", "canceled", "canceled"]
-    assert studio.balance() == 100
+    harness.workflow("trio", stages=[stage("draw", tasks=3), stage("cut")])
+    job = harness.submit_job("trio")
+    first, second = harness.claim(count=2)
+    assert harness.fail(first.lease).job_status == "failed"
+    assert statuses(harness, job) == ["failed", "canceled"]
+    assert harness.claim("draw", "cut") == []
+    assert harness.complete(second.lease).skipped == "The job is failed."
+    assert [task.status for task in harness.tasks(job)] == ["failed", "canceled", "canceled", "canceled"]
+    assert harness.balance() == 100
 
 
-def test_a_cascade_is_one_step_for_whoever_looks(studio: Studio) -> None:
+def test_a_cascade_is_one_step_for_whoever_looks(harness: EngineHarness) -> None:
     # R406, R424: the completion, the next stage and the job's end carry one moment and consecutive numbers
-    studio.workflow("film", stages=[stage("draw"), stage("cut", gate=True)])
-    job = studio.ask("film")
-    studio.complete(studio.take())
-    told = [(event.seq, event.type) for event in studio.read.events(job)][-3:]
+    harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True)])
+    job = harness.submit_job("film")
+    harness.complete(harness.claim_one())
+    told = [(event.seq, event.type) for event in harness.read.events(job)][-3:]
     assert told == [(5, "task.completed"), (6, "stage.completed"), (7, "stage.waiting")]

@@ -7,35 +7,37 @@ from pathlib import Path
 import pytest
 
 from callsheet.config import HttpSettings
-from tests.support.places import Places
-from tests.support.served import Served
+from tests.support.database_pool import DatabasePool
+from tests.support.live_server import LiveServer
 
-LIVELY = HttpSettings(beat_seconds=0.05, stream_buffer_max=4, streams_per_key_max=500)
-BOTH = ["sqlite", "postgresql"]
+FAST_HEARTBEAT = HttpSettings(heartbeat_seconds=0.05, stream_buffer_events_max=4, streams_per_key_max=500)
+DATABASES = ["sqlite", "postgresql"]
 
 
 @contextmanager
-def _served(request: pytest.FixtureRequest, data: Path, http: HttpSettings | None = None) -> Iterator[Served]:
+def _start_server(request: pytest.FixtureRequest, data: Path, http: HttpSettings | None = None) -> Iterator[LiveServer]:
     if request.param == "sqlite":
-        with Served(data / "callsheet.db", data, http) as made:
-            yield made
+        with LiveServer(data / "callsheet.db", data, http) as server:
+            yield server
         return
-    places: Places = request.getfixturevalue("places")
-    url = places.lend()
-    with Served(url, data, http) as made:
-        yield made
-    places.give_back(url)
+    database_pool: DatabasePool = request.getfixturevalue("database_pool")
+    url = database_pool.acquire()
+    with LiveServer(url, data, http) as server:
+        yield server
+    database_pool.release(url)
 
 
-@pytest.fixture(scope="module", params=BOTH)
-def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=DATABASES)
+def live_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server with tenants `default` and `other`, keys for every role, a priced sketch, and ann with credits."""
-    with _served(request, tmp_path_factory.mktemp("served")) as made:
-        yield made
+    with _start_server(request, tmp_path_factory.mktemp("served")) as server:
+        yield server
 
 
-@pytest.fixture(scope="module", params=BOTH)
-def lively(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture(scope="module", params=DATABASES)
+def fast_stream_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LiveServer]:
     """A server whose streams beat fast and keep next to nothing for a slow reader."""
-    with _served(request, tmp_path_factory.mktemp("lively"), LIVELY) as made:
-        yield made
+    with _start_server(request, tmp_path_factory.mktemp("fast_stream_server"), FAST_HEARTBEAT) as server:
+        yield server

@@ -8,27 +8,27 @@ from typing import Any
 
 import pytest
 
-from callsheet.core import commands
-from callsheet.core.commands import Command
-from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.core.model import commands
+from callsheet.core.model.commands import Command
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
 from callsheet.engine.engine import Unavailable
-from tests.support.served import Served
+from tests.support.live_server import LiveServer
 
 TIMES = ("created", "started", "finished", "updated")
 
 
-def test_a_submit_is_answered_with_the_job_and_its_address(served: Served) -> None:
+def test_a_submit_is_answered_with_the_job_and_its_address(live_server: LiveServer) -> None:
     # R4, R38
-    client = served.client("client")
+    client = live_server.client("client")
     answer = client.post("/v1/jobs", json={"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}})
     assert (answer.status_code, answer.json()["status"], answer.json()["price"]) == (201, "queued", 3)
     assert client.get(answer.headers["location"]).json() == answer.json()
 
 
-def test_the_same_key_is_answered_with_the_same_job_and_a_replay_header(served: Served) -> None:
+def test_the_same_key_is_answered_with_the_same_job_and_a_replay_header(live_server: LiveServer) -> None:
     # R84, R86
-    client = served.client("client")
+    client = live_server.client("client")
     body = {"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}
     first = client.post("/v1/jobs", json=body, headers={"idempotency-key": "replay-1"})
     again = client.post("/v1/jobs", json=body | {"idempotency_key": "replay-1"})
@@ -39,90 +39,90 @@ def test_the_same_key_is_answered_with_the_same_job_and_a_replay_header(served: 
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
-def test_a_job_is_told_whole(served: Served) -> None:
+def test_a_job_is_shown_whole(live_server: LiveServer) -> None:
     # R147, R148: what the columns of the systems before us held, null where there is nothing yet
-    client, given = served.client("client"), {"prompt": "dunes", "threads": "2", "unknown": None}
-    served.engine.execute(
-        commands.PutWorkflow(recipe=Recipe(name="whole", stages=[StageSpec(name="draw", kind="whole")]))
+    client, given = live_server.client("client"), {"prompt": "dunes", "threads": "2", "unknown": None}
+    live_server.engine.execute(
+        commands.PutWorkflow(definition=WorkflowDefinition(name="whole", stages=[StageSpec(name="draw", kind="whole")]))
     )
-    job = served.submit(workflow="whole", input=given)
+    job = live_server.submit(workflow="whole", input=given)
     path = f"/v1/jobs/{job['id']}"
     assert uuid.UUID(job["id"]).version == 7
     assert client.get(f"{path}/input").json()["input"] == given
     assert {name: job[name] for name in ("status", "cancel_requested", "error", "started_at", "finished_at")} == {
         "status": "queued", "cancel_requested": False, "error": None, "started_at": None, "finished_at": None,
     }  # fmt: skip
-    served.work("whole", {"path": "a.mp4"})
+    live_server.work("whole", {"path": "a.mp4"})
     after = client.get(path).json()
     assert after["created_at"] <= after["started_at"] <= after["finished_at"] == after["updated_at"]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", after[f"{name}_at"]) for name in TIMES)
     (output,) = client.get(f"{path}/outputs").json()["outputs"]
     assert (after["status"], after["error"], output["output"]) == ("completed", None, {"path": "a.mp4"})
     (task,) = client.get(f"{path}/tasks").json()["tasks"]
-    assert (task["attempts"], task["attempts_charged"], task["tries_max"]) == (1, 1, 3)
+    assert (task["attempts"], task["attempts_counted"], task["attempts_max"]) == (1, 1, 3)
     assert [event["seq"] for event in client.get(f"{path}/events").json()["events"]] == list(range(1, 8))
 
 
-class Leaving:
+class FailingEngine:
     """An engine whose database goes away after so many commands of a bulk."""
 
-    def __init__(self, engine: Engine, done: int, fault: Exception) -> None:
+    def __init__(self, engine: Engine, done: int, error: Exception) -> None:
         self._engine = engine
         self._done = done
-        self._fault = fault
+        self._error = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
         answers = await self._engine.aexecute_many(many[: self._done]) if self._done else []
-        return [*answers, *(self._fault for _ in many[self._done :])]
+        return [*answers, *(self._error for _ in many[self._done :])]
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "code"), [(Unavailable("away"), 503, "unavailable"), (KeyError("x"), 500, "internal_error")]
+    ("error", "status", "code"), [(Unavailable("away"), 503, "unavailable"), (KeyError("x"), 500, "internal_error")]
 )
-def test_what_was_accepted_of_a_bulk_is_told_although_the_database_went_away(
-    served: Served, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int, code: str
+def test_accepted_jobs_of_a_bulk_are_returned_although_the_database_went_away(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
 ) -> None:
-    house, faults = served.callsheet.house, list[str]()
+    state, faults = live_server.callsheet.state, list[str]()
     inputs: list[dict[str, Any]] = [{"prompt": 7}, {}, {}]
     one = {"workflow": "sketch", "user": "ann"}
     body = {"jobs": [one | {"input": given, "idempotency_key": f"{code}-{n}"} for n, given in enumerate(inputs)]}
     with monkeypatch.context() as leaving:
-        leaving.setattr(house, "fault", lambda request_id, _error: faults.append(request_id))
-        leaving.setattr(house, "engine", Leaving(served.engine, 2, fault))
-        partly = served.client("client").post("/v1/jobs/bulk", json=body)
-        leaving.setattr(house, "engine", Leaving(served.engine, 0, fault))
-        nothing = served.client("client").post("/v1/jobs/bulk", json=body)
+        leaving.setattr(state, "report_error", lambda request_id, _error: faults.append(request_id))
+        leaving.setattr(state, "engine", FailingEngine(live_server.engine, 2, error))
+        partly = live_server.client("client").post("/v1/jobs/bulk", json=body)
+        leaving.setattr(state, "engine", FailingEngine(live_server.engine, 0, error))
+        nothing = live_server.client("client").post("/v1/jobs/bulk", json=body)
     bad, accepted, missed = partly.json()["results"]
     assert (partly.status_code, bad["status"], accepted["status"]) == (200, 422, 201)
     assert (missed["status"], missed["problem"]["code"], "job_id" in missed) == (status, code, False)
     assert (nothing.status_code, nothing.json()["code"]) == (status, code)
     assert len(faults) == (2 if status == 500 else 0)
-    again = served.client("client").post("/v1/jobs/bulk", json=body).json()["results"]
+    again = live_server.client("client").post("/v1/jobs/bulk", json=body).json()["results"]
     assert [one["status"] for one in again] == [422, 200, 201]
     assert again[1]["job_id"] == accepted["job_id"]
 
 
-def test_a_user_at_the_cap_is_told_when_to_ask_again(served: Served) -> None:
+def test_a_user_at_the_cap_gets_a_retry_after(live_server: LiveServer) -> None:
     # R171
-    served.client("operator").put("/v1/admin/tenants/other", json={"active_jobs_max": 1}).raise_for_status()
-    served.submit("other client")
+    live_server.client("operator").put("/v1/admin/tenants/other", json={"active_jobs_max": 1}).raise_for_status()
+    live_server.submit("other client")
     body = {"workflow": "sketch", "user": "ann", "input": {"prompt": "one too many"}}
-    refused = served.client("other client").post("/v1/jobs", json=body)
+    refused = live_server.client("other client").post("/v1/jobs", json=body)
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_active_jobs")
     assert int(refused.headers["retry-after"]) > 0
-    answers = served.client().get("/openapi.json").json()["paths"]["/v1/jobs"]["post"]["responses"]
+    answers = live_server.client().get("/openapi.json").json()["paths"]["/v1/jobs"]["post"]["responses"]
     assert answers["429"] == {"$ref": "#/components/responses/429-too_many_active_jobs"}
-    shared = served.client().get("/openapi.json").json()["components"]["responses"]
+    shared = live_server.client().get("/openapi.json").json()["components"]["responses"]
     assert "Retry-After" in shared["429-too_many_active_jobs"]["headers"]
 
 
-def test_reads_that_share_a_trip_show_each_caller_only_what_is_its_own(served: Served) -> None:
-    mine, gone = served.submit()["id"], served.submit()["id"]
-    served.client("client").delete(f"/v1/jobs/{gone}").raise_for_status()
-    clients = [served.client(role) for role in ("client", "other client", "viewer", "other viewer")]
+def test_reads_that_share_a_trip_show_each_caller_only_what_is_its_own(live_server: LiveServer) -> None:
+    mine, gone = live_server.submit()["id"], live_server.submit()["id"]
+    live_server.client("client").delete(f"/v1/jobs/{gone}").raise_for_status()
+    clients = [live_server.client(role) for role in ("client", "other client", "viewer", "other viewer")]
 
     def look(n: int) -> tuple[int, int]:
         client = clients[n % 4]

@@ -2,32 +2,32 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from callsheet.core import commands
-from tests.support.racing import ANSWER_SECONDS
-from tests.support.served import Served
-from tests.support.waiting import wait_until
+from callsheet.core.model import commands
+from tests.support.concurrency import ANSWER_SECONDS
+from tests.support.live_server import LiveServer
+from tests.support.wait import wait_until
 
 
-def test_a_long_poll_wakes_when_the_job_ends(lively: Served) -> None:
-    job = lively.submit()["id"]
+def test_a_long_poll_wakes_when_the_job_ends(fast_stream_server: LiveServer) -> None:
+    job = fast_stream_server.submit()["id"]
     with ThreadPoolExecutor(1) as threads:
-        polling = threads.submit(lively.client("client").get, f"/v1/jobs/{job}?wait=60")
-        wait_until(lambda: lively.callsheet.house.hub.count)
-        lively.work()
+        polling = threads.submit(fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait=60")
+        wait_until(lambda: fast_stream_server.callsheet.state.broadcaster.count)
+        fast_stream_server.work()
         answer = polling.result(ANSWER_SECONDS)
     assert (answer.status_code, answer.json()["status"]) == (200, "completed")
-    assert lively.client("client").get(f"/v1/jobs/{job}?wait=60").json() == answer.json()
+    assert fast_stream_server.client("client").get(f"/v1/jobs/{job}?wait=60").json() == answer.json()
 
 
-def test_a_long_poll_with_a_tag_wakes_with_any_change(lively: Served) -> None:
-    client = lively.client("client")
-    job = lively.submit()["id"]
+def test_a_long_poll_with_a_tag_wakes_with_any_change(fast_stream_server: LiveServer) -> None:
+    client = fast_stream_server.client("client")
+    job = fast_stream_server.submit()["id"]
     shown = client.get(f"/v1/jobs/{job}")
     with ThreadPoolExecutor(1) as threads:
         headers = {"if-none-match": shown.headers["etag"]}
-        polling = threads.submit(lively.client("client").get, f"/v1/jobs/{job}?wait=60", headers=headers)
-        wait_until(lambda: lively.callsheet.house.hub.count)
-        lively.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+        polling = threads.submit(fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait=60", headers=headers)
+        wait_until(lambda: fast_stream_server.callsheet.state.broadcaster.count)
+        fast_stream_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
         answer = polling.result(ANSWER_SECONDS)
     assert (answer.status_code, answer.json()["status"]) == (200, "running")
     again = client.get(f"/v1/jobs/{job}?wait=60", headers=headers)
@@ -35,10 +35,10 @@ def test_a_long_poll_with_a_tag_wakes_with_any_change(lively: Served) -> None:
     client.post(f"/v1/jobs/{job}/cancel", json={"grace_seconds": 0}).raise_for_status()
 
 
-def test_a_long_poll_without_news_says_so_in_time(lively: Served) -> None:
-    client = lively.client("client")
-    shown = client.get(f"/v1/jobs/{lively.submit()['id']}")
+def test_a_long_poll_without_news_says_so_in_time(fast_stream_server: LiveServer) -> None:
+    client = fast_stream_server.client("client")
+    shown = client.get(f"/v1/jobs/{fast_stream_server.submit()['id']}")
     path = f"/v1/jobs/{shown.json()['id']}?wait=0.05"
     assert client.get(path).json() == shown.json()
     assert client.get(path, headers={"if-none-match": shown.headers["etag"]}).status_code == 304
-    lively.work()
+    fast_stream_server.work()

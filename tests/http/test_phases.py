@@ -5,47 +5,51 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callsheet.core import commands
-from callsheet.core.machine import MACHINES
-from callsheet.core.recipe import Backoff, Recipe, Retry, StageSpec
-from callsheet.core.rows import Job, Task
-from callsheet.http.views import job_view, task_view
-from tests.support.served import Served
+from callsheet.api.views import job_view, task_view
+from callsheet.core.model import commands
+from callsheet.core.model.rows import Job, Task
+from callsheet.core.model.state_machines import MACHINES
+from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from tests.support.live_server import LiveServer
 
-LATER = Retry(on="any", tries_max=3, backoff=Backoff(base_seconds=600, factor=1, jitter=0))
+LATER = Retry(on="any", attempts_max=3, backoff=Backoff(base_seconds=600, factor=1, jitter=0))
 
 
-def task_of(served: Served, job_id: str) -> dict[str, Any]:
-    (task,) = served.client("client").get(f"/v1/jobs/{job_id}/tasks").raise_for_status().json()["tasks"]
+def task_of(live_server: LiveServer, job_id: str) -> dict[str, Any]:
+    (task,) = live_server.client("client").get(f"/v1/jobs/{job_id}/tasks").raise_for_status().json()["tasks"]
     found: dict[str, Any] = task
     return found
 
 
-def test_a_task_says_whether_it_is_worked_on_lies_at_a_provider_or_waits_for_its_next_try(served: Served) -> None:
+def test_a_task_says_whether_it_is_worked_on_is_at_a_provider_or_waits_for_its_next_attempt(
+    live_server: LiveServer,
+) -> None:
     """R299 to R301: what was handed over is told apart from what a worker holds."""
     stages = [StageSpec(name="render", kind="phases", provider="acme")]
-    served.engine.execute(commands.PutWorkflow(recipe=Recipe(name="phases", stages=stages, retry=LATER)))
-    job_id = served.submit(workflow="phases")["id"]
-    seen = [task_of(served, job_id)]
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("phases",)))
-    seen.append(task_of(served, job_id))
-    call = served.engine.execute(commands.Intend(lease=leased.lease, provider="acme"))
-    served.engine.execute(commands.Hand(lease=leased.lease, ref="canary-ref"))
-    seen.append(task_of(served, job_id))
+    live_server.engine.execute(
+        commands.PutWorkflow(definition=WorkflowDefinition(name="phases", stages=stages, retry=LATER))
+    )
+    job_id = live_server.submit(workflow="phases")["id"]
+    seen = [task_of(live_server, job_id)]
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("phases",)))
+    seen.append(task_of(live_server, job_id))
+    call = live_server.engine.execute(commands.RecordIntent(lease=leased.lease, provider="acme"))
+    live_server.engine.execute(commands.HandOff(lease=leased.lease, ref="canary-ref"))
+    seen.append(task_of(live_server, job_id))
     failed = commands.Outcome("failed", message="busy", retryable=True)
-    served.engine.execute(commands.Collected(call_id=call.call_id, job_id=job_id, outcome=failed))
-    seen.append(task_of(served, job_id))
+    live_server.engine.execute(commands.ReportOutcome(call_id=call.call_id, job_id=job_id, outcome=failed))
+    seen.append(task_of(live_server, job_id))
     assert [(task["status"], task["phase"]) for task in seen] == [
         ("pending", None), ("running", None), ("running", "submitted"), ("retried", "backoff"),
     ]  # fmt: skip
-    assert served.client("client").get(f"/v1/jobs/{job_id}").json()["status"] == "running"
+    assert live_server.client("client").get(f"/v1/jobs/{job_id}").json()["status"] == "running"
     assert "canary-ref" not in str(seen)
 
 
-def test_a_phase_follows_from_the_row_alone_and_is_never_a_status(served: Served) -> None:
+def test_a_phase_follows_from_the_row_alone_and_is_never_a_status(live_server: LiveServer) -> None:
     """R303, R362: whatever a row holds, and `draft` and `deleted` are no statuses either."""
-    job_id = served.submit()["id"]
-    job, (task,) = served.engine.read.job("default", job_id), served.engine.read.tasks(job_id)
+    job_id = live_server.submit()["id"]
+    job, (task,) = live_server.engine.read.job("default", job_id), live_server.engine.read.tasks(job_id)
     jobs, tasks = (next(machine for machine in MACHINES if machine.entity == name) for name in ("job", "task"))
     moments = (None, 1)
     rows: list[Job | Task] = [

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from callsheet.core import commands
-from callsheet.core.comfy import ComfySpec, Target
-from callsheet.core.recipe import Recipe, StageSpec
-from callsheet.http.quotes import Promise, _digest
-from tests.support.served import OTHER, TENANT, Served
+from callsheet.comfyui.template import ComfySpec, Target
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from callsheet.queries.quotes import QuoteClaims, _digest
+from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
 
 INPUT = {"prompt": "dunes", "seed": 7}
 
@@ -21,63 +21,65 @@ def nested(levels: int) -> dict[str, Any]:
     return inner
 
 
-def priced(served: Served, name: str, price: int) -> str:
+def priced_workflow(live_server: LiveServer, name: str, price: int) -> str:
     """Store a workflow of this price."""
-    recipe = Recipe(name=name, price=price, stages=[StageSpec(name="draw", kind=name)])
-    served.engine.execute(commands.PutWorkflow(recipe=recipe))
+    definition = WorkflowDefinition(name=name, price=price, stages=[StageSpec(name="draw", kind=name)])
+    live_server.engine.execute(commands.PutWorkflow(definition=definition))
     return name
 
 
-def quote(served: Served, workflow: str, user: str = "ann", given: Any = INPUT, role: str = "client") -> dict[str, Any]:
+def quote(
+    live_server: LiveServer, workflow: str, user: str = "ann", given: Any = INPUT, role: str = "client"
+) -> dict[str, Any]:
     body = {"workflow": workflow, "user": user, "input": given}
-    made: dict[str, Any] = served.client(role).post("/v1/quotes", json=body).raise_for_status().json()
+    made: dict[str, Any] = live_server.client(role).post("/v1/quotes", json=body).raise_for_status().json()
     return made
 
 
-def submitted(served: Served, role: str = "client", **body: Any) -> Any:
-    return served.client(role).post("/v1/jobs", json={"user": "ann", "input": INPUT} | body)
+def submit_job(live_server: LiveServer, role: str = "client", **body: Any) -> Any:
+    return live_server.client(role).post("/v1/jobs", json={"user": "ann", "input": INPUT} | body)
 
 
-def forged(served: Served, workflow: str, **fields: Any) -> str:
+def sign_quote(live_server: LiveServer, workflow: str, **fields: Any) -> str:
     """Sign what a quote says, with this house's own hand."""
     fact: dict[str, Any] = {"tenant": TENANT, "user": "ann", "workflow": workflow, "digest": _digest(INPUT), "price": 1,
             "until": int(time.time()) + 60} | fields  # fmt: skip
-    return served.callsheet.house.signed.sign("quote", Promise(**fact))
+    return live_server.callsheet.state.signer.sign("quote", QuoteClaims(**fact))
 
 
-def test_a_quote_tells_the_price_and_whether_it_can_be_paid(served: Served) -> None:
-    name = priced(served, "told", 40)
-    found = quote(served, name)
+def test_a_quote_tells_the_price_and_whether_it_can_be_paid(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "told", 40)
+    found = quote(live_server, name)
     assert (found["workflow"], found["price"], found["affordable"]) == (name, 40, True)
     assert found["expires_at"] is not None
-    poor = quote(served, name, "nobody yet")
+    poor = quote(live_server, name, "nobody yet")
     assert (poor["balance"], poor["affordable"]) == (0, False)
 
 
-def test_a_quoted_price_holds_although_the_workflow_became_dearer(served: Served) -> None:
-    name = priced(served, "dearer", 4)
-    token = quote(served, name)["quote"]
-    priced(served, name, 90)
-    assert submitted(served, workflow=name, quote=token).json()["price"] == 4
-    assert submitted(served, workflow=name).json()["price"] == 90
-    assert quote(served, name)["price"] == 90
+def test_a_quoted_price_holds_although_the_workflow_became_dearer(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "dearer", 4)
+    token = quote(live_server, name)["quote"]
+    priced_workflow(live_server, name, 90)
+    assert submit_job(live_server, workflow=name, quote=token).json()["price"] == 4
+    assert submit_job(live_server, workflow=name).json()["price"] == 90
+    assert quote(live_server, name)["price"] == 90
 
 
-def test_a_quoted_price_is_what_is_reserved(served: Served) -> None:
-    name = priced(served, "reserved", 6)
-    served.engine.execute(commands.TopUp(tenant=TENANT, user="rae", amount=10, idempotency_key="start"))
-    token = quote(served, name, "rae")["quote"]
-    priced(served, name, 11)
-    answer = submitted(served, workflow=name, user="rae", quote=token)
-    wallet = served.client("client").get("/v1/wallets/rae").json()
-    assert (answer.status_code, wallet["balance"], wallet["held"]) == (201, 4, 6)
+def test_a_quoted_price_is_what_is_reserved(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "reserved", 6)
+    live_server.engine.execute(commands.TopUp(tenant=TENANT, user="rae", amount=10, idempotency_key="start"))
+    token = quote(live_server, name, "rae")["quote"]
+    priced_workflow(live_server, name, 11)
+    answer = submit_job(live_server, workflow=name, user="rae", quote=token)
+    wallet = live_server.client("client").get("/v1/wallets/rae").json()
+    assert (answer.status_code, wallet["balance"], wallet["reserved"]) == (201, 4, 6)
 
 
-def test_the_order_of_an_inputs_fields_is_no_difference(served: Served) -> None:
-    name = priced(served, "ordered", 2)
-    token = quote(served, name, given={"a": 1, "b": [1, {"x": 1, "y": 2}]})["quote"]
+def test_the_order_of_an_inputs_fields_is_no_difference(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "ordered", 2)
+    token = quote(live_server, name, given={"a": 1, "b": [1, {"x": 1, "y": 2}]})["quote"]
     other = {"b": [1, {"y": 2, "x": 1}], "a": 1}
-    assert submitted(served, workflow=name, input=other, quote=token).status_code == 201
+    assert submit_job(live_server, workflow=name, input=other, quote=token).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -85,80 +87,87 @@ def test_the_order_of_an_inputs_fields_is_no_difference(served: Served) -> None:
     [{"input": {"prompt": "dunes", "seed": 8}}, {"input": None}, {"user": "bob"}, {"workflow": "sketch"}],
     ids=str,
 )
-def test_a_quote_for_another_request_is_refused(served: Served, change: dict[str, Any]) -> None:
-    name = priced(served, "strict", 3)
-    answer = submitted(served, **({"workflow": name, "quote": quote(served, name)["quote"]} | change))
+def test_a_quote_for_another_request_is_refused(live_server: LiveServer, change: dict[str, Any]) -> None:
+    name = priced_workflow(live_server, "strict", 3)
+    answer = submit_job(live_server, **({"workflow": name, "quote": quote(live_server, name)["quote"]} | change))
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_quote")
 
 
-def test_a_quote_of_another_tenant_is_refused(served: Served) -> None:
-    token = quote(served, "sketch", role="other client")["quote"]
-    answer = submitted(served, workflow="sketch", quote=token)
+def test_a_quote_of_another_tenant_is_refused(live_server: LiveServer) -> None:
+    token = quote(live_server, "sketch", role="other client")["quote"]
+    answer = submit_job(live_server, workflow="sketch", quote=token)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_quote")
 
 
-def test_a_quote_that_nobody_here_signed_is_refused(served: Served) -> None:
-    name = priced(served, "forged", 50)
-    token = quote(served, name)["quote"]
-    cursor = served.callsheet.house.signed.sign("jobs", [TENANT, "x"])
+def test_a_quote_that_nobody_here_signed_is_refused(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "forged", 50)
+    token = quote(live_server, name)["quote"]
+    cursor = live_server.callsheet.state.signer.sign("jobs", [TENANT, "x"])
     middle = token[:30] + ("A" if token[30] != "A" else "B") + token[31:]
-    for text in ("", "x", "%%%", "é", token[:-3], token + "A", middle, cursor, served.keys["user"]):
-        answer = submitted(served, workflow=name, quote=text)
+    for text in ("", "x", "%%%", "é", token[:-3], token + "A", middle, cursor, live_server.keys["user"]):
+        answer = submit_job(live_server, workflow=name, quote=text)
         assert (text, answer.status_code, answer.json()["code"]) == (text, 422, "invalid_quote")
-    assert submitted(served, workflow=name, quote=forged(served, name)).json()["price"] == 1, "as signed, so priced"
-    assert submitted(served, workflow=name, quote=forged(served, name, tenant=OTHER)).status_code == 422
+    assert submit_job(live_server, workflow=name, quote=sign_quote(live_server, name)).json()["price"] == 1, (
+        "as signed, so priced"
+    )
+    assert (
+        submit_job(live_server, workflow=name, quote=sign_quote(live_server, name, tenant=OTHER_TENANT)).status_code
+        == 422
+    )
 
 
-def test_an_expired_quote_is_refused(served: Served) -> None:
-    name = priced(served, "expired", 5)
-    answer = submitted(served, workflow=name, quote=forged(served, name, until=int(time.time()) - 2))
+def test_an_expired_quote_is_refused(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "expired", 5)
+    answer = submit_job(live_server, workflow=name, quote=sign_quote(live_server, name, until=int(time.time()) - 2))
     assert (answer.status_code, answer.json()["code"]) == (422, "quote_expired")
 
 
-def test_a_quoted_submit_with_a_key_is_replayed(served: Served) -> None:
-    name = priced(served, "replayed", 5)
-    body = {"workflow": name, "quote": quote(served, name)["quote"], "idempotency_key": "quoted"}
-    first = submitted(served, **body)
-    priced(served, name, 70)
-    again = submitted(served, **body)
+def test_a_quoted_submit_with_a_key_is_replayed(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "replayed", 5)
+    body = {"workflow": name, "quote": quote(live_server, name)["quote"], "idempotency_key": "quoted"}
+    first = submit_job(live_server, **body)
+    priced_workflow(live_server, name, 70)
+    again = submit_job(live_server, **body)
     assert (first.status_code, again.status_code) == (201, 200)
     assert (again.json()["id"], again.json()["price"]) == (first.json()["id"], 5)
-    bare = submitted(served, workflow=name, idempotency_key="quoted")
+    bare = submit_job(live_server, workflow=name, idempotency_key="quoted")
     assert (bare.status_code, bare.json()["price"]) == (200, 5)
 
 
-def test_a_repetition_after_the_quote_expired_is_still_the_same_job(served: Served) -> None:
+def test_a_repetition_after_the_quote_expired_is_still_the_same_job(live_server: LiveServer) -> None:
     """A client that lost the answer may come late: its job was accepted in time."""
-    name = priced(served, "late", 5)
-    first = submitted(served, workflow=name, quote=quote(served, name)["quote"], idempotency_key="late")
-    old = forged(served, name, price=5, until=int(time.time()) - 2)
-    again = submitted(served, workflow=name, quote=old, idempotency_key="late")
+    name = priced_workflow(live_server, "late", 5)
+    first = submit_job(live_server, workflow=name, quote=quote(live_server, name)["quote"], idempotency_key="late")
+    old = sign_quote(live_server, name, price=5, until=int(time.time()) - 2)
+    again = submit_job(live_server, workflow=name, quote=old, idempotency_key="late")
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
     for other in ({"idempotency_key": "other"}, {"idempotency_key": "nul\0"}, {}):
-        answer = submitted(served, workflow=name, quote=old, **other)
+        answer = submit_job(live_server, workflow=name, quote=old, **other)
         assert (answer.status_code, answer.json()["code"]) == (422, "quote_expired")
 
 
-def test_each_job_of_a_bulk_has_its_own_quote(served: Served) -> None:
-    name = priced(served, "bulk", 8)
-    token = quote(served, name)["quote"]
-    priced(served, name, 9)
+def test_each_job_of_a_bulk_has_its_own_quote(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "bulk", 8)
+    token = quote(live_server, name)["quote"]
+    priced_workflow(live_server, name, 9)
     one = {"workflow": name, "user": "ann", "input": INPUT}
     jobs = [one | {"quote": token}, one, one | {"quote": "forged"}]
-    results = served.client("client").post("/v1/jobs/bulk", json={"jobs": jobs}).json()["results"]
+    results = live_server.client("client").post("/v1/jobs/bulk", json={"jobs": jobs}).json()["results"]
     assert [result["status"] for result in results] == [201, 201, 422]
-    prices = [served.client("client").get(f"/v1/jobs/{result['job_id']}").json()["price"] for result in results[:2]]
+    prices = [
+        live_server.client("client").get(f"/v1/jobs/{result['job_id']}").json()["price"] for result in results[:2]
+    ]
     assert (prices, results[2]["problem"]["code"]) == ([8, 9], "invalid_quote")
 
 
-def test_a_quote_for_nothing_there_is_not_found(served: Served) -> None:
-    answer = served.client("client").post("/v1/quotes", json={"workflow": "no-such", "user": "ann"})
+def test_a_quote_for_nothing_there_is_not_found(live_server: LiveServer) -> None:
+    answer = live_server.client("client").post("/v1/quotes", json={"workflow": "no-such", "user": "ann"})
     assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
 
 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("worker", 403), ("user", 403), ("admin", 200)])
-def test_who_may_submit_may_quote(served: Served, role: str, status: int) -> None:
-    answer = served.client(role).post("/v1/quotes", json={"workflow": "sketch", "user": "ann", "input": {}})
+def test_who_may_submit_may_quote(live_server: LiveServer, role: str, status: int) -> None:
+    answer = live_server.client(role).post("/v1/quotes", json={"workflow": "sketch", "user": "ann", "input": {}})
     assert answer.status_code == status
 
 
@@ -170,13 +179,17 @@ def test_who_may_submit_may_quote(served: Served, role: str, status: int) -> Non
     ({"user": "ann\0", "input": {}}, "invalid_text"),
     ({"user": "ann", "workflow": "filmed", "input": {"steps": "many"}}, "invalid_input"),
 ])  # fmt: skip
-def test_what_a_submit_would_refuse_has_no_price(served: Served, body: dict[str, Any], code: str) -> None:
+def test_what_a_submit_would_refuse_has_no_price(live_server: LiveServer, body: dict[str, Any], code: str) -> None:
     """The same words from both."""
     node = {"3": {"class_type": "SaveImage", "inputs": {"steps": 20}}}
     graph = ComfySpec(graph=node, inputs={"steps": Target(node="3", field="steps")})
-    filmed = Recipe(name="filmed", stages=[StageSpec(name="film", kind="film", comfyui=graph)])
-    served.engine.execute(commands.PutWorkflow(recipe=filmed))
+    filmed = WorkflowDefinition(name="filmed", stages=[StageSpec(name="film", kind="film", comfyui=graph)])
+    live_server.engine.execute(commands.PutWorkflow(definition=filmed))
     asked = {"workflow": "sketch", **body}
-    priced, sent = (served.client("client").post(path, json=asked) for path in ("/v1/quotes", "/v1/jobs"))
-    assert (priced.status_code, priced.json()["code"]) == (422, code)
-    assert (sent.status_code, sent.json()["code"], sent.json()["message"]) == (422, code, priced.json()["message"])
+    priced_workflow, sent = (live_server.client("client").post(path, json=asked) for path in ("/v1/quotes", "/v1/jobs"))
+    assert (priced_workflow.status_code, priced_workflow.json()["code"]) == (422, code)
+    assert (sent.status_code, sent.json()["code"], sent.json()["message"]) == (
+        422,
+        code,
+        priced_workflow.json()["message"],
+    )

@@ -8,41 +8,42 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from callsheet.blobs import keys
-from callsheet.core import commands
-from callsheet.core.commands import Made
-from callsheet.http.auth import Who
-from callsheet.http.describe import problems_of
-from callsheet.http.openapi import document
-from callsheet.http.route import ROLES, Route
-from callsheet.http.routes import ROUTES
-from tests.support.contents import contents
-from tests.support.served import OTHER, TENANT, Served
-from tests.support.waiting import wait_until
+from callsheet.blobs import object_keys
+from callsheet.core.model import commands
+from callsheet.core.model.commands import OutputFile
+from callsheet.http.auth.authenticator import Caller
+from callsheet.http.openapi.builder import problems_of
+from callsheet.http.openapi.document import document
+from callsheet.http.routes.table import ROUTES
+from callsheet.http.server.router import ROLES, Route
+from tests.support.database_contents import database_contents
+from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.wait import wait_until
 
 LETTERS = dict(zip("OACVWMU", ROLES, strict=True))
 LETTERS_OF = {role: letter for letter, role in LETTERS.items()}
 HOUSE, ADMINS, WRITERS, READERS, WATCHERS, ALL, ANYBODY = "O", "OA", "OAC", "OACV", "OACVU", "OACVWMU", ""
 FLEET, MACHINES = "W", "M"
 TABLE = {
-    "submit_job": WRITERS, "submit_jobs": WRITERS, "list_jobs": WATCHERS, "get_job": WATCHERS, "change_job": WRITERS,
+    "submit_job": WRITERS, "submit_jobs": WRITERS, "list_jobs": WATCHERS, "get_job": WATCHERS, "update_job": WRITERS,
     "delete_job": WRITERS, "cancel_job": WRITERS, "pause_job": WRITERS, "resume_job": WRITERS, "retry_job": WRITERS,
     "list_runs": WATCHERS, "list_stages": WATCHERS, "list_tasks": WATCHERS, "list_attempts": READERS,
     "get_preview": WATCHERS, "list_outputs": WATCHERS, "get_input": WATCHERS, "get_file": WATCHERS,
     "get_file_info": WATCHERS,
-    "list_files": WATCHERS, "announce_file": WRITERS, "finish_file": WRITERS, "delete_file": WRITERS,
+    "list_files": WATCHERS, "create_upload": WRITERS, "finish_upload": WRITERS, "delete_file": WRITERS,
     "put_blob": ANYBODY, "get_blob": ANYBODY, "approve_stage": WRITERS,
     "add_tasks": WRITERS, "add_stage": WRITERS, "get_why": WATCHERS, "job_events": WATCHERS, "tenant_events": READERS,
-    "make_quote": WRITERS, "get_wallet": WATCHERS, "get_ledger": WATCHERS, "top_up": ADMINS, "adjust": ADMINS,
+    "create_quote": WRITERS, "get_wallet": WATCHERS, "get_ledger": WATCHERS, "top_up": ADMINS, "adjust_balance": ADMINS,
     "refund_job": ADMINS,
-    "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": HOUSE, "me": ALL, "create_token": WRITERS,
+    "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": HOUSE, "get_me": ALL, "create_token": WRITERS,
     "list_tenants": HOUSE, "put_tenant": HOUSE, "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
     # R213: what a worker may say
-    "register_worker": FLEET, "claim_tasks": MACHINES, "beat": MACHINES, "grant_files": MACHINES,
-    "list_earlier": MACHINES, "note_submitted": MACHINES, "complete_task": MACHINES, "fail_task": MACHINES,
-    "requeue_task": MACHINES, "deregister_worker": MACHINES, "get_worker": HOUSE, "change_worker": HOUSE,
+    "register_worker": FLEET, "claim_tasks": MACHINES, "heartbeat": MACHINES, "grant_files": MACHINES,
+    "list_previous_outputs": MACHINES, "record_submission": MACHINES, "complete_task": MACHINES, "fail_task": MACHINES,
+    "requeue_task": MACHINES, "deregister_worker": MACHINES, "get_worker": HOUSE, "update_worker": HOUSE,
     "revoke_worker": HOUSE, "rotate_worker": HOUSE,
-    "list_audit": ADMINS, "ops": HOUSE, "list_workers": HOUSE, "metrics": HOUSE, "scale": HOUSE, "home": ANYBODY,
+    "list_audit": ADMINS, "get_ops": HOUSE, "list_workers": HOUSE, "metrics": HOUSE, "get_scale_signals": HOUSE,
+    "home": ANYBODY,
     "healthz": ANYBODY, "readyz": ANYBODY, "openapi": ANYBODY, "reference": ANYBODY, "reference_css": ANYBODY,
     "reference_js": ANYBODY,
 }  # fmt: skip
@@ -60,9 +61,9 @@ UNKNOWN_FIELDS = ("status", "price", "tenant_id", "attempt", "finished_at")
 
 
 @cache
-def client_of(served: Served, role: str | None = None) -> httpx.Client:
+def client_of(live_server: LiveServer, role: str | None = None) -> httpx.Client:
     """Return one client per role: making one costs more than a request."""
-    return served.client(role)
+    return live_server.client(role)
 
 
 def operation(route: Route) -> dict[str, Any]:
@@ -95,10 +96,10 @@ def ids(routes: Sequence[Route]) -> Any:
 
 @pytest.mark.parametrize("tenant", ["nobody-s", "no name of one", "t" * 300])
 def test_what_an_operator_asks_of_a_tenant_that_is_not_there_is_answered_as_documented(
-    served: Served, tenant: str
+    live_server: LiveServer, tenant: str
 ) -> None:
-    client = served.client("operator", {"callsheet-tenant": tenant})
-    for route in (route for route in KEYED if "operator" in route.who):
+    client = live_server.client("operator", {"callsheet-tenant": tenant})
+    for route in (route for route in KEYED if "operator" in route.roles):
         answer = call(client, route)
         where = f"{route.method} {route.path}: {answer.status_code} {answer.text[:200]}"
         if answer.status_code >= 400:
@@ -107,7 +108,7 @@ def test_what_an_operator_asks_of_a_tenant_that_is_not_there_is_answered_as_docu
 
 def test_the_table_names_every_route_with_its_roles() -> None:
     written = {name: {LETTERS[letter] for letter in letters} for name, letters in TABLE.items()}
-    assert written == {route.name: set(route.who) for route in ROUTES}
+    assert written == {route.name: set(route.roles) for route in ROUTES}
 
 
 def test_every_route_is_documented_with_its_roles() -> None:
@@ -116,16 +117,16 @@ def test_every_route_is_documented_with_its_roles() -> None:
         for path, methods in DOCUMENT["paths"].items()
         for method, operation in methods.items()
     }
-    assert described == {(r.method, r.path): [role for role in ROLES if role in r.who] for r in ROUTES}
+    assert described == {(r.method, r.path): [role for role in ROLES if role in r.roles] for r in ROUTES}
     assert all(route.summary and not route.summary.endswith(".") for route in ROUTES)
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_do_what_the_table_says_and_nothing_else(served: Served, role: str) -> None:
+def test_a_role_may_do_what_the_table_says_and_nothing_else(live_server: LiveServer, role: str) -> None:
     # R68, and R69 in our own shape
     if role == "machine":
-        served.register("walked")  # it says goodbye on the way
-    client = served.client("walked") if role == "machine" else client_of(served, role)
+        live_server.register("walked")  # it says goodbye on the way
+    client = live_server.client("walked") if role == "machine" else client_of(live_server, role)
     for route in KEYED:
         answer = call(client, route)
         allowed = role in {LETTERS[letter] for letter in TABLE[route.name]}
@@ -137,28 +138,28 @@ def test_a_role_may_do_what_the_table_says_and_nothing_else(served: Served, role
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), where
 
 
-def test_what_needs_no_key_is_answered_without_one(served: Served) -> None:
-    client = client_of(served)
+def test_what_needs_no_key_is_answered_without_one(live_server: LiveServer) -> None:
+    client = client_of(live_server)
     for route in ROUTES:
-        if not route.who:
+        if not route.roles:
             signed = "{signed}" in route.path  # the address itself is the permission, and this one is made up
             assert call(client, route).status_code == (403 if signed else route.status), route.path
 
 
-def test_a_refused_role_changes_nothing(served: Served) -> None:
-    before = contents(served)
+def test_a_refused_role_changes_nothing(live_server: LiveServer) -> None:
+    before = database_contents(live_server)
     for role in ("viewer", "worker", "user"):
-        client = client_of(served, role)
+        client = client_of(live_server, role)
         for route in KEYED:
             if route.method != "GET" and LETTERS_OF[role] not in TABLE[route.name]:
                 assert call(client, route).status_code == 403
-    assert contents(served) == before
+    assert database_contents(live_server) == before
 
 
-def test_a_change_would_be_seen(served: Served) -> None:
-    before = contents(served)
-    served.submit()
-    after = contents(served)
+def test_a_change_would_be_seen(live_server: LiveServer) -> None:
+    before = database_contents(live_server)
+    live_server.submit()
+    after = database_contents(live_server)
     assert {name for name in before if before[name] != after[name]} >= {"job", "task", "event", "wallet"}
 
 
@@ -166,46 +167,46 @@ def test_a_change_would_be_seen(served: Served) -> None:
 
 
 @pytest.fixture(scope="module")
-def bad_keys(served: Served) -> dict[str, dict[str, str]]:
+def bad_keys(live_server: LiveServer) -> dict[str, dict[str, str]]:
     """Headers that let nobody in."""
-    operator = client_of(served, "operator")
+    operator = client_of(live_server, "operator")
     made = [
         operator.post("/v1/admin/keys", json={"name": name, "role": "admin", "tenant": TENANT} | more).json()
         for name, more in (("revoked", {}), ("expired", {"expires_in_seconds": 1}))
     ]
     operator.delete(f"/v1/admin/keys/{made[0]['key']['id']}").raise_for_status()
     late = {"authorization": f"Bearer {made[1]['secret']}"}
-    wait_until(lambda: client_of(served).get("/v1/me", headers=late).status_code == 401)
-    token = served.callsheet.house.keys.token(Who("client", TENANT, "key"), "ann", -10)
+    wait_until(lambda: client_of(live_server).get("/v1/me", headers=late).status_code == 401)
+    token = live_server.callsheet.state.authenticator.create_user_token(Caller("client", TENANT, "key"), "ann", -10)
     return {
         "none": {},
         "empty": {"authorization": "Bearer"},
         "garbage": {"authorization": "Bearer cs_garbage"},
-        "other scheme": {"authorization": f"Basic {served.keys['admin']}"},
-        "bare": {"authorization": served.keys["admin"]},
+        "other scheme": {"authorization": f"Basic {live_server.keys['admin']}"},
+        "bare": {"authorization": live_server.keys["admin"]},
         "10 KB": {"authorization": f"Bearer {'cs_' + 'x' * 10_240}"},
         "revoked": {"authorization": f"Bearer {made[0]['secret']}"},
         "expired": late,
-        "forged token": {"authorization": f"Bearer cst_{served.keys['user'][8:]}"},
+        "forged token": {"authorization": f"Bearer cst_{live_server.keys['user'][8:]}"},
         "expired token": {"authorization": f"Bearer {token}"},
     }
 
 
-def test_without_a_valid_key_every_route_says_401(served: Served, bad_keys: dict[str, dict[str, str]]) -> None:
+def test_without_a_valid_key_every_route_says_401(live_server: LiveServer, bad_keys: dict[str, dict[str, str]]) -> None:
     # R81
-    before = contents(served)
-    client = client_of(served)
+    before = database_contents(live_server)
+    client = client_of(live_server)
     for name, headers in bad_keys.items():
         for route in KEYED:
             answer = call(client, route, headers=headers)
             where = f"{name}: {route.method} {route.path}"
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), where
             assert answer.json()["code"] == ("missing_key" if name == "none" else "invalid_key"), where
-    assert contents(served) == before
+    assert database_contents(live_server) == before
 
 
-def test_a_bearer_with_nothing_behind_it_is_no_key(served: Served) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", int(served.url.rpartition(":")[2]))
+def test_a_bearer_with_nothing_behind_it_is_no_key(live_server: LiveServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", int(live_server.url.rpartition(":")[2]))
     for value in ("Bearer ", "Bearer  ", " "):
         connection.request("GET", "/v1/me", headers={"Authorization": value})
         answer = connection.getresponse()
@@ -214,11 +215,11 @@ def test_a_bearer_with_nothing_behind_it_is_no_key(served: Served) -> None:
     connection.close()
 
 
-def test_a_key_in_the_query_string_is_no_key(served: Served) -> None:
-    client = client_of(served)
+def test_a_key_in_the_query_string_is_no_key(live_server: LiveServer) -> None:
+    client = client_of(live_server)
     for name in ("key", "api_key", "token", "access_token", "authorization"):
         for route in KEYED:
-            answer = call(client, route, params={name: served.keys["operator"]})
+            answer = call(client, route, params={name: live_server.keys["operator"]})
             assert answer.status_code == 401, f"{name}: {route.method} {route.path}"
 
 
@@ -226,37 +227,37 @@ def test_a_key_in_the_query_string_is_no_key(served: Served) -> None:
 
 
 @ids(ROUTES)
-def test_a_method_that_is_not_listed_is_refused_with_those_that_are(served: Served, route: Route) -> None:
+def test_a_method_that_is_not_listed_is_refused_with_those_that_are(live_server: LiveServer, route: Route) -> None:
     path = route.path.format_map(ABSENT)
     listed = {one.method for one in ROUTES if one.path == route.path}
     listed |= {"HEAD"} if "GET" in listed else set()
-    client = client_of(served, "operator")
+    client = client_of(live_server, "operator")
     for method in {"HEAD", "PUT", "TRACE", "OPTIONS", "PROPFIND"} - listed:
         answer = client.request(method, path)
         assert (answer.status_code, answer.headers["allow"]) == (405, ", ".join(sorted(listed))), method
 
 
-def test_a_head_is_a_get_without_its_body(served: Served) -> None:
-    answer = client_of(served, "viewer").head("/v1/jobs")
+def test_a_head_is_a_get_without_its_body(live_server: LiveServer) -> None:
+    answer = client_of(live_server, "viewer").head("/v1/jobs")
     assert (answer.status_code, answer.content) == (200, b"")
 
 
-@ids([route for route in ROUTES if route.takes is not None])
-def test_a_body_with_a_field_that_is_not_its_own_is_refused(served: Served, route: Route) -> None:
-    before = contents(served)
-    client = client_of(served, LETTERS[TABLE[route.name][0]])
-    mine = set(route.takes.__struct_fields__) if route.takes else set()
+@ids([route for route in ROUTES if route.request is not None])
+def test_a_body_with_a_field_that_is_not_its_own_is_refused(live_server: LiveServer, route: Route) -> None:
+    before = database_contents(live_server)
+    client = client_of(live_server, LETTERS[TABLE[route.name][0]])
+    mine = set(route.request.__struct_fields__) if route.request else set()
     for field in (*(name for name in UNKNOWN_FIELDS if name not in mine), "surprise"):
         answer = call(client, route, json=(body_of(route) or {}) | {field: 1})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body"), field
         assert field in answer.json()["message"]
-    assert contents(served) == before
+    assert database_contents(live_server) == before
 
 
 # -- other tenants and other users
 
 
-class Life(NamedTuple):
+class FinishedJob(NamedTuple):
     """Ids of one finished job."""
 
     job_id: str
@@ -268,59 +269,59 @@ class Life(NamedTuple):
         return self._asdict()
 
 
-def lived(served: Served, tenant: str, user: str) -> Life:
+def finish_job(live_server: LiveServer, tenant: str, user: str) -> FinishedJob:
     """Let a user's job make a file."""
-    engine = served.engine
+    engine = live_server.engine
     engine.execute(commands.TopUp(tenant=tenant, user=user, amount=10, idempotency_key="walk"))
-    served.submit("client" if tenant == TENANT else f"{tenant} client", user=user)
+    live_server.submit("client" if tenant == TENANT else f"{tenant} client", user=user)
     leased = engine.execute(commands.Claim(worker_id="w", kinds=("draw",), count=50))
     mine = next(one for one in leased if one.tenant == tenant)
     lease = mine.lease
-    try_ = (tenant, lease.job_id, lease.task_id, lease.attempt)
-    for key in (keys.made(*try_, 1), keys.preview(*try_)):
-        served.callsheet.house.blobs.put(key, b"\x89PNG")
-    made = Made(1, "sketch.png", "image/png", 4, "0" * 64)
+    attempt_key = (tenant, lease.job_id, lease.task_id, lease.attempt)
+    for key in (object_keys.output_key(*attempt_key, 1), object_keys.preview_key(*attempt_key)):
+        live_server.callsheet.state.blobs.put(key, b"\x89PNG")
+    made = OutputFile(1, "sketch.png", "image/png", 4, "0" * 64)
     engine.execute(commands.Complete(lease=lease, files=(made,)))
-    outputs = client_of(served, f"{tenant} client" if tenant != TENANT else "client").get(
+    outputs = client_of(live_server, f"{tenant} client" if tenant != TENANT else "client").get(
         f"/v1/jobs/{lease.job_id}/outputs"
     )
     (output,) = outputs.raise_for_status().json()["outputs"]
     body = {"name": "walked", "role": "viewer", "tenant": tenant}
-    key = client_of(served, "operator").post("/v1/admin/keys", json=body).raise_for_status().json()
-    return Life(lease.job_id, lease.task_id, output["files"][0]["id"], key["key"]["id"])
+    key = client_of(live_server, "operator").post("/v1/admin/keys", json=body).raise_for_status().json()
+    return FinishedJob(lease.job_id, lease.task_id, output["files"][0]["id"], key["key"]["id"])
 
 
 @pytest.fixture(scope="module")
-def foreign(served: Served) -> Life:
-    return lived(served, OTHER, "ann")
+def foreign(live_server: LiveServer) -> FinishedJob:
+    return finish_job(live_server, OTHER_TENANT, "ann")
 
 
 @pytest.fixture(scope="module")
-def own(served: Served) -> Life:
-    return lived(served, TENANT, "ann")
+def own(live_server: LiveServer) -> FinishedJob:
+    return finish_job(live_server, TENANT, "ann")
 
 
-IN_TENANT = [route for route in KEYED if any(f"{{{name}}}" in route.path for name in Life._fields)]
+IN_TENANT = [route for route in KEYED if any(f"{{{name}}}" in route.path for name in FinishedJob._fields)]
 
 
 @ids(IN_TENANT)
 def test_what_is_another_tenants_looks_exactly_as_if_it_were_not_there(
-    served: Served, foreign: Life, route: Route
+    live_server: LiveServer, foreign: FinishedJob, route: Route
 ) -> None:
     # R159
-    before = contents(served)
+    before = database_contents(live_server)
     for role in ("admin", "client", "viewer", "user"):
         if LETTERS_OF[role] not in TABLE[route.name]:
             continue
-        client = client_of(served, role)
+        client = client_of(live_server, role)
         there, nowhere = call(client, route, foreign.values()), call(client, route)
         assert (there.status_code, nowhere.status_code) == (404, 404), role
-        assert _plain(there, foreign) == _plain(nowhere, foreign)
+        assert _without_ids(there, foreign) == _without_ids(nowhere, foreign)
         assert set(there.headers) == set(nowhere.headers)
-    assert contents(served) == before
+    assert database_contents(live_server) == before
 
 
-def _plain(answer: httpx.Response, foreign: Life) -> str:
+def _without_ids(answer: httpx.Response, foreign: FinishedJob) -> str:
     """Return an answer without what differs between any two requests: their ids."""
     text = answer.text.replace(answer.headers["x-request-id"], "…")
     for value in (*foreign, NOBODY):
@@ -328,28 +329,32 @@ def _plain(answer: httpx.Response, foreign: Life) -> str:
     return text
 
 
-def test_the_part_of_another_job_is_not_found_in_ones_own(served: Served, foreign: Life, own: Life) -> None:
-    client = client_of(served, "client")
+def test_the_part_of_another_job_is_not_found_in_ones_own(
+    live_server: LiveServer, foreign: FinishedJob, own: FinishedJob
+) -> None:
+    client = client_of(live_server, "client")
     for part in ("attempts", "preview"):
         assert client.get(f"/v1/jobs/{own.job_id}/tasks/{own.task_id}/{part}").status_code == 200
         assert client.get(f"/v1/jobs/{own.job_id}/tasks/{foreign.task_id}/{part}").status_code == 404
 
 
-def test_a_listing_shows_nothing_of_another_tenant(served: Served, foreign: Life, own: Life) -> None:
+def test_a_listing_shows_nothing_of_another_tenant(
+    live_server: LiveServer, foreign: FinishedJob, own: FinishedJob
+) -> None:
     texts = [
-        client_of(served, role).get(path).raise_for_status().text
+        client_of(live_server, role).get(path).raise_for_status().text
         for role in ("admin", "client")
         for path in ("/v1/jobs", "/v1/events", "/v1/jobs?user=ann", "/v1/wallets/ann/ledger")
     ]
-    texts += [client_of(served, "admin").get(f"/v1/admin/{path}").text for path in ("keys", "audit", "workers")]
+    texts += [client_of(live_server, "admin").get(f"/v1/admin/{path}").text for path in ("keys", "audit", "workers")]
     assert [value for value in foreign for text in texts if value in text] == []
     assert any(own.job_id in text for text in texts)
 
 
-def test_a_users_token_sees_that_users_jobs_files_and_wallet_only(served: Served, own: Life) -> None:
+def test_a_users_token_sees_that_users_jobs_files_and_wallet_only(live_server: LiveServer, own: FinishedJob) -> None:
     # R159
-    bob = lived(served, TENANT, "bob")
-    user = client_of(served, "user")
+    bob = finish_job(live_server, TENANT, "bob")
+    user = client_of(live_server, "user")
     for life, wanted in ((own, 200), (bob, 404)):
         for path in (
             f"/v1/jobs/{life.job_id}", f"/v1/jobs/{life.job_id}/outputs", f"/v1/jobs/{life.job_id}/events",

@@ -13,15 +13,15 @@ import httpx
 import pytest
 
 from callsheet.config import HttpSettings
-from callsheet.core import commands, rows
-from callsheet.core.recipe import Recipe, StageSpec
-from tests.support.plain import Plain
-from tests.support.racing import ANSWER_SECONDS, at_once
-from tests.support.served import TENANT, Served
-from tests.support.sse import STREAM, Frame, listening, told
-from tests.support.waiting import wait_until
+from callsheet.core.model import commands, rows
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.support.concurrency import ANSWER_SECONDS, run_concurrently
+from tests.support.live_server import TENANT, LiveServer
+from tests.support.raw_http import RawConnection
+from tests.support.sse import STREAM, Frame, open_stream, read_events
+from tests.support.wait import wait_until
 
-_GIFT = Recipe(name="gift", price=0, stages=[StageSpec(name="draw", kind="draw")])
+_GIFT = WorkflowDefinition(name="gift", price=0, stages=[StageSpec(name="draw", kind="draw")])
 ENDS = {"job.completed", "job.failed", "job.canceled"}
 _numbers = count()
 
@@ -29,303 +29,316 @@ _numbers = count()
 # -- one job
 
 
-def test_a_job_s_stream_tells_everything_once_and_closes_with_the_end(lively: Served) -> None:
-    job = lively.submit()["id"]
+def test_a_job_s_stream_tells_everything_once_and_closes_with_the_end(fast_stream_server: LiveServer) -> None:
+    job = fast_stream_server.submit()["id"]
     with ThreadPoolExecutor(1) as threads:
-        reading = threads.submit(told, lively, f"/v1/jobs/{job}/events")
-        wait_until(lambda: lively.callsheet.house.hub.count)
-        lively.work()
+        reading = threads.submit(read_events, fast_stream_server, f"/v1/jobs/{job}/events")
+        wait_until(lambda: fast_stream_server.callsheet.state.broadcaster.count)
+        fast_stream_server.work()
         seen = reading.result(ANSWER_SECONDS)
     assert [frame.id for frame in seen] == [str(number) for number in range(1, len(seen) + 1)]
-    assert [frame.event for frame in seen] == [event.type for event in lively.engine.read.events(job)]
+    assert [frame.event for frame in seen] == [event.type for event in fast_stream_server.engine.read.events(job)]
     assert (seen[-1].event, seen[-1].data["seq"], seen[-1].data["job_id"]) == ("job.completed", len(seen), job)
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_a_stream_of_the_past_begins_where_it_was_left(lively: Served, after: int) -> None:
-    job = lively.submit()["id"]
-    lively.work()
-    whole = told(lively, f"/v1/jobs/{job}/events")
-    assert told(lively, f"/v1/jobs/{job}/events", str(after)) == whole[after:]
-    assert told(lively, f"/v1/jobs/{job}/events?after={after}") == whole[after:]
+def test_a_stream_of_the_past_begins_where_it_was_left(fast_stream_server: LiveServer, after: int) -> None:
+    job = fast_stream_server.submit()["id"]
+    fast_stream_server.work()
+    whole = read_events(fast_stream_server, f"/v1/jobs/{job}/events")
+    assert read_events(fast_stream_server, f"/v1/jobs/{job}/events", str(after)) == whole[after:]
+    assert read_events(fast_stream_server, f"/v1/jobs/{job}/events?after={after}") == whole[after:]
 
 
-def test_whoever_has_seen_everything_is_told_204(lively: Served) -> None:
-    job = lively.submit()["id"]
-    lively.work()
-    last = told(lively, f"/v1/jobs/{job}/events")[-1].id
+def test_a_reader_that_has_seen_everything_gets_204(fast_stream_server: LiveServer) -> None:
+    job = fast_stream_server.submit()["id"]
+    fast_stream_server.work()
+    last = read_events(fast_stream_server, f"/v1/jobs/{job}/events")[-1].id
     headers = {"accept": STREAM, "last-event-id": last}
-    answer = lively.client("client").get(f"/v1/jobs/{job}/events", headers=headers)
+    answer = fast_stream_server.client("client").get(f"/v1/jobs/{job}/events", headers=headers)
     assert (answer.status_code, answer.content) == (204, b"")
 
 
-def test_a_stream_does_not_end_with_a_run_that_was_tried_again(lively: Served) -> None:
-    job = lively.submit()["id"]
-    _fail(lively)
-    first = told(lively, f"/v1/jobs/{job}/events")
-    lively.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
-    lively.work()
-    both = told(lively, f"/v1/jobs/{job}/events")
+def test_a_stream_does_not_end_with_a_run_that_was_tried_again(fast_stream_server: LiveServer) -> None:
+    job = fast_stream_server.submit()["id"]
+    _fail(fast_stream_server)
+    first = read_events(fast_stream_server, f"/v1/jobs/{job}/events")
+    fast_stream_server.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
+    fast_stream_server.work()
+    both = read_events(fast_stream_server, f"/v1/jobs/{job}/events")
     assert first[-1].event == "job.failed"
     assert both[: len(first)] == first
-    assert (both[-1].event, len(both)) == ("job.completed", len(lively.engine.read.events(job)))
+    assert (both[-1].event, len(both)) == ("job.completed", len(fast_stream_server.engine.read.events(job)))
 
 
-def test_a_stream_that_follows_stays_open_for_another_run(lively: Served) -> None:
-    job = lively.submit()["id"]
-    _fail(lively)
-    with listening(lively, f"/v1/jobs/{job}/events?follow=true") as coming:
-        assert _until(coming, "job.failed")
-        lively.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
-        lively.work()
-        assert _until(coming, "job.completed")[-1].data["run"] == 2
+def test_a_stream_that_follows_stays_open_for_another_run(fast_stream_server: LiveServer) -> None:
+    job = fast_stream_server.submit()["id"]
+    _fail(fast_stream_server)
+    with open_stream(fast_stream_server, f"/v1/jobs/{job}/events?follow=true") as coming:
+        assert _read_until(coming, "job.failed")
+        fast_stream_server.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
+        fast_stream_server.work()
+        assert _read_until(coming, "job.completed")[-1].data["run"] == 2
 
 
 @pytest.mark.parametrize("last", [None, "the end"], ids=["from the beginning", "from the end on"])
-def test_what_is_remarked_behind_an_end_does_not_keep_a_stream_open(lively: Served, last: str | None) -> None:
-    job = lively.submit()["id"]
-    lively.work()
-    end = told(lively, f"/v1/jobs/{job}/events")[-1].id
-    lively.client("operator").post(f"/v1/jobs/{job}/refund", json={"reason": "Too dark."}).raise_for_status()
-    with listening(lively, f"/v1/jobs/{job}/events", last and end) as coming:
-        seen = _to_the_end(coming)
+def test_what_is_remarked_behind_an_end_does_not_keep_a_stream_open(
+    fast_stream_server: LiveServer, last: str | None
+) -> None:
+    job = fast_stream_server.submit()["id"]
+    fast_stream_server.work()
+    end = read_events(fast_stream_server, f"/v1/jobs/{job}/events")[-1].id
+    fast_stream_server.client("operator").post(
+        f"/v1/jobs/{job}/refund", json={"reason": "Too dark."}
+    ).raise_for_status()
+    with open_stream(fast_stream_server, f"/v1/jobs/{job}/events", last and end) as coming:
+        seen = _read_to_end(coming)
     assert seen[-1] == "job.refunded"
     assert len(seen) == (1 if last else int(end) + 1)
 
 
 @pytest.mark.parametrize("follow", ["", "?follow=true"])
-def test_the_stream_of_a_job_that_is_deleted_ends(lively: Served, follow: str) -> None:
-    job = lively.submit()["id"]
-    with listening(lively, f"/v1/jobs/{job}/events{follow}") as coming:
-        assert _until(coming, "job.created")
-        lively.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
-        assert _to_the_end(coming)[-2:] == ["job.canceled", "job.deleted"]
+def test_the_stream_of_a_job_that_is_deleted_ends(fast_stream_server: LiveServer, follow: str) -> None:
+    job = fast_stream_server.submit()["id"]
+    with open_stream(fast_stream_server, f"/v1/jobs/{job}/events{follow}") as coming:
+        assert _read_until(coming, "job.created")
+        fast_stream_server.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
+        assert _read_to_end(coming)[-2:] == ["job.canceled", "job.deleted"]
 
 
 # -- under load
 
 
-def test_nothing_is_lost_or_doubled_while_readers_come_and_go(lively: Served) -> None:
-    with listening(lively, "/v1/events?after=now") as coming:
-        lively.submit()
+def test_nothing_is_lost_or_doubled_while_readers_come_and_go(fast_stream_server: LiveServer) -> None:
+    with open_stream(fast_stream_server, "/v1/events?after=now") as coming:
+        fast_stream_server.submit()
         start = next(frame.id for frame in coming if frame.id)
-    lively.work()
-    jobs = [lively.submit()["id"] for _ in range(30)]
-    calls: list[Callable[[], Any]] = [partial(_work_all, lively, worker) for worker in ("w1", "w2")]
-    calls += [partial(_read_job, lively, job, seed) for seed, job in enumerate(jobs[::3])]
-    calls += [partial(_read_tenant, lively, start, set(jobs), seed) for seed in range(4)]
-    answers = at_once(*calls)
+    fast_stream_server.work()
+    jobs = [fast_stream_server.submit()["id"] for _ in range(30)]
+    calls: list[Callable[[], Any]] = [partial(_work_all, fast_stream_server, worker) for worker in ("w1", "w2")]
+    calls += [partial(_read_job, fast_stream_server, job, seed) for seed, job in enumerate(jobs[::3])]
+    calls += [partial(_read_tenant, fast_stream_server, start, set(jobs), seed) for seed in range(4)]
+    answers = run_concurrently(*calls)
     of_jobs, of_tenant = answers[2:12], answers[12:]
     for job, seen in zip(jobs[::3], of_jobs, strict=True):
-        assert [frame.data["seq"] for frame in seen] == [event.seq for event in lively.engine.read.events(job)]
-    stored = sorted((job, event.seq) for job in jobs for event in lively.engine.read.events(job))
+        assert [frame.data["seq"] for frame in seen] == [
+            event.seq for event in fast_stream_server.engine.read.events(job)
+        ]
+    stored = sorted((job, event.seq) for job in jobs for event in fast_stream_server.engine.read.events(job))
     for seen in of_tenant:
         mine = [(frame.data["job_id"], frame.data["seq"]) for frame in seen if frame.data["job_id"] in jobs]
         assert len(mine) == len(set(mine))
         assert sorted(mine) == stored
     assert all([frame.id for frame in seen] == [frame.id for frame in of_tenant[0]] for seen in of_tenant)
-    wait_until(lambda: lively.callsheet.house.hub.count == 0)
+    wait_until(lambda: fast_stream_server.callsheet.state.broadcaster.count == 0)
 
 
 @pytest.mark.parametrize("of_tenant", [False, True])
 def test_whoever_joins_in_the_middle_of_a_bustle_misses_nothing_and_hears_nothing_twice(
-    lively: Served, of_tenant: bool
+    fast_stream_server: LiveServer, of_tenant: bool
 ) -> None:
     enough = Event()
-    (job,) = _submitted(lively, 1)
+    (job,) = _submit_job(fast_stream_server, 1)
     path = f"/v1/events?job={job}" if of_tenant else f"/v1/jobs/{job}/events"
     seen: list[Frame] = []
     with ThreadPoolExecutor(1) as threads:
-        bustling = threads.submit(_bustle, lively, job, enough)
+        bustling = threads.submit(_keep_changing, fast_stream_server, job, enough)
         try:
             for _ in range(60):
-                with listening(lively, path, seen[-1].id if seen else None) as coming:
+                with open_stream(fast_stream_server, path, seen[-1].id if seen else None) as coming:
                     seen += [next(frame for frame in coming if frame.id) for _ in range(5)]
         finally:
             enough.set()
         bustling.result(ANSWER_SECONDS)
     assert [frame.data["seq"] for frame in seen] == list(range(1, len(seen) + 1))
-    lively.work()
+    fast_stream_server.work()
 
 
 def test_a_reader_that_dawdles_costs_little_and_still_gets_everything(tmp_path: Path, place: str) -> None:
-    settings = HttpSettings(stream_buffer_max=4)
-    with Served(place, tmp_path, settings, send_bytes=4_096) as served:
-        hub = served.callsheet.house.hub
-        with Plain(served.url, receive_bytes=4_096) as reader:
-            reader.ask("GET", "/v1/events?after=now", served.keys["client"], accept=STREAM, connection="close")
-            reader.until(b"retry: 1000\n\n")
-            jobs = [_submitted(served, 20) for _ in range(20)]
-            (watch,) = next(iter(hub._watches.values()))  # noqa: SLF001 - how much it holds is what is asked
+    settings = HttpSettings(stream_buffer_events_max=4)
+    with LiveServer(place, tmp_path, settings, send_bytes=4_096) as live_server:
+        broadcaster = live_server.callsheet.state.broadcaster
+        with RawConnection(live_server.url, receive_bytes=4_096) as reader:
+            reader.send_request(
+                "GET", "/v1/events?after=now", live_server.keys["client"], accept=STREAM, connection="close"
+            )
+            reader.read_until(b"retry: 1000\n\n")
+            jobs = [_submit_job(live_server, 20) for _ in range(20)]
+            (watch,) = next(iter(broadcaster._subscriptions.values()))  # noqa: SLF001 - how much it holds is what is asked
             assert len(watch.events) <= 4
             for batch in jobs:
-                served.engine.execute_many([commands.Cancel(tenant=TENANT, job_id=job) for job in batch])
+                live_server.engine.execute_many([commands.Cancel(tenant=TENANT, job_id=job) for job in batch])
             wait_until(lambda: watch.behind)
             assert len(watch.events) <= 4
             mine = {job for batch in jobs for job in batch}
-            wanted = [event for event in _feed(served) if event.subject in mine]
-            seen = [reader.until(b"\n\n") for _ in wanted]
+            wanted = [event for event in _feed(live_server) if event.subject in mine]
+            seen = [reader.read_until(b"\n\n") for _ in wanted]
     ids = [(line.split(b'"job_id":"')[1][:36].decode(), int(line.split(b'"seq":')[1].split(b",")[0])) for line in seen]
     assert ids == [(event.subject, event.seq) for event in wanted]
 
 
-def test_many_idle_streams_all_hear_the_next_event(lively: Served) -> None:
-    hub = lively.callsheet.house.hub
-    readers = [Plain(lively.url) for _ in range(300)]
+def test_many_idle_streams_all_hear_the_next_event(fast_stream_server: LiveServer) -> None:
+    broadcaster = fast_stream_server.callsheet.state.broadcaster
+    readers = [RawConnection(fast_stream_server.url) for _ in range(300)]
     try:
         for reader in readers:
-            reader.ask("GET", "/v1/events?after=now&type=job.created", lively.keys["client"], accept=STREAM)
+            reader.send_request(
+                "GET", "/v1/events?after=now&type=job.created", fast_stream_server.keys["client"], accept=STREAM
+            )
         for reader in readers:
-            reader.until(b"retry: 1000\n\n")
-        assert hub.count == 300
-        job = lively.submit()["id"].encode()
-        assert all(job in reader.until(job) for reader in readers)
+            reader.read_until(b"retry: 1000\n\n")
+        assert broadcaster.count == 300
+        job = fast_stream_server.submit()["id"].encode()
+        assert all(job in reader.read_until(job) for reader in readers)
     finally:
         for reader in readers:
             reader.__exit__(None, None, None)
-    wait_until(lambda: hub.count == 0)
-    lively.work()
+    wait_until(lambda: broadcaster.count == 0)
+    fast_stream_server.work()
 
 
 # -- silence, and who may listen
 
 
-def test_a_silent_stream_says_that_it_is_alive(lively: Served) -> None:
-    job = lively.submit()["id"]
+def test_a_silent_stream_says_that_it_is_alive(fast_stream_server: LiveServer) -> None:
+    job = fast_stream_server.submit()["id"]
     for path in (f"/v1/jobs/{job}/events", "/v1/events?after=now"):
-        with listening(lively, path) as coming:
+        with open_stream(fast_stream_server, path) as coming:
             assert [next(frame for frame in coming if not frame.id).comment for _ in range(3)] == ["alive"] * 3
-    lively.work()
+    fast_stream_server.work()
 
 
-def test_a_stream_is_alive_while_nothing_it_wants_happens(lively: Served) -> None:
+def test_a_stream_is_alive_while_nothing_it_wants_happens(fast_stream_server: LiveServer) -> None:
     enough = Event()
-    (job,) = _submitted(lively, 1)
-    with listening(lively, "/v1/events?after=now&job=none") as coming, ThreadPoolExecutor(1) as threads:
-        bustling = threads.submit(_bustle, lively, job, enough)
+    (job,) = _submit_job(fast_stream_server, 1)
+    with open_stream(fast_stream_server, "/v1/events?after=now&job=none") as coming, ThreadPoolExecutor(1) as threads:
+        bustling = threads.submit(_keep_changing, fast_stream_server, job, enough)
         try:
             assert [next(coming) for _ in range(3)] == [Frame("", "", None, "alive")] * 3
         finally:
             enough.set()
         bustling.result(ANSWER_SECONDS)
-    lively.work()
+    fast_stream_server.work()
 
 
-def test_a_filter_lets_through_what_it_names(lively: Served) -> None:
-    with listening(lively, "/v1/events?after=now&type=job.created,task.,") as coming:
-        job = lively.submit()["id"]
-        lively.work()
-        seen = _until(coming, "task.completed")
+def test_a_filter_lets_through_what_it_names(fast_stream_server: LiveServer) -> None:
+    with open_stream(fast_stream_server, "/v1/events?after=now&type=job.created,task.,") as coming:
+        job = fast_stream_server.submit()["id"]
+        fast_stream_server.work()
+        seen = _read_until(coming, "task.completed")
     assert {frame.data["job_id"] for frame in seen} == {job}
     assert [frame.event for frame in seen] == ["job.created", "task.leased", "task.completed"]
 
 
-def test_a_tenant_hears_nothing_of_another(lively: Served) -> None:
-    with listening(lively, "/v1/events?after=now", role="other client") as coming:
-        lively.submit()
-        lively.work()
-        mine = lively.submit(role="other client")["id"]
+def test_a_tenant_hears_nothing_of_another(fast_stream_server: LiveServer) -> None:
+    with open_stream(fast_stream_server, "/v1/events?after=now", role="other client") as coming:
+        fast_stream_server.submit()
+        fast_stream_server.work()
+        mine = fast_stream_server.submit(role="other client")["id"]
         assert next(frame for frame in coming if frame.id).data["job_id"] == mine
-    lively.work()
+    fast_stream_server.work()
 
 
-def test_a_revoked_key_s_stream_ends(lively: Served) -> None:
-    operator = lively.client("operator")
+def test_a_revoked_key_s_stream_ends(fast_stream_server: LiveServer) -> None:
+    operator = fast_stream_server.client("operator")
     made = operator.post("/v1/admin/keys", json={"name": "short", "role": "viewer", "tenant": TENANT}).json()
-    lively.keys["short"] = made["secret"]
-    with listening(lively, "/v1/events?after=now", role="short") as coming:
+    fast_stream_server.keys["short"] = made["secret"]
+    with open_stream(fast_stream_server, "/v1/events?after=now", role="short") as coming:
         assert next(coming).comment == "alive"
         operator.delete(f"/v1/admin/keys/{made['key']['id']}").raise_for_status()
         assert list(coming)[-1].comment == "invalid_key"
-    with pytest.raises(httpx.HTTPStatusError, match="invalid_key"), listening(lively, "/v1/events", role="short"):
+    with (
+        pytest.raises(httpx.HTTPStatusError, match="invalid_key"),
+        open_stream(fast_stream_server, "/v1/events", role="short"),
+    ):
         pass
 
 
-def test_a_cursor_of_another_tenant_or_of_nobody_opens_nothing(lively: Served) -> None:
-    cursor = lively.client("other client").get("/v1/events").json()["next"]
+def test_a_cursor_of_another_tenant_or_of_nobody_opens_nothing(fast_stream_server: LiveServer) -> None:
+    cursor = fast_stream_server.client("other client").get("/v1/events").json()["next"]
     for last in (cursor, "garbage", "1"):
         headers = {"accept": STREAM, "last-event-id": last}
-        answer = lively.client("client").get("/v1/events", headers=headers)
+        answer = fast_stream_server.client("client").get("/v1/events", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_cursor")
-    assert lively.callsheet.house.hub.count == 0
+    assert fast_stream_server.callsheet.state.broadcaster.count == 0
 
 
 def test_too_many_streams_are_429_until_some_close(tmp_path: Path, place: str) -> None:
-    with Served(place, tmp_path, HttpSettings(streams_max=3, streams_per_key_max=2)) as served:
-        hub, client = served.callsheet.house.hub, served.client("client")
-        with listening(served, "/v1/events?after=now"):
-            with listening(served, "/v1/events?after=now"):
+    with LiveServer(place, tmp_path, HttpSettings(streams_max=3, streams_per_key_max=2)) as live_server:
+        broadcaster, client = live_server.callsheet.state.broadcaster, live_server.client("client")
+        with open_stream(live_server, "/v1/events?after=now"):
+            with open_stream(live_server, "/v1/events?after=now"):
                 refused = client.get("/v1/events", headers={"accept": STREAM})
                 assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
                 assert int(refused.headers["retry-after"]) > 0
-                job = served.submit()["id"]
+                job = live_server.submit()["id"]
                 assert client.get(f"/v1/jobs/{job}?wait=9").status_code == 429
-                with listening(served, "/v1/events?after=now", role="viewer"):
-                    beyond = served.client("admin").get("/v1/events", headers={"accept": STREAM})
+                with open_stream(live_server, "/v1/events?after=now", role="viewer"):
+                    beyond = live_server.client("admin").get("/v1/events", headers={"accept": STREAM})
                     assert (beyond.status_code, beyond.json()["code"]) == (429, "too_many_streams")
-            wait_until(lambda: hub.count == 1)
-            with listening(served, "/v1/events?after=now"):
-                assert hub.count == 2
-        wait_until(lambda: hub.count == 0)
-        assert hub._by_caller == {}  # noqa: SLF001 - that nothing is left behind is what is asked
+            wait_until(lambda: broadcaster.count == 1)
+            with open_stream(live_server, "/v1/events?after=now"):
+                assert broadcaster.count == 2
+        wait_until(lambda: broadcaster.count == 0)
+        assert broadcaster._by_owner == {}  # noqa: SLF001 - that nothing is left behind is what is asked
 
 
 # -- long polls
 
 
-def test_clients_that_leave_are_forgotten(lively: Served) -> None:
-    hub, job = lively.callsheet.house.hub, lively.submit()["id"]
+def test_clients_that_leave_are_forgotten(fast_stream_server: LiveServer) -> None:
+    broadcaster, job = fast_stream_server.callsheet.state.broadcaster, fast_stream_server.submit()["id"]
     paths = (f"/v1/jobs/{job}?wait=60", f"/v1/jobs/{job}/events", "/v1/events?after=now")
-    readers = [(Plain(lively.url), path) for path in paths for _ in range(5)]
+    readers = [(RawConnection(fast_stream_server.url), path) for path in paths for _ in range(5)]
     for reader, path in readers:
         accept = "application/json" if "wait" in path else STREAM
-        reader.ask("GET", path, lively.keys["client"], accept=accept)
-    wait_until(lambda: hub.count == 15)
+        reader.send_request("GET", path, fast_stream_server.keys["client"], accept=accept)
+    wait_until(lambda: broadcaster.count == 15)
     for reader, _ in readers:
         reader.__exit__(None, None, None)
-    wait_until(lambda: hub.count == 0)
-    assert (hub._watches, hub._by_caller) == ({}, {})  # noqa: SLF001 - that nothing is left behind is what is asked
-    lively.work()
+    wait_until(lambda: broadcaster.count == 0)
+    assert (broadcaster._subscriptions, broadcaster._by_owner) == ({}, {})  # noqa: SLF001 - that nothing is left behind is what is asked
+    fast_stream_server.work()
 
 
 # -- steps
 
 
-def _bustle(served: Served, job: str, enough: Event) -> None:
+def _keep_changing(live_server: LiveServer, job: str, enough: Event) -> None:
     """Let something happen to a job all the time."""
     while not enough.is_set():
-        served.engine.execute(commands.Pause(tenant=TENANT, job_id=job))
-        served.engine.execute(commands.Resume(tenant=TENANT, job_id=job))
+        live_server.engine.execute(commands.Pause(tenant=TENANT, job_id=job))
+        live_server.engine.execute(commands.Resume(tenant=TENANT, job_id=job))
 
 
-def _work_all(served: Served, worker: str) -> None:
+def _work_all(live_server: LiveServer, worker: str) -> None:
     """Do all waiting tasks, with some progress on the way."""
-    while leased := served.engine.execute(commands.Claim(worker_id=worker, kinds=("draw",))):
+    while leased := live_server.engine.execute(commands.Claim(worker_id=worker, kinds=("draw",))):
         for progress in (20, 60):
-            served.engine.execute(commands.Heartbeat(lease=leased[0].lease, progress=progress))
-        served.engine.execute(commands.Complete(lease=leased[0].lease, output=None))
+            live_server.engine.execute(commands.Heartbeat(lease=leased[0].lease, progress=progress))
+        live_server.engine.execute(commands.Complete(lease=leased[0].lease, output=None))
 
 
-def _read_job(served: Served, job: str, seed: int) -> list[Frame]:
+def _read_job(live_server: LiveServer, job: str, seed: int) -> list[Frame]:
     """Read a job's stream to its end, dropping it now and then."""
-    return _read(served, f"/v1/jobs/{job}/events", None, seed, lambda seen: seen[-1].event in ENDS)
+    return _read(live_server, f"/v1/jobs/{job}/events", None, seed, lambda seen: seen[-1].event in ENDS)
 
 
-def _read_tenant(served: Served, start: str, jobs: set[str], seed: int) -> list[Frame]:
+def _read_tenant(live_server: LiveServer, start: str, jobs: set[str], seed: int) -> list[Frame]:
     """Read the tenant's stream until all jobs have ended, dropping it now and then."""
 
     def over(seen: list[Frame]) -> bool:
         return jobs <= {frame.data["job_id"] for frame in seen if frame.event in ENDS}
 
-    return _read(served, "/v1/events", start, seed, over)
+    return _read(live_server, "/v1/events", start, seed, over)
 
 
-def _read(served: Served, path: str, last: str | None, seed: int, over: Any) -> list[Frame]:
+def _read(live_server: LiveServer, path: str, last: str | None, seed: int, over: Any) -> list[Frame]:
     chance = random.Random(seed)
     seen: list[Frame] = []
     while not seen or not over(seen):
         patience = chance.randrange(1, 12)
-        with listening(served, path, last) as coming:
+        with open_stream(live_server, path, last) as coming:
             for frame in coming:
                 if frame.id:
                     seen.append(frame)
@@ -336,29 +349,29 @@ def _read(served: Served, path: str, last: str | None, seed: int, over: Any) -> 
     return seen
 
 
-def _submitted(served: Served, number: int) -> list[str]:
+def _submit_job(live_server: LiveServer, number: int) -> list[str]:
     many = [commands.Submit(tenant=TENANT, user=f"free-{next(_numbers)}", workflow="gift") for _ in range(number)]
-    served.engine.execute(commands.PutWorkflow(recipe=_GIFT))
-    return [done.job_id for done in served.engine.execute_many(many)]
+    live_server.engine.execute(commands.PutWorkflow(definition=_GIFT))
+    return [done.job_id for done in live_server.engine.execute_many(many)]
 
 
-def _feed(served: Served) -> list[rows.Event]:
+def _feed(live_server: LiveServer) -> list[rows.Event]:
     found: list[rows.Event] = []
     place = (0, 0)
-    while page := served.engine.read.feed(*place):
+    while page := live_server.engine.read.feed(*place):
         found.extend(placed.event for placed in page)
         place = page[-1].place
     return found
 
 
-def _to_the_end(coming: Iterator[Frame]) -> list[str]:
+def _read_to_end(coming: Iterator[Frame]) -> list[str]:
     """Return the types of all events up to the end of a stream; one that only says that it is alive does not end."""
     frames = list(islice(coming, 200))
     assert len(frames) < 200, "it goes on"
     return [frame.event for frame in frames if frame.event]
 
 
-def _until(coming: Iterator[Frame], event: str) -> list[Frame]:
+def _read_until(coming: Iterator[Frame], event: str) -> list[Frame]:
     seen = []
     for frame in coming:
         if frame.id:
@@ -368,6 +381,6 @@ def _until(coming: Iterator[Frame], event: str) -> list[Frame]:
     raise AssertionError(f"the stream ended without {event}")
 
 
-def _fail(served: Served) -> None:
-    (leased,) = served.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
-    served.engine.execute(commands.Fail(lease=leased.lease, code="broken", message="No ink.", retryable=False))
+def _fail(live_server: LiveServer) -> None:
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    live_server.engine.execute(commands.Fail(lease=leased.lease, code="broken", message="No ink.", retryable=False))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.sim.life import Report, live
+from tests.sim.simulation import Report, simulate
 
 
 def main() -> int:
@@ -20,31 +20,31 @@ def main() -> int:
     options = parser.parse_args()
     began = time.monotonic()
     if options.seed is not None:
-        reports: Iterable[Report] = [live(options.seed, verify_every=1, verbose=options.verbose)]
+        reports: Iterable[Report] = [simulate(options.seed, verify_every=1, verbose=options.verbose)]
     else:
-        reports = _lived(range(options.first, options.first + options.seeds), options.jobs)
-    lives = broken = 0
+        reports = _simulate_all(range(options.first, options.first + options.seeds), options.jobs)
+    runs = failures = 0
     for report in reports:
-        lives += 1
-        broken += bool(report.broken)
-        if report.broken or options.seed is not None:
-            _tell(report)
-    print(f"{lives} lives, {broken} broken, {time.monotonic() - began:.1f} s")
-    return 1 if broken else 0
+        runs += 1
+        failures += bool(report.failures)
+        if report.failures or options.seed is not None:
+            _print_report(report)
+    print(f"{runs} lives, {failures} broken, {time.monotonic() - began:.1f} s")
+    return 1 if failures else 0
 
 
-def _lived(seeds: Sequence[int], jobs: int) -> Iterator[Report]:
+def _simulate_all(seeds: Sequence[int], jobs: int) -> Iterator[Report]:
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(live, seeds, chunksize=5)
+        yield from pool.map(simulate, seeds, chunksize=5)
 
 
-def _tell(report: Report) -> None:
+def _print_report(report: Report) -> None:
     for line in report.trace:
         print(line)
     print(f"seed {report.seed}: {report.commits} commits, trace {report.digest[:16]}")
-    for finding in report.broken:
+    for finding in report.failures:
         print(f"  broken: {finding}")
-    if report.broken:
+    if report.failures:
         print(f"  again: python -m tests.sim --seed {report.seed} --verbose")
 
 

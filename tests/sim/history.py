@@ -4,27 +4,27 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from callsheet.core.clock import SECOND
-from callsheet.core.commands import (
-    Beat,
+from callsheet.core.decisions.lease_check import hash_token
+from callsheet.core.model.clock import SECOND
+from callsheet.core.model.commands import (
+    AcquireCursor,
+    AdvanceCursor,
     Command,
     Complete,
-    Hand,
+    HandOff,
     Heartbeat,
+    HeartbeatResult,
     Lease,
-    Leased,
-    MoveCursor,
-    TakeCursor,
+    LeasedTask,
     TaskState,
 )
-from callsheet.core.errors import LeaseLost, Refusal, Unknown
-from callsheet.core.holding import hashed
-from callsheet.core.working import encode
+from callsheet.core.model.errors import LeaseLost, NotFound, Refusal
+from callsheet.core.working_set import encode
 from callsheet.engine.lane import Unavailable
-from tests.sim.checks import Checks
-from tests.sim.peek import Peek
-from tests.sim.watch import Before, Watch
-from tests.sim.world import World
+from tests.sim.batch_checks import BatchChecks, BatchSnapshot
+from tests.sim.inspector import Inspector
+from tests.sim.invariants import Invariants
+from tests.sim.simulation_context import World
 
 
 class Op(NamedTuple):
@@ -39,27 +39,27 @@ class Op(NamedTuple):
         return isinstance(self.answer, Refusal)
 
     @property
-    def done(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether the server said that it did it."""
         return self.answer is not None and not isinstance(self.answer, Exception)
 
 
-class Frame:
+class BatchContext:
     """What the database was like before a batch."""
 
-    def __init__(self, commits: int, past: "Past | None", before: Before, *, stale: bool) -> None:
+    def __init__(self, commits: int, prior: "PriorAttempt | None", before: BatchSnapshot, *, stale: bool) -> None:
         self.commits = commits
         self.before = before
-        self.past = past
+        self.prior = prior
         self.stale = stale
         self.expires_at: int | None = None
-        self.quiet = False
+        self.only_cursors = False
         """Nothing but places of readers can change."""
-        self.disturbed = False
+        self.interleaved = False
         """Somebody else's batch ran within this one."""
 
 
-class Past(NamedTuple):
+class PriorAttempt(NamedTuple):
     """How the attempt of a lease has ended so far, and whose it is."""
 
     outcome: str | None
@@ -70,143 +70,151 @@ class Past(NamedTuple):
 class History:
     """The recorded operations of one life."""
 
-    def __init__(self, world: World, peek: Peek, checks: Checks) -> None:
+    def __init__(self, world: World, inspector: Inspector, invariants: Invariants) -> None:
         self.ops: list[Op] = []
         self._world = world
-        self._peek = peek
-        self._checks = checks
-        self._watch = Watch(peek)
-        self._frames: list[Frame] = []
-        self._granted: set[tuple[str, int]] = set()
+        self._inspector = inspector
+        self._invariants = invariants
+        self._batch_checks = BatchChecks(inspector)
+        self._contexts: list[BatchContext] = []
+        self._leased_attempts: set[tuple[str, int]] = set()
 
-    def committed(self) -> None:
-        if self._frames[-1].quiet:
+    def on_commit(self) -> None:
+        if self._contexts[-1].only_cursors:
             return
-        for finding in self._checks.after_commit():
-            self._world.blame(finding)
+        for finding in self._invariants.after_commit():
+            self._world.report_failure(finding)
 
-    def sent(self, server: str, commands: Sequence[Command]) -> None:
-        for frame in self._frames:
-            frame.disturbed = True
+    def record_sent(self, server: str, commands: Sequence[Command]) -> None:
+        for context in self._contexts:
+            context.interleaved = True
         lease: Lease | None = getattr(commands[0], "lease", None) if len(commands) == 1 else None
-        past = self._past(lease) if lease else None
-        stale = lease is not None and self._stale(commands[0], lease, past)
-        frame = Frame(self._world.commits, past, self._watch.before(commands), stale=stale)
-        frame.expires_at = self._expires_at(lease) if lease else None
-        frame.quiet = all(isinstance(command, TakeCursor | MoveCursor) for command in commands)
-        self._frames.append(frame)
+        prior = self._prior_attempt(lease) if lease else None
+        stale = lease is not None and self._is_stale(commands[0], lease, prior)
+        context = BatchContext(self._world.commits, prior, self._batch_checks.before(commands), stale=stale)
+        context.expires_at = self._expires_at(lease) if lease else None
+        context.only_cursors = all(isinstance(command, AcquireCursor | AdvanceCursor) for command in commands)
+        self._contexts.append(context)
         for command in commands:
-            self._world.say(f"{server} {'stale ' if stale else ''}{_short(command)}")
+            self._world.log(f"{server} {'stale ' if stale else ''}{_format_command(command)}")
 
-    def unanswered(self, commands: Sequence[Command]) -> None:
-        self._frames.pop()
+    def record_unanswered(self, commands: Sequence[Command]) -> None:
+        self._contexts.pop()
         self.ops.extend(Op(command, None, self._world.clock.now()) for command in commands)
 
-    def answered(self, commands: Sequence[Command], results: Sequence[Any]) -> None:
-        frame = self._frames.pop()
+    def record_answered(self, commands: Sequence[Command], results: Sequence[Any]) -> None:
+        context = self._contexts.pop()
         now = self._world.clock.now()
         for command, result in zip(commands, results, strict=True):
-            self._world.say(f"  -> {_short_result(result)}")
-            unsure = isinstance(result, Unavailable)
+            self._world.log(f"  -> {_format_result(result)}")
+            unavailable = isinstance(result, Unavailable)
             if isinstance(result, Exception) and not isinstance(result, Refusal | Unavailable):
-                self._world.blame(f"the engine broke on {_short(command)}: {result!r}")
-            self.ops.append(Op(command, None if unsure else result, now))
-            if isinstance(result, list) and not frame.disturbed:
-                self._leases(result)
-        if frame.disturbed:
+                self._world.report_failure(f"the engine broke on {_format_command(command)}: {result!r}")
+            self.ops.append(Op(command, None if unavailable else result, now))
+            if isinstance(result, list) and not context.interleaved:
+                self._check_leases(result)
+        if context.interleaved:
             return
-        for finding in self._watch.after(commands, results, frame.before):
-            self._world.blame(finding)
+        for finding in self._batch_checks.after(commands, results, context.before):
+            self._world.report_failure(finding)
         if len(commands) == 1:
-            self._alone(commands[0], results[0], frame)
+            self._check_single(commands[0], results[0], context)
 
     # -- what an answer must mean
 
-    def _alone(self, command: Command, result: Any, frame: Frame) -> None:
+    def _check_single(self, command: Command, result: Any, context: BatchContext) -> None:
         """Judge a command that had its batch for itself."""
-        wrote = self._world.commits != frame.commits
+        wrote = self._world.commits != context.commits
         if isinstance(result, Refusal) and wrote:
-            self._world.blame(f"R24 {_short(command)} was refused ({result.code}) and changed something")
-        if frame.stale:
+            self._world.report_failure(
+                f"R24 {_format_command(command)} was refused ({result.code}) and changed something"
+            )
+        if context.stale:
             if wrote:
-                self._world.blame(f"H7 {_short(command)} changed something with a lease that is over")
+                self._world.report_failure(f"H7 {_format_command(command)} changed something with a lease that is over")
             if not (isinstance(result, Exception) or _is_no_op(result)):
-                self._world.blame(f"H7 {_short(command)} with a lease that is over got {result}")
-        if isinstance(command, Heartbeat) and isinstance(result, Beat) and not frame.stale:
-            self._beaten(command, frame)
-        if isinstance(command, Complete) and (past := frame.past) and past.outcome == "completed":
-            same = past.digest == digest_of(command)
-            fine = isinstance(result, TaskState) and result.replay if same else isinstance(result, LeaseLost)
-            if command.worker_id not in {None, past.worker_id}:
-                fine = isinstance(result, Unknown)
-            if not fine and not isinstance(result, Unavailable):
-                self._world.blame(f"H8 {_short(command)}, completed before ({same=}), got {result}")
+                self._world.report_failure(f"H7 {_format_command(command)} with a lease that is over got {result}")
+        if isinstance(command, Heartbeat) and isinstance(result, HeartbeatResult) and not context.stale:
+            self._check_heartbeat(command, context)
+        if isinstance(command, Complete) and (prior := context.prior) and prior.outcome == "completed":
+            same = prior.digest == digest_of(command)
+            correct = isinstance(result, TaskState) and result.replay if same else isinstance(result, LeaseLost)
+            if command.worker_id not in {None, prior.worker_id}:
+                correct = isinstance(result, NotFound)
+            if not correct and not isinstance(result, Unavailable):
+                self._world.report_failure(f"H8 {_format_command(command)}, completed before ({same=}), got {result}")
 
-    def _beaten(self, command: Heartbeat, frame: Frame) -> None:
+    def _check_heartbeat(self, command: Heartbeat, context: BatchContext) -> None:
         """Judge a heartbeat: it prolongs the lease from now, and never takes anything off it."""
-        lasting = command.lease_seconds or self._peek.one(
+        seconds = command.lease_seconds or self._inspector.one(
             "SELECT lease_seconds FROM task WHERE id = ?", command.lease.task_id
         )
-        before, after = frame.expires_at or 0, self._expires_at(command.lease) or 0
-        latest = self._world.clock.now() + int((lasting + self._world.clock.back_seconds) * SECOND)
+        before, after = context.expires_at or 0, self._expires_at(command.lease) or 0
+        latest = self._world.clock.now() + int((seconds + self._world.clock.set_back_seconds) * SECOND)
         if not before <= after <= max(before, latest):
-            self._world.blame(f"L4 a heartbeat for {lasting} s took the end of a lease from {before} to {after}")
+            self._world.report_failure(
+                f"L4 a heartbeat for {seconds} s took the end of a lease from {before} to {after}"
+            )
 
     def _expires_at(self, lease: Lease) -> int | None:
-        found: int | None = self._peek.one("SELECT lease_expires_at FROM task WHERE id = ?", lease.task_id)
+        found: int | None = self._inspector.one("SELECT lease_expires_at FROM task WHERE id = ?", lease.task_id)
         return found
 
-    def _leases(self, leased: Sequence[Any]) -> None:
+    def _check_leases(self, leased: Sequence[Any]) -> None:
         for one in leased:
-            if not isinstance(one, Leased):
+            if not isinstance(one, LeasedTask):
                 continue
             key = (one.lease.task_id, one.lease.attempt)
-            if key in self._granted:
-                self._world.blame(f"L1 {key} was leased twice")
-            self._granted.add(key)
-            row = self._peek.rows(
+            if key in self._leased_attempts:
+                self._world.report_failure(f"L1 {key} was leased twice")
+            self._leased_attempts.add(key)
+            row = self._inspector.rows(
                 "SELECT t.lease_expires_at FROM task t JOIN attempt a ON a.task_id = t.id AND a.no = t.attempts"
                 " WHERE t.id = ? AND a.no = ?", *key,
             )  # fmt: skip
             if not row:
-                self._world.blame(f"L3 {key} was leased and is not there")
+                self._world.report_failure(f"L3 {key} was leased and is not there")
             elif row[0][0] is not None:
-                lasting = (row[0][0] - self._world.clock.now()) / SECOND
-                if lasting < one.lease_seconds - 2:
-                    self._world.blame(f"L4 {key} lasts {lasting} s and the worker was told {one.lease_seconds}")
+                seconds = (row[0][0] - self._world.clock.now()) / SECOND
+                if seconds < one.lease_seconds - 2:
+                    self._world.report_failure(
+                        f"L4 {key} lasts {seconds} s and the worker was told {one.lease_seconds}"
+                    )
 
-    def _past(self, lease: Lease) -> Past | None:
-        rows = self._peek.rows(
+    def _prior_attempt(self, lease: Lease) -> PriorAttempt | None:
+        rows = self._inspector.rows(
             "SELECT outcome, digest, worker_id FROM attempt WHERE task_id = ? AND no = ? AND token_hash = ?",
-            lease.task_id, lease.attempt, hashed(lease.token),
+            lease.task_id, lease.attempt, hash_token(lease.token),
         )  # fmt: skip
-        return Past(*rows[0]) if rows else None
+        return PriorAttempt(*rows[0]) if rows else None
 
-    def _stale(self, command: Any, lease: Lease, past: Past | None) -> bool:
-        if past is None or past.outcome is not None or command.worker_id not in {None, past.worker_id}:
+    def _is_stale(self, command: Any, lease: Lease, prior: PriorAttempt | None) -> bool:
+        if prior is None or prior.outcome is not None or command.worker_id not in {None, prior.worker_id}:
             return True
-        live = self._peek.one("SELECT token_hash FROM task WHERE id = ?", lease.task_id)
-        return not isinstance(command, Hand) and live != hashed(lease.token)
+        live = self._inspector.one("SELECT token_hash FROM task WHERE id = ?", lease.task_id)
+        return not isinstance(command, HandOff) and live != hash_token(lease.token)
 
 
 def digest_of(command: Complete) -> str:
     """Return the digest under which a result is kept, with the files that it names."""
-    made = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
-    return hashlib.sha256((encode(command.output) + made).encode()).hexdigest()
+    files_text = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
+    return hashlib.sha256((encode(command.output) + files_text).encode()).hexdigest()
 
 
 def _is_no_op(result: Any) -> bool:
-    if isinstance(result, Beat):
+    if isinstance(result, HeartbeatResult):
         return result.cancel
     return isinstance(result, TaskState) and (result.replay or result.skipped is not None)
 
 
-def _short(command: Command) -> str:
-    fields = ((name, getattr(command, name)) for name in command.__struct_fields__ if name not in {"tokens", "recipe"})
+def _format_command(command: Command) -> str:
+    fields = (
+        (name, getattr(command, name)) for name in command.__struct_fields__ if name not in {"tokens", "definition"}
+    )
     return f"{type(command).__name__}({', '.join(f'{n}={v}' for n, v in fields if v not in (None, ''))})"
 
 
-def _short_result(result: Any) -> str:
+def _format_result(result: Any) -> str:
     if isinstance(result, Refusal):
         return f"refused: {result.code}"
     return repr(result)

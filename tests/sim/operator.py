@@ -6,42 +6,51 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callsheet.core.commands import Command, PutTenant, PutWorkflow, RevokeWorker, RotateWorker, SetWorker
-from callsheet.core.recipe import Recipe
-from tests.sim.catalog import KINDS, House
-from tests.sim.fleet import FleetWorker
-from tests.sim.network import Request, nobody
-from tests.sim.server import Admitted
+from callsheet.core.model.commands import Command, PutTenant, PutWorkflow, RevokeWorker, RotateWorker, UpdateWorker
+from callsheet.core.model.workflow_definition import WorkflowDefinition
+from tests.sim.fleet_workers import FleetWorker
+from tests.sim.network import Request, ignore_answers
+from tests.sim.scenario import KINDS, Scenario
+from tests.sim.server import Admission
 
 
 class Operator:
     """Changes the set-up while it is in use; limits only ever grow, so that what runs stays within them."""
 
-    def __init__(self, random: Random, house: House, fleet: list[FleetWorker]) -> None:
+    def __init__(self, random: Random, scenario: Scenario, fleet: list[FleetWorker]) -> None:
         self._random = random
         self._fleet = fleet
-        self._tenants = {put.tenant: put for put in house.setup if isinstance(put, PutTenant)}
-        self._recipes = {put.recipe.name: put.recipe for put in house.setup if isinstance(put, PutWorkflow)}
+        self._tenants = {command.tenant: command for command in scenario.setup if isinstance(command, PutTenant)}
+        self._definitions = {
+            command.definition.name: command.definition
+            for command in scenario.setup
+            if isinstance(command, PutWorkflow)
+        }
 
     def act(self) -> Request:
         if self._fleet and self._random.random() < 0.8:
-            return self._to_the_fleet(self._random.choice(self._fleet))
-        actions: tuple[Callable[[], Command], ...] = (self._price, self._widen, self._suspend, self._raise_cap)
-        return Request([self._random.choice(actions)()], nobody)
+            return self._change_worker(self._random.choice(self._fleet))
+        actions: tuple[Callable[[], Command], ...] = (
+            self._change_price,
+            self._raise_running_limit,
+            self._toggle_suspension,
+            self._raise_cap,
+        )
+        return Request([self._random.choice(actions)()], ignore_answers)
 
-    def _price(self) -> Command:
-        recipe = self._recipes[self._random.choice(sorted(self._recipes))]
-        return self._put(replace(recipe, price=self._random.choice((0, 4, 11))))
+    def _change_price(self) -> Command:
+        definition = self._definitions[self._random.choice(sorted(self._definitions))]
+        return self._put_workflow(replace(definition, price=self._random.choice((0, 4, 11))))
 
-    def _widen(self) -> Command:
-        film = self._recipes["film"]
-        return self._put(replace(film, running_max=film.running_max + 1 if film.running_max else 0))
+    def _raise_running_limit(self) -> Command:
+        film = self._definitions["film"]
+        return self._put_workflow(replace(film, running_max=film.running_max + 1 if film.running_max else 0))
 
-    def _put(self, recipe: Recipe) -> Command:
-        self._recipes[recipe.name] = recipe
-        return PutWorkflow(recipe=recipe)
+    def _put_workflow(self, definition: WorkflowDefinition) -> Command:
+        self._definitions[definition.name] = definition
+        return PutWorkflow(definition=definition)
 
-    def _suspend(self) -> Command:
+    def _toggle_suspension(self) -> Command:
         tenant = self._tenants[self._random.choice(sorted(self._tenants))]
         active = tenant.status == "active"
         self._tenants[tenant.tenant] = replace(tenant, status="suspended" if active else "active")
@@ -55,27 +64,29 @@ class Operator:
 
     # -- the fleet
 
-    def _to_the_fleet(self, worker: FleetWorker) -> Request:
+    def _change_worker(self, worker: FleetWorker) -> Request:
         """Approve most of the time: whoever is shut out for good is of no more use to anybody."""
-        name, fate = worker.name, self._random.random()
-        if fate < 0.12:
-            return Request([RevokeWorker(worker_id=name, by="op")], nobody)
-        if fate < 0.27:
-            return Request([RotateWorker(worker_id=name, token_hash="", by="op")], lambda told: _tell(worker, told))
-        if fate < 0.4:
-            return Request([SetWorker(worker_id=name, draining=True, by="op")], nobody)
-        if fate < 0.5:
+        name, roll = worker.name, self._random.random()
+        if roll < 0.12:
+            return Request([RevokeWorker(worker_id=name, by="op")], ignore_answers)
+        if roll < 0.27:
+            return Request(
+                [RotateWorker(worker_id=name, token_hash="", by="op")], lambda answers: _pass_session(worker, answers)
+            )
+        if roll < 0.4:
+            return Request([UpdateWorker(worker_id=name, draining=True, by="op")], ignore_answers)
+        if roll < 0.5:
             kinds = self._random.choice((("draw",), ("cut", "draw"), KINDS))
-            return Request([SetWorker(worker_id=name, kinds=kinds, by="op")], nobody)
+            return Request([UpdateWorker(worker_id=name, kinds=kinds, by="op")], ignore_answers)
         approved = None if self._random.random() < 0.1 else self._random.random() < 0.9
-        return Request([SetWorker(worker_id=name, approved=approved, draining=False, by="op")], nobody)
+        return Request([UpdateWorker(worker_id=name, approved=approved, draining=False, by="op")], ignore_answers)
 
-    def settle_down(self) -> list[Command]:
+    def unblock_all(self) -> list[Command]:
         """Return what lets every worker in again."""
         names = dict.fromkeys(worker.name for worker in self._fleet)
-        return [SetWorker(worker_id=name, approved=True, draining=False, kinds=(), by="op") for name in names]
+        return [UpdateWorker(worker_id=name, approved=True, draining=False, kinds=(), by="op") for name in names]
 
 
-def _tell(worker: FleetWorker, answers: list[Any] | None) -> None:
-    if answers and isinstance(answers[0], Admitted):
-        worker.rotated(answers[0].session)
+def _pass_session(worker: FleetWorker, answers: list[Any] | None) -> None:
+    if answers and isinstance(answers[0], Admission):
+        worker.replace_session(answers[0].session)

@@ -7,32 +7,34 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.life import live
+from tests.sim.simulation import simulate
 
-LIVES = 200
+SEEDS = 200
 CHUNK = 20
 ROOT = Path(__file__).parents[2]
-DIGESTS = "from tests.sim.life import live; print(*(live(seed).digest for seed in range(12)))"
+DIGESTS = "from tests.sim.simulation import simulate; print(*(simulate(seed).digest for seed in range(12)))"
 
 
-@pytest.mark.parametrize("first", range(0, LIVES, CHUNK))
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_life_keeps_its_promises(first):
     """M, S, J, G, L, P, O, X, A after commits; H1-H8, H10, H12, H16-H21, H23, H25, H27 over the history; V1-V4, V7, V9.
 
     F18-F21 in virtual time. R24, R27, R34, R36, R54, R57, R64, R73, R88, R91, R194, R195, R201, R203, R208-R212,
     R308, R309, R313, R315, R418, R419, R424, R430, R432.
     """
-    broken = {report.seed: report.broken[:3] for report in map(live, range(first, first + CHUNK)) if report.broken}
-    again = "".join(f"\n  python -m tests.sim --seed {seed} --verbose" for seed in broken)
-    assert broken == {}, f"play these lives again, step by step:{again}"
+    failures = {
+        report.seed: report.failures[:3] for report in map(simulate, range(first, first + CHUNK)) if report.failures
+    }
+    commands = "".join(f"\n  python -m tests.sim --seed {seed} --verbose" for seed in failures)
+    assert failures == {}, f"play these lives again, step by step:{commands}"
 
 
 def test_the_same_seed_gives_the_same_trace():
     # H24
-    first, second = live(7, verbose=True), live(7, verbose=True)
+    first, second = simulate(7, verbose=True), simulate(7, verbose=True)
     assert first.trace == second.trace
     assert first.digest == second.digest
-    assert first.digest != live(8).digest
+    assert first.digest != simulate(8).digest
 
 
 def test_a_trace_does_not_depend_on_the_process():

@@ -4,234 +4,245 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from callsheet.blobs import keys
-from callsheet.core import commands as c
-from callsheet.core.errors import Refusal
-from tests.sim.catalog import KINDS, PROVIDER
-from tests.sim.network import Heard, Request
+from callsheet.blobs import object_keys
+from callsheet.core.model import commands as c
+from callsheet.core.model.errors import Refusal
+from tests.sim.blobs import SimulatedBlobs
+from tests.sim.network import OnReply, Request
 from tests.sim.provider import FakeProvider, NoAnswer, Refused
-from tests.sim.shelf import Shelf
-from tests.sim.world import World
+from tests.sim.scenario import KINDS, PROVIDER
+from tests.sim.simulation_context import World
 
 
-class Hold:
+class ActiveTask:
     """A lease in a worker's hands, and how far it has come with it."""
 
-    def __init__(self, leased: c.Leased) -> None:
+    def __init__(self, leased: c.LeasedTask) -> None:
         self.lease = leased.lease
         self.kind = leased.kind
         self.tenant = leased.tenant
         self.report: c.Command | None = None
         """What it has said, and goes on saying until it is heard."""
         self.intended = False
-        self.noted = False
-        self.called = False
+        self.ref_recorded = False
+        self.provider_called = False
         self.ref: str | None = None
 
 
 class Worker:
     """A worker process of the house, under one name; after a crash another one goes on under the same name."""
 
-    says: str | None = None
+    report_as: str | None = None
     """The name under which it reports, where the edge knows it."""
 
-    def __init__(self, world: World, name: str, provider: FakeProvider, shelf: Shelf) -> None:
+    def __init__(self, world: World, name: str, provider: FakeProvider, blobs: SimulatedBlobs) -> None:
         self._world = world
         self._random = world.random
         self.name = name
         self._provider = provider
-        self._shelf = shelf
+        self._blobs = blobs
         self._kinds = world.random.choice((KINDS, KINDS, ("draw",), ("cut", "draw"), ("render",)))
-        self._holds: list[Hold] = []
-        self._zombies: list[Hold] = []
-        self._past: list[c.Command] = []
+        self._active_tasks: list[ActiveTask] = []
+        self._stale_tasks: list[ActiveTask] = []
+        self._sent_reports: list[c.Command] = []
         self._waiting = False
 
     @property
-    def outside(self) -> bool:
+    def needs_registration(self) -> bool:
         """Whether it has to be let in before it gets anything."""
         return False
 
     def act(self) -> Request | None:
         """Do one thing; while its answer is awaited, nothing else."""
-        request = None if self._waiting else self._next()
+        request = None if self._waiting else self._next_request()
         if request is None:
             return None
         self._waiting = True
-        return Request(request.commands, partial(self._answered, request.heard))
+        return Request(request.commands, partial(self._on_reply, request.on_reply))
 
-    def _answered(self, heard: Heard, answers: list[Any] | None) -> None:
+    def _on_reply(self, on_reply: OnReply, answers: list[Any] | None) -> None:
         self._waiting = False
-        heard(answers)
+        on_reply(answers)
 
-    def _next(self) -> Request | None:
-        fate = self._random.random()
-        if fate < 0.03:
-            self._world.say(f"  {self.name} dies")
-            self._zombies.extend(self._holds)
-            self._holds.clear()
-        if fate < 0.12 and (self._zombies or self._past):
-            return self._haunt()
-        if self._holds and fate < 0.75:
-            return self._work(self._random.choice(self._holds))
+    def _next_request(self) -> Request | None:
+        roll = self._random.random()
+        if roll < 0.03:
+            self._world.log(f"  {self.name} dies")
+            self._stale_tasks.extend(self._active_tasks)
+            self._active_tasks.clear()
+        if roll < 0.12 and (self._stale_tasks or self._sent_reports):
+            return self._repeat_stale()
+        if self._active_tasks and roll < 0.75:
+            return self._work(self._random.choice(self._active_tasks))
         return self.claim(self._random.choice((1, 1, 2, 3)))
 
     def claim(self, count: int, lease_seconds: int | None = None, *, every_kind: bool = False) -> Request:
-        if not self._world.calm:
+        if not self._world.faults_stopped:
             lease_seconds = self._random.choice((None, None, None, 8, 40))
         kinds = KINDS if every_kind else self._kinds
         return Request([c.Claim(worker_id=self.name, kinds=kinds, count=count, lease_seconds=lease_seconds)],
-                       self._claimed)  # fmt: skip
+                       self._on_claimed)  # fmt: skip
 
-    def _claimed(self, answers: list[Any] | None) -> None:
+    def _on_claimed(self, answers: list[Any] | None) -> None:
         if answers and isinstance(answers[0], list):
-            self._holds.extend(Hold(leased) for leased in answers[0])
+            self._active_tasks.extend(ActiveTask(leased) for leased in answers[0])
 
     # -- working
 
-    def _work(self, hold: Hold) -> Request | None:
-        if hold.report is None and self._random.random() < 0.08:
-            self._world.say(f"  {self.name} forgets {hold.lease.task_id}")
-            self._holds.remove(hold)
-            self._zombies.append(hold)
+    def _work(self, task: ActiveTask) -> Request | None:
+        if task.report is None and self._random.random() < 0.08:
+            self._world.log(f"  {self.name} forgets {task.lease.task_id}")
+            self._active_tasks.remove(task)
+            self._stale_tasks.append(task)
             return None
-        if hold.report is None and self._random.random() < 0.25:
-            self._put(hold, 1)
+        if task.report is None and self._random.random() < 0.25:
+            self._upload_output(task, 1)
             progress = self._random.choice((None, 0, 30, 99))
             seconds = self._random.choice((None, None, 5, 120))
-            beat = c.Heartbeat(lease=hold.lease, progress=progress, lease_seconds=seconds, worker_id=self.says)
-            return Request([beat], lambda answers: self._beaten(hold, answers))
-        if hold.kind == "render" and hold.report is None and (hold.called or self._random.random() < 0.85):
-            return self._hand_over(hold)
-        if hold.report is None:
-            hold.report = self._ending(hold)
-        return self._say(hold, hold.report)
+            heartbeat = c.Heartbeat(
+                lease=task.lease, progress=progress, lease_seconds=seconds, worker_id=self.report_as
+            )
+            return Request([heartbeat], lambda answers: self._on_heartbeat(task, answers))
+        if task.kind == "render" and task.report is None and (task.provider_called or self._random.random() < 0.85):
+            return self._hand_off(task)
+        if task.report is None:
+            task.report = self._draw_report(task)
+        return self._send_report(task, task.report)
 
-    def _ending(self, hold: Hold) -> c.Command:
-        fate = self._random.random() if not hold.noted else self._random.choice((0.1, 0.7, 0.7, 0.9))
-        if fate < 0.6:
+    def _draw_report(self, task: ActiveTask) -> c.Command:
+        roll = self._random.random() if not task.ref_recorded else self._random.choice((0.1, 0.7, 0.7, 0.9))
+        if roll < 0.6:
             delivered = self._random.choice((100, 100, 40))
             output = {"take": self._random.randrange(1_000)}
-            made = self._made(hold)
-            return c.Complete(lease=hold.lease, output=output, delivered=delivered, files=made, worker_id=self.says)
-        if fate < 0.85:
+            made = self._upload_outputs(task)
+            return c.Complete(
+                lease=task.lease, output=output, delivered=delivered, files=made, worker_id=self.report_as
+            )
+        if roll < 0.85:
             retryable = self._random.choice((True, True, False, None))
-            return c.Fail(lease=hold.lease, message="out of memory", retryable=retryable, worker_id=self.says)
-        return c.Requeue(lease=hold.lease, reason="going away", worker_id=self.says)
+            return c.Fail(lease=task.lease, message="out of memory", retryable=retryable, worker_id=self.report_as)
+        return c.Requeue(lease=task.lease, reason="going away", worker_id=self.report_as)
 
-    def _made(self, hold: Hold) -> tuple[c.Made, ...]:
+    def _upload_outputs(self, task: ActiveTask) -> tuple[c.OutputFile, ...]:
         """Put what the task made where the lease's epoch says; the rows come with the result, or never."""
         numbers = range(1, self._random.choice((0, 0, 1, 2)) + 1)
         for no in numbers:
-            self._put(hold, no)
+            self._upload_output(task, no)
         return tuple(
-            c.Made(no, f"take-{no}.png", "image/png", 1 + no, f"{self._random.getrandbits(64):064x}") for no in numbers
+            c.OutputFile(no, f"take-{no}.png", "image/png", 1 + no, f"{self._random.getrandbits(64):064x}")
+            for no in numbers
         )
 
-    def _put(self, hold: Hold, no: int) -> None:
-        lease = hold.lease
-        self._shelf.put(keys.made(hold.tenant, lease.job_id, lease.task_id, lease.attempt, no))
+    def _upload_output(self, task: ActiveTask, no: int) -> None:
+        lease = task.lease
+        self._blobs.put(object_keys.output_key(task.tenant, lease.job_id, lease.task_id, lease.attempt, no))
 
-    def _say(self, hold: Hold, command: c.Command, heard: Callable[[Any], None] | None = None) -> Request:
-        def listen(answers: list[Any] | None) -> None:
+    def _send_report(
+        self, task: ActiveTask, command: c.Command, on_reply: Callable[[Any], None] | None = None
+    ) -> Request:
+        def on_answers(answers: list[Any] | None) -> None:
             if answers is None or answers[0] is None:
                 return
-            if heard is not None and not isinstance(answers[0], Refusal):
-                heard(answers[0])
+            if on_reply is not None and not isinstance(answers[0], Refusal):
+                on_reply(answers[0])
                 return
-            self._past.append(command)
-            if hold in self._holds:
-                self._holds.remove(hold)
+            self._sent_reports.append(command)
+            if task in self._active_tasks:
+                self._active_tasks.remove(task)
 
-        return Request([command], listen)
+        return Request([command], on_answers)
 
-    def _beaten(self, hold: Hold, answers: list[Any] | None) -> None:
-        beat = answers[0] if answers else None
-        gone = isinstance(beat, Refusal) or (isinstance(beat, c.Beat) and beat.cancel and beat.lease_seconds == 0)
-        if gone and hold in self._holds:
-            self._holds.remove(hold)
-            self._zombies.append(hold)
-        elif isinstance(beat, c.Beat) and beat.cancel and self._random.random() < 0.6:
-            hold.report = hold.report or c.Fail(
-                lease=hold.lease, code="canceled", message="stopped as asked", worker_id=self.says
+    def _on_heartbeat(self, task: ActiveTask, answers: list[Any] | None) -> None:
+        heartbeat = answers[0] if answers else None
+        lost = isinstance(heartbeat, Refusal) or (
+            isinstance(heartbeat, c.HeartbeatResult) and heartbeat.cancel and heartbeat.lease_seconds == 0
+        )
+        if lost and task in self._active_tasks:
+            self._active_tasks.remove(task)
+            self._stale_tasks.append(task)
+        elif isinstance(heartbeat, c.HeartbeatResult) and heartbeat.cancel and self._random.random() < 0.6:
+            task.report = task.report or c.Fail(
+                lease=task.lease, code="canceled", message="stopped as asked", worker_id=self.report_as
             )
 
     # -- work at a provider
 
-    def _hand_over(self, hold: Hold) -> Request:
-        if hold.ref is not None:
-            return self._say(hold, c.Hand(lease=hold.lease, ref=hold.ref, worker_id=self.says))
-        intend = c.Intend(lease=hold.lease, provider=PROVIDER, worker_id=self.says)
-        return self._say(hold, intend, lambda answer: self._call(hold, answer))
+    def _hand_off(self, task: ActiveTask) -> Request:
+        if task.ref is not None:
+            return self._send_report(task, c.HandOff(lease=task.lease, ref=task.ref, worker_id=self.report_as))
+        intend = c.RecordIntent(lease=task.lease, provider=PROVIDER, worker_id=self.report_as)
+        return self._send_report(task, intend, lambda answer: self._call_provider(task, answer))
 
-    def _call(self, hold: Hold, intended: c.Intended) -> None:
-        hold.intended = True
-        if hold not in self._holds or intended.status != "intended" or hold.called:
+    def _call_provider(self, task: ActiveTask, intended: c.CallIntent) -> None:
+        task.intended = True
+        if task not in self._active_tasks or intended.status != "intended" or task.provider_called:
             return
-        if self._world.mishap(0.1):
-            self._world.say(f"  {self.name} dies before it calls")
-            self._holds.remove(hold)
+        if self._world.fault_occurs(0.1):
+            self._world.log(f"  {self.name} dies before it calls")
+            self._active_tasks.remove(task)
             return
-        if self._world.mishap(0.1):
-            self._go_away(hold)
+        if self._world.fault_occurs(0.1):
+            self._requeue(task)
             return
-        hold.called = True
+        task.provider_called = True
         try:
-            hold.ref = self._provider.submit(intended.call_id, hold.lease.task_id, hold.lease.job_id)
+            task.ref = self._provider.submit(intended.call_id, task.lease.task_id, task.lease.job_id)
         except NoAnswer:
-            self._world.say(f"  {self.name} hears nothing from the provider and gives up")
-            self._holds.remove(hold)
+            self._world.log(f"  {self.name} hears nothing from the provider and gives up")
+            self._active_tasks.remove(task)
         except Refused:
-            hold.report = c.Fail(
-                lease=hold.lease, code="refused", message="no capacity", retryable=True, worker_id=self.says
+            task.report = c.Fail(
+                lease=task.lease, code="refused", message="no capacity", retryable=True, worker_id=self.report_as
             )
-            hold.kind = "refused"
+            task.kind = "refused"
         else:
-            if self._world.mishap(0.1):
-                self._go_away(hold)
-            elif self._world.mishap(0.1):
-                self._world.say(f"  {self.name} dies after it called")
-                self._holds.remove(hold)
-                self._zombies.append(hold)
+            if self._world.fault_occurs(0.1):
+                self._requeue(task)
+            elif self._world.fault_occurs(0.1):
+                self._world.log(f"  {self.name} dies after it called")
+                self._active_tasks.remove(task)
+                self._stale_tasks.append(task)
 
-    def _go_away(self, hold: Hold) -> None:
+    def _requeue(self, task: ActiveTask) -> None:
         """Be told to stop, with a call that may have been made: give the task back, and no more."""
-        hold.report = c.Requeue(lease=hold.lease, reason="going away", worker_id=self.says)
-        hold.kind = "given back"
+        task.report = c.Requeue(lease=task.lease, reason="going away", worker_id=self.report_as)
+        task.kind = "given back"
 
     # -- coming back late
 
-    def _haunt(self) -> Request:
+    def _repeat_stale(self) -> Request:
         """Say again what was said before, or say something with a lease that may long be another's."""
-        if self._past and (not self._zombies or self._random.random() < 0.5):
-            command = self._random.choice(self._past)
+        if self._sent_reports and (not self._stale_tasks or self._random.random() < 0.5):
+            command = self._random.choice(self._sent_reports)
             if isinstance(command, c.Complete) and self._random.random() < 0.4:
-                command = c.Complete(lease=command.lease, output={"take": "another"}, worker_id=self.says)
+                command = c.Complete(lease=command.lease, output={"take": "another"}, worker_id=self.report_as)
             return Request([command], lambda _answers: None)
-        return self._as_a_ghost(self._random.choice(self._zombies))
+        return self._stale_report(self._random.choice(self._stale_tasks))
 
-    def _as_a_ghost(self, hold: Hold) -> Request:
-        if hold.ref is not None:
-            return Request([c.Hand(lease=hold.lease, ref=hold.ref, worker_id=self.says)], lambda _answers: None)
-        ghosts: tuple[c.Command, ...] = (
-            c.Complete(lease=hold.lease, output={"take": "zombie"}, worker_id=self.says),
-            c.Heartbeat(lease=hold.lease, progress=77, worker_id=self.says),
-            c.Fail(lease=hold.lease, message="zombie", retryable=True, worker_id=self.says),
-            c.Requeue(lease=hold.lease, reason="zombie", worker_id=self.says),
+    def _stale_report(self, task: ActiveTask) -> Request:
+        if task.ref is not None:
+            return Request([c.HandOff(lease=task.lease, ref=task.ref, worker_id=self.report_as)], lambda _answers: None)
+        stale_reports: tuple[c.Command, ...] = (
+            c.Complete(lease=task.lease, output={"take": "zombie"}, worker_id=self.report_as),
+            c.Heartbeat(lease=task.lease, progress=77, worker_id=self.report_as),
+            c.Fail(lease=task.lease, message="zombie", retryable=True, worker_id=self.report_as),
+            c.Requeue(lease=task.lease, reason="zombie", worker_id=self.report_as),
         )
-        if hold.called:
-            ghosts = ghosts[1:2]
-        return Request([self._random.choice(ghosts)], lambda _answers: None)
+        if task.provider_called:
+            stale_reports = stale_reports[1:2]
+        return Request([self._random.choice(stale_reports)], lambda _answers: None)
 
     # -- when the storm is over
 
     def finish(self) -> list[Request]:
         """Do all that is in hand, as a good worker does."""
         requests: list[Request | None] = []
-        for hold in list(self._holds):
-            if hold.kind == "render":
-                requests.append(self._hand_over(hold))
+        for task in list(self._active_tasks):
+            if task.kind == "render":
+                requests.append(self._hand_off(task))
             else:
-                hold.report = hold.report or c.Complete(lease=hold.lease, output={"take": "calm"}, worker_id=self.says)
-                requests.append(self._say(hold, hold.report))
+                task.report = task.report or c.Complete(
+                    lease=task.lease, output={"take": "calm"}, worker_id=self.report_as
+                )
+                requests.append(self._send_report(task, task.report))
         return [request for request in requests if request is not None]

@@ -6,20 +6,20 @@ from typing import NamedTuple
 import pytest
 
 from callsheet.config import Settings
-from callsheet.core.rows import ROWS, Event
-from callsheet.engine.engine import database_of
+from callsheet.core.model.rows import ROWS, Event
+from callsheet.engine.engine import database_for
 from callsheet.store.connection import Connection
-from tests.store.busy import Names, WatchedStudio, live
+from tests.store.verify_scenario import Names, VerifyingHarness, run_scenario
 from tests.support.postgres import Cluster
 
-LOOK_EVERY = {"sqlite": 1, "postgresql": 10}
+VERIFY_EVERY = {"sqlite": 1, "postgresql": 10}
 
 
-class Lived(NamedTuple):
+class ScenarioDatabase(NamedTuple):
     """What a life leaves behind."""
 
     database: str
-    place: str
+    database_url: str
     now: int
     names: Names
     steps: int
@@ -36,22 +36,22 @@ def blank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
-def lived(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lived:
+def scenario_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ScenarioDatabase:
     """A database after a busy life; whoever only reads it may share it."""
     if request.param == "sqlite":
-        place = str(tmp_path_factory.mktemp("lived") / "callsheet.db")
+        database_url = str(tmp_path_factory.mktemp("lived") / "callsheet.db")
     else:
         cluster: Cluster = request.getfixturevalue("migrated_postgres")
-        place = cluster.create_database()
-    with WatchedStudio(place, LOOK_EVERY[request.param]) as studio:
-        names = live(studio)
-        return Lived(request.param, place, studio.clock.now(), names, studio.steps, studio.found)
+        database_url = cluster.create_database()
+    with VerifyingHarness(database_url, VERIFY_EVERY[request.param]) as harness:
+        names = run_scenario(harness)
+        return ScenarioDatabase(request.param, database_url, harness.clock.now(), names, harness.steps, harness.found)
 
 
 @pytest.fixture(scope="session")
-def unguarded(lived: Lived) -> Iterator[Connection]:
+def unconstrained_database(scenario_database: ScenarioDatabase) -> Iterator[Connection]:
     """The lived database without keys, checks and indexes, so that any fault can be planted; events keep theirs."""
-    connection = database_of(lived.place, Settings(pooled=True)).connect()
+    connection = database_for(scenario_database.database_url, Settings(transaction_pooling=True)).connect()
     connection.begin()
     for row in ROWS:
         if row is not Event:

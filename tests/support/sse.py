@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from tests.support.served import Served
+from tests.support.live_server import LiveServer
 
 STREAM = "text/event-stream"
 _SECONDS = 30.0
@@ -23,26 +23,26 @@ class Frame(NamedTuple):
 
 
 @contextmanager
-def listening(
-    served: Served, path: str, last: str | None = None, role: str | None = "client"
+def open_stream(
+    live_server: LiveServer, path: str, last_event_id: str | None = None, role: str | None = "client"
 ) -> Iterator[Iterator[Frame]]:
     """Open a stream, and give its frames as they come, until it ends."""
     headers = {"accept": STREAM}
     if role is not None:
-        headers["authorization"] = f"Bearer {served.keys[role]}"
-    if last is not None:
-        headers["last-event-id"] = last
+        headers["authorization"] = f"Bearer {live_server.keys[role]}"
+    if last_event_id is not None:
+        headers["last-event-id"] = last_event_id
     with (
         httpx.Client(verify=False, timeout=_SECONDS) as client,
-        client.stream("GET", served.url + path, headers=headers) as answer,
+        client.stream("GET", live_server.url + path, headers=headers) as response,
     ):
-        if answer.status_code != 200:
-            answer.read()
-            raise httpx.HTTPStatusError(answer.text, request=answer.request, response=answer)
-        yield frames(answer.iter_lines())
+        if response.status_code != 200:
+            response.read()
+            raise httpx.HTTPStatusError(response.text, request=response.request, response=response)
+        yield parse_frames(response.iter_lines())
 
 
-def frames(lines: Iterable[str]) -> Iterator[Frame]:
+def parse_frames(lines: Iterable[str]) -> Iterator[Frame]:
     """Put lines together to frames; the first, which only says when to come back, is left out."""
     fields: dict[str, str] = {}
     for line in lines:
@@ -56,7 +56,9 @@ def frames(lines: Iterable[str]) -> Iterator[Frame]:
             fields = {}
 
 
-def told(served: Served, path: str, last: str | None = None, role: str | None = "client") -> list[Frame]:
+def read_events(
+    live_server: LiveServer, path: str, last_event_id: str | None = None, role: str | None = "client"
+) -> list[Frame]:
     """Return every event of a stream that ends by itself."""
-    with listening(served, path, last, role) as coming:
-        return [frame for frame in coming if frame.id]
+    with open_stream(live_server, path, last_event_id, role) as frames_iter:
+        return [frame for frame in frames_iter if frame.id]

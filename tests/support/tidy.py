@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).parents[2]
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
-MAY_SLEEP = "tests/support/waiting.py"
+MAY_SLEEP = "tests/support/wait.py"
 CORE_MAY_IMPORT = re.compile(
     r"(__future__|abc|bisect|collections|dataclasses|datetime|enum|functools|graphlib|hashlib|itertools|json"
     r"|jsonschema_rs|math|msgspec|operator|re|typing|zlib|callsheet\.core)(\.|$)"

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from callsheet.app import Callsheet
-from callsheet.core.commands import Cancel, Claim, Complete, PutTenant, PutWorkflow, Submit
-from callsheet.core.errors import IllegalMove
-from callsheet.core.recipe import Recipe, StageSpec
+from callsheet.core.model.commands import Cancel, Claim, Complete, PutTenant, PutWorkflow, Submit
+from callsheet.core.model.errors import IllegalTransition
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
-from callsheet.engine.reading import Reading
+from callsheet.engine.reads.reader import Reader
 from callsheet.store.connection import Connection, ConnectionLost, Database
-from tests.support.waiting import wait_until
+from tests.support.wait import wait_until
 
 _JOIN_SECONDS = 20.0
 
@@ -63,7 +63,9 @@ class Hanging(io.StringIO):
 
 def ended_job(engine: Engine) -> str:
     engine.execute(PutTenant(tenant="acme"))
-    engine.execute(PutWorkflow(recipe=Recipe(name="sketch", stages=[StageSpec(name="draw", kind="draw")])))
+    engine.execute(
+        PutWorkflow(definition=WorkflowDefinition(name="sketch", stages=[StageSpec(name="draw", kind="draw")]))
+    )
     job: str = engine.execute(Submit(tenant="acme", user="ann", workflow="sketch")).job_id
     (leased,) = engine.execute(Claim(worker_id="w1", kinds=("draw",)))
     engine.execute(Complete(lease=leased.lease))
@@ -71,34 +73,36 @@ def ended_job(engine: Engine) -> str:
 
 
 def refused(engine: Engine, job: str) -> None:
-    with pytest.raises(IllegalMove):
+    with pytest.raises(IllegalTransition):
         asyncio.run(engine.aexecute(Cancel(tenant="acme", job_id=job)))
 
 
-def denials(log: io.StringIO) -> list[dict[str, Any]]:
+def refusal_listeners(log: io.StringIO) -> list[dict[str, Any]]:
     told = [json.loads(line) for line in log.getvalue().splitlines()]
     return [line for line in told if line["event"] == "job.transition_denied"]
 
 
-def test_a_refused_move_is_written_down_and_asks_no_database_on_the_event_loop(place: str, tmp_path: Path) -> None:
+def test_a_refused_move_is_written_down_and_asks_no_database_on_the_event_loop(
+    database_url: str, tmp_path: Path
+) -> None:
     # R26, R96
     log = io.StringIO()
-    with Callsheet(place, tmp_path) as house:
+    with Callsheet(database_url, tmp_path) as house:
         job = ended_job(house.engine)
         house.engine.read.close()
-        house.engine.read = Reading(NotFromALoop(house.engine.database), 1)
+        house.engine.read = Reader(NotFromALoop(house.engine.database), 1)
         house.start(log)
         refused(house.engine, job)
-    (line,) = denials(log)
+    (line,) = refusal_listeners(log)
     assert (line["job_id"], line["from_status"], line["to_status"]) == (job, "completed", "canceled")
 
 
 def test_nobody_waits_for_a_log_that_takes_nothing_neither_an_answer_nor_the_end(
-    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callsheet.app._CLOSE_SECONDS", 0.1)
     log = Hanging()
-    house = Callsheet(place, tmp_path)
+    house = Callsheet(database_url, tmp_path)
     job = ended_job(house.engine)
     house.start(log)
     answered = threading.Thread(target=refused, args=(house.engine, job), daemon=True)

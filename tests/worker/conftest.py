@@ -6,31 +6,31 @@ from pathlib import Path
 import pytest
 
 from callsheet.worker import Worker
-from tests.support.places import Places
-from tests.worker.floor import Floor
+from tests.support.database_pool import DatabasePool
+from tests.worker.worker_harness import WorkerHarness
 
 
 @pytest.fixture(params=["embedded", "sqlite", "postgresql"])
-def floor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Floor]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerHarness]:
     """A house, and ada with 100 credits: worked for in its own process, and over HTTP on each database.
 
     Every invariant holds afterwards.
     """
     if request.param != "postgresql":
-        with Floor(str(tmp_path / "callsheet.db"), tmp_path, embedded=request.param == "embedded") as made:
+        with WorkerHarness(str(tmp_path / "callsheet.db"), tmp_path, embedded=request.param == "embedded") as made:
             yield made
         return
-    places: Places = request.getfixturevalue("places")
-    url = places.lend()
-    with Floor(url, tmp_path) as made:
+    database_pool: DatabasePool = request.getfixturevalue("database_pool")
+    url = database_pool.acquire()
+    with WorkerHarness(url, tmp_path) as made:
         yield made
-    places.give_back(url)
+    database_pool.release(url)
 
 
 @pytest.fixture
-def remote(place: str, tmp_path: Path) -> Iterator[Floor]:
+def http_harness(database_url: str, tmp_path: Path) -> Iterator[WorkerHarness]:
     """A house that is reached over HTTP only."""
-    with Floor(place, tmp_path) as made:
+    with WorkerHarness(database_url, tmp_path) as made:
         yield made
 
 

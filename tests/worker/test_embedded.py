@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.embedded import Desk
+from callsheet.embedded_link import LoopThread
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
 from callsheet.worker import Context, Worker
-from callsheet.worker.errors import Unreachable
-from tests.support.places import Places
-from tests.support.waiting import wait_until
-from tests.worker.floor import Floor
+from callsheet.worker.errors import UnreachableError
+from tests.support.database_pool import DatabasePool
+from tests.support.wait import wait_until
+from tests.worker.worker_harness import WorkerHarness
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def loop_thread() -> Iterator[LoopThread]:
+    made = LoopThread()
     made.start()
     yield made
     assert made.stop()
 
 
-def test_tasks_share_the_connections_of_the_house_however_many_there_are(
-    places: Places, tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
+def test_tasks_share_the_connections_of_the_server_however_many_there_are(
+    database_pool: DatabasePool, tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bool] = []
     connect = PostgresDatabase.connect
@@ -39,17 +39,17 @@ def test_tasks_share_the_connections_of_the_house_however_many_there_are(
     def draw(ctx: Context) -> None:
         ctx.upload("note.txt", b"drawn", "text/plain")
 
-    url = places.lend()
-    with Floor(url, tmp_path, embedded=True) as floor:
-        floor.start(worker)
-        assert floor.ended(floor.submit()).status == "completed"
+    url = database_pool.acquire()
+    with WorkerHarness(url, tmp_path, embedded=True) as harness:
+        harness.start(worker)
+        assert harness.wait_for_end(harness.submit()).status == "completed"
         monkeypatch.setattr(PostgresDatabase, "connect", counted)
-        assert {floor.ended(floor.submit()).status for _ in range(9)} == {"completed"}
-        assert len(made) <= floor.engine.settings.readers
-    places.give_back(url)
+        assert {harness.wait_for_end(harness.submit()).status for _ in range(9)} == {"completed"}
+        assert len(made) <= harness.engine.settings.readers
+    database_pool.release(url)
 
 
-def test_a_call_that_is_under_way_when_the_house_closes_hears_so(desk: Desk) -> None:
+def test_a_call_that_is_under_way_when_the_server_closes_gets_an_error(loop_thread: LoopThread) -> None:
     heard: list[BaseException] = []
     begun = threading.Event()
 
@@ -57,24 +57,24 @@ def test_a_call_that_is_under_way_when_the_house_closes_hears_so(desk: Desk) -> 
         begun.set()
         await asyncio.Event().wait()
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            desk.ask(long())
-        except Unreachable as error:
+            loop_thread.run(long())
+        except UnreachableError as error:
             heard.append(error)
 
-    caller = threading.Thread(target=ask)
+    caller = threading.Thread(target=run)
     caller.start()
     assert begun.wait(30)
-    assert desk.stop()
+    assert loop_thread.stop()
     caller.join(30)
     assert [str(error) for error in heard] == ["The house has closed."]
 
 
-def test_nobody_comes_in_behind_the_last_call(desk: Desk) -> None:
-    desk.ask_to_stop()
-    with closing(asyncio.sleep(0)) as call, pytest.raises(Unreachable):
-        desk.ask(call)
+def test_nobody_comes_in_behind_the_last_call(loop_thread: LoopThread) -> None:
+    loop_thread.request_stop()
+    with closing(asyncio.sleep(0)) as call, pytest.raises(UnreachableError):
+        loop_thread.run(call)
 
 
 def test_a_handler_of_asyncio_asks_while_its_own_loop_stands_still(tmp_path: Path, worker: Worker) -> None:
@@ -83,7 +83,7 @@ def test_a_handler_of_asyncio_asks_while_its_own_loop_stands_still(tmp_path: Pat
         await asyncio.sleep(0)
         ctx.upload("note.txt", b"drawn", "text/plain")
 
-    with Floor(str(tmp_path / "callsheet.db"), tmp_path, embedded=True) as floor:
-        floor.start(worker)
-        assert floor.ended(floor.submit()).status == "completed"
-        wait_until(lambda: floor.endings)
+    with WorkerHarness(str(tmp_path / "callsheet.db"), tmp_path, embedded=True) as harness:
+        harness.start(worker)
+        assert harness.wait_for_end(harness.submit()).status == "completed"
+        wait_until(lambda: harness.attempt_endings)

@@ -9,34 +9,36 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from callsheet.blobs import keys
-from callsheet.core.errors import Refusal
-from callsheet.core.recipe import Retry as RetryPolicy
-from callsheet.core.recipe import StageSpec
-from callsheet.worker import Context, Earlier, GiveUp, Retry, Worker
-from tests.support.waiting import wait_until
-from tests.worker.floor import AT_ONCE, Floor
+from callsheet.blobs import object_keys
+from callsheet.core.model.errors import Refusal
+from callsheet.core.model.workflow_definition import Retry as RetryPolicy
+from callsheet.core.model.workflow_definition import StageSpec
+from callsheet.worker import Context, NonRetryableError, PreviousOutput, RetryableError, Worker
+from tests.support.wait import wait_until
+from tests.worker.worker_harness import NO_BACKOFF, WorkerHarness
 
 PNG = b"\x89PNG\r\n\x1a\nand so on"
 
 
-def test_a_handler_that_returns_completes_its_task_with_what_it_returned(floor: Floor, worker: Worker) -> None:
+def test_a_handler_that_returns_completes_its_task_with_what_it_returned(
+    harness: WorkerHarness, worker: Worker
+) -> None:
     """R416."""
 
     @worker.task("draw")
     def draw(ctx: Context) -> Any:
         return {"echo": ctx.input, "where": [ctx.workflow, ctx.stage, ctx.stage_no, ctx.task_no, ctx.attempt]}
 
-    floor.start(worker)
-    job_id = floor.submit(input={"prompt": "ünïcode"})
-    assert floor.ended(job_id).status == "completed"
-    assert [json.loads(body) for body in floor.outputs(job_id)] == [
+    harness.start(worker)
+    job_id = harness.submit(input={"prompt": "ünïcode"})
+    assert harness.wait_for_end(job_id).status == "completed"
+    assert [json.loads(body) for body in harness.outputs(job_id)] == [
         {"echo": {"prompt": "ünïcode"}, "where": ["work", "draw", 1, 1, 1]}
     ]
-    assert floor.outcomes(job_id) == ["completed"]
+    assert harness.outcomes(job_id) == ["completed"]
 
 
-def test_an_async_handler_is_awaited(floor: Floor, worker: Worker) -> None:
+def test_an_async_handler_is_awaited(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     async def draw(ctx: Context) -> int:
         await asyncio.sleep(0)
@@ -44,13 +46,13 @@ def test_an_async_handler_is_awaited(floor: Floor, worker: Worker) -> None:
         ctx.upload("half.txt", b"half", "text/plain")
         return 7
 
-    floor.start(worker)
-    job_id = floor.submit()
-    assert floor.ended(job_id).status == "completed"
-    assert floor.outputs(job_id) == ["7"]
+    harness.start(worker)
+    job_id = harness.submit()
+    assert harness.wait_for_end(job_id).status == "completed"
+    assert harness.outputs(job_id) == ["7"]
 
 
-def test_files_arrive_with_their_digest_and_size(floor: Floor, worker: Worker) -> None:
+def test_files_arrive_with_their_digest_and_size(harness: WorkerHarness, worker: Worker) -> None:
     bodies = {"one.bin": b"\x00\x01" * 5_000, "zwei.txt": b""}
 
     @worker.task("draw")
@@ -58,32 +60,32 @@ def test_files_arrive_with_their_digest_and_size(floor: Floor, worker: Worker) -
         for name, body in bodies.items():
             ctx.upload(name, body, "text/plain")
 
-    floor.start(worker)
-    job_id = floor.submit()
-    assert floor.ended(job_id).status == "completed"
-    files = floor.files(job_id)
+    harness.start(worker)
+    job_id = harness.submit()
+    assert harness.wait_for_end(job_id).status == "completed"
+    files = harness.files(job_id)
     assert [(file.name, file.bytes, file.sha256) for file in files] == [
         (name, len(body), hashlib.sha256(body).hexdigest()) for name, body in bodies.items()
     ]
-    assert [floor.bytes_of(file) for file in files] == list(bodies.values())
+    assert [harness.bytes_of(file) for file in files] == list(bodies.values())
 
 
-def test_a_handler_that_raises_fails_its_job_with_a_clean_message(floor: Floor, worker: Worker) -> None:
+def test_a_handler_that_raises_fails_its_job_with_a_clean_message(harness: WorkerHarness, worker: Worker) -> None:
     """R263, R416."""
 
     @worker.task("draw")
     def draw(_ctx: Context) -> None:
         raise ValueError("no such model at https://models.example/x?sig=abc with token=verysecret")
 
-    floor.start(worker)
-    job = floor.ended(floor.submit())
+    harness.start(worker)
+    job = harness.wait_for_end(harness.submit())
     assert (job.status, job.error_code) == ("failed", "task_failed")
     assert job.error_message == "ValueError: no such model at [address] with [secret]"
-    assert floor.outcomes(job.id) == ["failed"]
-    assert [fault.partition(":")[0] for fault in floor.faults] == ["draw failed"]
+    assert harness.outcomes(job.id) == ["failed"]
+    assert [fault.partition(":")[0] for fault in harness.faults] == ["draw failed"]
 
 
-def test_the_policy_says_whether_any_error_is_tried_again(floor: Floor, worker: Worker) -> None:
+def test_the_policy_says_whether_any_error_is_tried_again(harness: WorkerHarness, worker: Worker) -> None:
     """R413, R416."""
 
     @worker.task("draw")
@@ -92,53 +94,55 @@ def test_the_policy_says_whether_any_error_is_tried_again(floor: Floor, worker: 
             raise RuntimeError("out of memory")
         return ctx.attempt
 
-    floor.start(worker)
-    job_id = floor.submit(retry=RetryPolicy(on="any", backoff=AT_ONCE))
-    assert floor.ended(job_id).status == "completed"
-    assert floor.outcomes(job_id) == ["failed", "failed", "completed"]
+    harness.start(worker)
+    job_id = harness.submit(retry=RetryPolicy(on="any", backoff=NO_BACKOFF))
+    assert harness.wait_for_end(job_id).status == "completed"
+    assert harness.outcomes(job_id) == ["failed", "failed", "completed"]
 
 
-def test_a_handler_may_ask_for_another_try_or_say_that_none_will_help(floor: Floor, worker: Worker) -> None:
+def test_a_handler_may_ask_for_another_attempt_or_say_that_none_will_help(
+    harness: WorkerHarness, worker: Worker
+) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         if ctx.attempt == 1:
-            raise Retry("the card is hot", code="too_hot")
-        raise GiveUp("no face in the picture", code="no_face")
+            raise RetryableError("the card is hot", code="too_hot")
+        raise NonRetryableError("no face in the picture", code="no_face")
 
-    floor.start(worker)
-    job = floor.ended(floor.submit(retry=RetryPolicy(on="any", tries_max=9, backoff=AT_ONCE)))
+    harness.start(worker)
+    job = harness.wait_for_end(harness.submit(retry=RetryPolicy(on="any", attempts_max=9, backoff=NO_BACKOFF)))
     assert (job.status, job.error_code, job.error_message) == ("failed", "no_face", "no face in the picture")
-    attempts = floor.engine.read.attempts(floor.task(job.id).id)
+    attempts = harness.engine.read.attempts(harness.task(job.id).id)
     assert [(attempt.outcome, attempt.error_code) for attempt in attempts] == [
         ("failed", "too_hot"),
         ("failed", "no_face"),
     ]
 
 
-def test_even_a_handler_that_exits_fails_its_task(floor: Floor, worker: Worker) -> None:
+def test_even_a_handler_that_exits_fails_its_task(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(_ctx: Context) -> None:
         raise SystemExit(3)
 
-    floor.start(worker)
-    job = floor.ended(floor.submit())
+    harness.start(worker)
+    job = harness.wait_for_end(harness.submit())
     assert (job.status, job.error_message) == ("failed", "SystemExit: 3")
 
 
 @pytest.mark.parametrize("made", [object(), {"n": float("nan")}, "x" * 2_000_000], ids=["object", "nan", "too large"])
-def test_a_result_that_cannot_be_kept_fails_the_task_at_once(floor: Floor, worker: Worker, made: Any) -> None:
+def test_a_result_that_cannot_be_kept_fails_the_task_at_once(harness: WorkerHarness, worker: Worker, made: Any) -> None:
     @worker.task("draw")
     def draw(_ctx: Context) -> Any:
         return made
 
-    floor.start(worker)
-    job = floor.ended(floor.submit(retry=RetryPolicy(on="any", backoff=AT_ONCE)))
+    harness.start(worker)
+    job = harness.wait_for_end(harness.submit(retry=RetryPolicy(on="any", backoff=NO_BACKOFF)))
     assert job.status == "failed"
-    assert floor.outcomes(job.id) == ["failed"]
+    assert harness.outcomes(job.id) == ["failed"]
 
 
-def test_a_later_stage_reads_what_the_earlier_ones_made(floor: Floor, worker: Worker) -> None:
-    seen: list[list[Earlier]] = []
+def test_a_later_stage_reads_what_the_earlier_ones_made(harness: WorkerHarness, worker: Worker) -> None:
+    seen: list[list[PreviousOutput]] = []
 
     @worker.task("write")
     def write(ctx: Context) -> dict[str, int]:
@@ -147,23 +151,25 @@ def test_a_later_stage_reads_what_the_earlier_ones_made(floor: Floor, worker: Wo
 
     @worker.task("cut")
     def cut(ctx: Context) -> str:
-        before = ctx.before()
-        seen.append(before)
-        return b" | ".join(ctx.download(file).read_bytes() for earlier in before for file in earlier.files).decode()
+        previous_outputs = ctx.previous_outputs()
+        seen.append(previous_outputs)
+        return b" | ".join(
+            ctx.download(file).read_bytes() for earlier in previous_outputs for file in earlier.files
+        ).decode()
 
-    floor.start(worker, concurrency=2)
+    harness.start(worker, concurrency=2)
     stages = [StageSpec(name="script", kind="write", tasks=2), StageSpec(name="end", kind="cut", tasks=2)]
-    job_id = floor.submit(*stages)
-    assert floor.ended(job_id).status == "completed"
-    for before in seen:
-        assert [(e.stage, e.stage_no, e.task_no, e.output) for e in before] == [
+    job_id = harness.submit(*stages)
+    assert harness.wait_for_end(job_id).status == "completed"
+    for previous_outputs in seen:
+        assert [(e.stage, e.stage_no, e.task_no, e.output) for e in previous_outputs] == [
             ("script", 1, 1, {"scene": 1}),
             ("script", 1, 2, {"scene": 2}),
         ]
-    assert floor.outputs(job_id).count('"scene 1 | scene 2"') == 2
+    assert harness.outputs(job_id).count('"scene 1 | scene 2"') == 2
 
 
-def test_a_file_of_another_job_and_a_damaged_one_are_not_read(floor: Floor, worker: Worker) -> None:
+def test_a_file_of_another_job_and_a_damaged_one_are_not_read(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> str:
         made = ctx.upload("a.txt", b"mine", "text/plain")
@@ -171,23 +177,23 @@ def test_a_file_of_another_job_and_a_damaged_one_are_not_read(floor: Floor, work
 
     @worker.task("peek")
     def peek(ctx: Context) -> None:
-        (before,) = ctx.before()
-        mine = before.files[0]
+        (previous_outputs,) = ctx.previous_outputs()
+        mine = previous_outputs.files[0]
         for other in (ctx.input, replace(mine, id=ctx.input)):
             with pytest.raises(Refusal) as refused:
                 ctx.download(other)
             assert refused.value.code == "file_not_found"
         ctx.download(replace(mine, sha256="0" * 64))
 
-    floor.start(worker)
-    other = floor.submit()
-    floor.ended(other)
+    harness.start(worker)
+    other = harness.submit()
+    harness.wait_for_end(other)
     stages = [StageSpec(name="draw", kind="draw"), StageSpec(name="peek", kind="peek")]
-    job = floor.ended(floor.submit(*stages, input=floor.files(other)[0].id, retry=RetryPolicy(on="never")))
+    job = harness.wait_for_end(harness.submit(*stages, input=harness.files(other)[0].id, retry=RetryPolicy(on="never")))
     assert (job.status, job.error_code) == ("failed", "file_damaged")
 
 
-def test_progress_and_previews_are_seen_while_the_handler_runs(floor: Floor, worker: Worker) -> None:
+def test_progress_and_previews_are_seen_while_the_handler_runs(harness: WorkerHarness, worker: Worker) -> None:
     seen = threading.Event()
 
     @worker.task("draw")
@@ -198,47 +204,47 @@ def test_progress_and_previews_are_seen_while_the_handler_runs(floor: Floor, wor
         with pytest.raises(ValueError, match="PNG or a JPEG"):
             ctx.preview(b"GIF89a")
 
-    floor.start(worker)
-    job_id = floor.submit()
+    harness.start(worker)
+    job_id = harness.submit()
 
     def shown() -> list[Any]:
-        events = [e for e in floor.engine.read.events(job_id) if e.type == "task.progressed"]
+        events = [e for e in harness.engine.read.events(job_id) if e.type == "task.progressed"]
         return [said for said in map(json.loads, (e.data or "" for e in events)) if said.get("preview")]
 
     wait_until(shown)
     assert shown()[-1] == {"progress": 33, "message": "first layer, [secret]", "preview": 1}
-    task = floor.task(job_id)
-    key = keys.preview(task.tenant, job_id, task.id, task.attempts)
-    with floor.blobs.open(key) as shown_there:
+    task = harness.task(job_id)
+    key = object_keys.preview_key(task.tenant, job_id, task.id, task.attempts)
+    with harness.blobs.open(key) as shown_there:
         assert shown_there.read() == PNG
     seen.set()
-    assert floor.ended(job_id).status == "completed"
+    assert harness.wait_for_end(job_id).status == "completed"
 
 
-def test_less_than_was_asked_for_is_paid_less(floor: Floor, worker: Worker) -> None:
+def test_less_than_was_asked_for_is_paid_less(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         ctx.delivered = 40
 
-    floor.start(worker)
-    job_id = floor.submit()
-    floor.ended(job_id)
-    (run,) = floor.engine.read.runs(job_id)
-    assert (run.consumed, run.returned) == (4, 6)
+    harness.start(worker)
+    job_id = harness.submit()
+    harness.wait_for_end(job_id)
+    (run,) = harness.engine.read.runs(job_id)
+    assert (run.consumed, run.refunded) == (4, 6)
 
 
-def test_a_worker_has_one_handler_per_kind_and_at_least_one(worker: Worker, floor: Floor) -> None:
+def test_a_worker_has_one_handler_per_kind_and_at_least_one(worker: Worker, harness: WorkerHarness) -> None:
     with pytest.raises(ValueError, match="no handler"):
-        worker.start(floor.link())
+        worker.start(harness.link())
     worker.task("draw")(lambda ctx: ctx.input)
     with pytest.raises(ValueError, match="two handlers"):
         worker.task("draw")
     with pytest.raises(ValueError, match="at least one"):
-        worker.start(floor.link(), 0)
+        worker.start(harness.link(), 0)
     assert tuple(worker.handlers) == ("draw",)
 
 
-def test_a_handler_without_a_kind_is_told_how_to_say_it(worker: Worker) -> None:
+def test_a_handler_without_a_kind_gets_an_error_that_shows_how(worker: Worker) -> None:
     with pytest.raises(TypeError, match=r'@worker\.task\("kind"\)'):
 
         @worker.task  # type: ignore[arg-type]

@@ -19,33 +19,33 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from callsheet.core.counting import counted
-from callsheet.core.media import MEDIA_TYPE, SHA256
+from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
+from callsheet.core.model.plural import counted
 
 T = TypeVar("T")
-CHUNK = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 class BlobError(Exception):
     """A store did not do what it was asked to."""
 
 
-class AlreadyPut(BlobError):  # noqa: N818 - a fact about the key
+class AlreadyExists(BlobError):  # noqa: N818 - a fact about the key
     """There are bytes at this key, and they stay as they are."""
 
     def __init__(self) -> None:
         super().__init__("There are bytes already; a file is written once.")
 
 
-class NotAsClaimed(BlobError):  # noqa: N818 - a fact about the bytes
+class ClaimMismatch(BlobError):  # noqa: N818 - a fact about the bytes
     """The bytes are not what was said; `what` is size or digest."""
 
-    def __init__(self, what: str, message: str) -> None:
+    def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
-        self.what = what
+        self.field = field
 
 
-class TooLarge(BlobError):  # noqa: N818 - a fact about the bytes
+class BlobTooLarge(BlobError):  # noqa: N818 - a fact about the bytes
     """More than one piece may have."""
 
 
@@ -56,15 +56,15 @@ class StorageFull(BlobError):  # noqa: N818 - a fact about the store
         super().__init__("The storage is full, or takes no file this large.")
 
 
-class StorageAway(BlobError):  # noqa: N818 - a fact about the store
+class StorageUnavailable(BlobError):  # noqa: N818 - a fact about the store
     """The store does not answer, or asks to come back later."""
 
 
-class KeysEnded(StorageAway):
+class CredentialsExpired(StorageUnavailable):
     """Nothing can be signed until whoever lends keys answers again."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(f"The keys of the object store have ended, and there are no new ones: {why}.")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The keys of the object store have ended, and there are no new ones: {reason}.")
 
 
 class StorageRefused(BlobError):  # noqa: N818 - a fact about the store
@@ -80,7 +80,7 @@ class Grant(Struct, frozen=True):
     method: str
     url: str
     headers: dict[str, str]
-    seconds: int
+    expires_in_seconds: int
 
 
 class Stat(NamedTuple):
@@ -90,7 +90,7 @@ class Stat(NamedTuple):
     sha256: str | None
 
 
-class Listed(NamedTuple):
+class BlobEntry(NamedTuple):
     """One line of a list; the time is in microseconds."""
 
     key: str
@@ -98,7 +98,7 @@ class Listed(NamedTuple):
     modified_at: int
 
 
-class Freed(NamedTuple):
+class DeleteSummary(NamedTuple):
     """What was removed."""
 
     files: int
@@ -108,19 +108,19 @@ class Freed(NamedTuple):
 class Blobs(Protocol):
     """Bytes at rest. Every call may be made from any thread, and blocks; grants are quick, and do no I/O."""
 
-    def grant_put(self, key: str, *, size: int, sha256: str, media_type: str, seconds: int) -> Grant:
+    def grant_upload(self, key: str, *, size: int, sha256: str, media_type: str, expires_in_seconds: int) -> Grant:
         """Let somebody put these very bytes, once."""
         ...
 
-    def grant_put_over(self, key: str, *, bytes_max: int, media_type: str, seconds: int) -> Grant:
+    def grant_overwrite(self, key: str, *, bytes_max: int, media_type: str, expires_in_seconds: int) -> Grant:
         """Let somebody put bytes again and again, for what is only looked at: previews."""
         ...
 
-    def grant_get(self, key: str, *, seconds: int, name: str, media_type: str) -> Grant:
+    def grant_download(self, key: str, *, expires_in_seconds: int, name: str, media_type: str) -> Grant:
         """Let somebody read a blob, whole or in parts, under a name."""
         ...
 
-    def put(self, key: str, body: bytes | Path, *, over: bool = False) -> None:
+    def put(self, key: str, body: bytes | Path, *, overwrite: bool = False) -> None:
         """Write a blob, all of it or nothing. The same bytes again are no error; others are, unless `over`."""
         ...
 
@@ -132,41 +132,41 @@ class Blobs(Protocol):
         """Say what lies at a key."""
         ...
 
-    def vouched(self, key: str) -> Stat | None:
+    def stat_verified(self, key: str) -> Stat | None:
         """Say what lies at a key without reading it; the digest only if it was checked when the bytes were put."""
         ...
 
-    def delete(self, keys: Iterable[str]) -> Freed:
+    def delete(self, keys: Iterable[str]) -> DeleteSummary:
         """Remove blobs; those that are not there count as nothing."""
         ...
 
-    def delete_prefix(self, prefix: str) -> Freed:
+    def delete_prefix(self, prefix: str) -> DeleteSummary:
         """Remove everything whose key begins so."""
         ...
 
-    def list(self, prefix: str, after: str, count: int) -> Sequence[Listed]:
+    def list(self, prefix: str, after: str, count: int) -> Sequence[BlobEntry]:
         """List keys that begin with `prefix`, in the order of their bytes, from the first behind `after`."""
         ...
 
-    def sweep(self, idle_seconds: float) -> Freed:
+    def sweep(self, idle_seconds: float) -> DeleteSummary:
         """Remove what writers left that broke off so long ago."""
         ...
 
 
-class Signer(Protocol):
+class PayloadSigner(Protocol):
     """Makes a text of a fact that only the house can make, and reads what it made."""
 
-    def sign(self, purpose: str, fact: Any, /) -> str: ...
+    def sign(self, purpose: str, payload: Any, /) -> str: ...
 
-    def read(self, purpose: str, text: str, shape: type[T], /) -> T | None: ...
+    def read(self, purpose: str, token: str, payload_type: type[T], /) -> T | None: ...
 
 
-class BlobFact(Struct, frozen=True, array_like=True, omit_defaults=True):
+class BlobAccess(Struct, frozen=True, array_like=True, omit_defaults=True):
     """What a signed address of the house lets its holder do, until a unix time."""
 
     method: str
     key: str
-    until: int
+    expires_at: int
     media_type: str
     size: int = 0
     """Exactly so many bytes; at most so many, without a digest."""
@@ -174,7 +174,7 @@ class BlobFact(Struct, frozen=True, array_like=True, omit_defaults=True):
     name: str = ""
 
 
-def check_words(*, media_type: str, size: int = 0, sha256: str = "0" * 64) -> None:
+def validate_blob_claim(*, media_type: str, size: int = 0, sha256: str = "0" * 64) -> None:
     """Refuse to sign what could not be sent as it is."""
     if not MEDIA_TYPE.match(media_type):
         raise ValueError("a media type is written as type/subtype")
@@ -182,25 +182,25 @@ def check_words(*, media_type: str, size: int = 0, sha256: str = "0" * 64) -> No
         raise ValueError("a claim has a size from 0 and a SHA-256 of 64 small hexadecimal digits")
 
 
-PURPOSE = "blob"
+BLOB_URL_PURPOSE = "blob"
 """What a BlobFact is signed for."""
 
 
-def check_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
+def verify_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
     """Make sure that the bytes at a key are those that somebody claims; they are read if nobody vouches for them."""
-    stat = blobs.vouched(key)
+    stat = blobs.stat_verified(key)
     if stat is None:
         raise FileNotFoundError("there are no bytes")
     if stat.size != size:
-        raise NotAsClaimed("size", f"The file has {counted(stat.size, 'byte')}, not {size}.")
+        raise ClaimMismatch("size", f"The file has {counted(stat.size, 'byte')}, not {size}.")
     if (stat.sha256 or digest_of(blobs, key)) != sha256:
-        raise NotAsClaimed("digest", "The file's SHA-256 is another one than was said.")
+        raise ClaimMismatch("digest", "The file's SHA-256 is another one than was said.")
 
 
 def digest_of(blobs: Blobs, key: str) -> str:
     """Read a blob and return its SHA-256."""
     digest = hashlib.sha256()
     with blobs.open(key) as file:
-        while piece := file.read(CHUNK):
-            digest.update(piece)
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()

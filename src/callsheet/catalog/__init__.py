@@ -1,7 +1,7 @@
-"""Workflows as files: one recipe per TOML file, checked with the line and what to do."""
+"""Workflows as files: one definition per TOML file, checked with the line and what to do."""
 
-from callsheet.catalog.checking import check
-from callsheet.catalog.loading import CatalogError, load
-from callsheet.catalog.sheets import Finding
+from callsheet.catalog.loader import CatalogError, load
+from callsheet.catalog.source_file import Finding
+from callsheet.catalog.validate import check
 
 __all__ = ["CatalogError", "Finding", "check", "load"]

@@ -11,39 +11,39 @@ from typing import Annotated
 
 import typer
 
-from callsheet.cli import (
-    admin,
+from callsheet.cli.commands import (
     autoscale,
     comfyui,
-    feeding,
+    database,
+    events,
     files,
-    fleet,
-    house,
-    importing,
+    import_graph,
     jobs,
-    money,
-    operating,
-    serve,
-    work,
+    keys,
+    server,
+    tenants,
+    wallet,
+    worker,
+    workers,
 )
-from callsheet.cli.output import FAILED, Commands, unwritable
+from callsheet.cli.output import FAILED, CommandGroup, write_failure
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 app = typer.Typer(
     name="callsheet",
-    cls=Commands,
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 for _module in (
-    serve, work, comfyui, jobs, feeding, files, money, admin, fleet, autoscale, importing, operating, house,
+    server, worker, comfyui, jobs, events, files, wallet, keys, workers, autoscale, import_graph, tenants, database,
 ):  # fmt: skip
     _module.register(app)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version  # noqa: PLC0415 - only here
 
         typer.echo(f"callsheet {version('callsheet')}")
@@ -51,9 +51,9 @@ def _version(asked: bool) -> None:
 
 
 @app.callback()
-def everything(
+def root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """The durable job backend for AI-made media."""
@@ -61,22 +61,22 @@ def everything(
 
 def main() -> None:
     """Run the command line; an output that cannot be written is one sentence as well, also where it is help."""
-    _opened()
+    _replace_closed_streams()
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if error.errno not in {*_NO_ROOM, errno.EPIPE} or error.filename is not None:
+        if error.errno not in {*_WRITE_ERRNOS, errno.EPIPE} or error.filename is not None:
             raise
-        failure = unwritable(error)
-        if error.errno in _NO_ROOM:  # else whoever read it has gone, and wants to hear nothing
+        failure = write_failure(error)
+        if error.errno in _WRITE_ERRNOS:  # else whoever read it has gone, and wants to hear nothing
             sys.stderr.write(f"{failure.line()}\n")
         sys.exit(FAILED)
 
 
-def _opened() -> None:
+def _replace_closed_streams() -> None:
     """Let what is printed go nowhere if whoever called us closed that (`>&-`): to Python there is no such output."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -1,23 +1,25 @@
 """Callsheet from Python: `Client`, and `AsyncClient` for asyncio, from one source."""
 
 from callsheet.client.clients import AsyncClient, Client
-from callsheet.client.errors import CallsheetError, Damaged, NotReachable, Problem
+from callsheet.client.errors import APIConnectionError, CallsheetError, CorruptFileError, Problem
+from callsheet.client.file_models import DeleteSummary, File
 from callsheet.client.models import (
-    Added,
+    AddedTasks,
     Attempt,
-    AuditLine,
+    AuditEntry,
     Balance,
+    BulkResult,
     Constraint,
-    Entry,
+    DurationEstimate,
     Error,
     Event,
-    Expected,
+    Identity,
     Job,
+    JobExplanation,
     Key,
-    Me,
+    LedgerEntry,
     NewJob,
     Ops,
-    Outcome,
     Output,
     ProgressEstimate,
     Queue,
@@ -28,20 +30,56 @@ from callsheet.client.models import (
     Task,
     Tenant,
     Wallet,
-    Why,
     Workflow,
 )
-from callsheet.client.patience import Patience
-from callsheet.client.scaling import Scale
-from callsheet.client.secret import NewKey, Token, WorkerToken
-from callsheet.client.stored import File, Freed
-from callsheet.client.workers import Worker, WorkerLease
-from callsheet.core.scaling import Signals
+from callsheet.client.retry import RetryPolicy
+from callsheet.client.scaling import ScaleReport
+from callsheet.client.secret_models import NewKey, Token, WorkerToken
+from callsheet.client.worker_models import Worker, WorkerLease
+from callsheet.core.policy.autoscale import ScaleSignals
 
 __all__ = [
-    "Added", "AsyncClient", "Attempt", "AuditLine", "Balance", "CallsheetError", "Client", "Constraint", "Damaged",
-    "Entry", "Error", "Event", "Expected", "File", "Freed", "Job", "Key", "Me", "NewJob", "NewKey", "NotReachable",
-    "Ops", "Outcome", "Output", "Patience", "Problem", "ProgressEstimate", "Queue", "Quote", "Run", "Scale",
-    "Signals", "Stage", "StartEstimate", "Task", "Tenant", "Token", "Wallet", "Why", "Worker", "WorkerLease",
-    "WorkerToken", "Workflow",
+    "APIConnectionError",
+    "AddedTasks",
+    "AsyncClient",
+    "Attempt",
+    "AuditEntry",
+    "Balance",
+    "BulkResult",
+    "CallsheetError",
+    "Client",
+    "Constraint",
+    "CorruptFileError",
+    "DeleteSummary",
+    "DurationEstimate",
+    "Error",
+    "Event",
+    "File",
+    "Identity",
+    "Job",
+    "JobExplanation",
+    "Key",
+    "LedgerEntry",
+    "NewJob",
+    "NewKey",
+    "Ops",
+    "Output",
+    "Problem",
+    "ProgressEstimate",
+    "Queue",
+    "Quote",
+    "RetryPolicy",
+    "Run",
+    "ScaleReport",
+    "ScaleSignals",
+    "Stage",
+    "StartEstimate",
+    "Task",
+    "Tenant",
+    "Token",
+    "Wallet",
+    "Worker",
+    "WorkerLease",
+    "WorkerToken",
+    "Workflow",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """What a call may raise.
 
 CallsheetError             the server understood and did not do it; `code` is stable, the message is for a person
-  NotReachable             no server answered, however often it was tried
-  Damaged                  a file arrived with other bytes than the server has
+  APIConnectionError             no server answered, however often it was tried
+  CorruptFileError                  a file arrived with other bytes than the server has
 TimeoutError               `wait` was given a time, and the job has not ended
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-_FAILED = 400
-_OURS = {"missing_key": "Give a key: Client(url, key), or CALLSHEET_KEY in the environment."}
+_ERROR_STATUS_MIN = 400
+_CLIENT_MESSAGES = {"missing_key": "Give a key: Client(url, key), or CALLSHEET_API_KEY in the environment."}
 """What is said better by who knows where it is typed."""
 
 
@@ -40,30 +40,30 @@ class CallsheetError(Exception):
         """Numbers and names that belong to the code: what is required and what is there."""
 
     def __str__(self) -> str:
-        said = f"{self.code}, request {self.request_id}" if self.request_id else self.code
-        return f"{self.message} ({said})"
+        detail = f"{self.code}, request {self.request_id}" if self.request_id else self.code
+        return f"{self.message} ({detail})"
 
 
-class NotReachable(CallsheetError):  # noqa: N818 - says what happened
+class APIConnectionError(CallsheetError):
     """No server answered."""
 
 
-class Damaged(CallsheetError):  # noqa: N818 - says what happened
+class CorruptFileError(CallsheetError):
     """A file arrived with other bytes than the server has."""
 
 
-def error_of(status: int, body: bytes, request_id: str) -> CallsheetError:
+def parse_error(status: int, body: bytes, request_id: str) -> CallsheetError:
     """Read a problem; what a proxy says in its own words becomes one too."""
     try:
-        said = msgspec.json.decode(body, type=dict[str, Any])
-        problem = msgspec.convert(said, Problem)
+        detail = msgspec.json.decode(body, type=dict[str, Any])
+        problem = msgspec.convert(detail, Problem)
     except msgspec.MsgspecError:
         return CallsheetError(f"http_{status}", f"The server answered {status} without a reason.", status, request_id)
-    details = {name: value for name, value in said.items() if name not in Problem.__struct_fields__}
-    message = _OURS.get(problem.code, problem.message)
+    details = {name: value for name, value in detail.items() if name not in Problem.__struct_fields__}
+    message = _CLIENT_MESSAGES.get(problem.code, problem.message)
     return CallsheetError(problem.code, message, status, problem.request_id or request_id, details)
 
 
-def failed(status: int) -> bool:
+def is_error(status: int) -> bool:
     """Say whether an answer is a refusal; a redirect is one, for a key is sent to nobody else."""
-    return status >= _FAILED or status // 100 == 3  # noqa: PLR2004 - 3xx
+    return status >= _ERROR_STATUS_MIN or status // 100 == 3  # noqa: PLR2004 - 3xx

@@ -7,39 +7,39 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from callsheet.client.binding import call, iterate
+from callsheet.client.deadline import deadline_after, seconds_left
 from callsheet.client.errors import CallsheetError
-from callsheet.client.lasting import end_after, left
+from callsheet.client.file_models import DeleteSummary
+from callsheet.client.method_binding import call, iterate
 from callsheet.client.models import (
-    Added,
-    Asked,
+    AddedTasks,
     Attempt,
     Balance,
     Job,
+    JobExplanation,
+    JobInput,
     NewJob,
     Output,
     Quote,
     Run,
     Stage,
     Task,
-    Why,
 )
-from callsheet.client.patience import away, patiently
-from callsheet.client.speaking import Speaking, get, given, path, read, send
-from callsheet.client.stored import Freed
-from callsheet.client.talk import Items, Request, Talk
-from callsheet.core.counting import counted
+from callsheet.client.operations import IterableOperation, Operation, Request
+from callsheet.client.resource import Resource, get, json_request, parse_reply, path, without_none
+from callsheet.client.retry import is_temporary, send_with_retries
+from callsheet.core.model.plural import counted
 
-_HOLD_SECONDS = 30.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS_MAX = 30.0
+_FIRST_POLL_SECONDS = 1.0
 """So long the first look may take, also for those who have less time: else nobody is told anything."""
-_SPARE_SECONDS = 0.25
+_ANSWER_MARGIN_SECONDS = 0.25
 """So much earlier than the end the server is to answer: the answer takes its time too."""
-_LITTLE_SECONDS = 0.05
+_POLL_SECONDS_MIN = 0.05
 """Too little for another look."""
 
 
-class Jobs(Speaking):
+class Jobs(Resource):
     """Submit jobs, look at them, move them."""
 
     @call
@@ -48,7 +48,7 @@ class Jobs(Speaking):
         priority: int | None = None, start_in_seconds: float = 0, deadline_seconds: int | None = None,
         stages: list[dict[str, Any]] | None = None, labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None, trace: dict[str, str] | None = None, quote: str | None = None,
-    ) -> Talk[Job]:  # fmt: skip
+    ) -> Operation[Job]:  # fmt: skip
         """Reserve the price and queue the work. Without a key one is made, so that a lost answer is asked for again.
 
         With a key of yours `job.replay` says that it had made this job before.
@@ -58,33 +58,33 @@ class Jobs(Speaking):
             priority=priority, start_in_seconds=start_in_seconds, deadline_seconds=deadline_seconds, stages=stages,
             labels=labels, metadata=metadata, trace=trace, quote=quote,
         )  # fmt: skip
-        reply = yield from patiently(self, send("POST", path("jobs"), body, again=True))
-        again = idempotency_key is not None and reply.headers.get("idempotent-replay") == "true"
-        return replace(read(Job, reply), replay=again)
+        reply = yield from send_with_retries(self, json_request("POST", path("jobs"), body, idempotent=True))
+        idempotent = idempotency_key is not None and reply.headers.get("idempotent-replay") == "true"
+        return replace(parse_reply(Job, reply), replay=idempotent)
 
     @call
-    def quote(self, workflow: str, *, user: str, input: Any = None) -> Talk[Quote]:
+    def quote(self, workflow: str, *, user: str, input: Any = None) -> Operation[Quote]:
         """Price a job before submitting it; the quote's text fixes the price for a while."""
         body = {"workflow": workflow, "user": user, "input": input}
-        return (yield from self._ask(Quote, send("POST", path("quotes"), body, again=True)))
+        return (yield from self._request(Quote, json_request("POST", path("quotes"), body, idempotent=True)))
 
     @call
-    def get(self, job_id: str) -> Talk[Job]:
+    def get(self, job_id: str) -> Operation[Job]:
         """Return a job as it is now."""
-        return (yield from self._ask(Job, get(path("jobs", job_id))))
+        return (yield from self._request(Job, get(path("jobs", job_id))))
 
     @call
-    def wait(self, job_id: str, timeout: float | None = None) -> Talk[Job]:
+    def wait(self, job_id: str, timeout: float | None = None) -> Operation[Job]:
         """Wait until a job has ended, well or badly; TimeoutError when `timeout` seconds are over before.
 
-        A server that does not answer gets no more time than that, but a second for the first look: NotReachable.
+        A server that does not answer gets no more time than that, but a second for the first look: APIConnectionError.
         """
-        end, job = end_after(timeout), None
-        while job is None or left(end) > _LITTLE_SECONDS:
+        deadline, job = deadline_after(timeout), None
+        while job is None or seconds_left(deadline) > _POLL_SECONDS_MIN:
             try:
-                job = yield from self._ask(Job, _look(job_id, end, first=job is None))
+                job = yield from self._request(Job, _poll_request(job_id, deadline, first=job is None))
             except CallsheetError as error:
-                if job is None or left(end) or not away(error):
+                if job is None or seconds_left(deadline) or not is_temporary(error):
                     raise
                 text = f"The job {job_id} was {job.status} when it was last seen. {error.message}"
                 raise TimeoutError(text) from error
@@ -96,125 +96,143 @@ class Jobs(Speaking):
     def jobs(  # noqa: PLR0913 - filters
         self, *, status: str = "", phase: str = "", workflow: str = "", user: str = "", label: str = "",
         since: datetime | str = "", until: datetime | str = "", limit: int | None = None,
-    ) -> Items[Job]:  # fmt: skip
+    ) -> IterableOperation[Job]:  # fmt: skip
         """Iterate over jobs, newest first; a label filter is `name=value`, a phase `approval`.
 
         With a `limit` it ends after so many jobs.
         """
         query = {
             "status": status, "phase": phase, "workflow": workflow, "user": user, "label": label,
-            "since": _time(since), "until": _time(until),
+            "since": _format_time(since), "until": _format_time(until),
         }  # fmt: skip
-        yield from self._pages(Job, "jobs", path("jobs"), "cursor", query, limit)
+        yield from self._paginate(Job, "jobs", path("jobs"), "cursor", query, limit)
 
     @call
-    def cancel(self, job_id: str, *, reason: str | None = None, grace_seconds: int | None = None) -> Talk[Job]:
+    def cancel(self, job_id: str, *, reason: str | None = None, grace_seconds: int | None = None) -> Operation[Job]:
         """Stop a job; what runs is asked to stop and gets some grace."""
-        return (yield from self._moved(job_id, "cancel", {"reason": reason, "grace_seconds": grace_seconds}))
+        return (yield from self._transition(job_id, "cancel", {"reason": reason, "grace_seconds": grace_seconds}))
 
     @call
-    def pause(self, job_id: str) -> Talk[Job]:
+    def pause(self, job_id: str) -> Operation[Job]:
         """Hand out no further task of a job."""
-        return (yield from self._moved(job_id, "pause", {}))
+        return (yield from self._transition(job_id, "pause", {}))
 
     @call
-    def resume(self, job_id: str) -> Talk[Job]:
+    def resume(self, job_id: str) -> Operation[Job]:
         """Go on with a paused job."""
-        return (yield from self._moved(job_id, "resume", {}))
+        return (yield from self._transition(job_id, "resume", {}))
 
     @call
     def retry(
         self, job_id: str, retry_as: Literal["new_run", "new_job"] = "new_run", *, idempotency_key: str | None = None
-    ) -> Talk[Job]:
+    ) -> Operation[Job]:
         """Try a failed or expired job again. The same key does that once; without one a key is made."""
         body = {"retry_as": retry_as, "idempotency_key": idempotency_key or uuid4().hex}
-        return (yield from self._moved(job_id, "retry", body))
+        return (yield from self._transition(job_id, "retry", body))
 
     @call
-    def refund(self, job_id: str, *, reason: str, run: int | None = None) -> Talk[Balance]:
+    def refund(self, job_id: str, *, reason: str, run: int | None = None) -> Operation[Balance]:
         """Give back what a job's last run, or the one of that number, has consumed; once, however often it is said."""
-        body = given({"reason": reason, "run": run})
-        return (yield from self._ask(Balance, send("POST", path("jobs", job_id, "refund"), body, again=True)))
-
-    @call
-    def change(
-        self, job_id: str, *, priority: int | None = None, labels: dict[str, str] | None = None,
-        metadata: dict[str, Any] | None = None, trace: dict[str, str] | None = None,
-    ) -> Talk[Job]:  # fmt: skip
-        """Change what may change while a job lives; what is None stays."""
-        body = given({"priority": priority, "labels": labels, "metadata": metadata, "trace": trace})
-        return (yield from self._ask(Job, send("PATCH", path("jobs", job_id), body, again=True)))
-
-    @call
-    def delete(self, job_id: str) -> Talk[Freed]:
-        """Delete a job with its files; one that has not ended is stopped first."""
-        return (yield from self._ask(Freed, send("DELETE", path("jobs", job_id), again=False)))
-
-    @call
-    def runs(self, job_id: str) -> Talk[list[Run]]:
-        """Return a job's lives with their money, oldest first."""
-        return (yield from self._list(Run, "runs", get(path("jobs", job_id, "runs"))))
-
-    @call
-    def stages(self, job_id: str) -> Talk[list[Stage]]:
-        """Return a job's stages, in order."""
-        return (yield from self._list(Stage, "stages", get(path("jobs", job_id, "stages"))))
-
-    @iterate
-    def tasks(self, job_id: str) -> Items[Task]:
-        """Iterate over a job's tasks, stage by stage, in order."""
-        yield from self._pages(Task, "tasks", path("jobs", job_id, "tasks"), "cursor", {})
-
-    @call
-    def attempts(self, job_id: str, task_id: str) -> Talk[list[Attempt]]:
-        """Return a task's tries, oldest first."""
-        return (yield from self._list(Attempt, "attempts", get(path("jobs", job_id, "tasks", task_id, "attempts"))))
-
-    @call
-    def input(self, job_id: str) -> Talk[Any]:
-        """Return what a job was asked to make, as it was submitted."""
-        return (yield from self._ask(Asked, get(path("jobs", job_id, "input")))).input
-
-    @iterate
-    def outputs(self, job_id: str) -> Items[Output]:
-        """Iterate over what completed tasks made, in order."""
-        yield from self._pages(Output, "outputs", path("jobs", job_id, "outputs"), "cursor", {})
-
-    @call
-    def why(self, job_id: str) -> Talk[Why]:
-        """Return what holds a job, its place in its queue, and when it may start and end."""
-        return (yield from self._ask(Why, get(path("jobs", job_id, "why"))))
-
-    @call
-    def approve(self, job_id: str, stage: str | int, *, approver: str) -> Talk[Stage]:
-        """Let a waiting stage go on, in the name of a person; a stage is its number or its name."""
-        where = path("jobs", job_id, "stages", stage, "approve")
-        return (yield from self._ask(Stage, send("POST", where, {"approver": approver}, again=True)))
-
-    @call
-    def add_tasks(self, job_id: str, stage: str | int, inputs: list[Any]) -> Talk[Added]:
-        """Add one task per input to a stage that has not ended. Not repeated by itself."""
-        where = path("jobs", job_id, "stages", stage, "tasks")
-        return (yield from self._ask(Added, send("POST", where, {"inputs": inputs}, again=False)))
-
-    @call
-    def add_stage(self, job_id: str, stage: dict[str, Any]) -> Talk[Added]:
-        """Add a stage behind the others. Not repeated by itself."""
+        body = without_none({"reason": reason, "run": run})
         return (
-            yield from self._ask(Added, send("POST", path("jobs", job_id, "stages"), {"stage": stage}, again=False))
+            yield from self._request(
+                Balance, json_request("POST", path("jobs", job_id, "refund"), body, idempotent=True)
+            )
         )
 
-    def _moved(self, job_id: str, move: str, body: Mapping[str, Any]) -> Talk[Job]:
-        return (yield from self._ask(Job, send("POST", path("jobs", job_id, move), given(body) or None, again=True)))
+    @call
+    def update(
+        self, job_id: str, *, priority: int | None = None, labels: dict[str, str] | None = None,
+        metadata: dict[str, Any] | None = None, trace: dict[str, str] | None = None,
+    ) -> Operation[Job]:  # fmt: skip
+        """Change what may change while a job lives; what is None stays."""
+        body = without_none({"priority": priority, "labels": labels, "metadata": metadata, "trace": trace})
+        return (yield from self._request(Job, json_request("PATCH", path("jobs", job_id), body, idempotent=True)))
+
+    @call
+    def delete(self, job_id: str) -> Operation[DeleteSummary]:
+        """Delete a job with its files; one that has not ended is stopped first."""
+        return (yield from self._request(DeleteSummary, json_request("DELETE", path("jobs", job_id), idempotent=False)))
+
+    @call
+    def runs(self, job_id: str) -> Operation[list[Run]]:
+        """Return a job's lives with their money, oldest first."""
+        return (yield from self._request_list(Run, "runs", get(path("jobs", job_id, "runs"))))
+
+    @call
+    def stages(self, job_id: str) -> Operation[list[Stage]]:
+        """Return a job's stages, in order."""
+        return (yield from self._request_list(Stage, "stages", get(path("jobs", job_id, "stages"))))
+
+    @iterate
+    def tasks(self, job_id: str) -> IterableOperation[Task]:
+        """Iterate over a job's tasks, stage by stage, in order."""
+        yield from self._paginate(Task, "tasks", path("jobs", job_id, "tasks"), "cursor", {})
+
+    @call
+    def attempts(self, job_id: str, task_id: str) -> Operation[list[Attempt]]:
+        """Return a task's tries, oldest first."""
+        return (
+            yield from self._request_list(Attempt, "attempts", get(path("jobs", job_id, "tasks", task_id, "attempts")))
+        )
+
+    @call
+    def input(self, job_id: str) -> Operation[Any]:
+        """Return what a job was asked to make, as it was submitted."""
+        return (yield from self._request(JobInput, get(path("jobs", job_id, "input")))).input
+
+    @iterate
+    def outputs(self, job_id: str) -> IterableOperation[Output]:
+        """Iterate over what completed tasks made, in order."""
+        yield from self._paginate(Output, "outputs", path("jobs", job_id, "outputs"), "cursor", {})
+
+    @call
+    def why(self, job_id: str) -> Operation[JobExplanation]:
+        """Return what holds a job, its place in its queue, and when it may start and end."""
+        return (yield from self._request(JobExplanation, get(path("jobs", job_id, "why"))))
+
+    @call
+    def approve(self, job_id: str, stage: str | int, *, approver: str) -> Operation[Stage]:
+        """Let a waiting stage go on, in the name of a person; a stage is its number or its name."""
+        endpoint = path("jobs", job_id, "stages", stage, "approve")
+        return (
+            yield from self._request(Stage, json_request("POST", endpoint, {"approver": approver}, idempotent=True))
+        )
+
+    @call
+    def add_tasks(self, job_id: str, stage: str | int, inputs: list[Any]) -> Operation[AddedTasks]:
+        """Add one task per input to a stage that has not ended. Not repeated by itself."""
+        endpoint = path("jobs", job_id, "stages", stage, "tasks")
+        return (
+            yield from self._request(AddedTasks, json_request("POST", endpoint, {"inputs": inputs}, idempotent=False))
+        )
+
+    @call
+    def add_stage(self, job_id: str, stage: dict[str, Any]) -> Operation[AddedTasks]:
+        """Add a stage behind the others. Not repeated by itself."""
+        return (
+            yield from self._request(
+                AddedTasks, json_request("POST", path("jobs", job_id, "stages"), {"stage": stage}, idempotent=False)
+            )
+        )
+
+    def _transition(self, job_id: str, action: str, body: Mapping[str, Any]) -> Operation[Job]:
+        return (
+            yield from self._request(
+                Job, json_request("POST", path("jobs", job_id, action), without_none(body) or None, idempotent=True)
+            )
+        )
 
 
-def _look(job_id: str, end: float, *, first: bool) -> Request:
+def _poll_request(job_id: str, deadline: float, *, first: bool) -> Request:
     """Ask for a job as soon as it has ended, or a little before the end."""
-    rest = left(end)
-    hold = min(_HOLD_SECONDS, max(rest - _SPARE_SECONDS, rest / 2))
-    until = max(end, end_after(_LOOK_SECONDS)) if first else end
-    return get(path("jobs", job_id), wait=round(hold, 3))._replace(hold_seconds=hold, end=until)
+    remaining = seconds_left(deadline)
+    wait_seconds = min(_POLL_SECONDS_MAX, max(remaining - _ANSWER_MARGIN_SECONDS, remaining / 2))
+    until = max(deadline, deadline_after(_FIRST_POLL_SECONDS)) if first else deadline
+    return get(path("jobs", job_id), wait=round(wait_seconds, 3))._replace(
+        server_wait_seconds=wait_seconds, deadline=until
+    )
 
 
-def _time(at: datetime | str) -> str:
+def _format_time(at: datetime | str) -> str:
     return at if isinstance(at, str) else at.isoformat()

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from callsheet.client.stored import File
+from callsheet.client.file_models import File
 
 
 class Error(Struct, frozen=True):
@@ -15,7 +15,7 @@ class Error(Struct, frozen=True):
     message: str
 
 
-class Expected(Struct, frozen=True):
+class DurationEstimate(Struct, frozen=True):
     """How long such jobs took from their start to their end: a guess, not a promise."""
 
     estimate: bool
@@ -51,7 +51,7 @@ class Job(Struct, frozen=True):
     retry_of: str | None
     labels: dict[str, str] | None
     metadata: dict[str, Any] | None
-    expected: Expected | None = None
+    duration_estimate: DurationEstimate | None = None
     replay: bool = False
     """It was submitted before, with the same key of yours. Known to whoever submits it only."""
 
@@ -83,7 +83,7 @@ class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True):
     quote: str | None = None
 
 
-class Outcome(Struct, frozen=True):
+class BulkResult(Struct, frozen=True):
     """What became of one job of many: its id, or the problem; the status is as if it had been sent alone."""
 
     status: int
@@ -116,7 +116,7 @@ class Stage(Struct, frozen=True):
     name: str
     kind: str
     status: str
-    gate: bool
+    approval: bool
     tasks_total: int
     tasks_running: int
     tasks_completed: int
@@ -140,8 +140,8 @@ class Task(Struct, frozen=True):
     progress: int
     message: str | None
     attempts: int
-    attempts_charged: int
-    tries_max: int
+    attempts_counted: int
+    attempts_max: int
     requeues: int
     ready_at: datetime | None
     started_at: datetime | None
@@ -158,11 +158,11 @@ class Attempt(Struct, frozen=True):
     leased_at: datetime | None
     ended_at: datetime | None
     outcome: str | None
-    forgiven: bool
+    uncounted: bool
     error: Error | None
 
 
-class Added(Struct, frozen=True):
+class AddedTasks(Struct, frozen=True):
     """What was added to a job."""
 
     stage_id: str
@@ -177,14 +177,14 @@ class Constraint(Struct, frozen=True):
     code: str
     message: str
     tasks: int
-    since_at: datetime | None
-    until_at: datetime | None
+    active_since_at: datetime | None
+    active_until_at: datetime | None
     of: str | None
     name: str | None
     running: int | None
     running_max: int | None
     started: int | None
-    started_max: int | None
+    started_in_window_max: int | None
     within_seconds: int | None
     ahead: int | None
     progress: int | None
@@ -214,7 +214,7 @@ class ProgressEstimate(Struct, frozen=True):
     reason: str
 
 
-class Why(Struct, frozen=True):
+class JobExplanation(Struct, frozen=True):
     """What holds a job, its place in its queue, and when it may start and end."""
 
     job_id: str
@@ -244,7 +244,7 @@ class Event(Struct, frozen=True):
     cursor: str | None = None
 
 
-class Asked(Struct, frozen=True):
+class JobInput(Struct, frozen=True):
     """What a job was asked to make."""
 
     input: Any
@@ -266,13 +266,13 @@ class Wallet(Struct, frozen=True):
 
     user: str
     balance: int
-    held: int
+    reserved: int
     entries: int
     topped_up: int = 0
     consumed: int = 0
 
 
-class Entry(Struct, frozen=True):
+class LedgerEntry(Struct, frozen=True):
     """A line of the ledger."""
 
     seq: int
@@ -292,7 +292,7 @@ class Balance(Struct, frozen=True):
 
     user: str
     balance: int
-    held: int
+    reserved: int
     replay: bool
 
 
@@ -308,7 +308,7 @@ class Quote(Struct, frozen=True):
 
 
 class Workflow(Struct, frozen=True):
-    """A recipe: what may be asked for, and what it costs."""
+    """A definition: what may be asked for, and what it costs."""
 
     name: str
     version: int
@@ -316,10 +316,10 @@ class Workflow(Struct, frozen=True):
     price: int
     created_at: datetime | None
     stages: list[str]
-    recipe: dict[str, Any]
+    definition: dict[str, Any]
 
 
-class Me(Struct, frozen=True):
+class Identity(Struct, frozen=True):
     """Who the key says you are."""
 
     role: str
@@ -350,7 +350,7 @@ class Tenant(Struct, frozen=True):
     created_at: datetime | None
 
 
-class AuditLine(Struct, frozen=True):
+class AuditEntry(Struct, frozen=True):
     """Who did what to the house."""
 
     id: str
@@ -379,5 +379,5 @@ class Ops(Struct, frozen=True):
     queues: list[Queue]
     workers: int
     streams: int
-    calls: int
-    calls_overdue: int
+    provider_calls: int
+    provider_calls_overdue: int

@@ -4,21 +4,21 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from callsheet.core.commands import Adjust, Claim, Command, Submit, TopUp
-from callsheet.core.decide import DECISIONS
-from callsheet.core.limits import Limits
-from callsheet.core.money import wallet_id
-from callsheet.core.working import Key, Missing, WorkingSet
-from callsheet.engine.offers import Offers
-from callsheet.engine.prefetch import Prefetch, Recipes
+from callsheet.core.decisions.money import wallet_id
+from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
+from callsheet.core.policy.limits import Limits
+from callsheet.core.registry import COMMANDS
+from callsheet.core.working_set import Key, NotLoaded, WorkingSet
+from callsheet.engine.candidates import CandidateSelector
+from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
-_KEPT_MAX = 50_000
-_LAST = ("wallet", "active", "tail")
+_CACHED_ROWS_MAX = 50_000
+_LOADED_LAST = ("wallet", "active", "tail")
 """Wanted by many, loaded once, after everything that is locked before them."""
 
 
-def subject(command: Command) -> str:
+def ordering_key(command: Command) -> str:
     """Name what a command is about, so that commands about the same stay in order: a job, else a wallet, a kind."""
     lease = getattr(command, "lease", None)
     if lease is not None:
@@ -30,51 +30,53 @@ def subject(command: Command) -> str:
     return str(getattr(command, "job_id", "") or getattr(command, "worker_id", ""))
 
 
-class Done(NamedTuple):
+class BatchResult(NamedTuple):
     """What a batch gave: an answer or an error per command, and the kinds that have new work."""
 
     results: list[Any]
-    woken: set[str]
+    woken_kinds: set[str]
     wrote: bool
-    expected: Mapping[tuple[str, ...], float]
+    rate_waits: Mapping[tuple[str, ...], float]
     """Kinds that a rate held back, and for how many seconds."""
 
 
 class Batch:
     """Runs batches on one connection."""
 
-    def __init__(self, connection: Connection, limits: Limits, recipes: Recipes, offers: Offers) -> None:
+    def __init__(
+        self, connection: Connection, limits: Limits, definitions: DefinitionCache, selector: CandidateSelector
+    ) -> None:
         self.connection = connection
         self._limits = limits
-        self._recipes = recipes
-        self._offers = offers
-        self._kept: tuple[int, WorkingSet] | None = None
+        self._definitions = definitions
+        self._selector = selector
+        self._cached: tuple[int, WorkingSet] | None = None
 
-    def run(self, commands: Sequence[Command], *, again: bool = False) -> Done:
+    def run(self, commands: Sequence[Command], *, retrying: bool = False) -> BatchResult:
         """Decide commands in order, in one transaction. Raises what the store raises, with nothing written."""
         connection = self.connection
         connection.begin()
-        kept, self._kept = self._kept, None
+        kept, self._cached = self._cached, None
         try:
             version = connection.version()
-            still = kept[1] if kept is not None and kept[0] == version else None
-            ws = WorkingSet(0, self._limits, again=again, kept=still)
+            reusable = kept[1] if kept is not None and kept[0] == version else None
+            ws = WorkingSet(0, self._limits, retrying=retrying, previous=reusable)
             results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
-                connection.notify(ws.woken)
+                connection.notify(ws.woken_kinds)
                 connection.commit()
             else:
                 connection.rollback()
         except BaseException:
             connection.rollback()
             raise
-        if version is not None and len(ws) <= _KEPT_MAX:
-            self._kept = version, ws
-        return Done(results, ws.woken, wrote, dict(self._offers.expected))
+        if version is not None and len(ws) <= _CACHED_ROWS_MAX:
+            self._cached = version, ws
+        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
-        prefetch = Prefetch(self.connection, ws, self._recipes, self._offers)
+        prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)
         self._prefetch(prefetch, ws, commands)
         ws.now = self.connection.now()  # once everything is locked: never earlier than what is seen
         results: list[Any] = [None] * len(commands)
@@ -82,58 +84,58 @@ class Batch:
         loaded: set[tuple[str, Key]] = set()
         while True:
             missing: dict[str, set[Key]] = defaultdict(set)
-            rest: list[int] = []
-            stuck: set[str] = set()
-            for count, place in enumerate(waiting, 1):
-                if count % self._limits.unsaid_max == 0:
-                    self._say(ws)
-                command = commands[place]
-                if stuck and subject(command) in stuck:
-                    rest.append(place)
+            deferred: list[int] = []
+            blocked_keys: set[str] = set()
+            for count, index in enumerate(waiting, 1):
+                if count % self._limits.flush_every == 0:
+                    self._write_appended(ws)
+                command = commands[index]
+                if blocked_keys and ordering_key(command) in blocked_keys:
+                    deferred.append(index)
                     continue
                 ws.begin()
                 try:
-                    results[place] = DECISIONS[type(command)].decide(ws, command)
-                except Missing as want:
+                    results[index] = COMMANDS[type(command)].decide(ws, command)
+                except NotLoaded as want:
                     ws.undo()
                     missing[want.want].add(want.key)
-                    rest.append(place)
-                    stuck.add(subject(command))  # what comes after it on the same job waits with it
+                    deferred.append(index)
+                    blocked_keys.add(ordering_key(command))  # what comes after it on the same job waits with it
                 except Exception as error:  # noqa: BLE001 - a refusal, or a fault that is its caller's alone to hear of
                     ws.undo()
-                    results[place] = error
-            if not rest:
+                    results[index] = error
+            if not deferred:
                 return results
-            asked = {(name, key) for name, keys in missing.items() for key in keys}
-            if asked <= loaded:
-                raise AssertionError(f"a decision still misses {asked}, which was loaded for it")
-            loaded |= asked
+            requested = {(name, key) for name, keys in missing.items() for key in keys}
+            if requested <= loaded:
+                raise AssertionError(f"a decision still misses {requested}, which was loaded for it")
+            loaded |= requested
             prefetch.load(missing)
-            waiting = rest
+            waiting = deferred
 
-    def _say(self, ws: WorkingSet) -> None:
-        for row, rows in ws.said():
+    def _write_appended(self, ws: WorkingSet) -> None:
+        for row, rows in ws.take_appended():
             self.connection.insert(row, rows)
         self.connection.push()
 
     def _prefetch(self, prefetch: Prefetch, ws: WorkingSet, commands: Sequence[Command]) -> None:
-        wants: dict[str, set[Key]] = defaultdict(set)
-        self._offers.begin()
+        key_sets: dict[str, set[Key]] = defaultdict(set)
+        self._selector.begin()
         for command in commands:
-            DECISIONS[type(command)].wants(command, wants)
+            COMMANDS[type(command)].key_sets(command, key_sets)
             if isinstance(command, Claim):
-                demand = self._offers.demand
-                count = min(max(command.count, 1), self._limits.claim_max)  # what is refused for it comes later
+                demand = self._selector.demand
+                count = min(max(command.count, 1), self._limits.claim_tasks_max)  # what is refused for it comes later
                 demand[command.kinds] = demand.get(command.kinds, 0) + count
-        follows: dict[str, set[Key]] = defaultdict(set)
-        for name in _LAST:
-            follows[name] = wants.pop(name, set())
-        prefetch.load(wants)
+        dependents: dict[str, set[Key]] = defaultdict(set)
+        for name in _LOADED_LAST:
+            dependents[name] = key_sets.pop(name, set())
+        prefetch.load(key_sets)
         for command in commands:
-            follow = DECISIONS[type(command)].follows
+            follow = COMMANDS[type(command)].dependents
             if follow is not None:
-                follow(ws, command, follows)
-        prefetch.load(follows)
+                follow(ws, command, dependents)
+        prefetch.load(dependents)
 
     def _store(self, ws: WorkingSet) -> bool:
         wrote = False
@@ -143,7 +145,7 @@ class Batch:
                 self.connection.update(row, changed)
             if new:
                 self.connection.insert(row, new)
-        if ws.purged:
-            purges = ("purge_documents", "purge_files", "purge_uses")
-            self.connection.fetch_all([(purge, {"ids": ws.purged}) for purge in purges])
+        if ws.purged_job_ids:
+            purges = ("purge_documents", "purge_files", "purge_job_files")
+            self.connection.fetch_all([(purge, {"ids": ws.purged_job_ids}) for purge in purges])
         return wrote

@@ -13,30 +13,30 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from callsheet.config import Settings
-from callsheet.core import commands
-from callsheet.core.commands import Command
-from callsheet.core.errors import BadInput, Refusal
-from callsheet.core.ids import Ids, uuid7
-from callsheet.core.submit import idem_of
-from callsheet.core.texts import check_texts
-from callsheet.engine.batch import Batch, Done, subject
-from callsheet.engine.gates import Gate, judged
-from callsheet.engine.hints import Hints, told
-from callsheet.engine.lane import Box, Lane, Order, Unavailable
-from callsheet.engine.listen import Listener
-from callsheet.engine.offers import Offers
-from callsheet.engine.prefetch import Recipes
-from callsheet.engine.reading import Reading
-from callsheet.engine.readlane import ReadLane
+from callsheet.core.decisions.submit import dedup_key_of
+from callsheet.core.model import commands
+from callsheet.core.model.commands import Command
+from callsheet.core.model.errors import BadInput, Refusal
+from callsheet.core.model.ids import Ids, uuid7
+from callsheet.core.policy.storable_text import check_storable
+from callsheet.engine.batch import Batch, BatchResult, ordering_key
+from callsheet.engine.candidates import CandidateSelector
+from callsheet.engine.gates import Gate, first_verdict
+from callsheet.engine.hints import Hints, call_safely
+from callsheet.engine.lane import Lane, Submission, ThreadFuture, Unavailable
+from callsheet.engine.notification_listener import Listener
+from callsheet.engine.prefetch import DefinitionCache
+from callsheet.engine.reads.batched import BatchedReader
+from callsheet.engine.reads.reader import Reader
 from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.postgres import PostgresDatabase
 from callsheet.store.sqlite import SqliteDatabase
 
 __all__ = ["Engine", "Unavailable"]
-Denial = Callable[[Command, Refusal], None]
-_JUDGES = 16
-UNHURRIED_SECONDS = 7 * 86_400.0
+RefusalListener = Callable[[Command, Refusal], None]
+_GATE_THREADS = 16
+MAINTENANCE_STATEMENT_SECONDS = 7 * 86_400.0
 """For what takes as long as it takes: a migration of a large table, a look at every row."""
 
 
@@ -61,33 +61,34 @@ class Engine:
         self.database = database
         self.settings = settings or Settings()
         self.hints = Hints()
-        self.denials: list[Denial] = []
+        self.refusal_listeners: list[RefusalListener] = []
         """Told of every refused command, after its batch, where its answer is awaited: they must not block."""
         self._gates = gates
-        self._judges = ThreadPoolExecutor(_JUDGES, "callsheet-gates")
+        self._gate_executor = ThreadPoolExecutor(_GATE_THREADS, "callsheet-gates")
         """For gates, which may ask somebody far away: threads of their own, so that they and the files do not wait for
         each other."""
         self._ids = ids or RandomIds()
-        self._recipes = Recipes()
-        self.read = Reading(database, self.settings.readers)
-        self.reads = _by_key(database, self.settings.read_seconds)
+        self._definitions = DefinitionCache()
+        self.read = Reader(database, self.settings.readers)
+        self.reads = _key_reader(database, self.settings.read_timeout_seconds)
         """For reads by key, which take microseconds."""
-        self.scans = ReadLane(database, "scans")
+        self.scans = BatchedReader(database, "scans")
         """For lists and counts, which may take long, and behind which no read by key shall wait."""
         self._lanes = [
-            Lane(f"callsheet-lane-{n}", self._batch, self._after, self.settings) for n in range(database.lanes)
+            Lane(f"callsheet-lane-{n}", self._make_batch, self._on_batch_done, self.settings)
+            for n in range(database.lanes)
         ]
-        self._listener = Listener.of(database, self._heard, self.settings)
-        self.watchers: list[Callable[[], None]] = []
+        self._listener = Listener.for_database(database, self._announce, self.settings)
+        self.commit_listeners: list[Callable[[], None]] = []
         """Called after every commit, here or (as a hint) elsewhere; from any thread, and must not block."""
 
     @classmethod
     def open(cls, place: str | Path, settings: Settings | None = None, *, gates: Sequence[Gate] = ()) -> Self:
         """Open (and if need be make or migrate) a database, and start the lanes."""
         settings = settings or Settings()
-        database = database_of(place, settings)
+        database = database_for(place, settings)
         with closing(
-            database_of(place, replace(settings, statement_seconds=UNHURRIED_SECONDS)).connect()
+            database_for(place, replace(settings, statement_timeout_seconds=MAINTENANCE_STATEMENT_SECONDS)).connect()
         ) as connection:
             migrate(connection, dialect_of(database.name))
         engine = cls(database, settings, gates=gates)
@@ -111,7 +112,7 @@ class Engine:
         self.read.close()
         for lane in self._lanes:
             lane.stop()
-        self._judges.shutdown(wait=False)
+        self._gate_executor.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         return self
@@ -123,51 +124,51 @@ class Engine:
 
     def execute(self, command: Command) -> Any:
         """Run one command from a thread; returns its answer or raises its refusal."""
-        return _answer(self.execute_many([command])[0])
+        return _unwrap(self.execute_many([command])[0])
 
     def execute_many(self, many: Sequence[Command]) -> list[Any]:
         """Run commands together; each has its own outcome: an answer, or the exception it would have raised."""
-        results = self._prepared(many)
-        boxes = []
+        results = self._prepare_all(many)
+        waiting_futures = []
         for lane, places in self._shards(results):
-            box = Box()
-            lane.send(Order([results[place] for place in places], box.put))
-            boxes.append((places, box))
-        for places, box in boxes:
-            self._fill(results, places, box.take())
+            thread_future = ThreadFuture()
+            lane.send(Submission([results[place] for place in places], thread_future.put))
+            waiting_futures.append((places, thread_future))
+        for places, thread_future in waiting_futures:
+            self._store_results(results, places, thread_future.wait_for_results())
         return results
 
     async def aexecute(self, command: Command) -> Any:
         """Run one command from asyncio."""
-        return _answer((await self.aexecute_many([command]))[0])
+        return _unwrap((await self.aexecute_many([command]))[0])
 
     async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
         """Run commands together from asyncio."""
         loop = asyncio.get_running_loop()
         if self._gates and any(isinstance(command, commands.Submit) for command in many):
-            results = await loop.run_in_executor(self._judges, self._prepared, many)
+            results = await loop.run_in_executor(self._gate_executor, self._prepare_all, many)
         else:
-            results = self._prepared(many)
+            results = self._prepare_all(many)
         waiting = []
         for lane, places in self._shards(results):
             future: asyncio.Future[list[Any]] = loop.create_future()
-            lane.send(Order([results[place] for place in places], _resolve(future), loop))
+            lane.send(Submission([results[place] for place in places], _resolver(future), loop))
             waiting.append((places, future))
         for places, future in waiting:
-            self._fill(results, places, await future)
+            self._store_results(results, places, await future)
         return results
 
-    def _fill(self, results: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
+    def _store_results(self, results: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
         """Put answers in the places of their commands, and tell of those that were refused."""
         for place, answer in zip(places, answers, strict=True):
-            if self.denials and isinstance(answer, Refusal):
-                for tell in self.denials:
-                    tell(results[place], answer)
+            if self.refusal_listeners and isinstance(answer, Refusal):
+                for listener in self.refusal_listeners:
+                    listener(results[place], answer)
             results[place] = answer
 
     def claim(
-        self, command: commands.Claim, wait_seconds: float = 0, wanted: Callable[[], bool] = lambda: True
-    ) -> list[commands.Leased]:
+        self, command: commands.Claim, wait_seconds: float = 0, still_wanted: Callable[[], bool] = lambda: True
+    ) -> list[commands.LeasedTask]:
         """Claim, and if there is nothing wait for a hint; a poll every few seconds is the truth.
 
         Whoever no longer wants work says so with `wanted`, and wakes the claim with a hint.
@@ -175,25 +176,25 @@ class Engine:
         end = time.monotonic() + wait_seconds
         while True:
             mark = self.hints.mark(command.kinds)
-            if not wanted():
+            if not still_wanted():
                 return []
-            leased: list[commands.Leased] = self.execute(command)
-            rest = end - time.monotonic()
-            if leased or rest <= 0:
+            leased: list[commands.LeasedTask] = self.execute(command)
+            remaining = end - time.monotonic()
+            if leased or remaining <= 0:
                 return leased
-            patience = self.hints.patience(command.kinds, self.settings.poll_seconds)
-            self.hints.wait(command.kinds, mark, min(rest, patience))
+            poll_delay = self.hints.poll_delay(command.kinds, self.settings.poll_seconds)
+            self.hints.wait(command.kinds, mark, min(remaining, poll_delay))
 
     # -- inside
 
-    def _prepared(self, many: Sequence[Command]) -> list[Any]:
+    def _prepare_all(self, many: Sequence[Command]) -> list[Any]:
         """Make commands ready to run; one that cannot be is replaced by its refusal."""
-        if len(many) > self.settings.limits.bulk_max:
-            raise BadInput("too_many_commands", f"At most {self.settings.limits.bulk_max} commands in one call.")
+        if len(many) > self.settings.limits.bulk_items_max:
+            raise BadInput("too_many_commands", f"At most {self.settings.limits.bulk_items_max} commands in one call.")
         prepared: list[Any] = []
         for command in many:
             try:
-                check_texts(command)
+                check_storable(command)
                 prepared.append(self._prepare(command))
             except Refusal as refusal:
                 prepared.append(refusal)
@@ -202,87 +203,92 @@ class Engine:
     def _prepare(self, command: Command) -> Command:
         """Give a command its id, its tokens and its verdict before it can run for the first time."""
         if isinstance(command, commands.Claim):
-            count = min(max(command.count, 1), self.settings.limits.claim_max)
+            count = min(max(command.count, 1), self.settings.limits.claim_tasks_max)
             tokens = tuple(secrets.token_urlsafe(24) for _ in range(count))
             return replace(command, id=self._ids.new(), tokens=tokens)
         if isinstance(command, commands.Submit):
-            if self._gates and not self._known(command):
-                verdict = judged(self._gates, command, record_blocked=self.settings.record_blocked)
+            if self._gates and not self._is_repeated_submit(command):
+                verdict = first_verdict(self._gates, command, record_blocked=self.settings.record_blocked)
                 command = replace(command, verdict=verdict)
             return command if command.id else replace(command, id=self._ids.new())
-        if isinstance(command, _NAMED) and not command.id:
+        if isinstance(command, _COMMANDS_WITH_ID) and not command.id:
             return replace(command, id=self._ids.new())
         return command
 
-    def _known(self, command: commands.Submit) -> bool:
-        idem = idem_of(command)
-        return idem is not None and bool(self.read.fetch("jobs_by_idem", ids=[idem]))
+    def _is_repeated_submit(self, command: commands.Submit) -> bool:
+        dedup_key = dedup_key_of(command)
+        return dedup_key is not None and bool(self.read.fetch("jobs_by_dedup_key", ids=[dedup_key]))
 
     def _shards(self, prepared: Sequence[Any]) -> Iterable[tuple[Lane, Sequence[int]]]:
         shards: dict[int, list[int]] = {}
         for place, command in enumerate(prepared):
             if isinstance(command, Command):
-                lane = zlib.crc32(subject(command).encode()) % len(self._lanes) if len(self._lanes) > 1 else 0
+                lane = zlib.crc32(ordering_key(command).encode()) % len(self._lanes) if len(self._lanes) > 1 else 0
                 shards.setdefault(lane, []).append(place)
         return [(self._lanes[n], places) for n, places in shards.items()]
 
-    def _after(self, done: Done) -> None:
-        for kinds, left in done.expected.items():
-            self.hints.expect(kinds, left)
+    def _on_batch_done(self, done: BatchResult) -> None:
+        for kinds, left in done.rate_waits.items():
+            self.hints.expect_work_in(kinds, left)
         if done.wrote:
-            self._heard(done.woken)
+            self._announce(done.woken_kinds)
 
-    def _heard(self, kinds: Iterable[str]) -> None:
+    def _announce(self, kinds: Iterable[str]) -> None:
         self.hints.announce(kinds)
-        for tell in self.watchers:
-            told(tell)
+        for listener in self.commit_listeners:
+            call_safely(listener)
 
     @property
-    def trouble(self) -> str | None:
+    def write_error(self) -> str | None:
         """What keeps the house from writing, for a person; None if nothing is known to."""
-        return next((lane.trouble for lane in self._lanes if lane.trouble), None)
+        return next((lane.write_error for lane in self._lanes if lane.write_error), None)
 
-    def _batch(self) -> Batch:
-        return Batch(self.database.connect(), self.settings.limits, self._recipes, Offers())
+    def _make_batch(self) -> Batch:
+        return Batch(self.database.connect(), self.settings.limits, self._definitions, CandidateSelector())
 
 
-_NAMED = (
+_COMMANDS_WITH_ID = (
     commands.Retry, commands.AddStage, commands.AddTasks, commands.TopUp, commands.Adjust, commands.PutTenant,
     commands.PutWorkflow, commands.CreateKey, commands.RevokeKey, commands.Cancel, commands.Approve, commands.Delete,
-    commands.Pause, commands.Resume, commands.Hold, commands.Change, commands.Register, commands.Deregister,
-    commands.SetWorker, commands.RevokeWorker, commands.RotateWorker, commands.TickWorker, commands.AskUpload,
-    commands.DropFiles, commands.Refund,
+    commands.Pause, commands.Resume, commands.RequireApproval, commands.Update, commands.Register, commands.Deregister,
+    commands.UpdateWorker, commands.RevokeWorker, commands.RotateWorker, commands.TickWorker, commands.CreateUpload,
+    commands.DeleteFiles, commands.Refund,
 )  # fmt: skip
 """Commands that make something, if only a line of the audit log: tried again, they must find it."""
 
 
-def database_of(place: str | Path, settings: Settings) -> Database:
+def database_for(place: str | Path, settings: Settings) -> Database:
     """Return the database that a path or URL names."""
     text = str(place)
     if text.startswith(("postgresql://", "postgres://")):
         return PostgresDatabase(
-            text, lanes=settings.lanes, pooled=settings.pooled, statement_seconds=settings.statement_seconds
+            text,
+            lanes=settings.lanes,
+            transaction_pooling=settings.transaction_pooling,
+            statement_timeout_seconds=settings.statement_timeout_seconds,
         )
     if "://" in text:
         raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
     return SqliteDatabase(place)
 
 
-def _by_key(database: Database, seconds: float) -> ReadLane:
+def _key_reader(database: Database, seconds: float) -> BatchedReader:
     """Return the lane for reads by key; PostgreSQL can be waited for by its socket."""
     if not isinstance(database, PostgresDatabase):
-        return ReadLane(database, "reads")
-    quick = database.within(seconds)
-    return ReadLane(quick, "reads", near_seconds=quick.statement_seconds)
+        return BatchedReader(database, "reads")
+    with_short_timeout = database.with_timeout(seconds)
+    return BatchedReader(
+        with_short_timeout, "reads", direct_timeout_seconds=with_short_timeout.statement_timeout_seconds
+    )
 
 
-def _answer(result: Any) -> Any:
+def _unwrap(result: Any) -> Any:
     if isinstance(result, Exception):
         raise result
     return result
 
 
-def _resolve(future: "asyncio.Future[list[Any]]") -> Callable[[list[Any]], None]:
+def _resolver(future: "asyncio.Future[list[Any]]") -> Callable[[list[Any]], None]:
     def resolve(results: list[Any]) -> None:
         if not future.done():
             future.set_result(results)

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
-from callsheet.core.commands import Submit, Verdict
+from callsheet.core.model.commands import Submit, Verdict
 
 Gate = Callable[[Submit], Verdict | None]
 """Entitlement, quota, moderation: look at a request; None lets it pass."""
 
 
-def judged(gates: Sequence[Gate], command: Submit, *, record_blocked: bool) -> Verdict | None:
+def first_verdict(gates: Sequence[Gate], command: Submit, *, record_blocked: bool) -> Verdict | None:
     """Return the first objection; it is recorded as a blocked job only if the house keeps such records."""
     for gate in gates:
         verdict = gate(command)

@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-Heard = Callable[[], None]
+HintCallback = Callable[[], None]
 _LOG = logging.getLogger(__name__)
-_COUNTERS = 4_096
-_EXPECTED_MAX = 10_000
+_BUCKETS = 4_096
+_WORK_EXPECTED_MAX = 10_000
 
 
-def told(call: Heard) -> None:
+def call_safely(call: HintCallback) -> None:
     """Tell one who waits. What breaks there is his: the work is committed, and the others are told all the same."""
     try:
         call()
@@ -28,9 +28,9 @@ class Hints:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = [0] * _COUNTERS
-        self._waiting: dict[str, set[Heard]] = {}
-        self._expected: dict[tuple[str, ...], float] = {}
+        self._counts = [0] * _BUCKETS
+        self._callbacks: dict[str, set[HintCallback]] = {}
+        self._work_expected_at: dict[tuple[str, ...], float] = {}
 
     def mark(self, kinds: Iterable[str]) -> int:
         """Return a number to compare later: look for work after this, then wait."""
@@ -39,43 +39,43 @@ class Hints:
 
     def announce(self, kinds: Iterable[str]) -> None:
         """Wake everybody who waits for one of these kinds."""
-        heard: set[Heard] = set()
+        callback: set[HintCallback] = set()
         with self._lock:
             for kind in kinds:
-                self._counts[_counter(kind)] += 1
-                heard |= self._waiting.pop(kind, set())
-        for call in heard:
-            told(call)
+                self._counts[_bucket(kind)] += 1
+                callback |= self._callbacks.pop(kind, set())
+        for call in callback:
+            call_safely(call)
 
-    def expect(self, kinds: tuple[str, ...], seconds: float) -> None:
+    def expect_work_in(self, kinds: tuple[str, ...], seconds: float) -> None:
         """Note when work that a rate holds back may start: no announcement comes with it. Forgetting costs a poll."""
-        if len(self._expected) >= _EXPECTED_MAX:
-            self._expected.clear()
-        self._expected[kinds] = time.monotonic() + seconds
+        if len(self._work_expected_at) >= _WORK_EXPECTED_MAX:
+            self._work_expected_at.clear()
+        self._work_expected_at[kinds] = time.monotonic() + seconds
 
-    def patience(self, kinds: tuple[str, ...], seconds: float) -> float:
+    def poll_delay(self, kinds: tuple[str, ...], seconds: float) -> float:
         """Return how long to wait before looking again: so long, or until what is expected."""
-        left = self._expected.get(kinds, 0.0) - time.monotonic()
+        left = self._work_expected_at.get(kinds, 0.0) - time.monotonic()
         return min(left, seconds) if left > 0 else seconds
 
-    def subscribe(self, kinds: Iterable[str], mark: int, heard: Heard) -> bool:
+    def subscribe(self, kinds: Iterable[str], mark: int, callback: HintCallback) -> bool:
         """Call back once at the next announcement; False if there has been one since the mark."""
         kinds = tuple(kinds)
         with self._lock:
             if self._count(kinds) != mark:
                 return False
             for kind in kinds:
-                self._waiting.setdefault(kind, set()).add(heard)
+                self._callbacks.setdefault(kind, set()).add(callback)
             return True
 
-    def unsubscribe(self, kinds: Iterable[str], heard: Heard) -> None:
+    def unsubscribe(self, kinds: Iterable[str], callback: HintCallback) -> None:
         """Stop waiting."""
         with self._lock:
             for kind in kinds:
-                waiting = self._waiting.get(kind, set())
-                waiting.discard(heard)
+                waiting = self._callbacks.get(kind, set())
+                waiting.discard(callback)
                 if not waiting:
-                    self._waiting.pop(kind, None)
+                    self._callbacks.pop(kind, None)
 
     def wait(self, kinds: Iterable[str], mark: int, seconds: float) -> bool:
         """Block a thread until there is a hint; False if the time ran out."""
@@ -89,8 +89,8 @@ class Hints:
             self.unsubscribe(kinds, event.set)
 
     def _count(self, kinds: Iterable[str]) -> int:
-        return sum(self._counts[_counter(kind)] for kind in kinds)
+        return sum(self._counts[_bucket(kind)] for kind in kinds)
 
 
-def _counter(kind: str) -> int:
-    return hash(kind) % _COUNTERS
+def _bucket(kind: str) -> int:
+    return hash(kind) % _BUCKETS

@@ -14,13 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 from callsheet.config import Settings
-from callsheet.core.commands import Command
-from callsheet.engine.batch import Batch, Done
-from callsheet.store.connection import Clash, ConnectionLost, Contended, Full
+from callsheet.core.model.commands import Command
+from callsheet.engine.batch import Batch, BatchResult
+from callsheet.store.connection import ConnectionLost, DiskFull, TransactionConflict, UniqueConflict
 
 Answer = Callable[[list[Any]], None]
-FULL = "The disk of the database is full."
-_CLASHES_MAX = 5
+DISK_FULL_MESSAGE = "The disk of the database is full."
+_CONFLICTS_MAX = 5
 """A race is over after one or two; a command that clashes still will clash for ever, and holds up the others."""
 
 
@@ -28,7 +28,7 @@ class Unavailable(Exception):  # noqa: N818 - says what happened
     """The database could not be reached in time; whether the command took effect is not known."""
 
 
-class Order:
+class Submission:
     """Commands of one caller, and how to answer all of them: at once, or on the caller's event loop."""
 
     __slots__ = ("answer", "commands", "loop")
@@ -48,87 +48,87 @@ class Lane:
         self,
         name: str,
         make_batch: Callable[[], Batch],
-        after: Callable[[Done], None],
+        on_done: Callable[[BatchResult], None],
         settings: Settings,
     ) -> None:
-        self.trouble: str | None = None
+        self.write_error: str | None = None
         """What keeps it from writing, for a person, until it has written again."""
         self._make_batch = make_batch
-        self._after = after
+        self._on_done = on_done
         self._batch: Batch | None = None
-        self._batch_max = settings.limits.batch_max
-        self._patience = settings.patience_seconds
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
-        self._held: Order | None = None
+        self._batch_max = settings.limits.batch_commands_max
+        self._retry_seconds = settings.database_retry_seconds
+        self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
+        self._carried_over: Submission | None = None
         """An order that did not fit into the batch before."""
         self._stopping = threading.Event()
-        self._door = threading.Lock()
+        self._send_lock = threading.Lock()
         """Nobody comes in behind the last order."""
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_forever, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def send(self, order: Order) -> None:
+    def send(self, submission: Submission) -> None:
         """Hand in commands; the answer comes after the commit, from the lane's thread."""
-        with self._door:
+        with self._send_lock:
             if self._stopping.is_set():
                 raise Unavailable("The engine is closed.")
-            self._orders.put(order)
+            self._queue.put(submission)
 
     def stop(self) -> None:
         """Finish what was handed in, then end."""
-        with self._door:
+        with self._send_lock:
             self._stopping.set()
-            self._orders.put(None)
+            self._queue.put(None)
         self._thread.join()
 
-    def _work(self) -> None:
-        while orders := self._gather():
-            commands = [command for order in orders for command in order.commands]
-            results = self._results(commands)
-            _deliver(orders, results)
+    def _run_forever(self) -> None:
+        while submissions := self._gather():
+            commands = [command for submission in submissions for command in submission.commands]
+            results = self._run_with_fallback(commands)
+            _deliver_results(submissions, results)
         if self._batch is not None:
             self._batch.connection.close()
 
-    def _gather(self) -> list[Order]:
+    def _gather(self) -> list[Submission]:
         """Wait for an order, and take those that have come meanwhile and fit; none is the end."""
-        first, self._held = self._held or self._orders.get(), None
+        first, self._carried_over = self._carried_over or self._queue.get(), None
         if first is None:
             return []
-        orders, size = [first], len(first.commands)
+        submissions, size = [first], len(first.commands)
         with suppress(queue.Empty):
             while size < self._batch_max:
-                order = self._orders.get_nowait()
-                if order is None:
-                    self._orders.put(None)  # for the next look: these are done first
+                submission = self._queue.get_nowait()
+                if submission is None:
+                    self._queue.put(None)  # for the next look: these are done first
                     break
-                size += len(order.commands)
+                size += len(submission.commands)
                 if size > self._batch_max:
-                    self._held = order
+                    self._carried_over = submission
                     break
-                orders.append(order)
-        return orders
+                submissions.append(submission)
+        return submissions
 
-    def _results(self, commands: Sequence[Command]) -> list[Any]:
+    def _run_with_fallback(self, commands: Sequence[Command]) -> list[Any]:
         try:
-            return self._run(commands, again=False)
+            return self._run(commands, retrying=False)
         except Exception:  # noqa: BLE001 - a refused batch, or a fault that is one command's own: each hears its own
-            end = time.monotonic() + self._patience  # of the batch: its last caller waits no longer than its first
-            return [self._alone(command, end) for command in commands]
+            end = time.monotonic() + self._retry_seconds  # of the batch: its last caller waits no longer than its first
+            return [self._run_single(command, end) for command in commands]
 
-    def _alone(self, command: Command, end: float) -> Any:
+    def _run_single(self, command: Command, end: float) -> Any:
         """Run one command until the database lets it, or patience ends."""
         pause = 0.005
-        clashes = 0
+        conflicts = 0
         while True:
             try:
-                return self._run([command], again=True)[0]
-            except Full:
-                return Unavailable(FULL)
-            except (ConnectionLost, Contended) as error:
-                clashes += isinstance(error, Clash)
-                if clashes == _CLASHES_MAX:
+                return self._run([command], retrying=True)[0]
+            except DiskFull:
+                return Unavailable(DISK_FULL_MESSAGE)
+            except (ConnectionLost, TransactionConflict) as error:
+                conflicts += isinstance(error, UniqueConflict)
+                if conflicts == _CONFLICTS_MAX:
                     return error
                 if time.monotonic() >= end or self._stopping.is_set():
                     return Unavailable(f"The database did not answer: {type(error).__name__}.")
@@ -137,38 +137,38 @@ class Lane:
             self._stopping.wait(pause)
             pause = min(pause * 2, 1.0)
 
-    def _run(self, commands: Sequence[Command], *, again: bool) -> list[Any]:
+    def _run(self, commands: Sequence[Command], *, retrying: bool) -> list[Any]:
         try:
             batch = self._batch or self._make_batch()
             self._batch = batch
-            done = batch.run(commands, again=again)
+            done = batch.run(commands, retrying=retrying)
         except ConnectionLost as error:
-            self.trouble = FULL if isinstance(error, Full) else None
-            self._drop()
+            self.write_error = DISK_FULL_MESSAGE if isinstance(error, DiskFull) else None
+            self._close_batch()
             raise
         if done.wrote:
-            self.trouble = None
-        self._after(done)
+            self.write_error = None
+        self._on_done(done)
         return done.results
 
-    def _drop(self) -> None:
+    def _close_batch(self) -> None:
         batch, self._batch = self._batch, None
         if batch is not None:
             batch.connection.close()
 
 
-def _deliver(orders: Sequence[Order], results: list[Any]) -> None:
+def _deliver_results(submissions: Sequence[Submission], results: list[Any]) -> None:
     """Answer everybody; an event loop is woken once for all its callers."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Answer, list[Any]]]] = {}
     start = 0
-    for order in orders:
-        end = start + len(order.commands)
-        mine = results[start:end]
+    for submission in submissions:
+        end = start + len(submission.commands)
+        own_results = results[start:end]
         start = end
-        if order.loop is None:
-            order.answer(mine)
+        if submission.loop is None:
+            submission.answer(own_results)
         else:
-            by_loop.setdefault(order.loop, []).append((order.answer, mine))
+            by_loop.setdefault(submission.loop, []).append((submission.answer, own_results))
     for loop, answers in by_loop.items():
         with suppress(RuntimeError):  # the loop is closed, and its callers are gone
             loop.call_soon_threadsafe(_answer_all, answers)
@@ -179,20 +179,20 @@ def _answer_all(answers: list[tuple[Answer, list[Any]]]) -> None:
         answer(results)
 
 
-class Box:
+class ThreadFuture:
     """Where a waiting thread finds its answers."""
 
-    __slots__ = ("_full", "results")
+    __slots__ = ("_ready", "results")
 
     def __init__(self) -> None:
-        self._full = threading.Lock()
-        self._full.acquire()
+        self._ready = threading.Lock()
+        self._ready.acquire()
         self.results: list[Any] = []
 
     def put(self, results: list[Any]) -> None:
         self.results = results
-        self._full.release()
+        self._ready.release()
 
-    def take(self) -> list[Any]:
-        self._full.acquire()
+    def wait_for_results(self) -> list[Any]:
+        self._ready.acquire()
         return self.results

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from callsheet.core.rows import Row
+from callsheet.core.model.rows import Row
 
-Ask = tuple[str, Mapping[str, Any]]
+NamedQuery = tuple[str, Mapping[str, Any]]
 """A named query and what it is given."""
 Rows = Sequence[Sequence[Any]]
 
@@ -18,15 +18,15 @@ class ConnectionLost(StoreError):  # noqa: N818 - says what happened
     """The connection broke: what was under way may or may not have been committed."""
 
 
-class Contended(StoreError):  # noqa: N818 - says what happened
+class TransactionConflict(StoreError):  # noqa: N818 - says what happened
     """A deadlock, a lock timeout, a serialization failure: nothing was written; try again."""
 
 
-class Clash(Contended):
+class UniqueConflict(TransactionConflict):
     """A unique value was taken meanwhile: whoever looks again sees it. If it clashes still, it never will not."""
 
 
-class Full(ConnectionLost):
+class DiskFull(ConnectionLost):
     """The disk has no room left."""
 
 
@@ -53,11 +53,11 @@ class Connection(Protocol):
         """Return a number that stays the same for as long as nobody but this connection writes; None if none can."""
         ...
 
-    def fetch(self, query: str, /, **given: Any) -> Rows:
+    def fetch(self, query: str, /, **parameters: Any) -> Rows:
         """Read the rows of a named query."""
         ...
 
-    def fetch_all(self, asks: Iterable[Ask]) -> list[Rows]:
+    def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
         """Read several named queries, one after the other, in as few trips as there can be."""
         ...
 

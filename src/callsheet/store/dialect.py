@@ -6,11 +6,11 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple, get_type_hints
 
-from callsheet.core.rows import ROWS, Row
+from callsheet.core.model.rows import ROWS, Row
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COLUMNS = re.compile(r"\{(\w+) (\w+)\}")
-_WORD = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _PARAMETER = re.compile(r"IN :(?P<list>\w+)\[\]|:(?P<table>\w+)\[(?P<columns>[^\]]+)\]|(?<!:):(?P<one>[a-z]\w*)")
 _TABLES: dict[str, type[Row]] = {row.TABLE: row for row in ROWS}
 
@@ -28,13 +28,13 @@ class Dialect(NamedTuple):
     name: str
     words: Mapping[str, str]
 
-    def fill(self, text: str) -> str:
+    def render(self, text: str) -> str:
         """Replace the words of a text."""
         text = _COLUMNS.sub(lambda m: ", ".join(f"{m[2]}.{name}" for name in columns(_TABLES[m[1]])), text)
-        return _WORD.sub(lambda m: self.words[m[1]], text)
+        return _PLACEHOLDER.sub(lambda m: self.words[m[1]], text)
 
 
-def _wanted(labels: str) -> str:
+def _job_filters(labels: str) -> str:
     """Return how every list of jobs goes on: what was asked for, newest first."""
     return (
         "AND (:status = '' OR j.status = :status) AND (:phase = '' OR j.waiting_at IS NOT NULL) "  # noqa: S608 - our words
@@ -44,7 +44,7 @@ def _wanted(labels: str) -> str:
     )
 
 
-_OLDEST = "(pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
+_OLDEST_TRANSACTION = "(pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
 """The oldest transaction that still goes on."""
 
 SQLITE = Dialect(
@@ -67,7 +67,7 @@ SQLITE = Dialect(
         "after_place": "e.id > :position AND :tx >= 0",
         "hidden": "e.id > :position AND :tx < 0",  # one writer hides nothing
         "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-        "wanted": _wanted("json_each(j.labels)"),
+        "wanted": _job_filters("json_each(j.labels)"),
     },
 )
 
@@ -88,10 +88,10 @@ POSTGRESQL = Dialect(
         "place": "e.tx, e.id",
         "tenant_place": "tenant, tx, id",
         "place_back": "e.tx DESC, e.id DESC",
-        "after_place": f"(e.tx, e.id) > (:tx, :position) AND e.tx < {_OLDEST}",
-        "hidden": f"(e.tx, e.id) > (:tx, :position) AND e.tx >= {_OLDEST}",
+        "after_place": f"(e.tx, e.id) > (:tx, :position) AND e.tx < {_OLDEST_TRANSACTION}",
+        "hidden": f"(e.tx, e.id) > (:tx, :position) AND e.tx >= {_OLDEST_TRANSACTION}",
         "now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-        "wanted": _wanted("json_each_text(j.labels::json)"),
+        "wanted": _job_filters("json_each_text(j.labels::json)"),
     },
 )
 
@@ -121,7 +121,7 @@ def sqlite_statement(text: str, encode: Callable[[Any], str]) -> Statement:
     """Lay out a query for SQLite: `?`, with lists and tables as one JSON text."""
     names: list[tuple[str, bool]] = []
 
-    def place(match: re.Match[str]) -> str:
+    def replace_parameter(match: re.Match[str]) -> str:
         if match["one"]:
             names.append((match["one"], False))
             return "?"
@@ -131,8 +131,10 @@ def sqlite_statement(text: str, encode: Callable[[Any], str]) -> Statement:
         fields = ", ".join(f"value ->> {n} AS {field.split()[0]}" for n, field in enumerate(_fields(match["columns"])))
         return f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - from our own files
 
-    filled = _PARAMETER.sub(place, SQLITE.fill(text))
-    return Statement(filled, lambda given: [encode(given[n]) if many else given[n] for n, many in names])
+    rendered = _PARAMETER.sub(replace_parameter, SQLITE.render(text))
+    return Statement(
+        rendered, lambda parameters: [encode(parameters[n]) if is_list else parameters[n] for n, is_list in names]
+    )
 
 
 def postgresql_statement(text: str) -> Statement:
@@ -140,25 +142,26 @@ def postgresql_statement(text: str) -> Statement:
     steps: list[Callable[[Mapping[str, Any]], Iterable[Any]]] = []
     count = 0
 
-    def place(match: re.Match[str]) -> str:
+    def replace_parameter(match: re.Match[str]) -> str:
         nonlocal count
         count += 1
         if name := match["one"]:
-            steps.append(lambda given: (given[name],))
+            steps.append(lambda parameters: (parameters[name],))
             return f"${count}"
         if name := match["list"]:
-            steps.append(lambda given: (given[name],))
+            steps.append(lambda parameters: (parameters[name],))
             return f"= ANY(${count}::text[])"
         table, fields = match["table"], _fields(match["columns"])
         arrays = ", ".join(f"${count + n}::{field.split()[1]}[]" for n, field in enumerate(fields))
         names = ", ".join(field.split()[0] for field in fields)
-        steps.append(lambda given: zip(*given[table], strict=True))
+        steps.append(lambda parameters: zip(*parameters[table], strict=True))
         count += len(fields) - 1
         return f"(SELECT * FROM unnest({arrays}) AS _({names}))"  # noqa: S608 - from our own files
 
-    filled = _PARAMETER.sub(place, POSTGRESQL.fill(text))
+    rendered = _PARAMETER.sub(replace_parameter, POSTGRESQL.render(text))
     return Statement(
-        filled, lambda given: [list(v) if isinstance(v, tuple) else v for step in steps for v in step(given)]
+        rendered,
+        lambda parameters: [list(v) if isinstance(v, tuple) else v for step in steps for v in step(parameters)],
     )
 
 

@@ -13,7 +13,7 @@ from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import POSTGRESQL, SQLITE, Dialect
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
-_PARTS = re.compile(r";\s*\n")
+_STATEMENT_END = re.compile(r";\s*\n")
 _COMMENT = re.compile(r"^\s*--[^\n]*\n?", re.MULTILINE)
 _LOCK = 7_204_118_801
 
@@ -53,13 +53,13 @@ def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | N
         if dialect.name == "postgresql":
             connection.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
         connection.run(
-            dialect.fill(
+            dialect.render(
                 "CREATE TABLE IF NOT EXISTS migration (version {int} NOT NULL PRIMARY KEY, name text NOT NULL, "
                 "checksum text NOT NULL)"
             )
         )
-        taken = _missing(steps, dict(connection.run("SELECT version, checksum FROM migration")))  # type: ignore[arg-type]
-        for step in taken:
+        pending = _pending(steps, dict(connection.run("SELECT version, checksum FROM migration")))  # type: ignore[arg-type]
+        for step in pending:
             for statement in statements(dialect, step.text):
                 connection.run(statement)
             connection.run(
@@ -69,16 +69,16 @@ def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | N
         connection.rollback()
         raise
     connection.commit()
-    return taken
+    return pending
 
 
 def statements(dialect: Dialect, text: str) -> list[str]:
     """Split a step into statements."""
-    filled = _COMMENT.sub("", dialect.fill(text))
-    return [part.strip() for part in _PARTS.split(filled + "\n") if part.strip()]
+    rendered = _COMMENT.sub("", dialect.render(text))
+    return [part.strip() for part in _STATEMENT_END.split(rendered + "\n") if part.strip()]
 
 
-def _missing(steps: list[Migration], applied: dict[int, str]) -> list[Migration]:
+def _pending(steps: list[Migration], applied: dict[int, str]) -> list[Migration]:
     for step in steps:
         if applied.get(step.version, step.checksum) != step.checksum:
             raise StoreError(

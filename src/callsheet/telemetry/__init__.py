@@ -1,5 +1,5 @@
 """Readings of the same facts: structured log lines from events and refusals."""
 
-from callsheet.telemetry.lines import LineWriter, lines
+from callsheet.telemetry.json_log import JsonLogWriter, log_records
 
-__all__ = ["LineWriter", "lines"]
+__all__ = ["JsonLogWriter", "log_records"]

@@ -14,30 +14,62 @@ A handler that returns completes its task; one that raises fails it, and the wor
 again. Heartbeats are sent for as long as it runs. `callsheet work` runs it anywhere that reaches the house over HTTP.
 """
 
-from callsheet.protocol import Earlier, Given
-from callsheet.worker.cache import Cache
+from callsheet.api.worker_protocol import InputFile, PreviousOutput
 from callsheet.worker.context import Context
 from callsheet.worker.errors import (
-    Barred,
-    Canceled,
-    Dismissed,
-    GiveUp,
-    Leaving,
-    Lost,
-    Retry,
-    Stop,
-    Unreachable,
+    InvalidTokenError,
+    NonRetryableError,
+    RegistrationError,
+    RetryableError,
+    TaskCanceled,
+    TaskLeaseLost,
+    TaskStopped,
+    UnreachableError,
+    WorkerShutdown,
 )
-from callsheet.worker.httplink import HttpLink
-from callsheet.worker.link import Link
-from callsheet.worker.notice import FileNotice, Lookout, Notice, Noticed, SpotNotice, UrlNotice
-from callsheet.worker.protection import CommandProtection, Protection
-from callsheet.worker.scratch import Scratch
-from callsheet.worker.shift import Going, Kit, Shift
+from callsheet.worker.files.cache import Cache
+from callsheet.worker.files.temp_folders import Scratch
+from callsheet.worker.link.base import Link
+from callsheet.worker.link.http import HttpLink
+from callsheet.worker.runtime.interruption import (
+    AwsSpotSource,
+    FileSource,
+    Interruption,
+    InterruptionSource,
+    InterruptionWatcher,
+    UrlSource,
+)
+from callsheet.worker.runtime.runner import Shutdown, WorkerOptions, WorkerRun
+from callsheet.worker.runtime.scale_in_protection import CommandProtection, ScaleInProtection
 from callsheet.worker.worker import Worker
 
 __all__ = [
-    "Barred", "Cache", "Canceled", "CommandProtection", "Context", "Dismissed", "Earlier", "FileNotice", "GiveUp",
-    "Given", "Going", "HttpLink", "Kit", "Leaving", "Link", "Lookout", "Lost", "Notice", "Noticed", "Protection",
-    "Retry", "Scratch", "Shift", "SpotNotice", "Stop", "Unreachable", "UrlNotice", "Worker",
+    "AwsSpotSource",
+    "Cache",
+    "CommandProtection",
+    "Context",
+    "FileSource",
+    "HttpLink",
+    "InputFile",
+    "Interruption",
+    "InterruptionSource",
+    "InterruptionWatcher",
+    "InvalidTokenError",
+    "Link",
+    "NonRetryableError",
+    "PreviousOutput",
+    "RegistrationError",
+    "RetryableError",
+    "ScaleInProtection",
+    "Scratch",
+    "Shutdown",
+    "TaskCanceled",
+    "TaskLeaseLost",
+    "TaskStopped",
+    "UnreachableError",
+    "UrlSource",
+    "Worker",
+    "WorkerOptions",
+    "WorkerRun",
+    "WorkerShutdown",
 ]  # fmt: skip

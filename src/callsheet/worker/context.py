@@ -10,42 +10,47 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from callsheet.core.comfy import Rendered
-from callsheet.core.commands import Made, Resumed
-from callsheet.core.errors import LeaseLost
-from callsheet.core.redact import clean
-from callsheet.protocol import Earlier, Given, Submitted
-from callsheet.worker.cache import Cache, digest_of
-from callsheet.worker.errors import Dismissed, Lost, Retry, Unreachable
-from callsheet.worker.hand import Hand
-from callsheet.worker.link import Link
+from callsheet.api.worker_protocol import InputFile, PreviousOutput, ProviderSubmission
+from callsheet.comfyui.template import RenderedGraph
+from callsheet.core.model.commands import OutputFile, PreviousSubmission
+from callsheet.core.model.errors import LeaseLost
+from callsheet.core.policy.redaction import redact_error
+from callsheet.worker.errors import InvalidTokenError, RetryableError, TaskLeaseLost, UnreachableError
+from callsheet.worker.files.cache import Cache, digest_of
+from callsheet.worker.link.base import Link
+from callsheet.worker.runtime.active_task import ActiveTask
 
 _MESSAGE_CHARS_MAX = 500
-_LINE_CHARS_MAX = 2_000
-_FULL = 100
-_PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
-_ENDING = re.compile(r"\.[A-Za-z0-9]{1,10}\Z")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+_LOG_LINE_CHARS_MAX = 2_000
+_PERCENT_MAX = 100
+_IMAGE_SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+_EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}\Z")
+_FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 
 
 class Context:
     """One task, as its handler sees it. Each call may raise a `Stop`: let it pass. Calls may come from any thread."""
 
     def __init__(
-        self, hand: Hand, link: Link, folder: Callable[[], Path], cache: Cache | None, news: Callable[[], None]
+        self,
+        task: ActiveTask,
+        link: Link,
+        folder: Callable[[], Path],
+        cache: Cache | None,
+        on_update: Callable[[], None],
     ) -> None:
-        self._hand = hand
+        self._task = task
         self._link = link
         self._make_folder = folder
         self._folder: Path | None = None
         self._cache = cache
-        self._news = news
-        self._lock, self._showing = threading.Lock(), threading.Lock()
-        self._count = 0
-        self._files: dict[int, Made] = {}
-        self._fetching: dict[str, threading.Lock] = {}
-        self._previews = 0
-        work = hand.work
+        self._on_update = on_update
+        self._lock, self._preview_lock = threading.Lock(), threading.Lock()
+        self._upload_no = 0
+        self._uploaded: dict[int, OutputFile] = {}
+        self._download_locks: dict[str, threading.Lock] = {}
+        self._preview_no = 0
+        work = task.work
         self.kind = work.kind
         self.workflow = work.workflow
         self.stage = work.stage
@@ -55,27 +60,27 @@ class Context:
         self.task_id = work.lease.task_id
         self.attempt = work.lease.attempt
         self.trace = work.trace
-        self.comfyui: Rendered | None = work.comfyui
+        self.comfyui: RenderedGraph | None = work.comfyui
         """The ComfyUI graph of the stage with everything filled in but its files."""
-        self.resumed: Resumed | None = work.resumed
+        self.resumed: PreviousSubmission | None = work.resumed
         """What an earlier try said with `submitted`: look there before doing it again."""
-        self.delivered = _FULL
+        self.delivered = _PERCENT_MAX
         """How much of what was asked for is in the result, in percent; less is paid less."""
 
     @cached_property
     def input(self) -> Any:
         """The task's input, else the job's. `{"$file": id}` in it is a file: `download` takes it as it is."""
-        return json.loads(bytes(self._hand.work.input))
+        return json.loads(bytes(self._task.work.input))
 
     @property
-    def canceled(self) -> bool:
+    def should_stop(self) -> bool:
         """Whether to stop; for a handler that has something to tidy up before its next call would raise."""
-        return self._hand.stop is not None
+        return self._task.stop is not None
 
     @property
-    def files(self) -> tuple[Made, ...]:
+    def files(self) -> tuple[OutputFile, ...]:
         """What was uploaded so far."""
-        return tuple(self._files[no] for no in sorted(self._files))
+        return tuple(self._uploaded[no] for no in sorted(self._uploaded))
 
     @property
     def folder(self) -> Path:
@@ -88,118 +93,122 @@ class Context:
 
     def progress(self, percent: float, message: str | None = None) -> None:
         """Say how far the work is. Never waits; what is said too often is told as the last of it."""
-        self._hand.check()
-        said = clean(message, _MESSAGE_CHARS_MAX) if message else None
-        self._hand.say(min(max(int(percent), 0), _FULL), said)
-        self._news()
+        self._task.raise_if_stopped()
+        text_message = redact_error(message, _MESSAGE_CHARS_MAX) if message else None
+        self._task.set_progress(min(max(int(percent), 0), _PERCENT_MAX), text_message)
+        self._on_update()
 
     def log(self, text: str) -> None:
         """Write lines into the task's log. Never waits; all of them are told before the task ends."""
-        self._hand.check()
-        lines = [line[:_LINE_CHARS_MAX] for line in text.splitlines() if line.strip()]
+        self._task.raise_if_stopped()
+        lines = [line[:_LOG_LINE_CHARS_MAX] for line in text.splitlines() if line.strip()]
         if lines:
-            self._hand.note(lines)
-            self._news()
+            self._task.append_log(lines)
+            self._on_update()
 
     def preview(self, picture: bytes) -> None:
         """Show what there is so far, as a small PNG or JPEG. One that comes before the last was told is left out."""
-        self._hand.check()
-        media_type = next((kind for head, kind in _PICTURES.items() if picture.startswith(head)), None)
+        self._task.raise_if_stopped()
+        media_type = next((kind for head, kind in _IMAGE_SIGNATURES.items() if picture.startswith(head)), None)
         if media_type is None:
             raise ValueError("A preview is a PNG or a JPEG.")
-        with self._showing:
-            if not self._hand.shown or not self._put_preview(picture, media_type):
+        with self._preview_lock:
+            if not self._task.preview_acknowledged or not self._upload_preview(picture, media_type):
                 return
-            self._previews += 1
-            self._hand.show(self._previews)
-        self._news()
+            self._preview_no += 1
+            self._task.set_preview(self._preview_no)
+        self._on_update()
 
-    def submitted(self, provider: str, ref: str) -> None:
+    def record_submission(self, provider: str, ref: str) -> None:
         """Write down that the work is at somebody else's machine, under this reference. Call it before it is."""
-        told = Submitted(lease=self._hand.work.lease, provider=provider, ref=ref)
-        self._hand.answered(lambda: self._link.submitted(told))
+        report = ProviderSubmission(lease=self._task.work.lease, provider=provider, ref=ref)
+        self._task.call_with_retry(lambda: self._link.record_submission(report))
 
     # -- files
 
-    def upload(self, name: str, body: bytes | Path, media_type: str = "application/octet-stream") -> Made:
+    def upload(self, name: str, body: bytes | Path, media_type: str = "application/octet-stream") -> OutputFile:
         """Keep a file; it becomes the job's when the handler returns."""
-        self._hand.check()
-        size, sha256 = _measured(body)
+        self._task.raise_if_stopped()
+        size, sha256 = _size_and_digest(body)
         with self._lock:
-            self._count += 1
-            made = Made(self._count, name, media_type, size, sha256)
-        self._hand.answered(lambda: self._link.put(self._hand.work, made, body, self._hand.check))
-        self._files[made.no] = made
-        return made
+            self._upload_no += 1
+            output_file = OutputFile(self._upload_no, name, media_type, size, sha256)
+        self._task.call_with_retry(
+            lambda: self._link.put(self._task.work, output_file, body, self._task.raise_if_stopped)
+        )
+        self._uploaded[output_file.no] = output_file
+        return output_file
 
-    def download(self, file: str | Mapping[str, str] | Given) -> Path:
+    def download(self, file: str | Mapping[str, str] | InputFile) -> Path:
         """Fetch a file and return where it lies: one of the input, by its id or as it stands there, or of `before()`.
 
         The bytes are checked. The file may be shared with other tasks of this machine: read it, copy it, but do not
         change it.
         """
-        self._hand.check()
-        given = file if isinstance(file, Given) else self._given(_id_of(file))
-        path = self.folder / _safe_name(given)
+        self._task.raise_if_stopped()
+        input_file = file if isinstance(file, InputFile) else self._find_input_file(_file_id(file))
+        path = self.folder / _local_name(input_file)
         with self._lock:
-            fetching = self._fetching.setdefault(given.id, threading.Lock())
-        with fetching:
+            download_lock = self._download_locks.setdefault(input_file.id, threading.Lock())
+        with download_lock:
             if not path.exists():
-                self._fetch(given, path)
+                self._download(input_file, path)
         return path
 
-    def before(self) -> list[Earlier]:
+    def previous_outputs(self) -> list[PreviousOutput]:
         """Return what the completed tasks of earlier stages made, in order."""
-        return self._hand.answered(lambda: self._link.earlier(self._hand.work))
+        return self._task.call_with_retry(lambda: self._link.previous_outputs(self._task.work))
 
     # -- inside
 
-    def _put_preview(self, picture: bytes, media_type: str) -> bool:
+    def _upload_preview(self, picture: bytes, media_type: str) -> bool:
         """Try once: it is only looked at, and the next one may arrive."""
         try:
-            self._link.put_preview(self._hand.work, picture, media_type)
-        except Unreachable:
+            self._link.upload_preview(self._task.work, picture, media_type)
+        except UnreachableError:
             return False
-        except (LeaseLost, Dismissed):
-            self._hand.end(Lost)
-            raise Lost from None
+        except (LeaseLost, InvalidTokenError):
+            self._task.request_stop(TaskLeaseLost)
+            raise TaskLeaseLost from None
         return True
 
-    def _given(self, file_id: str) -> Given:
-        work = self._hand.work
-        found = next((given for given in work.files if given.id == file_id), None)
-        return found or self._hand.answered(lambda: self._link.given(work, file_id))
+    def _find_input_file(self, file_id: str) -> InputFile:
+        work = self._task.work
+        found = next((input_file for input_file in work.files if input_file.id == file_id), None)
+        return found or self._task.call_with_retry(lambda: self._link.input_file(work, file_id))
 
-    def _fetch(self, given: Given, path: Path) -> None:
-        if self._cache is not None and self._cache.take(given.sha256, path):
+    def _download(self, input_file: InputFile, path: Path) -> None:
+        if self._cache is not None and self._cache.link_to(input_file.sha256, path):
             return
-        part = path.with_name(f".{path.name}.part")
-        self._hand.answered(lambda: self._link.get(self._hand.work, given, part, self._hand.check))
-        if digest_of(part) != given.sha256:
-            part.unlink()
-            raise Retry(f"The file {given.name} is not what was stored.", code="file_damaged")
+        partial = path.with_name(f".{path.name}.part")
+        self._task.call_with_retry(
+            lambda: self._link.get(self._task.work, input_file, partial, self._task.raise_if_stopped)
+        )
+        if digest_of(partial) != input_file.sha256:
+            partial.unlink()
+            raise RetryableError(f"The file {input_file.name} is not what was stored.", code="file_damaged")
         if self._cache is not None:
             with suppress(OSError):  # a full disk, or no rights: the task has its file all the same
-                self._cache.fill(given.sha256, part)
-        part.rename(path)
+                self._cache.add(input_file.sha256, partial)
+        partial.rename(path)
 
 
-def _measured(body: bytes | Path) -> tuple[int, str]:
+def _size_and_digest(body: bytes | Path) -> tuple[int, str]:
     if isinstance(body, Path):
         return body.stat().st_size, digest_of(body)
     return len(body), hashlib.sha256(body).hexdigest()
 
 
-def _id_of(file: str | Mapping[str, str]) -> str:
+def _file_id(file: str | Mapping[str, str]) -> str:
     found = file if isinstance(file, str) else file.get("$file")
     if not isinstance(found, str):
         raise TypeError('A file is named by its id, or as {"$file": id}.')
     return found
 
 
-def _safe_name(given: Given) -> str:
+def _local_name(input_file: InputFile) -> str:
     """Return a file's name on this machine: its id, and the ending of the name that somebody gave it."""
-    if not _NAME.match(given.id):
+    if not _FILE_ID.match(input_file.id):
         raise ValueError("a file's id has letters, digits, - and _ only")
-    ending = _ENDING.search(given.name)
-    return given.id + (ending[0].lower() if ending else "")
+    extension = _EXTENSION.search(input_file.name)
+    return input_file.id + (extension[0].lower() if extension else "")

@@ -17,14 +17,14 @@ A stop is no Exception, so that a handler's own `except Exception` does not go o
 """
 
 
-class _Failure(Exception):  # noqa: N818 - what its children are
+class _TaskError(Exception):
     def __init__(self, message: str, code: str = "task_failed") -> None:
         super().__init__(message)
         self.message = message
         self.code = code
 
 
-class Retry(_Failure):
+class RetryableError(_TaskError):
     """This try failed; another one may succeed. `resume`: with what was submitted, which the next one is told of."""
 
     def __init__(self, message: str, code: str = "task_failed", *, resume: bool = False) -> None:
@@ -32,41 +32,41 @@ class Retry(_Failure):
         self.resume = resume
 
 
-class GiveUp(_Failure):
+class NonRetryableError(_TaskError):
     """This task cannot succeed, however often it is tried."""
 
 
-class Unreachable(Exception):  # noqa: N818 - it says what happened
+class UnreachableError(Exception):
     """There was no answer, or only "later"; `after_seconds` is when to ask again, if that was said."""
 
-    def __init__(self, message: str, after_seconds: float = 0.0) -> None:
+    def __init__(self, message: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
-        self.after_seconds = after_seconds
+        self.retry_after_seconds = retry_after_seconds
 
 
-class Dismissed(Exception):  # noqa: N818 - it says what happened
+class InvalidTokenError(Exception):
     """The worker's own token is good no longer: what it has in hand is not its own any more."""
 
 
-class Barred(Exception):  # noqa: N818 - it says what happened
+class RegistrationError(Exception):
     """The house does not let this worker in; the message says what a person can do."""
 
 
-class CommandFailed(OSError):  # noqa: N818 - it says what happened
+class CommandError(OSError):
     """A command of the operator failed; the message says how."""
 
 
-class Stop(BaseException):
+class TaskStopped(BaseException):
     """Stop this task: its result is not wanted from here."""
 
 
-class Canceled(Stop):
+class TaskCanceled(TaskStopped):
     """A person stopped the job."""
 
 
-class Lost(Stop):
+class TaskLeaseLost(TaskStopped):
     """The lease is no longer this worker's."""
 
 
-class Leaving(Stop):
+class WorkerShutdown(TaskStopped):
     """The worker goes away, and gave the task back."""

@@ -5,9 +5,9 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from callsheet.worker.context import Context
-from callsheet.worker.link import Link
-from callsheet.worker.shift import Kit, Shift
-from callsheet.worker.trying import Handler
+from callsheet.worker.link.base import Link
+from callsheet.worker.runtime.attempt import Handler
+from callsheet.worker.runtime.runner import WorkerOptions, WorkerRun
 
 H = TypeVar("H", bound=Callable[[Context], Any])
 
@@ -15,9 +15,9 @@ H = TypeVar("H", bound=Callable[[Context], Any])
 class Worker:
     """Handlers by kind. `ready` is called before any work is taken, and again as long as it raises `Unreachable`."""
 
-    def __init__(self, name: str = "worker", ready: Callable[[], None] | None = None) -> None:
+    def __init__(self, name: str = "worker", check_ready: Callable[[], None] | None = None) -> None:
         self.name = name
-        self._ready = ready
+        self._readiness_check = check_ready
         self._handlers: dict[str, Handler] = {}
 
     @property
@@ -31,29 +31,40 @@ class Worker:
         if kind in self._handlers:
             raise ValueError(f"There are two handlers for {kind!r}.")
 
-        def keep(handler: H) -> H:
+        def register(handler: H) -> H:
             self._handlers[kind] = handler
             return handler
 
-        return keep
+        return register
 
     def start(
-        self, link: Link, concurrency: int = 1, *, kinds: Sequence[str] | None = None, kit: Kit | None = None
-    ) -> Shift:
+        self,
+        link: Link,
+        concurrency: int = 1,
+        *,
+        kinds: Sequence[str] | None = None,
+        worker_options: WorkerOptions | None = None,
+    ) -> WorkerRun:
         """Work in threads beside the caller's, up to `concurrency` tasks at once, until the shift is stopped.
 
         `kinds` are those to take, out of all that there are handlers for.
         """
         if concurrency < 1:
             raise ValueError("A worker does at least one task at a time.")
-        handlers = self._handlers if kinds is None else {kind: self._handler(kind) for kind in kinds}
+        handlers = self._handlers if kinds is None else {kind: self._handler_for(kind) for kind in kinds}
         if not handlers:
             raise ValueError(f"The worker {self.name!r} has no handler.")
-        shift = Shift(MappingProxyType(dict(handlers)), link, concurrency, kit or Kit(), self._ready)
-        shift.start()
-        return shift
+        worker_run = WorkerRun(
+            MappingProxyType(dict(handlers)),
+            link,
+            concurrency,
+            worker_options or WorkerOptions(),
+            self._readiness_check,
+        )
+        worker_run.start()
+        return worker_run
 
-    def _handler(self, kind: str) -> Handler:
+    def _handler_for(self, kind: str) -> Handler:
         if kind not in self._handlers:
             raise ValueError(f"The worker {self.name!r} has no handler for {kind!r}.")
         return self._handlers[kind]

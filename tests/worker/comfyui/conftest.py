@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.worker.comfyui import CloudV1, CloudV2, ComfyHandler, Pace, SelfHosted
-from tests.support.comfy import cloud, cloud2
-from tests.support.comfy.cloud import Cloud
-from tests.support.comfy.cloud2 import Cloud2
-from tests.support.comfy.machine import NEW, OLD
-from tests.support.comfy.server import Comfy
+from callsheet.worker.comfyui import CloudV1, CloudV2, ComfyHandler, SelfHosted, Timeouts
+from tests.support.comfyui import cloud_v1 as v1
+from tests.support.comfyui import cloud_v2 as v2
+from tests.support.comfyui.cloud_v1 import CloudV1Server
+from tests.support.comfyui.cloud_v2 import CloudV2Server
+from tests.support.comfyui.server import ComfyServer
+from tests.support.comfyui.server_state import NEW, OLD
 
-QUICK = Pace(poll_seconds=0.03, look_seconds=0.02, limit_seconds=30, away_seconds=10, cancel_seconds=10)
+QUICK = Timeouts(
+    poll_seconds=0.03,
+    retry_seconds=0.02,
+    prompt_timeout_seconds=30,
+    outage_timeout_seconds=10,
+    cancel_timeout_seconds=10,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +33,14 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(params=[OLD, NEW])
-def comfy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Comfy]:
+def comfy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ComfyServer]:
     """A ComfyUI server of each version."""
-    with Comfy(tmp_path / "comfy", request.param) as server:
+    with ComfyServer(tmp_path / "comfy", request.param) as server:
         yield server
 
 
 @pytest.fixture
-def adapter(comfy: Comfy) -> Iterator[SelfHosted]:
+def adapter(comfy: ComfyServer) -> Iterator[SelfHosted]:
     made = SelfHosted(comfy.url)
     yield made
     made.close()
@@ -45,26 +52,26 @@ def handler(adapter: SelfHosted) -> ComfyHandler:
 
 
 @pytest.fixture
-def cloud_v1(tmp_path: Path) -> Iterator[Cloud]:
-    with Cloud(tmp_path / "cloud") as server:
+def cloud_v1(tmp_path: Path) -> Iterator[CloudV1Server]:
+    with CloudV1Server(tmp_path / "cloud") as server:
         yield server
 
 
 @pytest.fixture
-def adapter_v1(cloud_v1: Cloud) -> Iterator[CloudV1]:
-    made = CloudV1(cloud.KEY, cloud_v1.url)
+def adapter_v1(cloud_v1: CloudV1Server) -> Iterator[CloudV1]:
+    made = CloudV1(v1.KEY, cloud_v1.url)
     yield made
     made.close()
 
 
 @pytest.fixture
-def cloud_v2(tmp_path: Path) -> Iterator[Cloud2]:
-    with Cloud2(tmp_path / "cloud2") as server:
+def cloud_v2(tmp_path: Path) -> Iterator[CloudV2Server]:
+    with CloudV2Server(tmp_path / "cloud2") as server:
         yield server
 
 
 @pytest.fixture
-def adapter_v2(cloud_v2: Cloud2) -> Iterator[CloudV2]:
-    made = CloudV2(cloud2.KEY, cloud_v2.url)
+def adapter_v2(cloud_v2: CloudV2Server) -> Iterator[CloudV2]:
+    made = CloudV2(v2.KEY, cloud_v2.url)
     yield made
     made.close()

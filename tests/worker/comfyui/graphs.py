@@ -43,7 +43,7 @@ def video() -> Graph:
     }
 
 
-def moving() -> Graph:
+def animation() -> Graph:
     more = {"images": ["1", 0], "filename_prefix": "callsheet/anim", "fps": 8.0}
     return {
         "1": _image(count=4),
@@ -77,14 +77,14 @@ def third_party() -> Graph:
     }
 
 
-def socketed(frames: int = 5) -> Graph:
+def websocket_images(frames: int = 5) -> Graph:
     """Shows its pictures over the WebSocket and saves none."""
     return {"1": _image(count=frames), "9": _node("SaveImageWebsocket", images=["1", 0])}
 
 
-def shown_and_saved(frames: int) -> Graph:
+def streamed_and_saved(frames: int) -> Graph:
     """Shows its pictures over the WebSocket, then saves one."""
-    return socketed(frames) | {"90": _node("SaveImage", images=["1", 0], filename_prefix="callsheet/shown")}
+    return websocket_images(frames) | {"90": _node("SaveImage", images=["1", 0], filename_prefix="callsheet/shown")}
 
 
 def slow(seconds: float = 0.2, steps: int = 10) -> Graph:

@@ -7,8 +7,8 @@ SELECT {job j} FROM job j WHERE j.id IN :ids[] ORDER BY j.id {lock}
 -- name: jobs_unlocked
 SELECT {job j} FROM job j WHERE j.id IN :ids[]
 
--- name: jobs_by_idem
-SELECT {job j} FROM job j WHERE j.idem IN :ids[]
+-- name: jobs_by_dedup_key
+SELECT {job j} FROM job j WHERE j.dedup_key IN :ids[]
 
 -- name: wallets
 SELECT {wallet w} FROM wallet w WHERE w.id IN :ids[] ORDER BY w.id {lock}
@@ -19,7 +19,7 @@ SELECT wallet_id, count(*) FROM job WHERE wallet_id IN :ids[] AND finished_at IS
 -- name: tenants
 SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[]
 
--- name: tenants_to_change
+-- name: tenants_for_update
 SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[] ORDER BY t.id {lock}
 
 -- name: current_workflows
@@ -32,7 +32,7 @@ WHERE w.name = k.name AND w.version = k.version
 -- name: queues
 SELECT {queue q} FROM queue q WHERE q.id IN :ids[]
 
--- name: queues_limited
+-- name: queues_with_limits
 -- Queues, with what their workflows say now of limits.
 SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, '')
 FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.id IN :ids[]
@@ -48,12 +48,12 @@ SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
 -- name: queues_sharing
 SELECT {queue q} FROM queue q WHERE q.kind IN :kinds[] OR q.workflow IN :workflows[] OR q.provider IN :providers[]
 
--- name: running_in
+-- name: count_running
 SELECT count(*), NULL FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS taken
 
--- name: started_in
+-- name: count_recent_starts
 SELECT count(*), min(started.leased_at) FROM (
-    SELECT a.leased_at FROM attempt a WHERE a.rated IN :ids[] AND a.leased_at > :since
+    SELECT a.leased_at FROM attempt a WHERE a.rate_queue IN :ids[] AND a.leased_at > :since
     ORDER BY a.leased_at DESC LIMIT :most
 ) AS started
 
@@ -62,7 +62,7 @@ SELECT t.id, t.job_id, t.priority FROM task t JOIN job j ON j.id = t.job_id
 WHERE t.queue = :queue AND t.ready = 1
 ORDER BY t.priority DESC, t.rank, t.id LIMIT :count {lock_jobs}
 
--- name: tails
+-- name: queue_tails
 SELECT k.queue, k.priority, k.tenant,
     (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.ready = 1
      ORDER BY t.rank LIMIT 1),
@@ -79,10 +79,10 @@ SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] AND t.finished_at IS NULL
 -- name: tasks_of_stages
 SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
 
--- name: jobs_held_by
+-- name: jobs_of_workers
 SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
 
--- name: held_by
+-- name: tasks_of_workers
 -- In order: when one of them is given back too often, that decides what becomes of the others of its job.
 SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] ORDER BY t.id
 
@@ -99,34 +99,34 @@ SELECT count(*) FROM worker w WHERE w.status IN ('pending', 'approved')
 SELECT {file f} FROM file f WHERE f.id IN :ids[] ORDER BY f.id {lock}
 
 -- name: uses
-SELECT {use u} FROM :keys[job_id text, file_id text] k CROSS JOIN use u WHERE u.job_id = k.job_id AND u.file_id = k.file_id
+SELECT {job_file u} FROM :keys[job_id text, file_id text] k CROSS JOIN job_file u WHERE u.job_id = k.job_id AND u.file_id = k.file_id
 
--- name: used_by
-SELECT {use u} FROM use u WHERE u.job_id IN :ids[] ORDER BY u.job_id, u.file_id
+-- name: file_uses_of_jobs
+SELECT {job_file u} FROM job_file u WHERE u.job_id IN :ids[] ORDER BY u.job_id, u.file_id
 
 -- name: files_of_jobs
 SELECT {file f} FROM file f WHERE f.job_id IN :ids[] ORDER BY f.id {lock}
 
--- name: lent
+-- name: needed_by_others
 -- Files that others need, and the workflow that does, if it is one.
-SELECT DISTINCT f.id, NULL FROM file f JOIN use u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
+SELECT DISTINCT f.id, NULL FROM file f JOIN job_file u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
 WHERE f.id IN :ids[] AND j.id <> f.job_id AND j.finished_at IS NULL
-UNION ALL SELECT n.file_id, n.workflow FROM workflow_use n
+UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
 JOIN workflow w ON w.name = n.workflow AND w.version = n.version
 WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
     SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
 
--- name: awaited
+-- name: uploading
 SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
-    WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL AND f.status = 'awaited')
+    WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL AND f.status = 'uploading')
 FROM :keys[tenant text, user_id text] k
 
 -- name: needed
 -- Files that somebody needs, and the workflow that does, if it is one.
 SELECT f.id, NULL FROM file f WHERE f.id IN :ids[] AND (
     EXISTS (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL)
-    OR EXISTS (SELECT 1 FROM use u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
-UNION ALL SELECT n.file_id, n.workflow FROM workflow_use n
+    OR EXISTS (SELECT 1 FROM job_file u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
+UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
 JOIN workflow w ON w.name = n.workflow AND w.version = n.version
 WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
     SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
@@ -140,7 +140,7 @@ SELECT {stage s} FROM stage s WHERE s.id IN :ids[]
 -- name: runs
 SELECT {run r} FROM :keys[job_id text, no bigint] k CROSS JOIN run r WHERE r.job_id = k.job_id AND r.no = k.no
 
--- name: runs_named
+-- name: runs_by_command
 SELECT r.job_id, r.command_id FROM :keys[job_id text, command_id text] k CROSS JOIN run r
 WHERE r.job_id = k.job_id AND r.command_id = k.command_id
 
@@ -150,8 +150,8 @@ SELECT {attempt a} FROM :keys[task_id text, no bigint] k CROSS JOIN attempt a WH
 -- name: documents
 SELECT {document d} FROM document d WHERE d.owner_id IN :ids[] AND d.name = 'input'
 
--- name: entries_by_idem
-SELECT idem, amount FROM entry WHERE idem IN :ids[]
+-- name: entries_by_dedup_key
+SELECT dedup_key, amount FROM entry WHERE dedup_key IN :ids[]
 
 -- name: calls
 SELECT {call c} FROM call c WHERE c.id IN :ids[]
@@ -177,8 +177,8 @@ DELETE FROM document WHERE job_id IN :ids[]
 -- name: purge_files
 DELETE FROM file WHERE job_id IN :ids[]
 
--- name: purge_uses
-DELETE FROM use WHERE job_id IN :ids[]
+-- name: purge_job_files
+DELETE FROM job_file WHERE job_id IN :ids[]
 
 -- name: api_keys
 SELECT {api_key k} FROM api_key k WHERE k.id IN :ids[] ORDER BY k.id {lock}
@@ -190,25 +190,25 @@ SELECT {api_key k} FROM api_key k WHERE k.secret_hash IN :ids[] ORDER BY k.id {l
 SELECT {audit a} FROM audit a WHERE a.id IN :ids[]
 
 -- name: silent_workers
-SELECT w.seen_at, w.id FROM worker w
-WHERE w.status IN ('pending', 'approved') AND w.seen_at <= :now AND (w.seen_at, w.id) > (:after_at, :after_id)
-ORDER BY w.seen_at, w.id LIMIT :count
+SELECT w.last_seen_at, w.id FROM worker w
+WHERE w.status IN ('pending', 'approved') AND w.last_seen_at <= :now AND (w.last_seen_at, w.id) > (:after_at, :after_id)
+ORDER BY w.last_seen_at, w.id LIMIT :count
 
 -- name: due_files
-SELECT f.keep_until, f.id FROM file f
-WHERE f.keep_until <= :now AND (f.keep_until, f.id) > (:after_at, :after_id)
-ORDER BY f.keep_until, f.id LIMIT :count
+SELECT f.expires_at, f.id FROM file f
+WHERE f.expires_at <= :now AND (f.expires_at, f.id) > (:after_at, :after_id)
+ORDER BY f.expires_at, f.id LIMIT :count
 
 -- name: workers_after
 SELECT {worker w} FROM worker w WHERE w.id > :after AND (w.status <> 'gone' OR :gone = 1) ORDER BY w.id LIMIT :count
 
--- name: workers_known
+-- name: worker_ids
 SELECT w.id FROM worker w WHERE w.id IN :ids[]
 
 -- name: worker_of
 SELECT {worker w} FROM worker w WHERE w.id = :id
 
--- name: leases_of
+-- name: leases_of_workers
 -- The first leases of each worker, and how many it has.
 SELECT {task t}, t.held FROM (
     SELECT t.*, row_number() OVER (PARTITION BY t.worker_id ORDER BY t.started_at, t.id) AS place,
@@ -216,24 +216,24 @@ SELECT {task t}, t.held FROM (
     FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
 ) AS t WHERE t.place <= :most ORDER BY t.worker_id, t.place
 
--- name: files_read
+-- name: files_by_id
 SELECT {file f} FROM file f WHERE f.id IN :ids[]
 
--- name: files_brought
+-- name: files_uploaded
 SELECT {file f} FROM file f WHERE f.tenant = :tenant AND f.user_id = :user AND f.job_id IS NULL
-    AND f.status <> 'dropped' AND f.id < :before
+    AND f.status <> 'deleted' AND f.id < :before
 ORDER BY f.id DESC LIMIT :count
 
 -- name: files_ready
 SELECT {file f} FROM file f WHERE f.status = 'ready' AND f.id < :before ORDER BY f.id DESC LIMIT :count
 
--- name: tries_and_files
+-- name: attempts_and_files
 SELECT a.task_id, a.no, a.tenant, a.job_id, a.ended_at, f.no, f.status
 FROM :keys[task_id text, no bigint] k CROSS JOIN attempt a
 LEFT JOIN file f ON f.task_id = a.task_id AND f.attempt = a.no
 WHERE a.task_id = k.task_id AND a.no = k.no
 
--- name: born
+-- name: database_created_at
 SELECT min(t.created_at) FROM tenant t
 
 -- name: worker_by_token
@@ -263,7 +263,7 @@ SELECT id, tx, {event e} FROM event e WHERE e.tenant = :tenant AND {after_place}
 -- name: feed_end
 SELECT tx, id FROM event e WHERE {after_place} ORDER BY {place_back} LIMIT 1
 
--- name: subjects_hidden
+-- name: subjects_not_yet_visible
 -- Whose newest events are committed, and not in the global order yet: a transaction elsewhere is older and goes on.
 SELECT DISTINCT subject FROM (SELECT e.subject FROM event e WHERE {hidden} ORDER BY {place_back} LIMIT :count) s
 
@@ -299,18 +299,18 @@ WHERE s.job_id = :id AND s.no < :below AND t.status = 'completed'
     AND (s.no > :stage_no OR (s.no = :stage_no AND t.no > :task_no))
 ORDER BY s.no, t.no LIMIT :count
 
--- name: outputs_read
+-- name: outputs_by_key
 SELECT d.owner_id, d.body FROM :keys[task_id text, name text] k CROSS JOIN document d
 WHERE d.owner_id = k.task_id AND d.name = k.name
 
--- name: files_of_tries
+-- name: files_of_attempts
 SELECT {file f} FROM :keys[task_id text, no bigint] k CROSS JOIN file f
 WHERE f.task_id = k.task_id AND f.attempt = k.no ORDER BY f.task_id, f.no
 
 -- name: wallet_of
 SELECT {wallet w} FROM wallet w WHERE w.id = :id
 
--- name: ledger_of
+-- name: ledger_after
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: api_key_by_hash
@@ -319,32 +319,32 @@ SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenan
 -- name: api_key_by_id
 SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :mark
 
--- name: key_in_use
+-- name: any_active_api_key
 SELECT k.id FROM api_key k WHERE k.revoked_at IS NULL LIMIT 1
 
--- name: keys_of
+-- name: api_keys_after
 SELECT {api_key k} FROM api_key k WHERE (k.tenant = :tenant OR :all = 1) AND k.id > :after ORDER BY k.id LIMIT :count
 
 -- name: audit_of
 SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
 
--- name: audit_about
+-- name: audit_of_subject
 SELECT {audit a} FROM audit a
 WHERE a.subject = :subject AND (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
 
 -- name: tenants_after
 SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 
--- name: workflows_current
+-- name: current_workflows_after
 SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDER BY w.name LIMIT :count
 
--- name: jobs_listed
+-- name: jobs_of_tenant
 SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before {wanted}
 
 -- name: jobs_open
 SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before {wanted}
 
--- name: jobs_bad
+-- name: jobs_failed
 SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before {wanted}
 
 -- name: jobs_waiting
@@ -362,7 +362,7 @@ SELECT {file f} FROM file f WHERE f.id = :id AND f.tenant = :tenant
 -- name: task_of_job
 SELECT {task t} FROM task t WHERE t.id = :id AND t.job_id = :job
 
--- name: ledger_back
+-- name: ledger_before
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq < :before ORDER BY e.seq DESC LIMIT :count
 
 -- name: ahead
@@ -374,13 +374,13 @@ SELECT count(*) FROM (
 -- name: clock
 SELECT {now}
 
--- name: leases_of_kind
+-- name: live_leases_of_kind
 SELECT count(*) FROM (
     SELECT 1 FROM task t WHERE t.queue IN (SELECT q.id FROM queue q WHERE q.kind = :kind) AND t.status = 'running'
         AND t.lease_expires_at > {now} LIMIT :most
 ) AS live
 
--- name: last_of_kind
+-- name: last_completed_of_kind
 SELECT max(at) FROM (
     SELECT (SELECT t.finished_at FROM task t WHERE t.queue = q.id AND t.status = 'completed'
         ORDER BY t.finished_at DESC LIMIT 1) AS at
@@ -403,7 +403,7 @@ SELECT j.id, j.finished_at - j.started_at FROM (
 ) AS d JOIN job j ON j.id = d.job_id WHERE j.status = 'completed' AND j.started_at IS NOT NULL
 ORDER BY d.at DESC LIMIT :count
 
--- name: workers_live
+-- name: leases_by_worker
 SELECT t.worker_id, t.kind, count(*), min(t.lease_expires_at) FROM task t
 WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' GROUP BY t.worker_id, t.kind ORDER BY t.worker_id, t.kind
 
@@ -413,7 +413,7 @@ SELECT q.kind, q.workflow,
     (SELECT count(*) FROM task t WHERE t.queue = q.id AND t.status = 'running')
 FROM queue q ORDER BY q.kind, q.workflow
 
--- name: calls_open
+-- name: open_calls
 -- What lies at providers, and how much of it should have been asked about a minute ago: nobody collects it.
 SELECT count(*), count(CASE WHEN c.collect_at < {now} - 60000000 THEN 1 END) FROM call c WHERE c.collect_at IS NOT NULL
 
@@ -468,7 +468,7 @@ WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' AND t.token
 GROUP BY t.worker_id, t.kind
 
 -- name: scale_fleet
-SELECT w.id, w.created_at, w.status, NULL, w.offered, w.assigned, w.concurrency, w.starts, w.started_at, w.seen_at,
+SELECT w.id, w.created_at, w.status, NULL, w.offered, w.assigned, w.concurrency, w.starts, w.started_at, w.last_seen_at,
     w.approved_at, w.draining_at
 FROM worker w WHERE w.status IN ('pending', 'approved')
 
@@ -477,13 +477,13 @@ SELECT new.kind, count(*), min(new.created_at) FROM (
     SELECT t.kind, t.created_at FROM task t WHERE t.id >= :floor ORDER BY t.id DESC LIMIT :most
 ) AS new WHERE new.created_at > :since GROUP BY new.kind
 
--- name: scale_ill
+-- name: scale_failures
 SELECT t.kind, ill.outcome, ill.spot, count(*) FROM (
     SELECT a.task_id, a.outcome, CASE WHEN a.error_code = 'spot' THEN 1 ELSE 0 END AS spot FROM attempt a
     WHERE a.outcome IN ('failed', 'lost', 'requeued') AND a.ended_at > :since ORDER BY a.ended_at DESC LIMIT :most
 ) AS ill JOIN task t ON t.id = ill.task_id GROUP BY t.kind, ill.outcome, ill.spot
 
--- name: scale_tries
+-- name: scale_attempts
 SELECT a.ended_at, a.ended_at - a.leased_at FROM (
     SELECT t.id, t.attempts FROM task t WHERE t.queue = :queue AND t.status = 'completed'
     ORDER BY t.finished_at DESC LIMIT :count

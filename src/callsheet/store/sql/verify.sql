@@ -17,20 +17,20 @@ OR w.topped_up <> coalesce(e.topped_up, 0) OR w.consumed <> coalesce(e.consumed,
 
 -- name: M2
 -- Nothing ever goes below zero.
--- shows: wallet, entry, balance, held
-SELECT id, 0, balance, held FROM wallet WHERE balance < 0 OR held < 0
+-- shows: wallet, entry, balance, reserved
+SELECT id, 0, balance, reserved FROM wallet WHERE balance < 0 OR reserved < 0
 UNION ALL SELECT wallet_id, seq, balance, 0 FROM entry WHERE balance < 0
 
 -- name: M3
 -- What a wallet holds is the sum of its open reservations.
--- shows: wallet, held, open_reservations
-SELECT w.id, w.held, coalesce(o.total, 0) FROM wallet w LEFT JOIN (
+-- shows: wallet, reserved, open_reservations
+SELECT w.id, w.reserved, coalesce(o.total, 0) FROM wallet w LEFT JOIN (
     SELECT r.wallet_id, CAST(-sum(r.amount) AS {int}) AS total FROM entry r
     WHERE r.kind = 'reserve' AND NOT EXISTS (
         SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.run AND s.kind IN ('consume', 'refund'))
     GROUP BY r.wallet_id
 ) o ON o.wallet_id = w.id
-WHERE w.held <> coalesce(o.total, 0)
+WHERE w.reserved <> coalesce(o.total, 0)
 
 -- name: M4
 -- A run reserves at most once.
@@ -51,8 +51,8 @@ WHERE s.kind IN ('consume', 'refund') AND NOT EXISTS (
     AND r.wallet_id = s.wallet_id AND r.seq < s.seq)
 
 -- name: M7
--- What was reserved is what was returned plus what was consumed.
--- shows: job, run, reserved, returned, consumed
+-- What was reserved is what was refunded plus what was consumed.
+-- shows: job, run, reserved, refunded, consumed
 SELECT r.job_id, r.run, -r.amount, s.amount, s.consumed
 FROM entry r JOIN entry s ON s.job_id = r.job_id AND s.run = r.run AND s.kind IN ('consume', 'refund')
 WHERE r.kind = 'reserve' AND -r.amount <> s.amount + s.consumed
@@ -67,17 +67,17 @@ WHERE r.status <> 'open' AND r.price > 0 AND NOT EXISTS (
 -- name: M9
 -- A run that completed, or kept something, is consumed; every other one is refunded; run and ledger say the same.
 -- shows: job, run, status, entry_kind, price, run_consumed, run_returned, entry_consumed, entry_returned
-SELECT r.job_id, r.no, r.status, s.kind, r.price, r.consumed, r.returned, s.consumed, s.amount
+SELECT r.job_id, r.no, r.status, s.kind, r.price, r.consumed, r.refunded, s.consumed, s.amount
 FROM run r JOIN entry s ON s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')
 WHERE r.status <> 'open' AND (
     s.kind <> CASE WHEN r.status = 'completed' OR r.consumed > 0 THEN 'consume' ELSE 'refund' END
-    OR s.consumed <> r.consumed OR s.amount <> r.returned OR r.consumed + r.returned <> r.price)
+    OR s.consumed <> r.consumed OR s.amount <> r.refunded OR r.consumed + r.refunded <> r.price)
 
 -- name: M10
 -- An open run is not settled.
--- shows: job, run, consumed, returned
-SELECT r.job_id, r.no, r.consumed, r.returned FROM run r
-WHERE r.status = 'open' AND (r.consumed <> 0 OR r.returned <> 0 OR EXISTS (
+-- shows: job, run, consumed, refunded
+SELECT r.job_id, r.no, r.consumed, r.refunded FROM run r
+WHERE r.status = 'open' AND (r.consumed <> 0 OR r.refunded <> 0 OR EXISTS (
     SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')))
 
 -- name: M11
@@ -128,7 +128,7 @@ WHERE e.kind = 'reserve' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.
 
 -- name: M16
 -- What a run has consumed is given back by hand once at most, all of it, and after the run has ended.
--- shows: job, run, given_back, consumed
+-- shows: job, run, refunded, consumed
 SELECT e.job_id, e.run, e.total, r.consumed FROM (
     SELECT job_id, run, CAST(sum(amount) AS {int}) AS total, min(at) AS at FROM entry
     WHERE kind = 'adjust' AND job_id IS NOT NULL GROUP BY job_id, run
@@ -138,18 +138,18 @@ WHERE r.status IS NULL OR r.status = 'open' OR e.total <> r.consumed OR e.at < r
 -- name: S1
 -- A tenant's user has one job per idempotency key, and a key is its user's own, or of the job that is tried again.
 -- shows: first_job, last_job, jobs
-SELECT min(id), max(id), count(*) FROM job WHERE idem IS NOT NULL GROUP BY idem HAVING count(*) > 1
+SELECT min(id), max(id), count(*) FROM job WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING count(*) > 1
 UNION ALL SELECT id, id, 1 FROM (
-    SELECT id, idem, CASE WHEN retry_of IS NULL THEN tenant || '/' || length(user_id) || '/' || user_id || '/'
+    SELECT id, dedup_key, CASE WHEN retry_of IS NULL THEN tenant || '/' || length(user_id) || '/' || user_id || '/'
         ELSE 'retry/' || retry_of || '/' END AS own
-    FROM job WHERE idem IS NOT NULL
-) j WHERE substr(idem, 1, length(own)) <> own
+    FROM job WHERE dedup_key IS NOT NULL
+) j WHERE substr(dedup_key, 1, length(own)) <> own
 
 -- name: S2
 -- One idempotency key stands for one request.
 -- shows: first_job, last_job, requests
 SELECT min(id), max(id), count(DISTINCT fingerprint) FROM job
-WHERE idem IS NOT NULL GROUP BY idem HAVING count(DISTINCT fingerprint) > 1
+WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING count(DISTINCT fingerprint) > 1
 
 -- name: S3
 -- A user has no more active jobs than the tenant allowed when the last of them began.
@@ -243,7 +243,7 @@ FROM run r JOIN event e ON e.subject = r.job_id AND e.run = r.no AND e.target IN
 WHERE e.target <> r.status OR e.at <> r.finished_at
 OR CAST(CAST(e.data AS {json}) ->> 'price' AS {int}) IS DISTINCT FROM r.price
 OR CAST(CAST(e.data AS {json}) ->> 'consumed' AS {int}) IS DISTINCT FROM r.consumed
-OR CAST(CAST(e.data AS {json}) ->> 'refunded' AS {int}) IS DISTINCT FROM r.returned
+OR CAST(CAST(e.data AS {json}) ->> 'refunded' AS {int}) IS DISTINCT FROM r.refunded
 OR CAST(e.data AS {json}) ->> 'code' IS DISTINCT FROM r.error_code
 UNION ALL SELECT 'job', j.id, r.no, j.status, r.status FROM job j JOIN run r ON r.job_id = j.id
 WHERE CASE WHEN r.no < j.run THEN r.status = 'open'
@@ -318,7 +318,7 @@ HAVING (j.status = 'completed') <> (count(s.id) > 0 AND count(s.id) = count(CASE
 SELECT j.id, s.id, t.id, t.status, s.status, j.status
 FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
 WHERE (t.status = 'failed' AND (s.status <> 'failed' OR j.status <> 'failed'))
-OR (t.status = 'retried' AND (t.attempts_charged >= t.tries_max OR t.requeues > t.requeues_max))
+OR (t.status = 'retried' AND (t.attempts_counted >= t.attempts_max OR t.requeues > t.requeues_max))
 UNION ALL SELECT s.job_id, s.id, NULL, NULL, s.status, NULL FROM stage s
 WHERE s.status = 'failed' AND NOT EXISTS (SELECT 1 FROM task t WHERE t.stage_id = s.id AND t.status = 'failed')
 UNION ALL SELECT j.id, NULL, NULL, NULL, NULL, j.status FROM job j
@@ -340,7 +340,7 @@ WHERE c.ended_at IS NULL AND j.finished_at IS NOT NULL
 -- A gated stage goes on only in the name of somebody; one that waits has nobody's approval.
 -- shows: stage, status, approved_at
 SELECT id, status, approved_at FROM stage
-WHERE (gate = 1 AND status IN ('pending', 'running', 'completed') AND coalesce(approved_by, '') = '')
+WHERE (approval = 1 AND status IN ('pending', 'running', 'completed') AND coalesce(approved_by, '') = '')
 OR (status = 'waiting' AND approved_at IS NOT NULL) OR (approved_by IS NULL) <> (approved_at IS NULL)
 
 -- name: G11
@@ -352,18 +352,18 @@ OR j.waiting_at < j.created_at
 
 -- name: G7
 -- Tries and requeues stay within their limits; the requeue that is one too many ends the task.
--- shows: task, status, attempts_charged, tries_max, requeues, requeues_max
-SELECT id, status, attempts_charged, tries_max, requeues, requeues_max FROM task
-WHERE attempts_charged < 0 OR attempts_charged > tries_max
+-- shows: task, status, attempts_counted, attempts_max, requeues, requeues_max
+SELECT id, status, attempts_counted, attempts_max, requeues, requeues_max FROM task
+WHERE attempts_counted < 0 OR attempts_counted > attempts_max
 OR requeues < 0 OR requeues > requeues_max + CASE WHEN status IN ('failed', 'canceled') THEN 1 ELSE 0 END
 
 -- name: G8
 -- Tries and requeues add up to the leases of the task's run.
--- shows: task, attempts_charged, requeues, leases
-SELECT t.id, t.attempts_charged, t.requeues, count(a.no) FROM task t JOIN job j ON j.id = t.job_id
+-- shows: task, attempts_counted, requeues, leases
+SELECT t.id, t.attempts_counted, t.requeues, count(a.no) FROM task t JOIN job j ON j.id = t.job_id
 LEFT JOIN attempt a ON a.task_id = t.id AND a.run = CASE WHEN t.status = 'completed'
     THEN (SELECT l.run FROM attempt l WHERE l.task_id = t.id AND l.no = t.attempts) ELSE j.run END
-GROUP BY t.id, t.attempts_charged, t.requeues HAVING count(a.no) <> t.attempts_charged + t.requeues
+GROUP BY t.id, t.attempts_counted, t.requeues HAVING count(a.no) <> t.attempts_counted + t.requeues
 
 -- name: G9
 -- Every row has its parent, and is of the same job and tenant.
@@ -390,12 +390,12 @@ SELECT 'stage', s.id, s.tasks_total, coalesce(t.counted, 0), s.tasks_completed, 
 FROM stage s LEFT JOIN (
     SELECT stage_id, count(*) AS counted, count(CASE WHEN status = 'running' THEN 1 END) AS active,
         count(CASE WHEN status = 'completed' THEN 1 END) AS done, count(CASE WHEN status = 'failed' THEN 1 END) AS lost,
-        count(CASE WHEN status = 'canceled' THEN 1 END) AS dropped
+        count(CASE WHEN status = 'canceled' THEN 1 END) AS deleted
     FROM task GROUP BY stage_id
 ) t ON t.stage_id = s.id
 WHERE s.tasks_total <> coalesce(t.counted, 0) OR s.tasks_running <> coalesce(t.active, 0)
 OR s.tasks_completed <> coalesce(t.done, 0) OR s.tasks_failed <> coalesce(t.lost, 0)
-OR s.tasks_canceled <> coalesce(t.dropped, 0)
+OR s.tasks_canceled <> coalesce(t.deleted, 0)
 UNION ALL SELECT 'job', j.id, j.stages_total, coalesce(s.counted, 0), j.stages_completed, coalesce(s.done, 0)
 FROM job j LEFT JOIN (
     SELECT job_id, count(*) AS counted, count(CASE WHEN status = 'completed' THEN 1 END) AS done
@@ -611,7 +611,7 @@ LEFT JOIN attempt a ON a.task_id = f.task_id AND a.no = f.attempt
 LEFT JOIN job j ON j.id = f.job_id
 WHERE f.job_id IS NOT NULL AND (coalesce(a.outcome, '') <> 'completed' OR f.attempt IS DISTINCT FROM t.attempts
 OR f.job_id IS DISTINCT FROM t.job_id OR f.tenant IS DISTINCT FROM t.tenant OR f.user_id IS DISTINCT FROM j.user_id
-OR f.created_at IS DISTINCT FROM t.finished_at OR f.status = 'awaited')
+OR f.created_at IS DISTINCT FROM t.finished_at OR f.status = 'uploading')
 
 -- name: O5
 -- A deleted job has ended, and its texts are gone.
@@ -622,26 +622,26 @@ SELECT j.id, j.status, j.deleted_at FROM job j WHERE j.deleted_at IS NOT NULL AN
     OR EXISTS (SELECT 1 FROM file f WHERE f.job_id = j.id))
 
 -- name: O6
--- A file that somebody brought is of no task; its bytes are awaited for a while, and what was dropped waits for nothing.
--- shows: file, status, task, attempt, keep_until
-SELECT id, status, task_id, attempt, keep_until FROM file
-WHERE status NOT IN ('awaited', 'ready', 'dropped') OR (job_id IS NULL) <> (task_id IS NULL)
-OR (job_id IS NULL AND (attempt <> 0 OR no <> 0)) OR (status = 'awaited' AND keep_until IS NULL)
-OR (status = 'dropped' AND keep_until IS NOT NULL)
+-- A file that somebody brought is of no task; its bytes are uploading for a while, and what was deleted waits for nothing.
+-- shows: file, status, task, attempt, expires_at
+SELECT id, status, task_id, attempt, expires_at FROM file
+WHERE status NOT IN ('uploading', 'ready', 'deleted') OR (job_id IS NULL) <> (task_id IS NULL)
+OR (job_id IS NULL AND (attempt <> 0 OR no <> 0)) OR (status = 'uploading' AND expires_at IS NULL)
+OR (status = 'deleted' AND expires_at IS NOT NULL)
 
 -- name: O7
 -- A job uses files of its own tenant and user, and an open one has them all.
 -- shows: job, file, status
-SELECT u.job_id, u.file_id, f.status FROM use u LEFT JOIN job j ON j.id = u.job_id LEFT JOIN file f ON f.id = u.file_id
-WHERE j.id IS NULL OR f.tenant <> j.tenant OR f.user_id <> j.user_id OR f.status = 'awaited'
-OR (j.finished_at IS NULL AND coalesce(f.status, 'dropped') = 'dropped')
+SELECT u.job_id, u.file_id, f.status FROM job_file u LEFT JOIN job j ON j.id = u.job_id LEFT JOIN file f ON f.id = u.file_id
+WHERE j.id IS NULL OR f.tenant <> j.tenant OR f.user_id <> j.user_id OR f.status = 'uploading'
+OR (j.finished_at IS NULL AND coalesce(f.status, 'deleted') = 'deleted')
 
 -- name: O9
 -- A file that a current workflow names is there.
 -- shows: workflow, version, file, status
-SELECT n.workflow, n.version, n.file_id, f.status FROM workflow_use n
+SELECT n.workflow, n.version, n.file_id, f.status FROM workflow_file n
 LEFT JOIN workflow w ON w.name = n.workflow AND w.version = n.version LEFT JOIN file f ON f.id = n.file_id
-WHERE w.name IS NULL OR (w.current = 1 AND coalesce(f.status, 'dropped') <> 'ready')
+WHERE w.name IS NULL OR (w.current = 1 AND coalesce(f.status, 'deleted') <> 'ready')
 
 -- name: X1
 -- An ended run has exactly one terminal event, an open one none; a blocked job has one.
@@ -675,7 +675,7 @@ SELECT id, status, ended_at FROM worker
 WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)
 OR (status IN ('pending', 'approved')) <> (ended_at IS NULL)
 OR (status <> 'gone' AND (status = 'approved') <> (approved_at IS NOT NULL))
-OR started_at < created_at OR seen_at < started_at OR starts < 1 OR concurrency < 1
+OR started_at < created_at OR last_seen_at < started_at OR starts < 1 OR concurrency < 1
 
 -- name: A4
 -- Every key, every start of a worker and every movement of credits by hand has its line in the audit log.

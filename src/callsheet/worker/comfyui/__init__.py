@@ -1,18 +1,43 @@
 """Graphs of ComfyUI as tasks: one handler, and one adapter for each way that a graph can be run.
 
-worker = comfyui_worker(comfy_at("self-hosted", "http://127.0.0.1:8188"), kinds=["comfyui"])
+worker = comfyui_worker(create_comfy_backend("self-hosted", "http://127.0.0.1:8188"), kinds=["comfyui"])
 """
 
-from callsheet.worker.comfyui.assets import Assets
-from callsheet.worker.comfyui.base import Away, Busy, Comfy, Declined, Ended, Gone, Output, Rejected
-from callsheet.worker.comfyui.cloud import CloudV1
-from callsheet.worker.comfyui.cloud2 import CloudV2
-from callsheet.worker.comfyui.fleet import Api, KeyNeeded, comfy_at, comfyui_worker
+from callsheet.worker.comfyui.adapters.base import (
+    ComfyAccessDeniedError,
+    ComfyBackend,
+    ComfyBusyError,
+    ComfyRejectedError,
+    ComfyUnreachableError,
+    Output,
+    OutputNotFoundError,
+    PromptResult,
+)
+from callsheet.worker.comfyui.adapters.cloud_v1 import CloudV1
+from callsheet.worker.comfyui.adapters.cloud_v2 import CloudV2
+from callsheet.worker.comfyui.adapters.selfhosted import SelfHosted
+from callsheet.worker.comfyui.asset_cache import AssetCache
+from callsheet.worker.comfyui.factory import Api, MissingApiKeyError, comfyui_worker, create_comfy_backend
 from callsheet.worker.comfyui.handler import ComfyHandler
-from callsheet.worker.comfyui.pace import Pace
-from callsheet.worker.comfyui.selfhosted import SelfHosted
+from callsheet.worker.comfyui.timeouts import Timeouts
 
 __all__ = [
-    "Api", "Assets", "Away", "Busy", "CloudV1", "CloudV2", "Comfy", "ComfyHandler", "Declined", "Ended", "Gone",
-    "KeyNeeded", "Output", "Pace", "Rejected", "SelfHosted", "comfy_at", "comfyui_worker",
+    "Api",
+    "AssetCache",
+    "CloudV1",
+    "CloudV2",
+    "ComfyAccessDeniedError",
+    "ComfyBackend",
+    "ComfyBusyError",
+    "ComfyHandler",
+    "ComfyRejectedError",
+    "ComfyUnreachableError",
+    "MissingApiKeyError",
+    "Output",
+    "OutputNotFoundError",
+    "PromptResult",
+    "SelfHosted",
+    "Timeouts",
+    "comfyui_worker",
+    "create_comfy_backend",
 ]  # fmt: skip

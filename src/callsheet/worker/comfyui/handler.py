@@ -13,51 +13,51 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from callsheet.core.counting import counted
-from callsheet.worker.comfyui.assets import Assets
-from callsheet.worker.comfyui.base import (
-    ABSENT,
-    Away,
-    Busy,
-    Comfy,
-    Declined,
-    Ended,
-    Gone,
+from callsheet.core.model.plural import counted
+from callsheet.worker.comfyui.adapters.base import (
+    NOT_FOUND,
+    ComfyAccessDeniedError,
+    ComfyBackend,
+    ComfyBusyError,
+    ComfyRejectedError,
+    ComfyUnreachableError,
+    EventStream,
     Graph,
-    Live,
-    Missed,
-    News,
+    OutputNotFoundError,
+    PicturesLostError,
     Preview,
-    Rejected,
-    Unknown,
+    ProgressEvent,
+    PromptResult,
+    SubmissionUnknownError,
 )
-from callsheet.worker.comfyui.files import Files, Slot
-from callsheet.worker.comfyui.follow import Follower, TookTooLong, Whole, listening
-from callsheet.worker.comfyui.graph import anew, checked, filled
-from callsheet.worker.comfyui.keep import Keeper
-from callsheet.worker.comfyui.meter import Meter
-from callsheet.worker.comfyui.pace import Pace
-from callsheet.worker.comfyui.pictures import Pictures
-from callsheet.worker.errors import GiveUp, Leaving, Lost, Retry, Unreachable
-from callsheet.worker.facts import Tell, Waiting, guarded, to_stderr
+from callsheet.worker.comfyui.asset_cache import AssetCache
+from callsheet.worker.comfyui.input_files import FileSlot, InputFiles
+from callsheet.worker.comfyui.progress import PromptProgress
+from callsheet.worker.comfyui.prompt_follower import AllReceived, Follower, PromptTimeoutError, open_events
+from callsheet.worker.comfyui.prompt_graph import bypass_cache, fill_in_files, validate_graph
+from callsheet.worker.comfyui.save_outputs import OutputSaver
+from callsheet.worker.comfyui.timeouts import Timeouts
+from callsheet.worker.comfyui.websocket_images import ReceivedPictures
+from callsheet.worker.errors import NonRetryableError, RetryableError, TaskLeaseLost, UnreachableError, WorkerShutdown
+from callsheet.worker.runtime.events import EventListener, WorkerWaiting, ignore_listener_errors, log_to_stderr
 
-_SLICE_SECONDS = 0.25
-_LOOKS, _LOOKS_FOR_PAID = 2, 5
+_STOP_CHECK_SECONDS = 0.25
+_LOOKUPS_MAX, _PAID_LOOKUPS_MAX = 2, 5
 """How often a prompt is looked for before it is not there: a list of jobs may be late."""
 
 
-class Rendered(Protocol):
+class RenderedGraph(Protocol):
     """A graph with its values, but for its files."""
 
     @property
     def graph(self) -> Graph: ...
     @property
-    def assets(self) -> Sequence[Slot]: ...
+    def assets(self) -> Sequence[FileSlot]: ...
     @property
     def output_node(self) -> str | None: ...
 
 
-class Resumed(Protocol):
+class PreviousSubmission(Protocol):
     """What an earlier try handed to a server."""
 
     @property
@@ -66,15 +66,15 @@ class Resumed(Protocol):
     def ref(self) -> str: ...
 
 
-class Task(Protocol):
+class TaskContext(Protocol):
     """What this handler needs of the SDK's context. Calls raise a `Stop` when the work is to stop."""
 
     @property
-    def comfyui(self) -> Rendered | None: ...
+    def comfyui(self) -> RenderedGraph | None: ...
     @property
-    def resumed(self) -> Resumed | None: ...
+    def resumed(self) -> PreviousSubmission | None: ...
     @property
-    def canceled(self) -> bool: ...
+    def should_stop(self) -> bool: ...
     @property
     def folder(self) -> Path: ...
     def progress(self, percent: float, message: str | None = None) -> None: ...
@@ -82,227 +82,241 @@ class Task(Protocol):
     def log(self, line: str) -> None: ...
     def download(self, file_id: str) -> Path: ...
     def upload(self, name: str, body: bytes | Path, media_type: str = ...) -> Any: ...
-    def submitted(self, provider: str, ref: str) -> None: ...
+    def record_submission(self, provider: str, ref: str) -> None: ...
 
 
 class ComfyHandler:
     """Runs graphs at one server; called from many threads."""
 
     def __init__(
-        self, comfy: Comfy, pace: Pace | None = None, assets: Assets | None = None, tell: Tell = to_stderr
+        self,
+        comfy: ComfyBackend,
+        timeouts: Timeouts | None = None,
+        assets: AssetCache | None = None,
+        on_event: EventListener = log_to_stderr,
     ) -> None:
         self._comfy = comfy
-        self._pace = pace or Pace()
-        self._assets = assets or Assets()
-        self._tell = guarded(tell)
+        self._timeouts = timeouts or Timeouts()
+        self._assets = assets or AssetCache()
+        self._emit = ignore_listener_errors(on_event)
 
-    def __call__(self, ctx: Task) -> dict[str, Any]:
+    def __call__(self, ctx: TaskContext) -> dict[str, Any]:
         """Run a task, and say what became of it in the SDK's terms."""
         try:
-            return _Job(self._comfy, self._pace, self._assets, ctx, self._tell).done()
-        except Rejected as error:
-            raise GiveUp(str(error), code=error.code) from error
-        except Declined as error:
-            raise GiveUp(str(error), code="comfyui_denied") from error
-        except TookTooLong as error:
-            limit = f"The graph did not end within {counted(self._pace.limit_seconds, 'second')}."
-            raise GiveUp(limit, code="comfyui_timeout") from error
-        except Gone as error:
-            raise Retry(str(error), code="output_gone") from error
-        except Missed as error:
-            raise (Retry if error.passing else GiveUp)(
-                str(error), code="pictures_lost" if error.passing else "no_output"
+            return _GraphRun(self._comfy, self._timeouts, self._assets, ctx, self._emit).run()
+        except ComfyRejectedError as error:
+            raise NonRetryableError(str(error), code=error.code) from error
+        except ComfyAccessDeniedError as error:
+            raise NonRetryableError(str(error), code="comfyui_denied") from error
+        except PromptTimeoutError as error:
+            limit = f"The graph did not end within {counted(self._timeouts.prompt_timeout_seconds, 'second')}."
+            raise NonRetryableError(limit, code="comfyui_timeout") from error
+        except OutputNotFoundError as error:
+            raise RetryableError(str(error), code="output_gone") from error
+        except PicturesLostError as error:
+            raise (RetryableError if error.retryable else NonRetryableError)(
+                str(error), code="pictures_lost" if error.retryable else "no_output"
             ) from error
-        except Unknown as error:
-            raise GiveUp(str(error), code="submission_unknown") from error
+        except SubmissionUnknownError as error:
+            raise NonRetryableError(str(error), code="submission_unknown") from error
 
 
-class _Job:
+class _GraphRun:
     """One task at one server."""
 
-    def __init__(self, comfy: Comfy, pace: Pace, assets: Assets, ctx: Task, tell: Tell) -> None:
+    def __init__(
+        self, comfy: ComfyBackend, timeouts: Timeouts, assets: AssetCache, ctx: TaskContext, on_event: EventListener
+    ) -> None:
         if ctx.comfyui is None:
-            raise Rejected("The workflow has no ComfyUI graph for this worker to run.", code="no_graph")
+            raise ComfyRejectedError("The workflow has no ComfyUI graph for this worker to run.", code="no_graph")
         self._comfy = comfy
-        self._pace = pace
+        self._timeouts = timeouts
         self._ctx = ctx
-        self._tell = tell
-        self._waiting = False
-        self._open = False
+        self._emit = on_event
+        self._outage_reported = False
+        self._resumable = False
         """Whether a prompt may be at the server that was not collected, and is not known to have failed."""
-        self._graph = checked(ctx.comfyui.graph)
-        self._meter = Meter(self._graph)
+        self._graph = validate_graph(ctx.comfyui.graph)
+        self._progress = PromptProgress(self._graph)
         folder = ctx.folder / "made"
         folder.mkdir(exist_ok=True)
-        self._keeper = Keeper(comfy, ctx, folder, self._graph, ctx.comfyui.output_node)
-        self._pictures = Pictures(self._graph, ctx.comfyui.output_node, folder)
-        if self._pictures.nodes and not comfy.sends:
-            raise Rejected(
+        self._saver = OutputSaver(comfy, ctx, folder, self._graph, ctx.comfyui.output_node)
+        self._pictures = ReceivedPictures(self._graph, ctx.comfyui.output_node, folder)
+        if self._pictures.nodes and not comfy.supports_websocket_pictures:
+            raise ComfyRejectedError(
                 f"Node {self._pictures.nodes[0]} sends its pictures over a WebSocket, which this server does not have: "
                 "use SaveImage.", tuple(self._pictures.nodes),
             )  # fmt: skip
-        self._files = Files(comfy, assets, ctx.download, ctx.comfyui.assets)
+        self._files = InputFiles(comfy, assets, ctx.download, ctx.comfyui.assets)
 
-    def done(self) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Do the task; where it cannot be done for now, let the next try go on with what is at the server."""
         try:
-            return self._done()
-        except Away as error:
-            raise Retry(str(error), code="comfyui_unreachable", resume=self._open) from error
-        except Unreachable as error:  # of the house, or its store
-            raise Retry(str(error), code="unreachable", resume=self._open) from error
-        except Retry as error:
-            raise Retry(error.message, error.code, resume=self._open) from error
+            return self._run_until_collected()
+        except ComfyUnreachableError as error:
+            raise RetryableError(str(error), code="comfyui_unreachable", resume=self._resumable) from error
+        except UnreachableError as error:  # of the house, or its store
+            raise RetryableError(str(error), code="unreachable", resume=self._resumable) from error
+        except RetryableError as error:
+            raise RetryableError(error.message, error.code, resume=self._resumable) from error
 
-    def _done(self) -> dict[str, Any]:
+    def _run_until_collected(self) -> dict[str, Any]:
         """Take up what an earlier try began, else begin; again where the server lost something."""
-        ended = self._earlier()
-        stale: set[str] = set()
-        brought = False
-        for _ in range(self._pace.turns_max):
-            if ended is None:
+        result = self._resume_previous()
+        stale_nodes: set[str] = set()
+        ensure_uploaded = False
+        for _ in range(self._timeouts.submissions_max):
+            if result is None:
                 try:
-                    ended = self._run(stale)
-                except Rejected as error:
-                    if brought or not self._files.missing(error):
+                    result = self._submit_and_follow(stale_nodes)
+                except ComfyRejectedError as error:
+                    if ensure_uploaded or not self._files.invalidate_missing(error):
                         raise
-                    brought = True
+                    ensure_uploaded = True
                     continue
-            self._open = ended.outcome == "succeeded"
-            if ended.outcome in {"lost", "canceled"}:
-                self._files.drop()
-                self._ctx.log(f"{ended.error} It is submitted again.")
-                ended = None
+            self._resumable = result.outcome == "succeeded"
+            if result.outcome in {"lost", "canceled"}:
+                self._files.invalidate()
+                self._ctx.log(f"{result.error} It is submitted again.")
+                result = None
                 continue
             try:
-                return self._collected(ended)
-            except Gone as error:
-                self._open = False
-                stale.add(error.node)
+                return self._collect(result)
+            except OutputNotFoundError as error:
+                self._resumable = False
+                stale_nodes.add(error.node)
                 self._ctx.log(f"{error} Its node is run again.")
-                ended = None
-        raise Retry("The ComfyUI server lost the prompt, or its files, again and again.", code="prompt_lost")
+                result = None
+        raise RetryableError("The ComfyUI server lost the prompt, or its files, again and again.", code="prompt_lost")
 
-    def _collected(self, ended: Ended) -> dict[str, Any]:
+    def _collect(self, result: PromptResult) -> dict[str, Any]:
         """Collect; a server that is silent is waited for, since what it made is there, then by the next try."""
-        until, gap = time.monotonic() + self._pace.away_seconds, self._pace.look_seconds
+        deadline, interval = time.monotonic() + self._timeouts.outage_timeout_seconds, self._timeouts.retry_seconds
         while True:
             try:
-                return self._keeper.collected(ended)
-            except Away as error:
+                return self._saver.save_outputs(result)
+            except ComfyUnreachableError as error:
                 lost = error
             try:
-                self._pause(gap, until, lost)
-            except Away as error:
-                raise Retry(f"What the graph made cannot be fetched for now. {error}", "output_unreachable") from error
-            gap = min(gap * 2, max(self._pace.poll_seconds, self._pace.look_seconds))
+                self._wait(interval, deadline, lost)
+            except ComfyUnreachableError as error:
+                raise RetryableError(
+                    f"What the graph made cannot be fetched for now. {error}", "output_unreachable"
+                ) from error
+            interval = min(interval * 2, max(self._timeouts.poll_seconds, self._timeouts.retry_seconds))
 
     # -- what an earlier try began
 
-    def _earlier(self) -> Ended | None:
-        before = self._ctx.resumed
-        if before is None or before.provider != self._comfy.provider:
+    def _resume_previous(self) -> PromptResult | None:
+        previous = self._ctx.resumed
+        if previous is None or previous.provider != self._comfy.provider:
             return None
-        self._open = True
-        ref = self._earlier_ref(before.ref)
+        self._resumable = True
+        ref = self._resolve_previous_ref(previous.ref)
         if ref is None:
-            self._open = False
+            self._resumable = False
             return None
-        if ref != before.ref:  # what the house has written down for this try is what the one before knew
-            self._ctx.submitted(self._comfy.provider, ref)
+        if ref != previous.ref:  # what the house has written down for this try is what the one before knew
+            self._ctx.record_submission(self._comfy.provider, ref)
         try:
-            with listening(self._comfy, ref) as live:
-                ended: Ended | None = self._followed(ref, live, self._pictures.settled)
-        except Missed:
+            with open_events(self._comfy, ref) as live:
+                result: PromptResult | None = self._follow(ref, live, self._pictures.nothing_pending)
+        except PicturesLostError:
             self._ctx.log("Pictures that an earlier try was sent are gone. It is submitted again.")
-            ended = None
-        self._open = ended is not None and ended.outcome == "succeeded"
-        return ended if ended is not None and ended.outcome in {"succeeded", "failed"} else None
+            result = None
+        self._resumable = result is not None and result.outcome == "succeeded"
+        return result if result is not None and result.outcome in {"succeeded", "failed"} else None
 
-    def _earlier_ref(self, ref: str) -> str | None:
+    def _resolve_previous_ref(self, ref: str) -> str | None:
         """Return what the server calls an earlier try's prompt."""
-        until = time.monotonic() + self._pace.away_seconds
+        deadline = time.monotonic() + self._timeouts.outage_timeout_seconds
         while True:
             try:
-                known = self._comfy.known_as(ref)
-            except Away as error:
-                self._pause(self._pace.look_seconds, until, error)
+                resolved = self._comfy.resolve_ref(ref)
+            except ComfyUnreachableError as error:
+                self._wait(self._timeouts.retry_seconds, deadline, error)
                 continue
-            if known is None:
+            if resolved is None:
                 self._ctx.log("What an earlier try submitted is not found. It is run again, and maybe paid for twice.")
-            return known
+            return resolved
 
     # -- a run
 
-    def _run(self, stale: set[str]) -> Ended:
-        until = time.monotonic() + self._pace.away_seconds
+    def _submit_and_follow(self, stale_nodes: set[str]) -> PromptResult:
+        deadline = time.monotonic() + self._timeouts.outage_timeout_seconds
         while True:
             prompt_id = str(uuid.uuid4())
             try:
-                graph = anew(self._with_files(until), stale, prompt_id)
-                with listening(self._comfy, prompt_id) as live:
-                    self._hearing(live, until)
-                    ref = self._submitted(prompt_id, graph, until)
-                    return self._followed(ref, live, self._pictures.whole)
-            except Busy as busy:
-                self._open = False
-                self._pause(busy.seconds, until, busy)
+                graph = bypass_cache(self._graph_with_files(deadline), stale_nodes, prompt_id)
+                with open_events(self._comfy, prompt_id) as live:
+                    self._wait_for_socket(live, deadline)
+                    ref = self._submit_and_record(prompt_id, graph, deadline)
+                    return self._follow(ref, live, self._pictures.all_received)
+            except ComfyBusyError as busy:
+                self._resumable = False
+                self._wait(busy.seconds, deadline, busy)
 
-    def _hearing(self, live: Live, until: float) -> None:
+    def _wait_for_socket(self, live: EventStream, deadline: float) -> None:
         """Wait for the socket if pictures come over it alone: what cannot be heard is not begun."""
         while self._pictures.nodes and not live.ready:
-            self._pause(self._pace.look_seconds, until, Away("Pictures cannot be heard: ComfyUI opens no WebSocket."))
-            live.heard("", 0.0)
+            self._wait(
+                self._timeouts.retry_seconds,
+                deadline,
+                ComfyUnreachableError("Pictures cannot be heard: ComfyUI opens no WebSocket."),
+            )
+            live.receive("", 0.0)
 
-    def _followed(self, ref: str, live: Live, whole: Whole) -> Ended:
-        pace, cuts = self._pace, live.cuts
-        if not self._comfy.repeats:  # what was paid for is followed for as long as it may take
-            pace = replace(pace, away_seconds=max(pace.away_seconds, pace.limit_seconds))
-        follower = Follower(self._comfy, ref, pace, self._silent)
-        self._pictures.begin()
+    def _follow(self, ref: str, live: EventStream, all_received: AllReceived) -> PromptResult:
+        timeouts, disconnects = self._timeouts, live.disconnects
+        if not self._comfy.safe_to_resubmit:  # what was paid for is followed for as long as it may take
+            timeouts = replace(
+                timeouts, outage_timeout_seconds=max(timeouts.outage_timeout_seconds, timeouts.prompt_timeout_seconds)
+            )
+        follower = Follower(self._comfy, ref, timeouts, self._on_outage)
+        self._pictures.reset()
         try:
-            ended = follower.until_ended(live, self._hear, self._check, whole)
-        except Away:
+            result = follower.wait_until_ended(live, self._handle_event, self._raise_if_stopped, all_received)
+        except ComfyUnreachableError:
             raise  # there is nobody to tell
-        except (Leaving, Lost):
-            if self._comfy.repeats or self._pictures.nodes:  # else it is paid for, and goes on without us
+        except (WorkerShutdown, TaskLeaseLost):
+            if self._comfy.safe_to_resubmit or self._pictures.nodes:  # else it is paid for, and goes on without us
                 follower.stop()
             raise
         except BaseException:
             follower.stop()
             raise
-        self._keeper.ref = ref
-        if ended.outcome == "succeeded":
-            self._whole(cut=live.cuts > cuts or not follower.over)
-        return ended._replace(outputs=ended.outputs + self._pictures.outputs)
+        self._saver.ref = ref
+        if result.outcome == "succeeded":
+            self._check_pictures(disconnected=live.disconnects > disconnects or not follower.end_seen)
+        return result._replace(outputs=result.outputs + self._pictures.outputs)
 
-    def _whole(self, *, cut: bool) -> None:
+    def _check_pictures(self, *, disconnected: bool) -> None:
         try:
-            self._pictures.check(cut=cut)
-        except Missed:
-            self._keeper.forget()
+            self._pictures.check(disconnected=disconnected)
+        except PicturesLostError:
+            self._saver.forget()
             raise
 
-    def _submitted(self, prompt_id: str, graph: Graph, until: float) -> str:
+    def _submit_and_record(self, prompt_id: str, graph: Graph, deadline: float) -> str:
         """Submit, with the reference written down: before, where it is known, so that a lost answer loses nothing."""
-        ref = named = self._comfy.named(prompt_id)
-        if named is not None:
-            self._ctx.submitted(self._comfy.provider, named)
+        ref = planned_ref = self._comfy.planned_ref(prompt_id)
+        if planned_ref is not None:
+            self._ctx.record_submission(self._comfy.provider, planned_ref)
         try:
-            ref = self._taken(prompt_id, named, graph, until)
-            if ref != named:
-                self._ctx.submitted(self._comfy.provider, ref)
-        except Rejected as error:
-            self._stop(error.ref)
+            ref = self._submit_until_accepted(prompt_id, planned_ref, graph, deadline)
+            if ref != planned_ref:
+                self._ctx.record_submission(self._comfy.provider, ref)
+        except ComfyRejectedError as error:
+            self._cancel(error.ref)
             raise
-        except (Busy, Declined, Away):
+        except (ComfyBusyError, ComfyAccessDeniedError, ComfyUnreachableError):
             raise
         except BaseException:
-            self._stop(ref)
+            self._cancel(ref)
             raise
         return ref
 
-    def _taken(self, prompt_id: str, named: str | None, graph: Graph, until: float) -> str:
+    def _submit_until_accepted(self, prompt_id: str, planned_ref: str | None, graph: Graph, deadline: float) -> str:
         """Submit until there is an answer; where one is lost, look whether the prompt is there before it is sent again.
 
         Sent again it has the same id: if both arrive after all, they are one prompt. A server that takes no id of ours
@@ -311,85 +325,91 @@ class _Job:
         while True:
             try:
                 ref: str | None = self._comfy.submit(prompt_id, graph)
-            except Away as error:
-                if not error.sent:
-                    self._pause(self._pace.look_seconds, until, error)
+            except ComfyUnreachableError as error:
+                if not error.maybe_sent:
+                    self._wait(self._timeouts.retry_seconds, deadline, error)
                     continue
-                self._open = True
-                ref = self._found(named, until, error) if self._comfy.repeats else self._paid(named, until, error)
+                self._resumable = True
+                ref = (
+                    self._find_submitted(planned_ref, deadline, error)
+                    if self._comfy.safe_to_resubmit
+                    else self._find_paid(planned_ref, deadline, error)
+                )
             if ref is not None:
-                self._open = True
+                self._resumable = True
                 return ref
 
-    def _paid(self, named: str | None, until: float, error: Away) -> str:
+    def _find_paid(self, planned_ref: str | None, deadline: float, error: ComfyUnreachableError) -> str:
         """Look for a prompt that was paid for if it was taken; it is not sent twice."""
         try:
-            ref = self._found(named, until, error)
-        except Away:
+            ref = self._find_submitted(planned_ref, deadline, error)
+        except ComfyUnreachableError:
             ref = None
         if ref is None:
-            raise Unknown
+            raise SubmissionUnknownError
         return ref
 
-    def _found(self, named: str | None, until: float, error: Away) -> str | None:
+    def _find_submitted(self, planned_ref: str | None, deadline: float, error: ComfyUnreachableError) -> str | None:
         """Look for a prompt, several times in a row; a server that is silent is waited for."""
-        repeats, absences = self._comfy.repeats, 0
-        while named is not None and absences < (_LOOKS if repeats else _LOOKS_FOR_PAID):
-            self._pause(self._pace.look_seconds if repeats else self._pace.poll_seconds, until, error)
+        safe_to_resubmit, absences = self._comfy.safe_to_resubmit, 0
+        while planned_ref is not None and absences < (_LOOKUPS_MAX if safe_to_resubmit else _PAID_LOOKUPS_MAX):
+            self._wait(
+                self._timeouts.retry_seconds if safe_to_resubmit else self._timeouts.poll_seconds, deadline, error
+            )
             try:
-                ref = self._comfy.known_as(named)
-                if ref is not None and self._comfy.look(ref) != ABSENT:
+                ref = self._comfy.resolve_ref(planned_ref)
+                if ref is not None and self._comfy.get_status(ref) != NOT_FOUND:
                     return ref
-            except Away:
+            except ComfyUnreachableError:
                 continue
             absences += 1
         return None
 
-    def _stop(self, ref: str | None) -> None:
+    def _cancel(self, ref: str | None) -> None:
         if ref is not None:
-            Follower(self._comfy, ref, self._pace).stop()
+            Follower(self._comfy, ref, self._timeouts).stop()
 
-    def _pause(self, seconds: float, until: float, error: Exception) -> None:
+    def _wait(self, seconds: float, deadline: float, error: Exception) -> None:
         """Wait, say so, and hear the wish to stop meanwhile."""
         end = time.monotonic() + seconds
-        if end > until:
-            raise Away(str(error)) from error
-        self._silent(error)
-        while (left := end - time.monotonic()) > 0:
-            self._check()
-            time.sleep(min(left, _SLICE_SECONDS))
-        self._check()
+        if end > deadline:
+            raise ComfyUnreachableError(str(error)) from error
+        self._on_outage(error)
+        while (remaining := end - time.monotonic()) > 0:
+            self._raise_if_stopped()
+            time.sleep(min(remaining, _STOP_CHECK_SECONDS))
+        self._raise_if_stopped()
 
-    def _silent(self, error: Exception | None) -> None:
+    def _on_outage(self, error: Exception | None) -> None:
         """Say once that the server is waited for; without an error it is there again."""
         if error is None:
-            self._waiting = False
-            self._ctx.progress(self._meter.percent, self._meter.message or "running")
-        elif not self._waiting:
-            self._waiting = True
-            self._ctx.progress(self._meter.percent, "waiting for ComfyUI")
-            self._tell(Waiting(f"A task waits for ComfyUI: {error}"))
+            self._outage_reported = False
+            self._ctx.progress(self._progress.percent, self._progress.message or "running")
+        elif not self._outage_reported:
+            self._outage_reported = True
+            self._ctx.progress(self._progress.percent, "waiting for ComfyUI")
+            self._emit(WorkerWaiting(f"A task waits for ComfyUI: {error}"))
 
     # -- what is heard on the way
 
-    def _hear(self, news: News) -> None:
-        self._pictures.take(news)
-        if isinstance(news, Preview):
-            self._ctx.preview(news.picture)
-        elif self._meter.take(news):
-            self._waiting = False
-            self._ctx.progress(self._meter.percent, self._meter.message)
+    def _handle_event(self, event: ProgressEvent) -> None:
+        self._pictures.apply(event)
+        if isinstance(event, Preview):
+            self._ctx.preview(event.picture)
+        elif self._progress.apply(event):
+            self._outage_reported = False
+            self._ctx.progress(self._progress.percent, self._progress.message)
 
-    def _check(self) -> None:
-        if self._ctx.canceled:
-            self._ctx.progress(self._meter.percent)  # raises what the task is to stop for
+    def _raise_if_stopped(self) -> None:
+        if self._ctx.should_stop:
+            self._ctx.progress(self._progress.percent)  # raises what the task is to stop for
 
     # -- its files
 
-    def _with_files(self, until: float) -> Graph:
+    def _graph_with_files(self, deadline: float) -> Graph:
         """Return the graph with its files at the server; one that is silent is waited for."""
         while True:
             try:
-                return filled(self._graph, self._files.brought())
-            except Away as error:
-                self._pause(self._pace.look_seconds, until, error)
+                return fill_in_files(self._graph, self._files.ensure_uploaded())
+            except ComfyUnreachableError as error:
+                self._wait(self._timeouts.retry_seconds, deadline, error)

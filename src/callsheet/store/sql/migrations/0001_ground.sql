@@ -37,7 +37,7 @@ CREATE TABLE wallet (
     tenant text NOT NULL,
     user_id text NOT NULL,
     balance {int} NOT NULL CHECK (balance >= 0),
-    held {int} NOT NULL CHECK (held >= 0),
+    reserved {int} NOT NULL CHECK (reserved >= 0),
     entries {int} NOT NULL,
     created_at {int} NOT NULL,
     updated_at {int} NOT NULL,
@@ -55,13 +55,13 @@ CREATE TABLE entry (
     balance {int} NOT NULL CHECK (balance >= 0),
     job_id text,
     run {int},
-    idem text,
+    dedup_key text,
     reason text,
     actor text NOT NULL,
     at {int} NOT NULL,
     PRIMARY KEY (wallet_id, seq)
 ) {grown};
-CREATE UNIQUE INDEX entry_idem ON entry (idem) WHERE idem IS NOT NULL;
+CREATE UNIQUE INDEX entry_dedup_key ON entry (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE UNIQUE INDEX entry_reserve ON entry (job_id, run) WHERE kind = 'reserve';
 CREATE UNIQUE INDEX entry_settled ON entry (job_id, run) WHERE kind IN ('consume', 'refund');
 
@@ -72,7 +72,7 @@ CREATE TABLE job (
     wallet_id text NOT NULL,
     workflow text NOT NULL,
     workflow_version {int} NOT NULL,
-    idem text,
+    dedup_key text,
     fingerprint text NOT NULL,
     retry_of text,
     created_at {int} NOT NULL,
@@ -102,12 +102,12 @@ CREATE TABLE job (
     trace text,
     CHECK ((status IN ('completed', 'failed', 'canceled', 'expired', 'blocked')) = (finished_at IS NOT NULL))
 ) {hot};
-CREATE UNIQUE INDEX job_idem ON job (idem) WHERE idem IS NOT NULL;
+CREATE UNIQUE INDEX job_dedup_key ON job (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE INDEX job_active ON job (wallet_id) WHERE finished_at IS NULL;
 CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX job_newest ON job (tenant, id);
 CREATE INDEX job_open ON job (tenant, id) WHERE finished_at IS NULL;
-CREATE INDEX job_bad ON job (tenant, id) WHERE error_code IS NOT NULL;
+CREATE INDEX job_failed ON job (tenant, id) WHERE error_code IS NOT NULL;
 CREATE INDEX job_waiting ON job (tenant, id) WHERE waiting_at IS NOT NULL;
 CREATE INDEX job_user ON job (wallet_id, id);
 
@@ -120,7 +120,7 @@ CREATE TABLE run (
     opened_at {int} NOT NULL,
     status text NOT NULL,
     consumed {int} NOT NULL,
-    returned {int} NOT NULL,
+    refunded {int} NOT NULL,
     started_at {int},
     finished_at {int},
     error_code text,
@@ -136,7 +136,7 @@ CREATE TABLE stage (
     name text NOT NULL,
     kind text NOT NULL,
     provider text NOT NULL,
-    gate {int} NOT NULL,
+    approval {int} NOT NULL,
     created_at {int} NOT NULL,
     status text NOT NULL,
     tasks_total {int} NOT NULL,
@@ -163,7 +163,7 @@ CREATE TABLE task (
     no {int} NOT NULL,
     queue text NOT NULL,
     kind text NOT NULL,
-    tries_max {int} NOT NULL,
+    attempts_max {int} NOT NULL,
     requeues_max {int} NOT NULL,
     lease_seconds {int} NOT NULL,
     created_at {int} NOT NULL,
@@ -172,9 +172,9 @@ CREATE TABLE task (
     ready {int} NOT NULL,
     rank {int} NOT NULL,
     attempts {int} NOT NULL,
-    attempts_charged {int} NOT NULL,
+    attempts_counted {int} NOT NULL,
     requeues {int} NOT NULL,
-    called {int} NOT NULL,
+    has_call {int} NOT NULL,
     progress {int} NOT NULL CHECK (progress BETWEEN 0 AND 100),
     due_at {int},
     ready_at {int},
@@ -207,10 +207,10 @@ CREATE TABLE attempt (
     worker_id text NOT NULL,
     token_hash text NOT NULL,
     leased_at {int} NOT NULL,
-    rated text,
+    rate_queue text,
     ended_at {int},
     outcome text,
-    forgiven {int} NOT NULL,
+    uncounted {int} NOT NULL,
     digest text,
     error_code text,
     error_message text,
@@ -221,8 +221,8 @@ CREATE TABLE attempt (
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 ) {hot};
 CREATE UNIQUE INDEX attempt_live ON attempt (task_id) WHERE ended_at IS NULL;
-CREATE INDEX attempt_rated ON attempt (rated, leased_at) WHERE rated IS NOT NULL;
-CREATE INDEX attempt_ill ON attempt (ended_at) WHERE outcome IN ('failed', 'lost', 'requeued');
+CREATE INDEX attempt_rate_queue ON attempt (rate_queue, leased_at) WHERE rate_queue IS NOT NULL;
+CREATE INDEX attempt_unsuccessful ON attempt (ended_at) WHERE outcome IN ('failed', 'lost', 'requeued');
 
 CREATE TABLE event (
     id {serial},
@@ -288,7 +288,7 @@ CREATE TABLE cursor (
     tx {int} NOT NULL,
     position {int} NOT NULL,
     holder text,
-    held_until {int} NOT NULL
+    locked_until {int} NOT NULL
 ) {small};
 
 CREATE TABLE file (
@@ -304,29 +304,29 @@ CREATE TABLE file (
     bytes {int} NOT NULL CHECK (bytes >= 0),
     sha256 text NOT NULL,
     created_at {int} NOT NULL,
-    status text NOT NULL CHECK (status IN ('awaited', 'ready', 'dropped')),
-    keep_until {int},
+    status text NOT NULL CHECK (status IN ('uploading', 'ready', 'deleted')),
+    expires_at {int},
     CHECK ((job_id IS NULL) = (task_id IS NULL)),
     UNIQUE (task_id, attempt, no)
 ) {grown};
 CREATE INDEX file_job ON file (job_id) WHERE job_id IS NOT NULL;
-CREATE INDEX file_brought ON file (tenant, user_id, id) WHERE job_id IS NULL;
-CREATE INDEX file_kept ON file (keep_until, id) WHERE keep_until IS NOT NULL;
+CREATE INDEX file_uploaded ON file (tenant, user_id, id) WHERE job_id IS NULL;
+CREATE INDEX file_expires ON file (expires_at, id) WHERE expires_at IS NOT NULL;
 
-CREATE TABLE use (
+CREATE TABLE job_file (
     job_id text NOT NULL,
     file_id text NOT NULL,
     PRIMARY KEY (job_id, file_id)
 ) {grown};
-CREATE INDEX use_file ON use (file_id);
+CREATE INDEX job_file_file ON job_file (file_id);
 
-CREATE TABLE workflow_use (
+CREATE TABLE workflow_file (
     workflow text NOT NULL,
     version {int} NOT NULL,
     file_id text NOT NULL,
     PRIMARY KEY (workflow, version, file_id)
 ) {small};
-CREATE INDEX workflow_use_file ON workflow_use (file_id);
+CREATE INDEX workflow_file_file ON workflow_file (file_id);
 
 CREATE TABLE worker (
     id text NOT NULL PRIMARY KEY,
@@ -338,14 +338,14 @@ CREATE TABLE worker (
     concurrency {int} NOT NULL CHECK (concurrency > 0),
     starts {int} NOT NULL,
     started_at {int} NOT NULL,
-    seen_at {int} NOT NULL,
+    last_seen_at {int} NOT NULL,
     approved_at {int},
     draining_at {int},
     ended_at {int},
     capabilities text,
     labels text
 ) {small};
-CREATE INDEX worker_seen ON worker (seen_at, id) WHERE status IN ('pending', 'approved');
+CREATE INDEX worker_seen ON worker (last_seen_at, id) WHERE status IN ('pending', 'approved');
 
 CREATE TABLE api_key (
     id text NOT NULL PRIMARY KEY,

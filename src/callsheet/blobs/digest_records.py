@@ -1,0 +1,84 @@
+"""What was checked while a blob was written, kept so that nobody has to read it again to believe it.
+
+A record is signed, and counts for exactly the file that it was made of: the same key, inode, size, and times of its
+last write and of its last change of any sort, which no program can set. A record that is absent, not ours, or of a
+file that was touched since means that the bytes are read, and nothing worse.
+"""
+
+import hashlib
+import os
+import secrets
+from contextlib import suppress
+from typing import Final
+
+from msgspec import Struct
+
+from callsheet.blobs.base import PayloadSigner
+from callsheet.blobs.safe_directory import SafeDirectory
+
+RECORDS_FOLDER: Final = ".checked"
+_PURPOSE: Final = "checked"
+_BYTES_MAX: Final = 4_096
+
+
+class DigestRecord(Struct, frozen=True, array_like=True):
+    """Which file it was, and the SHA-256 of its bytes."""
+
+    key: str
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
+    sha256: str
+
+
+class DigestRecords:
+    """Signed records, a file each, in a folder of their own below the tree."""
+
+    def __init__(self, tree: SafeDirectory, signer: PayloadSigner | None) -> None:
+        self._tree = tree
+        self._signer = signer
+
+    def write(self, key: str, found: os.stat_result, sha256: str) -> None:
+        """Write down what was checked; where that cannot be done the bytes are read another time."""
+        if self._signer is None:
+            return
+        text = self._signer.sign(_PURPOSE, _digest_record(key, found, sha256)).encode()
+        name = _record_name(key)
+        temporary_name = f"{name}.{secrets.token_hex(4)}"
+        with suppress(OSError), self._tree.folder([RECORDS_FOLDER], create_missing=True) as folder:
+            try:
+                fd = os.open(temporary_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+                try:
+                    os.write(fd, text)
+                finally:
+                    os.close(fd)
+                os.rename(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                os.unlink(temporary_name, dir_fd=folder)
+                raise
+
+    def read(self, key: str, found: os.stat_result) -> str | None:
+        """Return the digest of a file that nobody has touched since it was checked; None if nobody vouches for it."""
+        if self._signer is None:
+            return None
+        try:
+            fd = self._tree.open([RECORDS_FOLDER, _record_name(key)])
+        except FileNotFoundError:
+            return None
+        with os.fdopen(fd, "rb") as file:
+            text = file.read(_BYTES_MAX).decode("ascii", "replace")
+        record = self._signer.read(_PURPOSE, text, DigestRecord)
+        return record.sha256 if record is not None and record == _digest_record(key, found, record.sha256) else None
+
+    def delete(self, key: str) -> None:
+        with suppress(FileNotFoundError), self._tree.folder([RECORDS_FOLDER]) as folder:
+            os.unlink(_record_name(key), dir_fd=folder)
+
+
+def _digest_record(key: str, found: os.stat_result, sha256: str) -> DigestRecord:
+    return DigestRecord(key, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, sha256)
+
+
+def _record_name(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

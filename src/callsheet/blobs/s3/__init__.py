@@ -1,0 +1,1 @@
+"""S3 storage: signed requests, presigned URLs and AWS credentials."""

@@ -1,0 +1,80 @@
+"""An object as a file: read from anywhere, over one stream for as long as it is read in order."""
+
+import io
+from collections.abc import Iterator
+
+import httpx
+
+from callsheet.blobs.base import StorageUnavailable
+from callsheet.blobs.s3.transport import S3Transport, raise_for_error
+
+_CHUNK_BYTES = 256 * 1024
+_ATTEMPTS_MAX = 4
+
+
+class S3File(io.RawIOBase):
+    """Bytes of one object; a connection that breaks is taken up where it broke, on the same object or not at all."""
+
+    def __init__(self, transport: S3Transport, key: str, size: int, etag: str) -> None:
+        self._transport = transport
+        self._key = key
+        self._size = size
+        self._etag = etag
+        self._position = 0
+        self._response: httpx.Response | None = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._buffer = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if base + offset != self._position:
+            self._close_stream()
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: "memoryview[int]") -> int:  # type: ignore[override]
+        if self._position >= self._size or not buffer:
+            return 0
+        if not self._buffer:
+            self._buffer = self._read_chunk()
+        count = min(len(buffer), len(self._buffer))
+        buffer[:count] = self._buffer[:count]
+        self._buffer = self._buffer[count:]
+        self._position += count
+        return count
+
+    def close(self) -> None:
+        self._close_stream()
+        super().close()
+
+    def _read_chunk(self) -> bytes:
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                if self._response is None:
+                    self._open_stream()
+                return next(self._chunks)
+            except (httpx.TransportError, StopIteration):
+                self._close_stream()
+        raise StorageUnavailable("The object store broke off while a file was read.")
+
+    def _open_stream(self) -> None:
+        headers = {"range": f"bytes={self._position}-", "if-match": self._etag}
+        response = self._transport.send("GET", self._key, headers=headers, stream=True)
+        if response.status_code in {404, 412}:
+            raise EOFError("a blob has gone or changed while it was read")
+        raise_for_error(response)
+        if self._position and not response.headers.get("content-range", "").startswith(f"bytes {self._position}-"):
+            response.close()
+            raise StorageUnavailable("The object store ignores which part of a file is asked for.")
+        self._response, self._chunks = response, response.iter_raw(_CHUNK_BYTES)
+
+    def _close_stream(self) -> None:
+        if self._response is not None:
+            self._response.close()
+        self._response, self._chunks, self._buffer = None, iter(()), b""

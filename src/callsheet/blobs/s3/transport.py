@@ -1,0 +1,166 @@
+"""Speaking to S3: signed, tried again while it makes sense, and what it says in words that a person can act on."""
+
+import base64
+import hashlib
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Final
+
+import httpx
+from msgspec import Struct
+
+from callsheet.blobs.base import StorageFull, StorageRefused, StorageUnavailable
+from callsheet.blobs.s3.credentials import CachedCredentials
+from callsheet.blobs.s3.sigv4 import S3Credentials, SigV4Signer, encode_path, encode_query
+
+_ATTEMPTS_MAX: Final = 5
+_WAIT_SECONDS: Final = 0.1
+_WAIT_SECONDS_MAX: Final = 5.0
+_RETRYABLE_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
+_ERROR_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
+_EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
+_LOOPBACK_HOST = re.compile(r"(127\.[0-9.]+|\[?::1\]?|localhost)(:[0-9]+)?")
+_CONFLICT_CODE: Final = "ConditionalRequestConflict"
+_HINT_BY_CODE: Final = {
+    "AccessDenied": "the key may not do this: see the policy in docs/files.md",
+    "AuthorizationHeaderMalformed": "the region is another one",
+    "ExpiredToken": "the session token has ended",
+    "InvalidAccessKeyId": "the access key is not known",
+    "NoSuchBucket": "there is no such bucket",
+    "NotImplemented": "it does not know If-None-Match or checksums; a newer version does",
+    "PermanentRedirect": "the bucket is in another region",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "SignatureDoesNotMatch": "the secret key is another one",
+}
+STORAGE_FULL_CODES: Final = frozenset({"XMinioStorageFull", "QuotaExceeded", "InsufficientStorage"})
+
+BodyFactory = Callable[[], bytes | Iterator[bytes]]
+"""Makes what is sent; made anew for every try."""
+
+
+class S3Location(Struct, frozen=True, kw_only=True):
+    """A bucket and how to reach it."""
+
+    bucket: str
+    prefix: str = ""
+    region: str = "us-east-1"
+    endpoint: str = ""
+    public_endpoint: str = ""
+    path_style: bool = True
+
+    def url(self, key: str, *, public: bool = False) -> str:
+        """Return the address of a key, or of the bucket."""
+        endpoint = (public and self.public_endpoint) or self.endpoint
+        virtual_hosted = not (endpoint and self.path_style) and "." not in self.bucket
+        scheme, _, host = (endpoint or f"https://s3.{self.region}.amazonaws.com").rstrip("/").partition("://")
+        base = f"{scheme}://{self.bucket}.{host}" if virtual_hosted else f"{scheme}://{host}/{self.bucket}"
+        return f"{base}/{encode_path(self.prefix + key)}" if key else f"{base}/" if virtual_hosted else base
+
+
+class S3Transport:
+    """Sends signed requests; safe to use from several threads."""
+
+    def __init__(
+        self,
+        location: S3Location,
+        keys: Callable[[], S3Credentials],
+        now: Callable[[], float],
+        wait: Callable[[float], None],
+    ) -> None:
+        self.location = location
+        self._keys = keys
+        self._now = now
+        self._wait = wait
+        self._signer = SigV4Signer(location.region)
+        host = httpx.URL(location.url("")).netloc.decode()
+        self._client = httpx.Client(
+            timeout=httpx.Timeout(30, connect=5), trust_env=not _LOOPBACK_HOST.fullmatch(host), follow_redirects=False,
+            limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self._client.close()
+        if isinstance(self._keys, CachedCredentials):
+            self._keys.close()
+
+    def presign_url(
+        self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], seconds: int
+    ) -> tuple[str, int]:
+        """Return an address for somebody else, and for how long it is good: at most as long as what signs it."""
+        url = self.location.url(key, public=True) + ("?" + encode_query(query) if query else "")
+        keys, now = self._keys(), self._now()
+        valid_seconds = int(min(seconds, keys.remaining_seconds(now)))
+        return self._signer.presign_url(keys, method, url, headers, valid_seconds, now), valid_seconds
+
+    def send(
+        self, method: str, key: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
+        body: BodyFactory | None = None, digest: str = _EMPTY_SHA256, *, stream: bool = False,
+    ) -> httpx.Response:  # fmt: skip
+        """Send until there is an answer that will not be another one later; what is no success is not an error yet."""
+        url = self.location.url(key) + ("?" + encode_query(query) if query else "")
+        reason = "it does not answer"
+        for attempt in range(_ATTEMPTS_MAX):
+            if attempt:
+                self._wait(min(_WAIT_SECONDS * 2**attempt, _WAIT_SECONDS_MAX) * random.uniform(0.5, 1))  # noqa: S311
+            signed_headers = self._signer.headers(self._keys(), method, url, headers or {}, digest, self._now())
+            request = self._client.build_request(
+                method, url, headers=signed_headers | {"accept-encoding": "identity"}, content=body() if body else None
+            )
+            try:
+                response = self._client.send(request, stream=stream)
+                if response.is_error and stream:
+                    response.read()
+                    response.close()
+            except httpx.TransportError as error:
+                reason = (
+                    "it does not answer" if isinstance(error, httpx.TimeoutException) else "the connection was lost"
+                )
+                continue
+            if response.status_code not in _RETRYABLE_STATUSES and error_code(response) != _CONFLICT_CODE:
+                return response
+            reason = f"it says {response.status_code} {error_code(response) or HTTPStatus(response.status_code).phrase}"
+        raise StorageUnavailable(f"The object store is away: {reason}. It was tried {_ATTEMPTS_MAX} times.")
+
+
+def error_code(response: httpx.Response) -> str:
+    """Return S3's own word for what went wrong."""
+    if response.is_success:
+        return ""
+    found = _ERROR_CODE.search(response.text)
+    return found[1] if found else ""
+
+
+def raise_for_error(response: httpx.Response) -> None:
+    """Raise what an answer says, unless it is a success; keys, addresses and signatures stay out of the words."""
+    if response.is_success:
+        return
+    code = error_code(response)
+    if response.status_code == HTTPStatus.INSUFFICIENT_STORAGE or code in STORAGE_FULL_CODES:
+        raise StorageFull
+    forbidden = response.status_code == HTTPStatus.FORBIDDEN
+    hint = _HINT_BY_CODE.get(code) or (
+        _HINT_BY_CODE["AccessDenied"] if forbidden else "see the settings of the storage"
+    )
+    region = response.headers.get("x-amz-bucket-region", "")
+    hint += f"; the bucket is in {region}" if re.fullmatch(r"[a-z0-9-]{1,32}", region) else ""
+    raise StorageRefused(f"The object store says {response.status_code} {code}".rstrip() + f": {hint}.")
+
+
+def hex_to_base64(sha256: str) -> str:
+    return base64.b64encode(bytes.fromhex(sha256)).decode()
+
+
+def base64_to_hex(text: str | None) -> str | None:
+    """Return a digest in hexadecimal; None for what is not the SHA-256 of all bytes."""
+    try:
+        raw = base64.b64decode(text or "", validate=True)
+    except ValueError:
+        return None
+    return raw.hex() if len(raw) == hashlib.sha256().digest_size else None
+
+
+def sleep(seconds: float) -> None:
+    time.sleep(seconds)

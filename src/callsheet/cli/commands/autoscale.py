@@ -1,0 +1,243 @@
+"""`callsheet workers autoscale`: say how many workers each kind needs, and have a command see to it.
+
+More are desired at once. Fewer are desired only after a while in which fewer would have done all the time, and then as
+many as were needed at most in that while; never fewer than are busy.
+"""
+
+import shlex
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+from msgspec import Struct
+from msgspec.structs import replace
+
+from callsheet.cli.commands.workers import workers
+from callsheet.cli.connection import Server, command
+from callsheet.cli.output import FAILED, as_json, json_line, print_line, table
+from callsheet.cli.shutdown import ShutdownSignal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from callsheet.core.policy.autoscale import ScaleSignals
+
+_COMMAND_SECONDS = 120.0
+_PLACEHOLDERS = ("{kind}", "{desired}", "{workers}")
+_PERMANENT_STATUSES = range(400, 429)
+"""Statuses that say that the call or the key is wrong: to ask again would not help."""
+
+
+class ScaleTarget(Struct, frozen=True):
+    """How many workers of one kind were asked for last, and since when fewer would do."""
+
+    desired: int
+    scale_down_since: float | None = None
+    needed: int = 0
+    """The most that were needed since then."""
+
+
+def decide_target(before: ScaleTarget | None, observed: "ScaleSignals", now: float, cooldown: float) -> ScaleTarget:
+    """Decide how many workers are desired now."""
+    target = before or ScaleTarget(observed.workers)  # whoever is there when we come was desired by somebody
+    needed = max(observed.recommended_workers, observed.busy_workers)
+    if needed >= target.desired:
+        return ScaleTarget(needed)
+    if not observed.scale_down_safe:
+        return ScaleTarget(target.desired)
+    since = now if target.scale_down_since is None else target.scale_down_since
+    most = max(needed, target.needed if target.scale_down_since is not None else 0)
+    if now - since < cooldown:
+        return replace(target, scale_down_since=since, needed=most)
+    return ScaleTarget(most)
+
+
+class ScaleDecision(NamedTuple):
+    """One kind after a look: what the server says, what is desired, whether the command had to be run for it."""
+
+    signals: "ScaleSignals"
+    desired: int
+    executed: bool
+    error: str | None = None
+
+    @property
+    def reason(self) -> str:
+        said = self.signals.reason
+        if self.error is not None:
+            return f"{said} {self.error}"
+        if self.desired > max(self.signals.recommended_workers, self.signals.busy_workers):
+            return f"{said} Fewer would do, if it stays so."
+        return said
+
+
+class Autoscaler:
+    """Looks, decides, and tells a command."""
+
+    def __init__(
+        self, check: "Callable[[], Sequence[ScaleSignals]]", words: "Sequence[str]", cooldown: float,
+        clock: "Callable[[], float]" = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._fetch_signals = check
+        self._command_words = words
+        self._cooldown = cooldown
+        self._clock = clock
+        self._targets: dict[str, ScaleTarget] = {}
+
+    def check(self) -> list[ScaleDecision]:
+        """Look once at every kind; what a command could not do is tried again at the next look."""
+        return [self._decide(one) for one in self._fetch_signals()]
+
+    def _decide(self, one: "ScaleSignals") -> ScaleDecision:
+        before = self._targets.get(one.kind)
+        target = decide_target(before, one, self._clock(), self._cooldown)
+        target_changed = target.desired != (one.workers if before is None else before.desired)
+        error = None
+        if target_changed and self._command_words:
+            error = _run_command(self._command_words, one, target.desired)
+        if error is None:
+            self._targets[one.kind] = target
+        return ScaleDecision(one, target.desired, target_changed and bool(self._command_words) and error is None, error)
+
+
+def _run_command(words: "Sequence[str]", one: "ScaleSignals", desired: int) -> str | None:
+    """Run the command; return what went wrong."""
+    values = (one.kind, str(desired), str(one.workers))
+    arguments = list(words)
+    for placeholder, value in zip(_PLACEHOLDERS, values, strict=True):
+        arguments = [word.replace(placeholder, value) for word in arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
+            arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            errors="replace", timeout=_COMMAND_SECONDS, check=False,
+        )  # fmt: skip
+    except OSError as error:
+        return f"{arguments[0]}: {error.strerror}."
+    except subprocess.TimeoutExpired:
+        return f"{arguments[0]} took longer than {_COMMAND_SECONDS:.0f} seconds."
+    if not done.returncode:
+        return None
+    last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    return f"{arguments[0]} ended with {done.returncode}: {last[0]}."
+
+
+# -- the command
+
+
+def register(_app: typer.Typer) -> None:
+    """Add the command to those of the fleet."""
+    command(workers)(autoscale)
+
+
+def autoscale(  # noqa: PLR0913 - one per option of the command
+    server: Server,
+    *,
+    kind: Annotated[str, typer.Option("--kind", help="Only this kind; by default every kind.")] = "",
+    target_wait: Annotated[
+        float | None,
+        typer.Option("--target-wait", min=1, help="Seconds that a task may wait; by default the server's."),
+    ] = None,
+    window: Annotated[int | None, typer.Option("--window", min=1, help="Seconds to look back for durations.")] = None,
+    least: Annotated[int, typer.Option("--min", min=0, help="Never want fewer workers of a kind.")] = 0,
+    most: Annotated[int | None, typer.Option("--max", min=1, help="Never want more, unless more are busy.")] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", min=1, help="Tasks that one worker does at once."),
+    ] = None,
+    exec_command: Annotated[
+        str,
+        typer.Option("--exec", help="Run this when the number changes, with {kind} and {desired} filled in."),
+    ] = "",
+    cooldown: Annotated[
+        float, typer.Option("--cool-down", min=0, help="Seconds that fewer must do before fewer are desired.")
+    ] = 300,
+    interval: Annotated[float | None, typer.Option("--every", min=1, help="Look again after so many seconds.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once; that is so without --every.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print; run nothing.")] = False,
+) -> None:
+    """Say how many workers each kind needs, and why.
+
+    With --exec a command sees to it. A single look wants fewer workers only with --cool-down 0: it cannot know for how
+    long fewer would have done.
+    """
+    if once and interval is not None:
+        raise typer.BadParameter("--once and --every exclude each other.")
+    if most is not None and least > most:
+        raise typer.BadParameter("--min is more than --max.")
+    words = _command_words(exec_command)
+    with server.client(wait_for_server=True) as client:
+        scaler = Autoscaler(
+            lambda: client.scale(
+                kind, target_wait_seconds=target_wait, window_seconds=window, workers_min=least, workers_max=most,
+                concurrency=concurrency,
+            ).kinds,
+            () if dry_run else words, cooldown,
+        )  # fmt: skip
+        if interval is None:
+            observed = scaler.check()
+            _show(observed, server, streaming=False)
+            if any(one.error for one in observed):
+                raise typer.Exit(FAILED)
+            return
+        _run_loop(scaler, server, interval)
+
+
+def _run_loop(scaler: Autoscaler, server: Server, interval: float) -> None:
+    """Look until somebody asks for the end; a server that is away for a while is waited for."""
+    from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
+
+    with ShutdownSignal() as ending:
+        while not ending.requested:
+            try:
+                _show(scaler.check(), server, streaming=True)
+            except CallsheetError as error:
+                if error.status in _PERMANENT_STATUSES:
+                    raise
+                sys.stderr.write(f"callsheet: {error.message} Nothing is decided meanwhile.\n")
+            ending.wait(interval)
+
+
+def _command_words(exec_command: str) -> list[str]:
+    try:
+        words = shlex.split(exec_command)
+    except ValueError as error:
+        raise typer.BadParameter(f"--exec cannot be read: {error}.") from None
+    if words and not any("{desired}" in word for word in words):
+        raise typer.BadParameter("--exec says nowhere how many: put {desired} into it.")
+    return words
+
+
+def _show(observed: "Sequence[ScaleDecision]", server: Server, *, streaming: bool) -> None:
+    if server.json:
+        body = {
+            "kinds": [
+                {
+                    "kind": one.signals.kind,
+                    "desired": one.desired,
+                    "executed": one.executed,
+                    "why": one.reason,
+                    "signals": one.signals,
+                }
+                for one in observed
+            ]
+        }
+        if streaming:
+            print_line(json_line(body))
+        else:
+            as_json(body)
+        sys.stdout.flush()
+        return
+    table(
+        ("KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "WANTED", "WHY"),
+        ((one.signals.kind, one.signals.depth, _age(one.signals), one.signals.running, one.signals.workers, one.desired,
+          one.reason) for one in observed),
+        empty="No kind of work is known yet.",
+        least=("OLDEST", "RUNNING", "DEPTH"),
+        text=("WHY",),
+    )  # fmt: skip
+    sys.stdout.flush()
+
+
+def _age(one: "ScaleSignals") -> str:
+    return "" if one.oldest_wait_seconds is None else f"{one.oldest_wait_seconds:.0f} s"

@@ -1,0 +1,98 @@
+"""`callsheet comfyui`: a ComfyUI server, or Comfy Cloud, as a worker of the fleet."""
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from callsheet.cli.commands.worker import (
+    CacheBytes,
+    CacheDirectory,
+    Capability,
+    CommandOptions,
+    Concurrency,
+    FleetSecretFile,
+    Grace,
+    InterruptionSources,
+    JsonLines,
+    Label,
+    Name,
+    ProtectCommand,
+    ServerUrl,
+    run_worker,
+)
+from callsheet.cli.connection import Data
+from callsheet.cli.output import Failure
+from callsheet.data_folder import DEFAULT_DATA_FOLDER
+
+_GIB = 1024**3
+
+
+class Api(StrEnum):
+    """Which wire the server speaks."""
+
+    self_hosted = "self-hosted"
+    cloud = "cloud"
+    v2 = "v2"
+
+
+ComfyUrl = Annotated[
+    str | None, typer.Option("--server", help="ComfyUI's address; by default http://127.0.0.1:8188, or the cloud's.")
+]
+ApiChoice = Annotated[
+    Api, typer.Option("--api", help="What the server speaks: its own API, Comfy Cloud's first, or v2.")
+]
+ApiKeyFile = Annotated[
+    Path | None, typer.Option("--comfy-key-file", help="File with the key of Comfy Cloud (or COMFY_API_KEY itself).")
+]
+Kinds = Annotated[str, typer.Option("--kinds", help="Kinds to take, with commas.")]
+Timeout = Annotated[float, typer.Option("--limit", min=1, help="Seconds that a graph may take.")]
+
+
+def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
+    server: ComfyUrl = None, api: ApiChoice = Api.self_hosted, comfy_api_key_file: ApiKeyFile = None,
+    kinds: Kinds = "comfyui",
+    timeout: Timeout = 3_600, url: ServerUrl = None, fleet_secret_file: FleetSecretFile = None, name: Name = None,
+    concurrency: Concurrency = 1, cache: CacheDirectory = None, cache_bytes: CacheBytes = 20 * _GIB,
+    spot: InterruptionSources = None,
+    protect: ProtectCommand = None, grace: Grace = 0, label: Label = None, capability: Capability = None,
+    data: Data = DEFAULT_DATA_FOLDER, json: JsonLines = False,
+) -> None:  # fmt: skip
+    """Run the graphs of workflows on a ComfyUI server.
+
+    The house is reached over HTTP. It needs no code of yours: a stage with a graph (see `callsheet workflows import`)
+    is all that it takes.
+    """
+    from callsheet.worker.comfyui import MissingApiKeyError, Timeouts, comfyui_worker, create_comfy_backend  # noqa: PLC0415 - `--help` goes without it
+
+    try:
+        comfy = create_comfy_backend(api.value, server, _read_api_key(comfy_api_key_file))
+    except MissingApiKeyError as error:
+        raise typer.BadParameter(f"{error} Name its file with --comfy-key-file, or set COMFY_API_KEY.") from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    kind_list = [kind.strip() for kind in kinds.split(",") if kind.strip()]
+    if not kind_list:
+        raise typer.BadParameter("--kinds names at least one kind.")
+    options = CommandOptions(
+        url=url, fleet_secret_file=fleet_secret_file, name=name, concurrency=concurrency, cache=cache,
+        cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
+        data=data, json=json,
+    )  # fmt: skip
+    run_worker(comfyui_worker(comfy, kind_list, Timeouts(prompt_timeout_seconds=timeout)), options)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(comfyui)
+
+
+def _read_api_key(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get("COMFY_API_KEY", "").strip() or None
+    try:
+        return file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise Failure(f"The key of Comfy Cloud cannot be read from {file}.") from None

@@ -1,0 +1,83 @@
+"""`callsheet job download`: the files of a job, each under a name of its own; and bars for files on their way."""
+
+import sys
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec.structs import replace
+
+from callsheet.cli.commands.job_edit import JobId
+from callsheet.cli.connection import Server
+from callsheet.cli.output import as_json, print_line, sanitize
+
+if TYPE_CHECKING:
+    from callsheet.client import Client
+
+_BAR_BYTES_MIN = 4 * 1024 * 1024
+"""From here on a person wonders how long it takes."""
+ProgressFactory = Callable[[str, int], Callable[[int], object] | None]
+"""Returns who is told how far a file of this name and size is, if anybody is."""
+
+
+def download(
+    server: Server,
+    job_id: JobId,
+    directory: Annotated[Path, typer.Option("--to", help="Folder for the files; made if it is not there.")] = Path(),
+) -> None:
+    """Fetch the files of a job.
+
+    They are proved by their digests; what is there already is kept.
+    """
+    with server.client() as client, progress_bars(server) as progress_for:
+        saved = _download_all(client, job_id, directory, progress_for)
+    if server.json:
+        as_json({"files": [str(path) for path in saved]})
+        return
+    for path in saved:
+        print_line(str(path))
+    if not saved:
+        print_line("It has no files.")
+
+
+def _download_all(client: "Client", job_id: str, directory: Path, progress_for: ProgressFactory) -> list[Path]:
+    """Save every file under its stage's and task's number, so that none replaces another."""
+    saved: dict[str, Path] = {}
+    for output in client.outputs(job_id):
+        for file in output.files:
+            directory.mkdir(parents=True, exist_ok=True)
+            name = _unique_name(saved, f"{output.stage_no}-{output.task_no}-{Path(file.name).name or file.id}")
+            saved[name.casefold()] = client.download(
+                replace(file, name=name), directory, progress=progress_for(file.name, file.bytes)
+            )
+    return list(saved.values())
+
+
+def _unique_name(saved: Container[str], name: str) -> str:
+    """Return a name that none has yet, also where capitals are not told apart: a.png, then a-2.png."""
+    path = Path(name)
+    numbered = (f"{path.stem}-{no}{path.suffix}" for no in count(2))
+    return next(one for one in chain([name], numbered) if one.casefold() not in saved)
+
+
+@contextmanager
+def progress_bars(server: Server) -> Iterator[ProgressFactory]:
+    """Show a bar for each large file, while it comes or goes, to a person."""
+    if server.json or not sys.stdout.isatty():
+        yield lambda _name, _size: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as progress:
+
+        def progress_for(name: str, size: int) -> Callable[[int], object] | None:
+            if size < _BAR_BYTES_MIN:
+                return None
+            bar = progress.add_task(sanitize(name), total=size)
+            return lambda done: progress.update(bar, completed=done, visible=done < size)
+
+        yield progress_for

@@ -1,0 +1,49 @@
+"""`callsheet events`: everything that happens to a tenant's jobs, as it happens."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.connection import Server, command
+from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line, sanitize, shell_command
+
+if TYPE_CHECKING:
+    from callsheet.client import Event
+
+_DATA_FIELDS = ("progress", "message", "code", "reason")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app)(events)
+
+
+def events(
+    server: Server,
+    *,
+    after: Annotated[str, typer.Option("--after", help="An event's cursor, or `now` to skip the past.")] = "",
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="Only of this type, or how it begins: job. May be repeated.")
+    ] = None,
+) -> None:
+    """Follow what happens to the tenant's jobs, until Ctrl-C.
+
+    With --json, one event a line.
+    """
+    last = after
+    with server.client(wait_for_server=True) as client:
+        try:
+            for event in client.feed(after=after, types=types or ()):
+                print_line(json_line(event) if server.json else _format_event(event))
+                last = event.cursor or last
+        except KeyboardInterrupt:
+            resume_option = f" --after {last}" if last else ""
+            raise Failure(
+                f"To go on here: {shell_command('events')}{resume_option}", INTERRUPTED, code="interrupted"
+            ) from None
+
+
+def _format_event(event: "Event") -> str:
+    data = event.data if isinstance(event.data, dict) else {}
+    details = [sanitize(str(data[name])) for name in _DATA_FIELDS if data.get(name)]
+    return "  ".join([format_time(event.at), event.job_id, event.type, *details])

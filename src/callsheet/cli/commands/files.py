@@ -1,0 +1,178 @@
+"""Commands about files: bring, list, fetch and delete them; sweep what nobody needs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.arguments import parse_directory
+from callsheet.cli.commands.database import Config, Data, DatabaseUrl, open_storage
+from callsheet.cli.commands.download import ProgressFactory, progress_bars
+from callsheet.cli.connection import Server, command
+from callsheet.cli.output import AsJson, Failure, as_json, create_group, format_time, print_line, table
+from callsheet.core.model.plural import counted
+
+if TYPE_CHECKING:
+    from callsheet.client import Client, File
+    from callsheet.engine.loops.file_retention import StorageCounts
+
+files = create_group("files", help="Bring files, look after them, sweep the storage.")
+FileId = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands about files."""
+    app.add_typer(files)
+
+
+def upload(
+    server: Server,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files of this machine.")],
+    *,
+    user: Annotated[str, typer.Option("--user", help="Whose they are.")],
+    media_type: Annotated[str | None, typer.Option("--type", help="Media type, in place of a guess.")] = None,
+) -> None:
+    """Bring files; a job's input refers to one as {"$file": "ID"}."""
+    done = []
+    with server.client(wait_for_server=True) as client, progress_bars(server) as progress_for:
+        for path in paths:
+            file = _upload_one(client, path, user, media_type, progress_for)
+            done.append(file)
+            if not server.json:
+                print_line(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}.")
+    if server.json:
+        as_json({"files": done})
+
+
+def _upload_one(
+    client: "Client", path: Path, user: str, media_type: str | None, progress_for: ProgressFactory
+) -> "File":
+    """Bring a file; what is refused is named, for it may be one of many."""
+    from callsheet.client import APIConnectionError, CallsheetError  # noqa: PLC0415 - brings httpx
+
+    try:
+        return client.upload(
+            path, user=user, media_type=media_type, progress=progress_for(path.name, path.stat().st_size)
+        )
+    except APIConnectionError:
+        raise
+    except CallsheetError as error:
+        raise Failure(f"{path}: {error.message}", code=error.code, request_id=error.request_id) from None
+
+
+def list_files(
+    server: Server,
+    *,
+    user: Annotated[str, typer.Option("--user", help="Whose files.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+) -> None:
+    """List the files that a user brought, newest first."""
+    with server.client() as client:
+        found = list(client.files(user, limit=limit))
+    if server.json:
+        as_json({"files": found})
+        return
+    table(
+        ("FILE", "NAME", "TYPE", "BYTES", "STATUS", "BROUGHT"),
+        ((f.id, f.name, f.media_type, f.bytes, f.status, format_time(f.created_at)) for f in found),
+        empty="There are no such files.",
+        least=("BROUGHT", "TYPE", "BYTES"),
+        text=("NAME",),
+    )
+
+
+def show(server: Server, file_id: FileId) -> None:
+    """Show what is known of a file."""
+    with server.client() as client:
+        file = client.file(file_id)
+    if server.json:
+        as_json(file)
+        return
+    origin = f"made by job {file.job_id}" if file.job_id else "brought"
+    print_line(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}, {file.status}.")
+    print_line(f"{origin} for {file.user}, {format_time(file.created_at)}; sha256 {file.sha256}")
+
+
+def download(
+    server: Server,
+    file_id: FileId,
+    output: Annotated[
+        str, typer.Option("--to", metavar="PATH", help="A path, or a folder: one that is there, or ends with a /.")
+    ] = ".",
+) -> None:
+    """Fetch a file, proved by its digest."""
+    target = parse_directory(output) if output.endswith("/") else Path(output)
+    with server.client() as client, progress_bars(server) as progress_for:
+        file = client.file(file_id)
+        if output.endswith("/"):
+            target.mkdir(parents=True, exist_ok=True)
+        saved = client.download(file, target, progress=progress_for(file.name, file.bytes))
+    if server.json:
+        as_json({"file": str(saved)})
+        return
+    print_line(str(saved))
+
+
+def delete(server: Server, file_id: FileId) -> None:
+    """Delete a file that no open job needs."""
+    with server.client() as client:
+        deleted = client.delete_file(file_id)
+    if server.json:
+        as_json(deleted)
+        return
+    pending_note = " The storage does not answer: its bytes go later." if deleted.pending else ""
+    print_line(f"Deleted: {counted(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
+
+
+for _name, _function in (
+    ("upload", upload), ("list", list_files), ("show", show), ("download", download), ("delete", delete),
+):  # fmt: skip
+    command(files, _name)(_function)
+
+
+@files.command()
+def prune(
+    data: Data = None,
+    database: DatabaseUrl = None,
+    config: Config = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Remove stored objects that no job and no file needs.
+
+    A server does that by itself; this is for the house's own machine. Files lie below --data, or where --config says.
+    """
+    from callsheet.engine.loops.file_retention import OrphanCollector, StorageCounts  # noqa: PLC0415 - brings the engine with it
+
+    counts, after = StorageCounts(), ""
+    with open_storage(data, database, config) as (read, blobs, settings):
+        orphans = OrphanCollector(read, blobs, settings.orphan_grace_seconds)
+        now = read.now()
+        while True:
+            batch = orphans.scan_page(now, after)
+            if batch.orphans and not dry_run:
+                blobs.delete([one.key for one in batch.orphans])
+            counts.add(batch.counts)
+            if batch.after is None:
+                break
+            after = batch.after
+    if json:
+        as_json({"dry_run": dry_run, "found": counts})
+        return
+    _print_summary(counts, settings.orphan_grace_seconds, dry_run=dry_run)
+
+
+def _print_summary(counts: "StorageCounts", grace: int, *, dry_run: bool) -> None:
+    verb = "would be" if dry_run else "were"
+    size = counted(counts.bytes, "byte")
+    if counts.orphans:
+        print_line(
+            f"{counts.orphans} of {counted(counts.objects, 'object')} ({size}) {verb} removed: nothing needs them."
+        )
+    else:
+        print_line(f"{counted(counts.objects, 'object', verb='is')} there, and none of them {verb} removed.")
+    print_line(f"{counts.needed} are needed; {counts.young} are not, and younger than {counted(grace, 'second')}.")
+    if counts.unknown:
+        print_line(f"{counts.unknown} are older than this database and unknown to it: of another? They are left alone.")
+    if counts.foreign:
+        print_line(f"{counts.foreign} have names that Callsheet does not give. They are left alone.")

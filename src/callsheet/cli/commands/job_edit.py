@@ -1,0 +1,145 @@
+"""Commands that look into one job or change what it is: its input, its events, its notes, its tasks, its deletion."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import msgspec
+import typer
+
+from callsheet.cli.arguments import parse_input
+from callsheet.cli.connection import Server
+from callsheet.cli.output import as_json, json_line, print_line
+from callsheet.cli.watch import hint_on_interrupt, print_events
+from callsheet.core.model.plural import counted
+
+if TYPE_CHECKING:
+    from callsheet.client import Client, Event
+
+T = TypeVar("T")
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="A job's id.")]
+Metadata = Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="An object, or @FILE with one.")]
+Priority = Annotated[int | None, typer.Option("--priority", help="0 to 100; higher goes first.")]
+
+
+def delete(server: Server, job_id: JobId) -> None:
+    """Delete a job with its files.
+
+    One that has not ended is stopped first.
+    """
+    with server.client() as client:
+        deleted = client.delete(job_id)
+    if server.json:
+        as_json(deleted)
+        return
+    pending_note = " The storage does not answer: its bytes go later." if deleted.pending else ""
+    print_line(f"{job_id} is deleted: {counted(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
+
+
+def show_input(server: Server, job_id: JobId) -> None:
+    """Print what a job was asked to make, as JSON."""
+    with server.client() as client:
+        as_json(client.input(job_id))
+
+
+def events(
+    server: Server,
+    job_id: JobId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", help="And those that come, until it has ended.")] = False,
+) -> None:
+    """Print what has happened to a job, one event a line."""
+    with server.client(wait_for_server=follow) as client, hint_on_interrupt(job_id):
+        print_events(
+            client, job_id, client.events(job_id) if follow else _stored_events(client, job_id), json=server.json
+        )
+
+
+def update(
+    server: Server,
+    job_id: JobId,
+    *,
+    priority: Priority = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="name=value; may be repeated. They replace all that it has.")
+    ] = None,
+    metadata: Metadata = None,
+) -> None:
+    """Change what may change while a job lives.
+
+    What is left out stays as it is.
+    """
+    if priority is None and not label and metadata is None:
+        raise typer.BadParameter("Say what changes: --priority, --label or --metadata.")
+    labels, metadata_value = parse_labels(label or []), parse_document("--metadata", metadata, dict[str, Any])
+    with server.client() as client:
+        job = client.update(job_id, priority=priority, labels=labels, metadata=metadata_value)
+    if server.json:
+        as_json(job)
+        return
+    labels_text = ", ".join(f"{name}={value}" for name, value in (job.labels or {}).items())
+    metadata_text = f"metadata {json_line(job.metadata)}" if job.metadata else ""
+    parts = filter(None, [f"priority {job.priority}", labels_text and f"labels {labels_text}", metadata_text])
+    print_line(f"{job.id} has {'; '.join(parts)}.")
+
+
+def add_tasks(
+    server: Server,
+    job_id: JobId,
+    stage: Annotated[str, typer.Argument(help="A stage that has not ended: its number or its name.")],
+    *,
+    input: Annotated[
+        list[str], typer.Option("--input", help="A task's input: JSON, @FILE, name=text or name:=JSON; one task each.")
+    ],
+) -> None:
+    """Add tasks to a stage, one for each --input."""
+    inputs = [parse_input([argument]) for argument in input]
+    with server.client() as client:
+        added = client.add_tasks(job_id, stage, inputs)
+    if server.json:
+        as_json(added)
+        return
+    count, first = len(added.task_ids), added.first_task_no
+    numbers = f"number {first}" if count == 1 else f"numbers {first} to {first + count - 1}"
+    print_line(f"Stage {added.stage_no} has {counted(count, 'more task')}: {numbers}.")
+
+
+# -- what is typed
+
+
+def parse_labels(arguments: list[str]) -> dict[str, str] | None:
+    """Read labels."""
+    pairs = [argument.partition("=") for argument in arguments]
+    if any(not name or not sign for name, sign, _ in pairs):
+        raise typer.BadParameter("--label takes name=value.")
+    return {name: value for name, _, value in pairs} or None
+
+
+def parse_document(option: str, given: str | None, expected_type: type[T]) -> T | None:
+    """Read the JSON of an option, or of the file that it names."""
+    if given is None:
+        return None
+    try:
+        return msgspec.json.decode(read_text_file(given[1:]) if given.startswith("@") else given, type=expected_type)
+    except msgspec.MsgspecError as error:
+        raise typer.BadParameter(f"{option} takes JSON, or @FILE: {error}.") from None
+
+
+def read_text_file(name: str) -> str:
+    """Read a file; - is standard input."""
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text()
+    except (OSError, UnicodeDecodeError):
+        raise typer.BadParameter(f"The file {name} cannot be read.") from None
+
+
+def _stored_events(client: "Client", job_id: str) -> Iterator["Event"]:
+    """Yield the events up to now: a stream of a job that lives does not end there."""
+    last = client.get(job_id).events
+    with closing(client.events(job_id)) as stream:
+        for event in stream:
+            yield event
+            if event.seq >= last:
+                return

@@ -1,0 +1,255 @@
+"""Commands about jobs: watch, list, look closer, move; those that submit, shape and fetch stand beside this."""
+
+import getpass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.commands.download import download
+from callsheet.cli.commands.job_edit import JobId, add_tasks, delete, events, show_input, update
+from callsheet.cli.commands.submit import submit
+from callsheet.cli.connection import Server, command
+from callsheet.cli.output import FAILED, as_json, create_group, format_duration, format_time, print_line, table
+from callsheet.cli.watch import approval_hint, describe_end, follow, hint_on_interrupt
+from callsheet.core.model.plural import counted
+from callsheet.core.model.state_machines import JOB
+
+if TYPE_CHECKING:
+    from callsheet.client import Job, JobExplanation, ProgressEstimate, Stage
+
+_PHASE_TEXTS = {"canceling": "is being canceled", "approval": "waits for approval"}
+job_group = create_group("job", help="Look at one job, or move it.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands about jobs."""
+    for name, function in (("submit", submit), ("watch", watch), ("jobs", jobs), ("approve", approve)):
+        command(app, name)(function)
+    app.add_typer(job_group)
+
+
+def watch(server: Server, job_id: JobId) -> None:
+    """Follow a job to its end; exit code 1 if that is bad. With --json, one event a line."""
+    with server.client(wait_for_server=True) as client, hint_on_interrupt(job_id):
+        job = follow(client, job_id, json=server.json)
+    if not server.json:
+        print_line(describe_end(job))
+    if not job.completed:
+        raise typer.Exit(FAILED)
+
+
+def _complete_status(incomplete: str) -> list[str]:
+    """Return the statuses that begin so, for the shell."""
+    return sorted({move.target for move in JOB.moves if move.target.startswith(incomplete)})
+
+
+def jobs(  # noqa: PLR0913 - filters
+    server: Server,
+    *,
+    status: Annotated[str, typer.Option("--status", help="Only in this status.", autocompletion=_complete_status)] = "",
+    needs_approval: Annotated[bool, typer.Option("--waiting", help="Only those that wait for approval.")] = False,
+    workflow: Annotated[str, typer.Option("--workflow", help="Only of this workflow.")] = "",
+    user: Annotated[str, typer.Option("--user", help="Only of this user.")] = "",
+    label: Annotated[str, typer.Option("--label", help="Only with this name=value.")] = "",
+    since: Annotated[str, typer.Option("--since", help="Submitted at or after, like 2026-01-31T12:00:00Z.")] = "",
+    until: Annotated[str, typer.Option("--until", help="Submitted before.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+) -> None:
+    """List jobs, newest first."""
+    with server.client() as client:
+        found = list(
+            client.jobs(
+                status=status, phase="approval" if needs_approval else "", workflow=workflow, user=user, label=label,
+                since=since, until=until, limit=limit,
+            )
+        )  # fmt: skip
+    if server.json:
+        as_json({"jobs": found})
+        return
+    table(
+        ("JOB", "WORKFLOW", "USER", "STATUS", "PROGRESS", "PRICE", "SUBMITTED"),
+        (
+            (j.id, j.workflow, j.user, j.phase or j.status, f"{j.progress} %", j.price, format_time(j.created_at))
+            for j in found
+        ),
+        empty="There are no such jobs.",
+        least=("PRICE", "PROGRESS", "SUBMITTED", "USER"),
+        text=("WORKFLOW",),
+    )
+
+
+def approve(
+    server: Server,
+    job_id: JobId,
+    stage: Annotated[str, typer.Argument(help="The stage that waits: its number or its name.")],
+    approver: Annotated[str | None, typer.Option("--by", help="Who approves; by default you.")] = None,
+) -> None:
+    """Let a waiting stage go on."""
+    with server.client() as client:
+        done = client.approve(job_id, stage, approver=approver or getpass.getuser())
+    if server.json:
+        as_json(done)
+        return
+    print_line(f"Stage {done.no} ({done.name}) is {done.status}, approved by {done.approved_by}.")
+
+
+# -- one job
+
+
+def show(server: Server, job_id: JobId) -> None:
+    """Show a job with its stages, tasks and files."""
+    with server.client() as client:
+        job, stages, tasks = client.get(job_id), client.stages(job_id), list(client.tasks(job_id))
+        outputs, runs = list(client.outputs(job_id)), client.runs(job_id)
+    if server.json:
+        as_json({"job": job, "stages": stages, "tasks": tasks, "outputs": outputs, "runs": runs})
+        return
+    print_line(describe_end(job) if job.ended else _describe_status(job))
+    price = counted(job.price, "credit")
+    print_line(
+        f"{job.workflow} for {job.user}: {price}, {job.progress} %, run {job.run}, {format_time(job.created_at)}\n"
+    )
+    stages_by_id = {stage.id: stage for stage in stages}
+    table(
+        ("STAGE", "TASK", "KIND", "STATUS", "PROGRESS", "TRIES", "MESSAGE"),
+        (
+            (stages_by_id[t.stage_id].name, t.no, t.kind, t.phase or t.status, f"{t.progress} %", t.attempts,
+             t.error.message if t.error else t.message or _waiting_note(stages_by_id[t.stage_id])) for t in tasks
+        ),
+        empty="It has no tasks yet.",
+        least=("TRIES", "KIND", "PROGRESS"),
+        text=("MESSAGE",),
+    )  # fmt: skip
+    for stage in stages:
+        if stage.status == "waiting":
+            print_line(f"\n{approval_hint(job_id, stage)}")
+    files = [file for output in outputs for file in output.files]
+    if files:
+        print_line("")
+        table(
+            ("FILE", "NAME", "TYPE", "BYTES"),
+            ((f.id, f.name, f.media_type, f.bytes) for f in files),
+            empty="", least=("TYPE", "BYTES"), text=("NAME",),
+        )  # fmt: skip
+
+
+def cancel(
+    server: Server,
+    job_id: JobId,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; it is kept.")] = None,
+    grace: Annotated[int | None, typer.Option("--grace", help="Seconds a worker has to stop.")] = None,
+) -> None:
+    """Cancel a job; what is reserved goes back."""
+    with server.client() as client:
+        _print_status(server, client.cancel(job_id, reason=reason, grace_seconds=grace))
+
+
+def pause(server: Server, job_id: JobId) -> None:
+    """Hand out no further task of a job."""
+    with server.client() as client:
+        _print_status(server, client.pause(job_id))
+
+
+def resume(server: Server, job_id: JobId) -> None:
+    """Go on with a paused job."""
+    with server.client() as client:
+        _print_status(server, client.resume(job_id))
+
+
+def retry(
+    server: Server,
+    job_id: JobId,
+    as_new_job: Annotated[bool, typer.Option("--as-new-job", help="A new job, in place of a new run.")] = False,
+) -> None:
+    """Try a failed or expired job again."""
+    with server.client() as client:
+        _print_status(server, client.retry(job_id, "new_job" if as_new_job else "new_run"))
+
+
+def refund(
+    server: Server,
+    job_id: JobId,
+    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")],
+    run: Annotated[int | None, typer.Option("--run", min=1, help="Of this run; by default the last.")] = None,
+) -> None:
+    """Give back what a job has consumed; once."""
+    with server.client() as client:
+        done = client.refund(job_id, reason=reason, run=run)
+    if server.json:
+        as_json(done)
+        return
+    print_line(
+        f"{done.user} has {counted(done.balance, 'credit')}{': it was given back before' if done.replay else ''}."
+    )
+
+
+def why(server: Server, job_id: JobId) -> None:
+    """Say what holds a job.
+
+    Also its place in its queue, and when it may start and end, which is an estimate.
+    """
+    with server.client() as client:
+        explanation = client.why(job_id)
+    if server.json:
+        as_json(explanation)
+        return
+    for constraint in explanation.constraints:
+        print_line(f"{constraint.message} ({constraint.code})")
+    if not explanation.constraints:
+        print_line(f"{explanation.job_id} is {explanation.status}; nothing holds it.")
+    if explanation.position is not None:
+        print_line(f"Its place in the queue is {explanation.position}.")
+    for line in (_format_start(explanation), _format_remaining(explanation.remaining)):
+        if line:
+            print_line(line)
+
+
+for _function in (show, cancel, retry, refund, pause, resume, why, download, delete, update, events):
+    command(job_group)(_function)
+command(job_group, "input")(show_input)
+command(job_group, "add-tasks")(add_tasks)
+
+
+# -- steps
+
+
+def _format_start(explanation: "JobExplanation") -> str:
+    """Say when a job may start, and that it is a guess; of one that waits for its turn, why none can be made."""
+    start = explanation.start
+    if start.estimated_seconds is None:
+        return start.reason if explanation.position is not None else ""
+    basis = f", says {_format_estimate(start.samples)}" if start.samples else ""
+    return f"It may start in about {format_duration(start.estimated_seconds)}{basis}: {start.reason}"
+
+
+def _format_remaining(estimate: "ProgressEstimate") -> str:
+    """Say how far a job may be, and that it is a guess; one that is over all that were before has no end to tell."""
+    if estimate.percent is None:
+        return ""
+    if estimate.remaining_seconds_p50 is None:
+        return f"About {estimate.percent} % is done, says {_format_estimate(estimate.samples)}. {estimate.reason}"
+    rest = f"About {format_duration(estimate.remaining_seconds_p50)} to go"
+    return f"{rest}, and about {estimate.percent} % done, says {_format_estimate(estimate.samples)}. {estimate.reason}"
+
+
+def _format_estimate(samples: int) -> str:
+    return f"an estimate from {counted(samples, 'task')}"
+
+
+def _print_status(server: Server, job: "Job") -> None:
+    _print_job(server, job, _describe_status(job))
+
+
+def _describe_status(job: "Job") -> str:
+    return f"{job.id} {_PHASE_TEXTS.get(job.phase or '') or f'is {job.phase or job.status}'}."
+
+
+def _waiting_note(stage: "Stage") -> str:
+    return "waits for approval" if stage.status == "waiting" else ""
+
+
+def _print_job(server: Server, job: "Job", sentence: str) -> None:
+    if server.json:
+        as_json(job)
+    else:
+        print_line(sentence)

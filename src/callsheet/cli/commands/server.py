@@ -1,0 +1,295 @@
+"""Running a server: `up` (everything in one process), `serve` (no worker), `demo`."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from callsheet.cli.arguments import parse_directory, parse_postgresql_url
+from callsheet.cli.commands.keys import load_definitions
+from callsheet.cli.connection import failure_from, validate_url
+from callsheet.cli.output import FAILED, Failure, json_line, print_line, shell_command
+from callsheet.cli.shutdown import ShutdownSignal, exit_despite_hanging_threads
+from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
+
+if TYPE_CHECKING:
+    from callsheet.cli.local_server import LocalServer, ServerOptions
+    from callsheet.core.model.workflow_definition import WorkflowDefinition
+
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data", parser=parse_directory, metavar="DIR", help="Folder for the database, the files and the admin key."
+    ),
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database", parser=parse_postgresql_url, metavar="URL", help="postgresql:// URL, in place of SQLite."
+    ),
+]
+Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen at; 0 takes a free one.")]
+Public = Annotated[bool, typer.Option("--public", help="Allow an address that other machines can reach.")]
+JsonWhenReady = Annotated[
+    bool,
+    typer.Option("--json", help="Print one line of JSON (url, admin_key_file, pid, dialects) as soon as it answers."),
+]
+SigningSecretFile = Annotated[
+    Path | None,
+    typer.Option("--secret-file", help="Signing secret that several servers share (or CALLSHEET_SIGNING_SECRET)."),
+]
+ExitWhenDone = Annotated[
+    bool, typer.Option("--once", help="Exit when it is done, also if a server was started for it.")
+]
+ServerUrl = Annotated[
+    str | None, typer.Option("--url", help="A server to run it on (or CALLSHEET_URL); its key is in CALLSHEET_API_KEY.")
+]
+JsonWhenDone = Annotated[
+    bool,
+    typer.Option("--json", help="Print one line of JSON (completed, jobs, files) when it has been shown, and exit."),
+]
+Concurrency = Annotated[int, typer.Option("--workers", min=1, help="How many tasks to work on at once.")]
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file with settings: docs/settings.md has all.")]
+WorkflowsDirectory = Annotated[
+    Path | None, typer.Option("--workflows", help="Folder whose workflow files are put before the server answers.")
+]
+_DEMO_NOT_INSTALLED = "The demonstration is not installed: pip install 'callsheet[demo]'."
+
+
+def up(  # noqa: PLR0913, PLR0917 - one per option of the command
+    data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
+    concurrency: Concurrency = 2,
+    public: Public = False, json: JsonWhenReady = False, config: Config = None, workflows: WorkflowsDirectory = None,
+    run_demo: Annotated[bool, typer.Option("--demo", help="Run the demonstration, then stay up.")] = False,
+    no_demo: Annotated[bool, typer.Option("--no-demo", help="Leave the demonstration's workflows out.")] = False,
+) -> None:  # fmt: skip
+    """Start everything in one process.
+
+    That is the API, a worker, the sweeper, the relay and the collector. On a terminal the log goes to callsheet.log in
+    the data folder; with --json, or where standard error is no terminal, to standard error.
+    """
+    if run_demo and no_demo:
+        raise typer.BadParameter("--demo and --no-demo exclude each other.")
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
+
+    demo_installed = not no_demo and base.demo_is_installed()
+    if run_demo and not demo_installed:
+        raise Failure(_DEMO_NOT_INSTALLED)
+    settings, http_settings = load_settings(config)
+    definitions = load_definitions([workflows]) if workflows is not None else []
+    options = base.prepare_directory(base.ServerOptions(
+        data=data, host=host, port=port, database=database, public=public, settings=settings, http=http_settings
+    ))  # fmt: skip
+    worker_concurrency = concurrency if demo_installed else 0
+    with (
+        ShutdownSignal() as ending,
+        _running_server(options, json=json, concurrency=worker_concurrency, definitions=definitions) as standing,
+    ):
+        _announce(
+            standing,
+            options,
+            json=json,
+            demo_installed=demo_installed,
+            no_worker=not worker_concurrency,
+            demo_follows=run_demo,
+        )
+        if run_demo:
+            ending.run_interruptible(
+                lambda: _run_demo(standing.url, _read_key(standing.key_file), options.data, ending, to_stderr=json)
+            )
+        if run_demo and not json:
+            _announce_staying_up(standing.url, options.data, ending)
+        ending.wait()
+        if not json:
+            print_line("Stopping: what is in hand is given back.")
+    exit_despite_hanging_threads()
+
+
+def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
+    data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
+    signing_secret_file: SigningSecretFile = None, public: Public = False, json: JsonWhenReady = False,
+    config: Config = None,
+) -> None:  # fmt: skip
+    """Start a server without a worker.
+
+    Any number of them may share a database, a files folder and a secret. The log goes where that of `up` goes.
+    """
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
+
+    settings, http_settings = load_settings(config)
+    secret = base.load_signing_secret(signing_secret_file, os.environ.get("CALLSHEET_SIGNING_SECRET"))
+    options = base.prepare_directory(base.ServerOptions(
+        data=data, host=host, port=port, database=database, public=public, secret=secret,
+        cannot_revoke_own_key=database is None,
+        settings=settings, http=http_settings,
+    ))  # fmt: skip
+    with ShutdownSignal() as ending, _running_server(options, json=json, concurrency=0) as standing:
+        _announce(standing, options, json=json)
+        ending.wait()
+    exit_despite_hanging_threads()
+
+
+def demo(
+    once: ExitWhenDone = False, url: ServerUrl = None, data: Data = DEFAULT_DATA_FOLDER, json: JsonWhenDone = False
+) -> None:
+    """Make a picture, a tone, a clip and a short video.
+
+    You see it happen, on the server of --data or a new one.
+    """
+    try:
+        _run_demo_command(url, data, once=once, json=json)
+    except Failure as failure:
+        failure.json_output = json
+        raise
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands that run a server."""
+    for command in (up, serve, demo):
+        app.command()(command)
+
+
+# -- steps
+
+
+def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) -> None:
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+
+    if not base.demo_is_installed():
+        raise Failure(_DEMO_NOT_INSTALLED)
+    server_url = url or os.environ.get("CALLSHEET_URL")
+    url = server_url and validate_url(server_url)
+    directory = base.folder(data)
+    server_info = None if url else running(directory)
+    outcomes: list[bool] = []
+    if url or server_info:
+        # The folder's key goes to the folder's server only.
+        target_url, key = (
+            (str(server_info["url"]), _read_key(directory / ADMIN_KEY_FILE))
+            if server_info
+            else (str(url), os.environ.get("CALLSHEET_API_KEY", ""))
+        )
+        with ShutdownSignal() as ending:
+            ending.run_interruptible(
+                lambda: outcomes.append(
+                    _run_demo(target_url, key, directory, ending, to_stderr=json, print_result=json)
+                )
+            )
+        if ending.requested:
+            raise KeyboardInterrupt
+        if outcomes != [True]:
+            raise typer.Exit(FAILED)
+        if server_info and not json:
+            _print_next_steps(target_url, directory)
+        return
+    with (
+        ShutdownSignal() as ending,
+        _running_server(base.ServerOptions(data=directory, port=0), json=json, concurrency=2) as standing,
+    ):
+        key = _read_key(standing.key_file)
+        ending.run_interruptible(
+            lambda: outcomes.append(_run_demo(standing.url, key, directory, ending, to_stderr=json, print_result=json))
+        )
+        if not once and not json:
+            _announce_staying_up(standing.url, directory, ending)
+            ending.wait()
+    if ending.requested and not outcomes:
+        raise KeyboardInterrupt
+    if outcomes != [True]:
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _running_server(
+    options: "ServerOptions", *, json: bool, concurrency: int, definitions: Sequence["WorkflowDefinition"] = ()
+) -> Iterator["LocalServer"]:
+    """Stand a server up, with the demonstration and so many hands for it, and take it down."""
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+
+    log = base.open_log(options, quiet=not json and sys.stderr.isatty())
+    standing = base.LocalServer(options, log)
+    if concurrency:
+        from callsheet.demo.setup import furnish  # noqa: PLC0415 - an extra
+
+        furnish(standing.callsheet.engine)
+    standing.put_workflows(definitions)
+    with standing:
+        if concurrency:
+            from callsheet.demo.worker import worker  # noqa: PLC0415 - an extra
+
+            standing.start_worker(worker, concurrency)
+        yield standing
+
+
+def _announce(
+    standing: "LocalServer", options: "ServerOptions", *, json: bool, demo_installed: bool = False,
+    no_worker: bool = False,
+    demo_follows: bool = False,
+) -> None:  # fmt: skip
+    """Say where the server is: one line for programs, or what a person may do next."""
+    if json:
+        key_file = str(standing.key_file) if standing.key_file else None
+        line: dict[str, Any] = {"url": standing.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
+        sys.stdout.write(dumps(line) + "\n")
+        sys.stdout.flush()
+        return
+    from callsheet.cli.banner import banner  # noqa: PLC0415 - draws with rich
+
+    banner(standing, options, demo_installed=demo_installed, no_worker=no_worker, demo_follows=demo_follows)
+
+
+def _announce_staying_up(url: str, data: Path, ending: ShutdownSignal) -> None:
+    if not ending.requested:
+        _print_next_steps(url, data)
+        print_line(f"\nCallsheet stays up at {url}. Ctrl-C ends it.")
+
+
+def _print_next_steps(url: str, data: Path) -> None:
+    """Say what there is to do once the demonstration has been seen."""
+    from callsheet.cli.banner import data_option  # noqa: PLC0415 - draws with rich
+    from callsheet.demo.setup import USER  # noqa: PLC0415 - an extra
+
+    print_line("\nTry next:")
+    print_line(f"  open {url}/docs")
+    print_line(f"  {shell_command('submit sketch')} --user {USER} --input prompt=dunes --wait{data_option(data)}")
+
+
+def _run_demo(
+    url: str, key: str, data: Path, ending: ShutdownSignal, *, to_stderr: bool = False, print_result: bool = False
+) -> bool:
+    """Run the demonstration; `aside` leaves standard output to programs, and `told` says to them how it ended."""
+    from rich.console import Console  # noqa: PLC0415 - only what draws needs it
+
+    from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - the same
+    from callsheet.demo.runner import show  # noqa: PLC0415 - an extra
+
+    try:
+        with Client(url, key, retry_policy=RetryPolicy(retries_max=2)) as client:
+            client.me()  # once it was there, a server is waited for that restarts
+        result = show(url, key, data / "demo", Console(highlight=False, stderr=to_stderr), lambda: ending.requested)
+    except CallsheetError as error:
+        raise failure_from(error, url) from None
+    if print_result:
+        jobs = [{"id": job.id, "workflow": job.workflow, "status": job.status} for job in result.jobs]
+        print_line(
+            json_line({"completed": result.completed, "jobs": jobs, "files": [str(one.path) for one in result.files]})
+        )
+        sys.stdout.flush()
+    return result.completed
+
+
+def _read_key(file: Path | None) -> str:
+    try:
+        return file.read_text().strip() if file else ""
+    except OSError:
+        raise Failure(
+            f"The key in {file} cannot be read: name the server with --url, its key in CALLSHEET_API_KEY."
+        ) from None

@@ -1,0 +1,163 @@
+"""`callsheet submit`: one job from the words of a command line, or many from a file."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from callsheet.cli.arguments import Input, parse_input
+from callsheet.cli.commands.job_edit import Metadata, Priority, parse_document, parse_labels, read_text_file
+from callsheet.cli.connection import Server
+from callsheet.cli.output import FAILED, Failure, as_json, print_line, table
+from callsheet.cli.watch import describe_end, follow, hint_on_interrupt
+from callsheet.core.model.plural import counted
+
+if TYPE_CHECKING:
+    from callsheet.client import BulkResult, CallsheetError, Client, Job, NewJob
+
+
+def submit(  # noqa: PLR0913 - what a job is made of
+    server: Server,
+    workflow: Annotated[str, typer.Argument(help="Name of the workflow.", show_default=False)] = "",
+    *,
+    user: Annotated[str, typer.Option("--user", help="Who asks for it and pays.", show_default=False)] = "",
+    input: Input = None,
+    label: Annotated[list[str] | None, typer.Option("--label", help="name=value; may be repeated.")] = None,
+    metadata: Metadata = None,
+    priority: Priority = None,
+    start_in: Annotated[float, typer.Option("--start-in", help="Seconds to wait before it may start.")] = 0,
+    deadline: Annotated[
+        int | None, typer.Option("--deadline", metavar="SECONDS", help="Seconds after which it expires.")
+    ] = None,
+    stages: Annotated[
+        str | None,
+        typer.Option("--stages", metavar="JSON", help="The job's own stages: a list, or @FILE with one."),
+    ] = None,
+    quote: Annotated[str | None, typer.Option("--quote", metavar="TOKEN", help="A quote that fixes the price.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--idempotency-key", help="The same key makes one job, however often it is sent.")
+    ] = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--many", metavar="FILE", help="Many jobs, one JSON object a line (- is standard input); exit code 1 if "
+            "one is refused. WORKFLOW and --user are of those that name none.",
+        ),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 1 if that is bad.")] = False,
+) -> None:  # fmt: skip
+    """Submit a job, or many."""
+    options = {
+        "input": parse_input(input or []), "labels": parse_labels(label or []), "priority": priority,
+        "metadata": parse_document("--metadata", metadata, dict[str, Any]), "start_in_seconds": start_in,
+        "deadline_seconds": deadline, "stages": parse_document("--stages", stages, list[dict[str, Any]]),
+        "quote": quote,
+        "idempotency_key": idempotency_key,
+    }  # fmt: skip
+    if batch is not None:
+        _reject_single_job_options(wait=wait, **options)
+        _submit_many(server, _read_jobs(batch, given={"workflow": workflow, "user": user}))
+        return
+    for name, value in (("WORKFLOW", workflow), ("--user", user)):
+        if not value:
+            raise typer.BadParameter(f"Missing {name}.")
+    with server.client(wait_for_server=wait) as client:
+        job = _submit_one(client, workflow, user, options)
+        if not wait or not server.json:
+            _print_job(server, job, _describe_submitted(job))
+        if wait:
+            with hint_on_interrupt(job.id):
+                job = client.wait(job.id) if server.json else follow(client, job.id)
+            _print_job(server, job, describe_end(job))
+    if wait and not job.completed:
+        raise typer.Exit(FAILED)
+
+
+# -- one
+
+
+def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, Any]) -> "Job":
+    from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
+
+    try:
+        return client.submit(workflow, user=user, **options)
+    except CallsheetError as error:
+        raise _explain_missing_input(client, workflow, error) if options["input"] is None else error from None
+
+
+def _describe_submitted(job: "Job") -> str:
+    if job.replay:
+        return f"{job.id} was submitted before and is {job.status}."
+    return f"{job.id} is {job.status}, for {counted(job.price, 'credit')}."
+
+
+def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetError") -> Exception:
+    """Say what is wrong with a job that was submitted without an input: what its workflow requires, if that is it."""
+    schema = client.workflow(workflow).definition.get("input_schema") if error.code == "invalid_input" else None
+    required = schema.get("required") if isinstance(schema, dict) else None
+    if not required:
+        return error
+    return Failure(f"{workflow} needs --input: {', '.join(required)}.", code=error.code, request_id=error.request_id)
+
+
+def _print_job(server: Server, job: "Job", sentence: str) -> None:
+    if server.json:
+        as_json(job)
+    else:
+        print_line(sentence)
+
+
+# -- many
+
+
+def _reject_single_job_options(**others: Any) -> None:
+    """Refuse what is said about one job: of many, each line says it."""
+    names = {"labels": "label", "start_in_seconds": "start-in", "deadline_seconds": "deadline"}
+    fields = [f"--{names.get(name, name).replace('_', '-')}" for name, value in others.items() if value]
+    if fields:
+        raise typer.BadParameter(f"--many takes its jobs from the file: {', '.join(fields)} is for one job.")
+
+
+def _read_jobs(name: str, given: dict[str, str]) -> "list[NewJob]":
+    """Read jobs, one a line; all of them, before one is sent."""
+    from callsheet.client import NewJob  # noqa: PLC0415 - brings httpx
+
+    shared = {name: value for name, value in given.items() if value}
+    jobs = []
+    for no, line in enumerate(read_text_file(name).splitlines(), 1):
+        if line.strip():
+            try:
+                fields = msgspec.json.decode(line, type=dict[str, Any])
+                jobs.append(msgspec.convert(shared | fields, NewJob))
+                unknown = fields.keys() - set(NewJob.__struct_fields__)
+            except msgspec.MsgspecError as error:
+                raise typer.BadParameter(f"Line {no} of {name} is no job: {error}.") from None
+            if unknown:
+                raise typer.BadParameter(f"Line {no} of {name} is no job: it has no field {min(unknown)!r}.")
+    if not jobs:
+        raise typer.BadParameter(f"There is no job in {name}.")
+    return jobs
+
+
+def _submit_many(server: Server, jobs: "list[NewJob]") -> None:
+    with server.client(wait_for_server=True) as client:
+        outcomes = client.submit_many(jobs)
+    if server.json:
+        as_json({"results": outcomes})
+    else:
+        table(
+            ("NO", "WORKFLOW", "USER", "OUTCOME", "JOB", "MESSAGE"),
+            (
+                (no, job.workflow, job.user, _describe_outcome(one), one.job_id, (one.problem or {}).get("message"))
+                for no, (job, one) in enumerate(zip(jobs, outcomes, strict=True), 1)
+            ),
+            empty="", least=("USER", "WORKFLOW"), text=("MESSAGE",),
+        )  # fmt: skip
+    if any(one.job_id is None for one in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def _describe_outcome(one: "BulkResult") -> str:
+    if one.job_id is None:
+        return str((one.problem or {}).get("code", one.status))
+    return "submitted before" if one.replay else "submitted"

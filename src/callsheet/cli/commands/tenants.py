@@ -1,0 +1,108 @@
+"""Commands for whoever runs the house for many: tenants, who did what, how it is doing."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from callsheet.cli.connection import Server, command
+from callsheet.cli.output import as_json, create_group, format_time, json_line, print_line, table
+from callsheet.core.model.plural import counted
+
+tenants = create_group("tenants", help="Tenants: who they are, their share, their limit.", invoke_without_command=True)
+
+
+class Status(StrEnum):
+    """Whether a tenant gets in."""
+
+    active = "active"
+    suspended = "suspended"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of operators."""
+    app.add_typer(tenants)
+    command(app)(audit)
+    command(app)(ops)
+
+
+def list_tenants(server: Server) -> None:
+    """List tenants, by name."""
+    with server.client() as client:
+        found = list(client.tenants())
+    if server.json:
+        as_json({"tenants": found})
+        return
+    table(
+        ("TENANT", "STATUS", "WEIGHT", "ACTIVE JOBS MAX", "CREATED"),
+        ((t.id, t.status, t.weight, t.active_jobs_max or "", format_time(t.created_at)) for t in found),
+        empty="There are no tenants.",
+        least=("CREATED", "ACTIVE JOBS MAX"),
+    )
+
+
+def set_tenant(
+    server: Server,
+    name: Annotated[str, typer.Argument(help="The tenant's name.")],
+    *,
+    weight: Annotated[int | None, typer.Option("--weight", min=1, help="Its share where work waits.")] = None,
+    status: Annotated[Status | None, typer.Option("--status", help="Whether its keys are let in.")] = None,
+    active_jobs_max: Annotated[
+        int | None, typer.Option("--active-jobs-max", min=0, help="Active jobs that a user may have; 0 is any number.")
+    ] = None,
+) -> None:
+    """Make or change a tenant; what is left out stays as it is."""
+    with server.client() as client:
+        done = client.put_tenant(
+            name, weight=weight, status=None if status is None else status.value, active_jobs_max=active_jobs_max
+        )
+    if server.json:
+        as_json(done)
+        return
+    limit = counted(done.active_jobs_max, "active job") if done.active_jobs_max else "any number of active jobs"
+    print_line(f"{done.id} is {done.status}, has weight {done.weight}, and {limit} for each user.")
+
+
+def audit(
+    server: Server,
+    subject: Annotated[str, typer.Option("--subject", help="Only what was done to this id or name.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many lines.")] = 20,
+) -> None:
+    """Say who did what to the house, newest first."""
+    with server.client() as client:
+        found = list(client.audit(subject=subject, limit=limit))
+    if server.json:
+        as_json({"lines": found})
+        return
+    table(
+        ("AT", "BY", "ACTION", "SUBJECT", "TENANT", "DATA"),
+        ((format_time(a.at), a.by, a.action, a.subject, a.tenant, json_line(a.data) if a.data else "") for a in found),
+        empty="Nobody did anything yet.",
+        least=("DATA", "TENANT", "BY"),
+        text=("DATA",),
+    )
+
+
+def ops(server: Server) -> None:
+    """Say how the house is doing: what waits, what runs, who works."""
+    with server.client() as client:
+        overview = client.ops()
+    if server.json:
+        as_json(overview)
+        return
+    jobs = ", ".join(f"{count} {status}" for status, count in overview.active_jobs.items() if count)
+    print_line(f"Active jobs: {jobs or 'none'}. {counted(overview.workers, 'worker', verb='is')} at work.")
+    print_line(f"{counted(overview.streams, 'stream', verb='is')} open.")
+    calls = counted(overview.provider_calls, "provider call")
+    print_line(f"{calls}, {overview.provider_calls_overdue} of them overdue.\n")
+    table(
+        ("KIND", "WORKFLOW", "WAITING", "RUNNING"),
+        ((queue.kind, queue.workflow, queue.waiting, queue.running) for queue in overview.queues),
+        empty="Nothing waits, nothing runs.",
+        text=("WORKFLOW",),
+    )
+
+
+command(tenants, is_default=True)(list_tenants)
+command(tenants, "list")(list_tenants)
+command(tenants, "set")(set_tenant)

@@ -1,0 +1,346 @@
+"""`callsheet work`: the handlers of a module, on any machine that reaches the house over HTTP."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from msgspec import MsgspecError, Struct
+
+from callsheet.cli.arguments import parse_directory, parse_fields
+from callsheet.cli.connection import Data, read_server_info
+from callsheet.cli.output import Failure, json_line, print_line
+from callsheet.data_folder import DEFAULT_DATA_FOLDER, FLEET_KEY_FILE
+
+if TYPE_CHECKING:
+    from callsheet.cli.shutdown import ShutdownSignal
+    from callsheet.worker import Interruption, InterruptionSource, Worker, WorkerOptions, WorkerRun
+    from callsheet.worker.runtime.events import EventListener, WorkerEvent
+
+_GIB = 1024**3
+Module = Annotated[str, typer.Argument(metavar="MODULE:WORKER", help="Where the worker is: package.module:worker.")]
+ServerUrl = Annotated[str | None, typer.Option("--url", help="The house to work for (or CALLSHEET_URL).")]
+FleetSecretFile = Annotated[
+    Path | None,
+    typer.Option("--fleet-secret-file", help="File with the fleet's secret (or CALLSHEET_FLEET_SECRET itself)."),
+]
+Name = Annotated[
+    str | None, typer.Option("--name", help="The worker's name; by default this machine's, kept in the cache folder.")
+]
+Kinds = Annotated[
+    str | None, typer.Option("--kinds", help="Kinds to take, with commas; by default all that it has handlers for.")
+]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")]
+CacheDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache",
+        parser=parse_directory,
+        metavar="DIR",
+        help="Folder for files kept between tasks, tasks' folders and the name.",
+    ),
+]
+CacheBytes = Annotated[
+    int, typer.Option("--cache-bytes", min=0, help="How much to keep between tasks; 0 keeps nothing.")
+]
+InterruptionSources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spot",
+        help="Where word of the machine's end comes from: aws, aws:interruption (no rebalancing), file:PATH, url:URL.",
+    ),
+]
+ProtectCommand = Annotated[
+    str | None,
+    typer.Option("--protect", help="Command that is run with `on` while there is work, with `off` after it."),
+]
+Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds to finish in before work is given back.")]
+Label = Annotated[list[str] | None, typer.Option("--label", help="What operators shall see of it, as NAME=VALUE.")]
+Capability = Annotated[
+    list[str] | None,
+    typer.Option("--capability", help="What this machine has, as NAME=TEXT or NAME:=JSON: gpu=H100, vram_gb:=80."),
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for everything that happens.")]
+
+
+class CommandOptions(Struct, frozen=True, kw_only=True):
+    """On which terms a worker works on this machine: the options of the command."""
+
+    url: str | None = None
+    data: Path = DEFAULT_DATA_FOLDER
+    fleet_secret_file: Path | None = None
+    name: str | None = None
+    kinds: str | None = None
+    concurrency: int = 1
+    cache: Path | None = None
+    cache_bytes: int = 20 * _GIB
+    spot: list[str] | None = None
+    protect: str | None = None
+    grace: float = 0
+    label: list[str] | None = None
+    capability: list[str] | None = None
+    json: bool = False
+
+
+def work(  # noqa: PLR0913, PLR0917 - one per option of the command
+    module: Module, url: ServerUrl = None, fleet_secret_file: FleetSecretFile = None, name: Name = None,
+    kinds: Kinds = None,
+    concurrency: Concurrency = 1, cache: CacheDirectory = None, cache_bytes: CacheBytes = 20 * _GIB,
+    spot: InterruptionSources = None,
+    protect: ProtectCommand = None, grace: Grace = 0, label: Label = None, capability: Capability = None,
+    data: Data = DEFAULT_DATA_FOLDER, json: JsonLines = False,
+) -> None:  # fmt: skip
+    """Run the handlers of a module on this machine.
+
+    The house is reached over HTTP. A worker that is told to stop (SIGTERM, Ctrl-C) or whose machine is taken away gives
+    back what it has in hand, says goodbye and exits with 0.
+    """
+    options = CommandOptions(
+        url=url, fleet_secret_file=fleet_secret_file, name=name, kinds=kinds, concurrency=concurrency, cache=cache,
+        cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
+        data=data, json=json,
+    )  # fmt: skip
+    run_worker(_import_worker(module), options)
+
+
+def run_worker(worker: "Worker", options: CommandOptions) -> None:
+    """Let a worker work on these terms until it is told to stop, or has nothing to stay for."""
+    from callsheet.cli.shutdown import ShutdownSignal  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker import HttpLink, InterruptionWatcher  # noqa: PLC0415 - the same
+    from callsheet.worker.runtime.identity import NameTakenError, hold_worker_name  # noqa: PLC0415 - the same
+
+    stop_reasons: list[str] = []
+    folder, on_event = _cache_directory(options.cache), _event_printer(stop_reasons, json=options.json)
+    url, secret = _find_server(options)
+    kinds = None if options.kinds is None else [kind.strip() for kind in options.kinds.split(",")]
+    labels = dict(_parse_label(text) for text in options.label or ())
+    capabilities = parse_fields(options.capability or [], "--capability takes NAME=TEXT or NAME:=JSON.")
+    try:
+        sources, worker_options = (
+            [_parse_interruption_source(text) for text in options.spot or ()],
+            _worker_options(options, folder, on_event),
+        )
+        with hold_worker_name(folder / "names", options.name) as name, ShutdownSignal() as ending:
+            link = HttpLink(url, secret, name, labels=labels, capabilities=capabilities)
+            worker_run = worker.start(link, options.concurrency, kinds=kinds, worker_options=worker_options)
+            watcher = InterruptionWatcher(
+                sources, lambda interruption: _on_interruption(worker_run, interruption), on_event
+            )
+            watcher.start()
+            _wait_until_stopped(worker_run, ending, options.grace)
+            watcher.stop()
+    except NameTakenError as error:
+        raise Failure(str(error)) from None
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if worker_run.failure is not None:
+        raise Failure(worker_run.failure)
+    for reason in stop_reasons:
+        print_line(f"Gone: {reason.rstrip('.')}.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(work)
+
+
+# -- steps
+
+
+def _worker_options(options: CommandOptions, folder: Path, on_event: "EventListener") -> "WorkerOptions":
+    from callsheet.worker import Cache, CommandProtection, Scratch, WorkerOptions  # noqa: PLC0415 - `--help` goes without it
+
+    return WorkerOptions(
+        scratch=Scratch(folder / "tasks"),  # beside the kept files: a link reaches them there
+        cache=Cache(folder / "files", options.cache_bytes) if options.cache_bytes else None,
+        protection=CommandProtection(options.protect) if options.protect is not None else None,
+        on_event=on_event,
+    )
+
+
+def _wait_until_stopped(worker_run: "WorkerRun", ending: "ShutdownSignal", grace: float) -> None:
+    """Wait for the end of the shift, and bring it about when the end of the command is asked for."""
+    from callsheet.cli.shutdown import POLL_SECONDS  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker import Shutdown  # noqa: PLC0415 - the same
+
+    while not worker_run.wait(POLL_SECONDS):
+        if ending.requested:
+            worker_run.begin_shutdown(Shutdown("shutdown", "the worker is stopped", grace))
+
+
+def _on_interruption(worker_run: "WorkerRun", interruption: "Interruption") -> None:
+    """Do what a notice asks for: end what is in hand, or give it back at once."""
+    from callsheet.worker import Shutdown  # noqa: PLC0415 - `--help` goes without it
+
+    if interruption.drain:
+        worker_run.drain()
+    else:
+        worker_run.begin_shutdown(Shutdown("spot", interruption.reason))
+
+
+def _parse_interruption_source(text: str) -> "InterruptionSource":
+    from callsheet.worker import AwsSpotSource, FileSource, UrlSource  # noqa: PLC0415 - `--help` goes without it
+
+    how, _, where = text.partition(":")
+    if text in {"aws", "aws:interruption"}:
+        base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
+        return AwsSpotSource(*([base] if base else []), rebalance=text == "aws")
+    if how == "file" and where:
+        return FileSource(Path(where))
+    if how == "url" and where.startswith(("http://", "https://")):
+        return UrlSource(where)
+    raise ValueError(f"--spot {text}: choose aws, aws:interruption, file:PATH or url:http://….")
+
+
+def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
+    """Return the house and what reads its secret: as named, or as found in the data folder of a server here.
+
+    A folder's secret goes to that folder's server only.
+    """
+    file, url = options.fleet_secret_file, options.url or os.environ.get("CALLSHEET_URL")
+    if not url:
+        try:
+            url = read_server_info(options.data).url
+        except (OSError, MsgspecError):
+            raise typer.BadParameter(
+                f"Name the house with --url, or CALLSHEET_URL: there is no server in {options.data}."
+            ) from None
+        if file is None and not os.environ.get("CALLSHEET_FLEET_SECRET"):
+            file = options.data / FLEET_KEY_FILE
+    return url, _secret_reader(file)
+
+
+def _secret_reader(file: Path | None) -> Callable[[], str]:
+    """Return what reads the fleet's secret: a file is read at every registration, for it may have changed."""
+    given = os.environ.get("CALLSHEET_FLEET_SECRET", "").strip()
+    if file is None and not given:
+        raise typer.BadParameter("Name the fleet's secret with --fleet-secret-file, or CALLSHEET_FLEET_SECRET.")
+
+    def read() -> str:
+        from callsheet.worker import RegistrationError  # noqa: PLC0415 - `--help` goes without it
+
+        if file is None:
+            return given
+        try:
+            return file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            raise RegistrationError(f"The fleet's secret cannot be read from {file}.") from None
+
+    return read
+
+
+def _cache_directory(given: Path | None) -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = given or Path(base) / "callsheet"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise Failure(f"The folder {folder} cannot be made: {error.strerror}. Choose another with --cache.") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise Failure(f"The folder {folder} cannot be written to: choose another with --cache.")
+    return folder.resolve()
+
+
+def _parse_label(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise typer.BadParameter(f"--label {text}: a label is NAME=VALUE.")
+    return name, value
+
+
+def _import_worker(module: str) -> "Worker":
+    from callsheet.worker import Worker  # noqa: PLC0415 - `--help` goes without it
+
+    path, _, name = module.partition(":")
+    if not path:
+        raise typer.BadParameter("Name a module and the worker in it: package.module:worker.")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(path), name or "worker", None)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does while it is read
+        raise typer.BadParameter(f"{path} cannot be imported: {_describe_import_error(error).rstrip('.')}.") from None
+    if found is None:
+        raise typer.BadParameter(f"There is no {name or 'worker'} in {path}: name what is, {path}:NAME.")
+    if not isinstance(found, Worker):
+        raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker but of type {type(found).__name__}.")
+    if not found.handlers:
+        raise typer.BadParameter(
+            f"{module} has no handlers: @{name or 'worker'}.task(KIND) above a function makes one."
+        )
+    return found
+
+
+def _describe_import_error(error: BaseException) -> str:
+    """Say what went wrong in a module that was read, and where in it."""
+    frames = [
+        frame for frame in extract_tb(error.__traceback__) if frame.filename not in {__file__, importlib.__file__}
+    ]
+    locations = [
+        f"{Path(frame.filename).name}:{frame.lineno}: " for frame in frames if not frame.filename.startswith("<")
+    ]
+    kind = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
+    return f"{''.join(locations[-1:])}{kind}{error}"
+
+
+# -- what it prints
+
+
+def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
+    """Return what prints all that happens; why the worker has gone is left in a list: that may be a failure to tell."""
+    from callsheet.worker.runtime.events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - `--help` goes without it
+
+    def on_event(fact: "WorkerEvent") -> None:
+        log_to_stderr(fact)
+        if isinstance(fact, WorkerStopped) and not json:
+            stop_reasons.append(fact.reason)
+        line = _event_json(fact) if json else _event_text(fact)
+        if line:
+            print_line(json_line(line) if json else str(line))
+            sys.stdout.flush()
+
+    return on_event
+
+
+def _event_json(fact: "WorkerEvent") -> dict[str, Any]:
+    from callsheet.worker.runtime import events  # noqa: PLC0415 - `--help` goes without it
+
+    event = type(fact).__name__.lower()
+    match fact:
+        case events.WorkerRegistered(worker, kinds, approved):
+            return {"event": event, "worker": worker, "kinds": kinds, "approved": approved, "pid": os.getpid()}
+        case events.TaskStarted(work):
+            return {"event": event, **_task_fields(work)}
+        case events.TaskEnded(work, how, seconds):
+            return {"event": event, **_task_fields(work), "how": how, "seconds": round(seconds, 3)}
+        case events.WorkerError(message, error):
+            return {"event": event, "what": message, "error": f"{type(error).__name__}: {error}"}
+        case events.WorkerWaiting(reason) | events.WorkerStopped(reason):
+            return {"event": event, "why": reason}
+        case events.WorkerReady():
+            return {"event": event}
+
+
+def _task_fields(work: Any) -> dict[str, Any]:
+    lease = work.lease
+    return {"kind": work.kind, "job_id": lease.job_id, "task_id": lease.task_id, "attempt": lease.attempt}
+
+
+def _event_text(fact: "WorkerEvent") -> str | None:
+    from callsheet.worker.runtime import events  # noqa: PLC0415 - `--help` goes without it
+
+    match fact:
+        case events.WorkerRegistered(worker, kinds, approved):
+            next_step = "Ctrl-C gives back what is in hand." if approved else "An operator has to approve it first."
+            return f"{worker} works on {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {next_step}"
+        case events.WorkerReady():
+            return "What it waited for is there: it takes work."
+        case events.TaskStarted(work):
+            return f"{work.kind} {work.lease.task_id[-8:]} begins (job {work.lease.job_id}, try {work.lease.attempt})"
+        case events.TaskEnded(work, how, seconds):
+            return f"{work.kind} {work.lease.task_id[-8:]} {how} after {seconds:.1f} s"
+        case _:
+            return None

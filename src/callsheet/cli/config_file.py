@@ -1,0 +1,102 @@
+"""The settings of a server from a TOML file: a section for the engine, for its limits, its files, the HTTP edge."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from callsheet.blobs.base import StorageRefused
+from callsheet.blobs.factory import parse_blob_location
+from callsheet.catalog.source_file import Finding, read_toml
+from callsheet.catalog.struct_check import Violation, find_violations
+from callsheet.catalog.toml_positions import find_line, map_lines
+from callsheet.cli.output import Failure
+from callsheet.config import BlobSettings, HttpSettings, Settings
+from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
+from callsheet.http.server.cors import Cors
+
+_ZERO_ALLOWED = frozenset({
+    ("engine", "database_retry_seconds"), ("limits", "active_jobs_max"),
+    ("limits", "retention_seconds_max"), ("limits", "kind_running_max"), ("limits", "labels_max"),
+    ("limits", "price_max"), ("limits", "provider_running_max"), ("limits", "start_in_seconds_max"),
+    ("limits", "upload_retention_seconds"), ("blobs", "orphan_grace_seconds"), ("blobs", "orphan_scan_seconds"),
+    ("http", "estimate_cache_seconds"), ("http", "shutdown_timeout_seconds"), ("http", "streams_max"),
+    ("http", "streams_per_key_max"), ("http", "streams_per_user_max"),
+})  # fmt: skip
+"""Where 0 says never, none or at once; anywhere else it would stop the house, or let it turn without a rest."""
+_SECONDS_MIN = 0.1
+_RATES = frozenset({"kind_rate_max", "provider_rate_max"})
+
+
+class ConfigFile(Struct, frozen=True, kw_only=True):
+    """What may be in the file."""
+
+    engine: Settings = Settings()
+    limits: Limits = Limits()
+    blobs: BlobSettings = BlobSettings()
+    http: HttpSettings = HttpSettings()
+
+
+def load_settings(file: Path | None) -> tuple[Settings, HttpSettings]:
+    """Read a file, or take what holds without one; everything that is wrong is said at once, by its line and name."""
+    if file is None:
+        return Settings(), HttpSettings()
+    parsed = read_toml(file)
+    if isinstance(parsed, Finding):
+        raise Failure(str(parsed))
+    table, lines = parsed[0], map_lines(parsed[1])
+    found = list(_validation_errors(table)) or list(_unusable_values(msgspec.convert(table, ConfigFile)))
+    if found:
+        messages = sorted(
+            (find_line(lines, violation.key_path), f"{violation.message} {violation.hint}".rstrip())
+            for violation in found
+        )
+        raise Failure("\n".join(f"{file}:{line}: {sentence}" for line, sentence in messages))
+    sections = msgspec.convert(table, ConfigFile)
+    return replace(sections.engine, limits=sections.limits, blobs=sections.blobs), sections.http
+
+
+def _validation_errors(table: dict[str, Any]) -> Iterator[Violation]:
+    yield from find_violations(table, ConfigFile, ())
+    for section, fields in table.items():
+        for name, value in fields.items() if isinstance(fields, dict) else ():
+            if section == "engine" and name in {"limits", "blobs"}:
+                yield Violation((section, name), f"The {name} have a section of their own.", f"Write [{name}].")
+            for number in value.values() if isinstance(value, dict) else (value,):
+                if name in _RATES and isinstance(number, str) and parse_rate(number) is None:
+                    yield Violation((section, name), f"{section}.{name} has {number!r}.", RATE_FORMAT_HELP)
+                minimum = minimum_of(section, name)
+                if minimum is not None and type(number) in {int, float} and number < minimum:
+                    yield Violation(
+                        (section, name), f"{section}.{name} is {number}.", f"Write a number from {minimum}."
+                    )
+
+
+def minimum_of(section: str, name: str) -> float | None:
+    """Return the least that a setting may be, if it is a number or a table of them; parts of seconds are a tenth."""
+    default = getattr(getattr(ConfigFile(), section, None), name, None)
+    if isinstance(default, bool) or not isinstance(default, int | float | dict) or name in _RATES:
+        return None
+    if (section, name) in _ZERO_ALLOWED:
+        return 0
+    return _SECONDS_MIN if isinstance(default, float) and "_seconds" in name else 1
+
+
+def _unusable_values(sections: ConfigFile) -> Iterator[Violation]:
+    """Find values of the right type that a server could not start with, by the rules of those who use them."""
+    for no, origin in enumerate(sections.http.cors_origins):
+        try:
+            Cors([origin])
+        except ValueError as error:
+            yield Violation(("http", "cors_origins", no), f"http.{error}", "")
+    verify = sections.http.worker_verify_url
+    if verify and not verify.startswith(("http://", "https://")):
+        yield Violation(("http", "worker_verify_url"), "http.worker_verify_url is not an address.", "Write https://….")
+    try:
+        parse_blob_location(sections.blobs, sections.limits.file_bytes_max)
+    except StorageRefused as error:
+        yield Violation(tuple(str(error).split(maxsplit=1)[0].split(".")), str(error), "")

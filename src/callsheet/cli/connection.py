@@ -1,0 +1,209 @@
+"""Which server a command speaks to, and with which key.
+
+In this order: --url and --key; CALLSHEET_URL and CALLSHEET_API_KEY; the server.json that `callsheet up` leaves in its
+data folder. The key of that folder goes to that server only.
+"""
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from callsheet.cli.arguments import parse_directory
+from callsheet.cli.output import FAILED, NO_SERVER, USAGE_ERROR, AsJson, Failure, shell_command
+from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
+
+if TYPE_CHECKING:
+    from callsheet.client import CallsheetError, Client
+
+_VALIDATION_STATUSES = frozenset({400, 422})
+_CONTENT_CODES = frozenset({"invalid_file", "invalid_graph", "invalid_input", "invalid_quote", "invalid_definition",
+                       "invalid_workflow"})  # fmt: skip
+"""Refusals of what was sent, not of how the command was called."""
+Url = Annotated[str | None, typer.Option("--url", help="Address of the server; or CALLSHEET_URL.")]
+ApiKey = Annotated[
+    str | None, typer.Option("--key", help="API key; or CALLSHEET_API_KEY, which no process list shows.")
+]
+Data = Annotated[
+    Path, typer.Option("--data", parser=parse_directory, metavar="DIR", help="Data folder of a server on this machine.")
+]
+Tenant = Annotated[
+    str | None,
+    typer.Option("--tenant", help="Whom an operator acts for, whose key is of no tenant; or CALLSHEET_TENANT."),
+]
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """What a running server says of itself in its data folder."""
+
+    url: str
+    admin_key_file: str | None = None
+
+
+class Server(NamedTuple):
+    """The server that a command speaks to, and whether it prints JSON."""
+
+    url: str | None
+    key: str | None
+    data: Path
+    json: bool
+    tenant: str | None = None
+
+    @contextmanager
+    def client(self, *, wait_for_server: bool = False) -> Iterator["Client"]:
+        """Give a client; what goes wrong with it is one sentence. A patient one waits for a server that restarts."""
+        from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - brings httpx
+
+        url, key, from_data_dir = self._resolve()
+        retry_policy = RetryPolicy() if wait_for_server else RetryPolicy(retries_max=2)
+        try:
+            with Client(url, key, tenant=self.tenant, retry_policy=retry_policy) as client:
+                yield client
+        except CallsheetError as error:
+            failure = failure_from(error, url)
+            if from_data_dir and failure.exit_code == NO_SERVER:
+                failure.args = (f"{failure} Start it with `{shell_command('up')}{self._data_option}`.",)
+            raise failure from None
+        except BrokenPipeError:  # whoever read the output has gone: `callsheet jobs | head`
+            raise
+        except OSError as error:
+            raise Failure(f"{error.filename}: {error.strerror}." if error.filename else f"{error}") from None
+
+    def _resolve(self) -> tuple[str, str | None, bool]:
+        """Return the address, the key, and whether they are those that a server noted in its folder."""
+        url, key = self.url or os.environ.get("CALLSHEET_URL"), self.key or os.environ.get("CALLSHEET_API_KEY")
+        if url:
+            return validate_url(url), key, False
+        try:
+            server_info = read_server_info(self.data)
+            if key is None and server_info.admin_key_file:
+                key = (self.data / server_info.admin_key_file).read_text().strip()
+        except (OSError, msgspec.MsgspecError):
+            raise Failure(
+                f"No server found in {self.data}. Start one with `{shell_command('up')}{self._data_option}`, or name "
+                "it with --url, CALLSHEET_URL or --data.", NO_SERVER, code="no_server",
+            ) from None  # fmt: skip
+        return server_info.url, key, True
+
+    @property
+    def _data_option(self) -> str:
+        return "" if self.data == DEFAULT_DATA_FOLDER else f" --data {self.data}"
+
+
+def failure_from(error: "CallsheetError", url: str) -> Failure:
+    """Say what went wrong with a server; a value that it does not take is a wrong call, as one that we do not take."""
+    from callsheet.client import APIConnectionError  # noqa: PLC0415 - brings httpx
+
+    if isinstance(error, APIConnectionError):
+        return Failure(error.message, NO_SERVER, code=error.code)
+    message = error.message
+    if error.code == "missing_key":
+        first = f"The first one is in {ADMIN_KEY_FILE} of the server's data folder."
+        message = f"{without_secrets(url)} wants a key: --key, or CALLSHEET_API_KEY. {first}"
+    is_validation_error = error.status in _VALIDATION_STATUSES and error.code.startswith(("invalid_", "out_of_range"))
+    is_usage_error = is_validation_error and error.code not in _CONTENT_CODES
+    return Failure(message, USAGE_ERROR if is_usage_error else FAILED, code=error.code, request_id=error.request_id)
+
+
+def read_server_info(data: Path) -> ServerInfo:
+    """Return what the server that runs on a folder says of itself; OSError or MsgspecError if none does.
+
+    What one that was killed has left says nothing: its address may be another program's by now.
+    """
+    server_info = running(data)
+    if server_info is None:
+        raise FileNotFoundError(data)
+    return msgspec.convert(server_info, ServerInfo)
+
+
+def validate_url(url: str) -> str:
+    """Return an address if it is one; what is wrong with it is a wrong call, not a server that does not answer."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise Failure(
+            f"{without_secrets(url)!r} is no address of a server: write http://HOST:PORT or https://HOST, in --url or "
+            "CALLSHEET_URL.", USAGE_ERROR, code="invalid_url",
+        )  # fmt: skip
+    return url
+
+
+def without_secrets(url: str) -> str:
+    """Return an address without the name and password that it may hold."""
+    scheme, mark, rest = url.rpartition("://")
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def command(
+    group: typer.Typer, name: str | None = None, *, is_default: bool = False, **kwargs: Any
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add a command that speaks to a server: its first parameter is the Server, made from five options.
+
+    A bare one is what the group does when none of its commands is named.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(
+            *args: Any, url: str | None, key: str | None, data: Path, json: bool, tenant: str | None, **given: Any
+        ) -> None:
+            try:
+                function(Server(url, key, data, json, tenant), *args, **given)
+            except Failure as failure:
+                failure.json_output = json
+                raise _name_missing_resource(failure, given) from None
+
+        _, *command_parameters = inspect.signature(function).parameters.values()
+        run.__signature__ = inspect.Signature([*command_parameters, *_OPTIONS])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*command_parameters, *_OPTIONS)}
+        if is_default:
+            group.callback(invoke_without_command=True)(_without_subcommand(run))
+        else:
+            group.command(name, **kwargs)(run)
+        return function
+
+    return add
+
+
+def _name_missing_resource(failure: Failure, given: dict[str, Any]) -> Failure:
+    """Say which job, file or key is not there: the one that was asked for."""
+    what, mark, _ = failure.code.partition("_not_found")
+    name = given.get(f"{what}_id")
+    if mark and name:
+        failure.args = (f"There is no {what} {name}.",)
+    return failure
+
+
+def _without_subcommand(run: Callable[..., None]) -> Callable[..., None]:
+    """Run unless a command of the group was named."""
+
+    def run_without_subcommand(ctx: typer.Context, **given: Any) -> None:
+        if ctx.invoked_subcommand is None:
+            run(**given)
+
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *inspect.signature(run).parameters.values()]
+    run_without_subcommand.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run_without_subcommand.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run_without_subcommand.__doc__ = run.__doc__
+    return run_without_subcommand
+
+
+def _option(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+_OPTIONS = (
+    _option("url", Url, None), _option("key", ApiKey, None), _option("data", Data, DEFAULT_DATA_FOLDER),
+    _option("tenant", Tenant, None), _option("json", AsJson, default=False),
+)  # fmt: skip

@@ -1,0 +1,266 @@
+"""A whole Callsheet standing in this process: the house, its edge behind a socket, and a crew that works in it."""
+
+import fcntl
+import ipaddress
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from errno import EACCES, EADDRINUSE
+from importlib.util import find_spec
+from io import TextIOWrapper
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from callsheet.app import Callsheet
+from callsheet.blobs.base import BlobError
+from callsheet.cli.output import Failure
+from callsheet.config import HttpSettings, Settings
+from callsheet.core.model.commands import PutWorkflow
+from callsheet.core.model.errors import Refusal
+from callsheet.core.model.plural import counted
+from callsheet.core.model.workflow_definition import WorkflowDefinition
+from callsheet.data_folder import (
+    DATABASE_FILE,
+    LOCK_FILE,
+    LOG_FILE,
+    PRIVATE_FOLDER_MODE,
+    SERVER_FILE,
+    held,
+    is_private,
+    running,
+    write_private,
+)
+from callsheet.embedded_link import EngineLink
+from callsheet.http.server.connection import RESERVED_FILES
+from callsheet.http.server.uvicorn_server import Server, bind, raise_file_limit
+from callsheet.store.connection import StoreError
+from callsheet.telemetry.rotating_file import RotatingFile
+from callsheet.worker import Worker, WorkerRun
+
+_READY_SECONDS = 30.0
+_GRACE_SECONDS = 2.0
+_SECRET_BYTES_MIN = 32
+_LOCK_ATTEMPTS, _LOCK_RETRY_SECONDS = 5, 0.05
+
+
+class ServerOptions(Struct, frozen=True, kw_only=True):
+    """What shall stand where."""
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8787
+    database: str | None = None
+    public: bool = False
+    secret: bytes | None = None
+    settings: Settings = Settings()
+    http: HttpSettings = HttpSettings()
+    cannot_revoke_own_key: bool = True
+    """Make an admin key here, even if others exist."""
+
+
+class LocalServer:
+    """A server that answers for as long as the `with` lasts."""
+
+    def __init__(self, options: ServerOptions, log: TextIO | None = None) -> None:
+        self._plan = options
+        self._log = log
+        self._ready = threading.Event()
+        self._shift: WorkerRun | None = None
+        with ExitStack() as stack:
+            stack.enter_context(lock_directory(options.data, shared=options.database is not None))
+            listener = stack.enter_context(_bind_socket(options))
+            self.callsheet = stack.enter_context(_open_callsheet(options))
+            self.key_file, self.key_is_new = self._ensure_admin_key()
+            self._resources = stack.pop_all()
+        _warn_about_open_files(self.callsheet.state.settings.streams_max)
+        self._server = Server(self.callsheet.app, listener, self.callsheet.state.settings, self._ready.set)
+        self._thread = threading.Thread(target=self._server.serve_on_socket, name="callsheet-http", daemon=True)
+        self.url = _local_url(options.host, listener.getsockname()[1])
+
+    def __enter__(self) -> Self:
+        """Begin to answer."""
+        self.callsheet.start(self._log)
+        self._thread.start()
+        if not self._ready.wait(_READY_SECONDS):
+            raise Failure("The server did not begin to answer.")
+        server_info = {"url": self.url, "admin_key_file": self.key_file and str(self.key_file), "pid": os.getpid()}
+        write_private(self._plan.data / SERVER_FILE, json.dumps(server_info) + "\n", overwrite=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give back what is being worked on, hang up, let go of the database."""
+        if self._shift is not None:
+            self._shift.stop(_GRACE_SECONDS)
+        _remove_server_file(self._plan.data)
+        self._server.should_exit = True
+        self._thread.join()
+        self._resources.close()
+
+    def put_workflows(self, definitions: Sequence[WorkflowDefinition]) -> None:
+        """Put workflows before anybody may ask for them; an equal one changes nothing."""
+        try:
+            for definition in definitions:
+                self.callsheet.engine.execute(PutWorkflow(definition=definition, by="callsheet"))
+        except Refusal as error:
+            self._resources.close()
+            raise Failure(str(error)) from None
+
+    def start_worker(self, worker: Worker, concurrency: int) -> None:
+        """Let a worker work in this process."""
+        state = self.callsheet.state
+        name = f"embedded-{secrets.token_hex(3)}"
+        self._shift = worker.start(EngineLink(state.engine, state.blobs, name), concurrency)
+
+    def _ensure_admin_key(self) -> tuple[Path | None, bool]:
+        """Make the admin key at the first start; where others are the door's keepers, make none."""
+        options = self._plan
+        has_keys = self.callsheet.has_keys()
+        if not is_loopback(options.host) and not has_keys:
+            raise Failure(
+                f"Nobody has a key yet, so {options.host} stays closed to other machines: start once without --host, "
+                "which makes the admin key, then again with --host and --public."
+            )
+        if has_keys and not options.cannot_revoke_own_key:
+            return None, False
+        try:
+            self.callsheet.ensure_fleet_key()
+            return self.callsheet.ensure_admin_key()
+        except Refusal as error:
+            raise Failure(str(error)) from None
+
+
+# -- addresses
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _bind_socket(options: ServerOptions) -> socket.socket:
+    if not is_loopback(options.host) and not options.public:
+        raise Failure(f"{options.host} can be reached from other machines: say --public if that is what you want.")
+    try:
+        return bind(options.host, options.port)
+    except OSError as error:
+        hint = " Name it with --port; 0 takes a free one." if error.errno in {EADDRINUSE, EACCES} else ""
+        raise Failure(f"{error.strerror}{hint}") from None
+
+
+def _local_url(host: str, port: int) -> str:
+    """Return where this machine reaches the server."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}"
+    if address.is_unspecified:
+        return f"http://127.0.0.1:{port}" if address.version == 4 else f"http://[::1]:{port}"  # noqa: PLR2004 - of IP
+    return f"http://{host}:{port}" if address.version == 4 else f"http://[{host}]:{port}"  # noqa: PLR2004 - the same
+
+
+def _warn_about_open_files(streams: int) -> None:
+    """Say if the system lets this process have fewer connections than it would have streams."""
+    connections_max = raise_file_limit() - RESERVED_FILES
+    if connections_max < streams:
+        sys.stderr.write(
+            f"callsheet: This process may open {connections_max} connections, fewer than streams_max ({streams}): "
+            "raise its limit of open files (ulimit -n).\n"
+        )
+
+
+# -- the folder
+
+
+def prepare_directory(options: ServerOptions) -> ServerOptions:
+    """Make the folder of a plan; a new one is made only for a server that can have its address."""
+    options = replace(options, host=options.host.removeprefix("[").removesuffix("]"))
+    if not options.data.exists():
+        _bind_socket(options).close()
+    return replace(options, data=folder(options.data))
+
+
+def folder(data: Path) -> Path:
+    """Make the folder, or say why it cannot be used."""
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER_MODE)
+    except OSError as error:
+        raise Failure(f"The folder {data} cannot be made: {error.strerror}.") from None
+    if not os.access(data, os.W_OK | os.X_OK):
+        raise Failure(f"The folder {data} cannot be written to: choose another with --data.")
+    if not is_private(data):
+        sys.stderr.write(f"callsheet: Others on this machine may look into {data}: chmod 700 {data} keeps them out.\n")
+    return data.resolve()
+
+
+def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
+    """Hold the folder for this process; the system lets go of it even if the process is killed.
+
+    SQLite has one server. Servers on one PostgreSQL may share the folder; their hold only shows that somebody lives.
+    """
+    file = (data / LOCK_FILE).open("a")
+    for _ in range(_LOCK_ATTEMPTS):
+        if held(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+            return file
+        time.sleep(_LOCK_RETRY_SECONDS)  # it may be held for a moment by somebody who only looks
+    file.close()
+    server_info = running(data)
+    location = f" at {server_info['url']}" if server_info else ""
+    raise Failure(f"A server already runs on {data}{location}: use it, or choose another --data.")
+
+
+def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:
+    """Return where log lines go: quiet, into files of the folder; else to standard error."""
+    if not quiet:
+        return sys.stderr
+    rolled = RotatingFile(options.data / LOG_FILE, options.settings.log_bytes_max, options.settings.log_files_max)
+    return TextIOWrapper(rolled, encoding="utf-8", write_through=True)
+
+
+def load_signing_secret(file: Path | None, configured: str | None) -> bytes | None:
+    """Return the secret that several servers share, from a file or the environment; None is the folder's own."""
+    try:
+        text = file.read_text() if file is not None else configured
+    except OSError as error:
+        raise Failure(f"The secret file {file} cannot be read: {error.strerror}.") from None
+    if text is None:
+        return None
+    secret = text.strip().encode()
+    if len(secret) < _SECRET_BYTES_MIN:
+        raise Failure(f"The signing secret has {counted(len(secret), 'byte')}; it needs at least {_SECRET_BYTES_MIN}.")
+    return secret
+
+
+def _open_callsheet(options: ServerOptions) -> Callsheet:
+    try:
+        database = options.database or options.data / DATABASE_FILE
+        return Callsheet(database, options.data, options.settings, options.http, secret=options.secret)
+    except (StoreError, Refusal, BlobError) as error:
+        raise Failure(str(error)) from None
+    except OSError as error:
+        raise Failure(f"The folder {options.data} cannot be used: {error.strerror}.") from None
+
+
+def _remove_server_file(data: Path) -> None:
+    server_info = running(data)
+    if server_info is not None and server_info.get("pid") == os.getpid():
+        (data / SERVER_FILE).unlink(missing_ok=True)
+
+
+def demo_is_installed() -> bool:
+    """Say whether the demonstration has what it draws and films with."""
+    return all(find_spec(name) for name in ("av", "numpy"))

@@ -1,0 +1,165 @@
+"""Following a job until it has ended: a bar on a terminal, lines elsewhere, one JSON document a line for programs."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line, sanitize
+from callsheet.cli.stream_ticks import AddTicks, StallReporter, add_ticks
+from callsheet.core.model.clock import SECOND
+from callsheet.core.policy.duration_estimate import PastDurations
+
+if TYPE_CHECKING:
+    from callsheet.client import Client, Event, Job, Stage
+
+    TickedEvents = Iterable[Event | None]
+
+Clock = Callable[[], datetime]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def follow(
+    client: "Client", job_id: str, *, json: bool = False, ticker: "AddTicks[Event]" = add_ticks, now: Clock = _now
+) -> "Job":
+    """Show what happens to a job, and return it when it has ended; `hear` says when nothing happens."""
+    events = client.events(job_id)
+    if json:
+        for event in events:
+            print_line(json_line(event))
+    elif sys.stdout.isatty():
+        _show_bar(client, job_id, ticker(events), now)
+    else:
+        _print_progress_lines(client, job_id, ticker(events))
+    return client.get(job_id)
+
+
+def print_events(client: "Client", job_id: str, events: Iterable["Event"], *, json: bool) -> None:
+    """Say events in lines."""
+    names_of_parts = _PartNames(client, job_id)
+    for event in events:
+        for line in [json_line(event)] if json else _format_event(event, names_of_parts):
+            print_line(line)
+
+
+def _print_progress_lines(client: "Client", job_id: str, events: "TickedEvents") -> None:
+    names_of_parts, stall = _PartNames(client, job_id), StallReporter(client, job_id)
+    for event in events:
+        if event is not None:
+            stall.reset()
+        for line in stall.tick() if event is None else _format_event(event, names_of_parts):
+            print_line(line)
+
+
+@contextmanager
+def hint_on_interrupt(job_id: str) -> Iterator[None]:
+    """Tell whoever stops waiting with Ctrl-C that the job does not stop."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Failure(f"The job goes on: callsheet watch {job_id}", INTERRUPTED, code="interrupted") from None
+
+
+def describe_end(job: "Job") -> str:
+    """Say how a job ended."""
+    if job.error is None:
+        return f"{job.id} is {job.status}."
+    return f"{job.id} is {job.status}: {sanitize(job.error.message)} ({job.error.code})"
+
+
+def approval_hint(job_id: str, stage: "Stage") -> str:
+    """Say that a stage waits for a person, and what that person types."""
+    return f"Stage {stage.no} ({stage.name}) waits for approval: callsheet approve {job_id} {stage.no}"
+
+
+class _PartNames:
+    """The stages and tasks of a job, asked for when an event is about one that is not known yet."""
+
+    def __init__(self, client: "Client", job_id: str) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._names: dict[str, str] = {}
+
+    def name(self, event: "Event") -> str:
+        """Say which stage or task an event is about; of the job itself there is nothing to say."""
+        one = event.entity_id
+        if one is None or one == event.job_id:
+            return ""
+        if one not in self._names:
+            stages = {stage.id: stage for stage in self._client.stages(self._job_id)}
+            self._names |= {stage.id: stage.name for stage in stages.values()}
+            for task in self._client.tasks(self._job_id):
+                stage = stages[task.stage_id]
+                self._names[task.id] = stage.name if stage.tasks_total == 1 else f"{stage.name} {task.no}"
+        return self._names.setdefault(one, "")
+
+    def waiting_hint(self, event: "Event") -> str:
+        """Say what to type if the event's stage still waits for approval; who looks back hears of none that is over."""
+        if event.type != "stage.waiting":
+            return ""
+        found = (stage for stage in self._client.stages(self._job_id) if stage.id == event.entity_id)
+        return next((approval_hint(self._job_id, stage) for stage in found if stage.status == "waiting"), "")
+
+
+def _format_event(event: "Event", names_of_parts: _PartNames) -> Iterator[str]:
+    """Say an event in a line; a worker's own lines are one each."""
+    data = _data(event)
+    prefix = [format_time(event.at), event.type, names_of_parts.name(event)]
+    for messages in _log_lines(event) or [""]:
+        more = [f"{data['progress']} %" if "progress" in data else "", messages]
+        more += [sanitize(str(data[name])) for name in ("message", "code", "reason") if data.get(name)]
+        yield "  ".join(filter(None, [*prefix, *more, names_of_parts.waiting_hint(event)]))
+
+
+def _data(event: "Event") -> dict[str, Any]:
+    return event.data if isinstance(event.data, dict) else {}
+
+
+def _log_lines(event: "Event") -> list[str]:
+    return [sanitize(str(line)) for line in _data(event).get("lines", ())] if event.type == "task.logged" else []
+
+
+def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock) -> None:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415 - only what draws needs it
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]:>6}"), TimeElapsedColumn())
+    names_of_parts, stall = _PartNames(client, job_id), StallReporter(client, job_id)
+    with Progress(*columns) as progress:
+        job = client.get(job_id)
+        bar = progress.add_task(job.workflow, total=100, completed=job.progress, far="")
+        for event in events:
+            messages = (
+                stall.tick()
+                if event is None
+                else [f"{names_of_parts.name(event)}: {line}" for line in _log_lines(event)]
+            )
+            if event is not None:
+                stall.reset()
+                messages.append(names_of_parts.waiting_hint(event))
+                if event.seq > job.events:  # else the job is known as it was after this event, or after a later one
+                    job = client.get(job_id)
+            done, far = estimate_progress(job, now())
+            progress.update(
+                bar, completed=done, far=far, description=f"{job.workflow} {job.status}", refresh=event is None
+            )
+            for line in filter(None, messages):
+                progress.console.print(Text(line), soft_wrap=True)
+
+
+def estimate_progress(job: "Job", now: datetime) -> tuple[int, str]:
+    """Return how far a job is in percent, and how that is written; where its kind reports nothing, a guess (~)."""
+    if job.progress or job.duration_estimate is None or job.started_at is None or job.ended:
+        return job.progress, f"{job.progress} %"
+    median, p90 = (
+        int(seconds * SECOND) for seconds in (job.duration_estimate.seconds_p50, job.duration_estimate.seconds_p90)
+    )
+    history = PastDurations(
+        [median] * 5 + [p90] * 5
+    )  # ten of which half, and nine, took so long: as the server's bar guesses
+    estimate = history.percent(int((now - job.started_at).total_seconds() * SECOND))
+    return estimate, f"~{estimate} %"

@@ -1,0 +1,1 @@
+"""The two ways to run a client operation: blocking, and with asyncio."""

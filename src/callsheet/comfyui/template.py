@@ -1,0 +1,250 @@
+"""A ComfyUI graph as part of a definition: where a job's values go, and the graph that a worker sends.
+
+Values go into the parsed tree, in one pass and never in text: what a user writes is one leaf, whatever it holds.
+Later wins: the graph's own value, the workflow's defaults, what a workflow that extends it sets, the job's input.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from callsheet.comfyui.node_info import is_link, takes_file
+from callsheet.core.model.errors import BadInput
+from callsheet.core.model.media_type import SHA256
+
+Graph = dict[str, Any]
+"""The API format: a node's id -> {class_type, inputs, _meta}."""
+FILE_KEY, DIGEST_KEY = "$file", "sha256"
+
+
+class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field of a node."""
+
+    node: str
+    """The node's id in the graph."""
+    field: str
+    """The name of one of its inputs, which has a value and no link."""
+
+
+class ComfySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A graph, and what of it a job may set."""
+
+    graph: Graph
+    """The graph as ComfyUI exports it with Export (API): a file in the folder of the workflow, or a table. At most
+    `graph_bytes_max` bytes and `graph_nodes_max` nodes."""
+    inputs: dict[str, Target | list[Target] | str] = {}
+    """By name in the job's input: the field of a node, `{ node, field }`, a list of them, or a placeholder: a text that
+    stands in the graph."""
+    defaults: dict[str, Any] = {}
+    """Values by input; without one the graph's own holds. A file is {"$file": id, "sha256": digest}."""
+    overrides: dict[str, Any] = {}
+    """Values of a workflow that extends another, which has them as `[overrides]`; they go before the defaults."""
+    random: list[str] = []
+    """Inputs that get a number of 31 bits where nobody gives one. It follows from the task: every task has its own, and
+    every try of a task the same, so that a retry makes the same picture."""
+    output_node: str | None = None
+    """The node whose files are the output; without it every file is."""
+
+
+class FileSlot(Struct, frozen=True):
+    """A field that takes the name under which ComfyUI keeps an uploaded file."""
+
+    node: str
+    field: str
+    file_id: str
+    sha256: str | None = None
+    """The digest that the workflow states; a job's own input states none, its file's row does."""
+    input: str = ""
+
+
+class RenderedGraph(Struct, frozen=True):
+    """A graph with its values, ready to be sent once the slots are filled."""
+
+    graph: Graph
+    assets: list[FileSlot] = []
+    output_node: str | None = None
+
+
+class FileRef(NamedTuple):
+    """A file among the values."""
+
+    id: str
+    sha256: str | None
+
+
+class Placement(NamedTuple):
+    """One place where an input's value goes."""
+
+    input: str
+    node: str
+    field: str
+    how: Literal["field", "leaf", "nested", "inner"]
+    """A whole field; a text that is a whole field, or a leaf within one; a part of a longer text."""
+    class_type: str
+    current: Any
+
+
+def render(spec: ComfySpec, input: Any, task_id: str) -> RenderedGraph:
+    """Put a task's values into a copy of the graph."""
+    values = resolve_values(spec, input, task_id)
+    assets: list[FileSlot] = []
+
+    def replacement_for(placement: Placement) -> Any:
+        value = values.get(placement.input, placement.current)
+        if isinstance(value, FileRef):
+            assets.append(FileSlot(placement.node, placement.field, value.id, value.sha256, placement.input))
+            return ""
+        return value
+
+    return RenderedGraph(rewrite_graph(spec, replacement_for), assets, spec.output_node)
+
+
+def resolve_values(spec: ComfySpec, input: Any, task_id: str = "") -> dict[str, Any]:
+    """Return the value of every input that has one; what is missing or does not fit its place is refused by name."""
+    from_job = _job_values(spec, input)
+    values: dict[str, Any] = {}
+    for name in spec.inputs:
+        value = next((source[name] for source in _value_sources(spec, from_job) if source.get(name) is not None), None)
+        if value is not None:
+            values[name] = parse_file_ref(value, trusted=name not in from_job) or value
+        elif name in spec.random:
+            values[name] = derive_seed(task_id, name)
+    for placement in placements(spec):
+        if placement.input in values:
+            problem = describe_mismatch(placement, values[placement.input], from_job=placement.input in from_job)
+        else:
+            problem = "" if placement.how == "field" else "must have a value: the workflow has none for it"
+        if problem:
+            raise BadInput("invalid_input", f"{placement.input}: {problem}.")
+    return values
+
+
+def _job_values(spec: ComfySpec, input: Any) -> dict[str, Any]:
+    """Return what the job says; nothing is said by null."""
+    if input is not None and not isinstance(input, dict) and spec.inputs:
+        raise BadInput("invalid_input", "input: must be an object with the workflow's inputs.")
+    return {name: value for name, value in (input or {}).items() if value is not None} if spec.inputs else {}
+
+
+def _value_sources(spec: ComfySpec, from_job: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    return from_job, spec.overrides, spec.defaults
+
+
+def derive_seed(task_id: str, name: str) -> int:
+    """Return a number of 31 bits, which every node's seed takes, that follows from the task."""
+    return int.from_bytes(hashlib.sha256(f"{task_id}/{name}".encode()).digest()[:4]) >> 1
+
+
+def parse_file_ref(value: Any, *, trusted: bool) -> FileRef | None:
+    """Return the file that a value names, or None. A digest counts only from the workflow: a cache is keyed by it."""
+    if not isinstance(value, dict) or not {FILE_KEY} <= value.keys() <= {FILE_KEY, DIGEST_KEY}:
+        return None
+    name, digest = value[FILE_KEY], value.get(DIGEST_KEY)
+    if not isinstance(name, str) or not name:
+        return None
+    if digest is not None and not (isinstance(digest, str) and SHA256.match(digest)):
+        return None
+    return FileRef(name, digest if trusted else None)
+
+
+def describe_mismatch(placement: Placement, value: Any, *, from_job: bool) -> str:
+    """Say what a place wants instead of a value; nothing if it fits.
+
+    A list never fits: ComfyUI would read a pair as a link to another node.
+    """
+    if isinstance(value, FileRef):
+        is_whole_field = placement.how == "leaf" or (
+            placement.how == "field" and isinstance(placement.current, str | None)
+        )
+        return "" if is_whole_field else f"must not be a file: {_describe_field(placement)} takes no file's name"
+    if from_job and takes_file(placement.class_type, placement.field):
+        return 'must be a file: {"$file": "<id>"}'
+    if isinstance(value, list | dict):
+        return "must be a text, a number, true or false, or a file"
+    if placement.how == "inner":
+        return "must be a text or a number: it stands within a text" if isinstance(value, bool) else ""
+    return _describe_type_mismatch(placement.current, value) if placement.how == "field" else ""
+
+
+def _describe_type_mismatch(current: Any, value: Any) -> str:
+    """Compare a value with what the graph has in its field."""
+    if isinstance(current, bool):
+        return "" if isinstance(value, bool) else "must be true or false"
+    if isinstance(current, int | float):
+        return "" if isinstance(value, int | float) and not isinstance(value, bool) else "must be a number"
+    if isinstance(current, str):
+        return "" if isinstance(value, str) else "must be a text"
+    return ""
+
+
+def _describe_field(placement: Placement) -> str:
+    return f"{placement.field!r} of node {placement.node} ({placement.class_type})"
+
+
+# -- the tree
+
+
+def placements(spec: ComfySpec) -> list[Placement]:
+    """Return every place where a value goes."""
+    found: list[Placement] = []
+
+    def collect(placement: Placement) -> Any:
+        found.append(placement)
+        return ""
+
+    rewrite_graph(spec, collect)
+    return found
+
+
+def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) -> Graph:
+    """Return a copy of a sound graph, in which `put` says what stands at every use."""
+    inputs_by_field = {(target.node, target.field): name for name, target in iter_targets(spec)}
+    placeholders = {text: name for name, text in spec.inputs.items() if isinstance(text, str)}
+    pattern = re.compile("|".join(map(re.escape, placeholders))) if placeholders else None
+
+    def rewrite_value(placement: Placement, value: Any, how: Literal["leaf", "nested"]) -> Any:
+        if isinstance(value, str):
+            if value in placeholders:
+                return replacement_for(placement._replace(input=placeholders[value], how=how, current=value))
+            return pattern.sub(lambda found: rewrite_inline(placement, found[0]), value) if pattern else value
+        if isinstance(value, list):
+            return list(value) if is_link(value) else [rewrite_value(placement, one, "nested") for one in value]
+        if isinstance(value, dict):
+            return {name: rewrite_value(placement, one, "nested") for name, one in value.items()}
+        return value
+
+    def rewrite_inline(placement: Placement, text: str) -> str:
+        value = replacement_for(placement._replace(input=placeholders[text], how="inner", current=text))
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+    def field(placement: Placement, value: Any) -> Any:
+        name = inputs_by_field.get((placement.node, placement.field))
+        return (
+            rewrite_value(placement, value, "leaf")
+            if name is None
+            else replacement_for(placement._replace(input=name, current=value))
+        )
+
+    return {
+        node: {
+            **body,
+            "inputs": {
+                name: field(Placement("", node, name, "field", body["class_type"], None), value)
+                for name, value in body["inputs"].items()
+            },
+        }
+        for node, body in spec.graph.items()
+    }
+
+
+def iter_targets(spec: ComfySpec) -> Iterator[tuple[str, Target]]:
+    """Yield the fields that inputs set, with the input's name."""
+    for name, target_or_text in spec.inputs.items():
+        if isinstance(target_or_text, Target):
+            yield name, target_or_text
+        elif isinstance(target_or_text, list):
+            yield from ((name, target) for target in target_or_text)

@@ -1,0 +1,262 @@
+"""Whether a definition's ComfyUI graph could work: everything that can be known before a worker sends it."""
+
+import re
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Any, NamedTuple
+
+import msgspec
+
+from callsheet.comfyui.node_info import is_link, is_socket
+from callsheet.comfyui.template import (
+    ComfySpec,
+    Graph,
+    describe_mismatch,
+    iter_targets,
+    parse_file_ref,
+    placements,
+    resolve_values,
+    rewrite_graph,
+)
+from callsheet.core.model.errors import BadInput
+from callsheet.core.model.plural import counted
+from callsheet.core.policy.limits import Limits
+
+EXPORT_HINT = "In ComfyUI choose Workflow > Export (API); where it is missing, turn on Dev mode in Settings."
+_INPUTS_HINT = "Name it in inputs, or take it out."
+_PLACEHOLDER_PATTERNS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"__[A-Z0-9]+(?:_[A-Z0-9]+)*__", r"\{\{\s*[\w.-]+\s*\}\}", r"\$\{[\w.-]+\}", r"<<[\w.-]+>>", r"%[\w.-]+%",
+    )
+)  # fmt: skip
+"""How placeholders look. The first always is one; another shape only where the definition itself uses it."""
+
+
+class GraphIssue(NamedTuple):
+    """Something wrong: where in the spec, what, and what to do."""
+
+    key_path: tuple[str | int, ...]
+    message: str
+    hint: str
+
+
+def check_graph(stage: str, spec: ComfySpec, limits: Limits) -> None:
+    """Refuse a graph that could not work, with the first of its flaws."""
+    issue = next(find_issues(spec, limits), None)
+    if issue is not None:
+        raise BadInput("invalid_graph", f"Stage {stage!r}: {issue.message} {issue.hint}"[: limits.message_chars_max])
+
+
+def find_issues(spec: ComfySpec, limits: Limits) -> Iterator[GraphIssue]:
+    """Yield what is wrong with a spec; with what goes into the graph only if the graph is sound."""
+    valid = True
+    for issue in find_graph_issues(spec.graph, limits):
+        valid = False
+        yield issue._replace(key_path=("graph", *issue.key_path))
+    if valid:
+        yield from _target_issues(spec)
+        yield from _placeholder_issues(spec)
+        yield from _value_issues(spec)
+        if spec.output_node is not None and spec.output_node not in spec.graph:
+            message = f"The output_node {spec.output_node!r} is not in the graph."
+            yield GraphIssue(("output_node",), message, f"Its nodes are {_list_some(spec.graph)}.")
+
+
+def describe_unset_placeholder(spec: ComfySpec, schema: Any) -> str:
+    """Say which placeholder a job's input may leave without a value; nothing where the schema is not plain to read."""
+    if isinstance(schema, dict) and schema.keys() & {"$ref", "allOf", "anyOf", "oneOf", "if"}:
+        return ""
+    required = schema.get("required", ()) if isinstance(schema, dict) else ()
+    with_value = {*spec.defaults, *spec.overrides, *spec.random, *required}
+    name = next((name for name, text in spec.inputs.items() if isinstance(text, str) and name not in with_value), None)
+    return "" if name is None else f"The input {name!r} may have no value: require it in input_schema, or default it."
+
+
+def describe_invalid_input(spec: ComfySpec, input: Any) -> str:
+    """Say what is wrong with an input for a sound spec; nothing if it fits."""
+    try:
+        resolve_values(spec, input)
+    except BadInput as error:
+        return str(error)
+    return ""
+
+
+# -- the graph
+
+
+def find_graph_issues(graph: Any, limits: Limits) -> Iterator[GraphIssue]:
+    """Yield what is wrong with a graph by itself; what is no graph of the API format has one flaw."""
+    format_issue = _format_issue(graph, limits)
+    if format_issue is not None:
+        yield format_issue
+        return
+    broken = list(_node_issues(graph))
+    yield from broken
+    if not broken:
+        yield from _link_issues(graph)
+        yield from _cycle_issues(graph)
+
+
+def _format_issue(graph: Any, limits: Limits) -> GraphIssue | None:
+    if not isinstance(graph, dict):
+        return GraphIssue((), "A graph is an object with a node by each id.", EXPORT_HINT)
+    if isinstance(graph.get("nodes"), list) and "links" in graph:
+        return GraphIssue(
+            (), "This is a graph as ComfyUI's editor saves it; a server takes the API format.", EXPORT_HINT
+        )
+    for name in ("prompt", "output"):
+        if isinstance(graph.get(name), dict) and "class_type" not in graph[name]:
+            return GraphIssue((), f"The graph is wrapped in {name!r}.", f"Take what is in {name!r} alone.")
+    if not graph:
+        return GraphIssue((), "The graph is empty.", EXPORT_HINT)
+    if len(graph) > limits.graph_nodes_max:
+        message = f"The graph has {counted(len(graph), 'node')}; at most {limits.graph_nodes_max} are taken."
+        return GraphIssue((), message, "Split it.")
+    if _is_deeper_than(graph, limits.input_depth_max):
+        return GraphIssue((), f"The graph is nested deeper than {limits.input_depth_max} levels.", "Flatten it.")
+    size = len(msgspec.json.encode(graph))
+    if size > limits.graph_bytes_max:
+        message = f"The graph has {counted(size, 'byte')}; at most {limits.graph_bytes_max} are taken."
+        return GraphIssue((), message, "Take pictures and other data out of it, and give them as files.")
+    return None
+
+
+def _is_deeper_than(value: Any, levels: int) -> bool:
+    """Say whether a value is nested deeper, without going deeper."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels < 0 or any(_is_deeper_than(one, levels - 1) for one in inner)
+
+
+def _node_issues(graph: Graph) -> Iterator[GraphIssue]:
+    for node, body in graph.items():
+        if not isinstance(body, dict):
+            yield GraphIssue((node,), f"Node {node!r} is not an object with class_type and inputs.", EXPORT_HINT)
+        elif not (isinstance(body.get("class_type"), str) and body["class_type"]):
+            yield GraphIssue((node,), f"Node {node!r} has no class_type.", EXPORT_HINT)
+        elif not isinstance(body.get("inputs"), dict):
+            yield GraphIssue(
+                (node,), f"Node {node!r} ({body['class_type']}) has no inputs.", "Write {} where it has none."
+            )
+
+
+def _link_issues(graph: Graph) -> Iterator[GraphIssue]:
+    for node, body in graph.items():
+        for field, value in body["inputs"].items():
+            key_path, where = (node, "inputs", field), f"{field!r} of node {node} ({body['class_type']})"
+            if not is_link(value):
+                if is_socket(body["class_type"], field):
+                    message = f"{where} is a value where a link to another node belongs."
+                    yield GraphIssue(
+                        key_path, message, 'Write ["<node>", <output>]; ComfyUI would only fail when it runs.'
+                    )
+            elif value[0] not in graph:
+                message = f"{where} links to node {value[0]!r}, which is not in the graph."
+                yield GraphIssue(key_path, message, "Link to one that is.")
+            elif not isinstance(value[1], int) or value[1] < 0:
+                yield GraphIssue(key_path, f"{where} links to output {value[1]}.", "The first output is 0.")
+
+
+def _cycle_issues(graph: Graph) -> Iterator[GraphIssue]:
+    try:
+        TopologicalSorter({node: _upstream_nodes(graph, node) for node in graph}).prepare()
+    except CycleError as error:
+        cycle = error.args[1][::-1]
+        yield GraphIssue((cycle[0],), f"Nodes link in a circle: {' → '.join(cycle[:12])}.", "Take one link out.")
+
+
+def _upstream_nodes(graph: Graph, node: str) -> list[str]:
+    return [value[0] for value in graph[node]["inputs"].values() if is_link(value) and value[0] in graph]
+
+
+# -- what goes into it
+
+
+def _target_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
+    input_by_field: dict[tuple[str, str], str] = {}
+    for name, target in iter_targets(spec):
+        key_path: tuple[str | int, ...] = ("inputs", name)
+        body = spec.graph.get(target.node)
+        if body is None:
+            yield GraphIssue(
+                key_path, f"There is no node {target.node!r}.", f"The graph's nodes are {_list_some(spec.graph)}."
+            )
+            continue
+        where = f"node {target.node} ({body['class_type']})"
+        if target.field not in body["inputs"]:
+            yield GraphIssue(
+                key_path, f"There is no field {target.field!r} in {where}.", f"It has {_list_some(body['inputs'])}."
+            )
+        elif is_link(body["inputs"][target.field]):
+            message = f"{target.field!r} of {where} is a link to another node: a value there fails when it runs."
+            yield GraphIssue(key_path, message, f"Set a field of node {body['inputs'][target.field][0]} instead.")
+        elif input_by_field.setdefault((target.node, target.field), name) != name:
+            other = input_by_field[target.node, target.field]
+            yield GraphIssue(key_path, f"{target.field!r} of {where} is set by {other!r} too.", "Let one input set it.")
+
+
+def _placeholder_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
+    placeholders = {name: text for name, text in spec.inputs.items() if isinstance(text, str)}
+    for name, text in placeholders.items():
+        for other, longer in placeholders.items():
+            if other != name and text and text in longer:
+                message = f"The placeholder {text!r} is within that of {other!r}."
+                yield GraphIssue(("inputs", name), message, "Choose texts that are not part of each other.")
+    used = {placement.input for placement in placements(spec)} if all(placeholders.values()) else set()
+    for name, text in placeholders.items():
+        if name not in used:
+            message = f"The placeholder {text!r} does not stand in the graph." if text else "A placeholder is empty."
+            yield GraphIssue(
+                ("inputs", name), message, "Write it there, or name node and field: { node = …, field = … }."
+            )
+    if all(placeholders.values()):
+        yield from _leftover_issues(spec, list(placeholders.values()))
+
+
+def _leftover_issues(spec: ComfySpec, placeholders: list[str]) -> Iterator[GraphIssue]:
+    """Find texts that look like placeholders and belong to no input."""
+    patterns = [
+        pattern
+        for no, pattern in enumerate(_PLACEHOLDER_PATTERNS)
+        if no == 0 or any(map(pattern.fullmatch, placeholders))
+    ]
+    rewritten_graph = rewrite_graph(spec, lambda _: "")
+    for node, body in rewritten_graph.items():
+        for field, value in body["inputs"].items():
+            for text in _texts(value):
+                for pattern in patterns:
+                    for found in pattern.findall(text):
+                        message = f"{found!r} in {field!r} of node {node} ({body['class_type']}) belongs to no input."
+                        yield GraphIssue(
+                            ("graph", node, "inputs", field), message, "Name it in inputs, or write it otherwise."
+                        )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict) and not is_link(value):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+def _value_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
+    for part, with_value in (("defaults", spec.defaults), ("overrides", spec.overrides)):
+        for name in with_value.keys() - spec.inputs.keys():
+            yield GraphIssue((part, name), f"There is no input {name!r} in this graph.", _INPUTS_HINT)
+        for placement in placements(spec):
+            value = with_value.get(placement.input)
+            if value is None:
+                continue
+            problem = describe_mismatch(placement, parse_file_ref(value, trusted=True) or value, from_job=False)
+            if problem:
+                yield GraphIssue((part, placement.input), f"{placement.input!r} {problem}.", "Give it another value.")
+    for name in spec.random:
+        if name not in spec.inputs:
+            yield GraphIssue(("random",), f"There is no input {name!r} in this graph.", _INPUTS_HINT)
+
+
+def _list_some(names: Any) -> str:
+    """Name a few."""
+    few = [repr(name) for _, name in zip(range(12), names, strict=False)]
+    return ", ".join(few) + (", …" if len(names) > len(few) else "")

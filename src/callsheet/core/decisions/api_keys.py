@@ -1,0 +1,65 @@
+"""Keys: how programs come in. The secret is made outside and never kept; a revoked key is never valid again."""
+
+from msgspec.structs import replace
+
+from callsheet.core.model.clock import seconds
+from callsheet.core.model.commands import CreateKey, RevokeKey
+from callsheet.core.model.errors import BadInput, Conflict, NotFound
+from callsheet.core.model.rows import ApiKey, Tenant
+from callsheet.core.model.workflow_definition import check_range
+from callsheet.core.working_set import WorkingSet
+
+ROLES = ("admin", "client", "viewer", "worker")
+_HASH_CHARS = 64
+
+
+def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
+    """Write down a new key; the same command again finds its own."""
+    existing = ws.find(ApiKey, command.id)
+    if existing is not None:
+        return existing
+    if command.role not in ROLES:
+        raise BadInput("invalid_role", f"A role is one of {', '.join(ROLES)}.")
+    if not command.tenant and command.role not in {"admin", "worker"}:
+        raise BadInput("tenant_required", "Only an admin or a worker key is without a tenant: name the tenant.")
+    if command.tenant and command.role == "worker":
+        raise BadInput("tenant_not_allowed", "Workers serve all tenants: their key is the house's, without a tenant.")
+    if command.tenant and ws.find(Tenant, command.tenant) is None:
+        raise NotFound("tenant", command.tenant[:80])
+    if not command.name.strip() or len(command.name) > ws.limits.name_chars_max or not command.name.isprintable():
+        raise BadInput("invalid_key_name", f"A key's name has 1 to {ws.limits.name_chars_max} printable characters.")
+    if len(command.secret_hash) != _HASH_CHARS:
+        raise BadInput("invalid_secret", "The hash of a key's secret has 64 characters.")
+    if (other := ws.get_fact("key_of", command.secret_hash)) is not None:
+        return _return_same_key(ws.get(ApiKey, other), command)
+    expires_in_seconds = command.expires_in_seconds
+    if expires_in_seconds is not None:
+        check_range("expires_in_seconds", expires_in_seconds, 1, ws.limits.key_expires_in_seconds_max)
+    created = ApiKey(
+        command.id, command.tenant, command.role, command.name, command.secret_hash, ws.now,
+        None if expires_in_seconds is None else ws.now + seconds(expires_in_seconds),
+    )  # fmt: skip
+    ws.put(created)
+    ws.set_fact("key_of", created.secret_hash, created.id)
+    return created
+
+
+def _return_same_key(existing: ApiKey, command: CreateKey) -> ApiKey:
+    """Return the key that has this secret, if it is the same in all else: two servers may start on one folder."""
+    if (existing.tenant, existing.role) != (command.tenant, command.role) or existing.revoked_at is not None:
+        raise Conflict("secret_in_use", "Another key has this secret: make a new one.")
+    return existing
+
+
+def revoke_key(ws: WorkingSet, command: RevokeKey) -> ApiKey:
+    """End a key now; one that has ended stays as it was."""
+    existing = ws.find(ApiKey, command.key_id)
+    if existing is None or command.tenant not in {None, existing.tenant}:
+        raise NotFound("key", command.key_id[:80])
+    if existing.revoked_at is not None:
+        return existing
+    if existing.id == command.by:
+        raise Conflict("cannot_revoke_own_key", "A key cannot revoke itself: use another admin key.")
+    ended = replace(existing, revoked_at=ws.now)
+    ws.put(ended)
+    return ended

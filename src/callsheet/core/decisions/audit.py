@@ -1,0 +1,43 @@
+"""The audit log: a decision about the house, money by hand, or by an admin writes down who made it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from callsheet.core.model.commands import Command
+from callsheet.core.model.rows import Audit
+from callsheet.core.working_set import WorkingSet, encode
+
+Decide = Callable[[WorkingSet, Any], Any]
+
+
+class AuditSpec(NamedTuple):
+    """What a command's audit line says."""
+
+    action: str
+    subject: str
+    """The field of the command that names what it is about."""
+    fields: tuple[str, ...] = ()
+    """What else of the command is worth keeping."""
+    admins_only: bool = False
+    """Users do this all day; only an admin's doing it to them is written down."""
+
+
+def with_audit(decide: Decide, spec: AuditSpec) -> Decide:
+    """Let a decision that changed something leave its line."""
+
+    def decide_and_audit(ws: WorkingSet, command: Any) -> Any:
+        answer = decide(ws, command)
+        if ws.changed and not (spec.admins_only and command.actor != "admin"):
+            _write_audit(ws, command, spec, str(getattr(command, "tenant", None) or getattr(answer, "tenant", "")))
+        return answer
+
+    return decide_and_audit
+
+
+def _write_audit(ws: WorkingSet, command: Command, spec: AuditSpec, tenant: str) -> None:
+    if ws.retrying and ws.find(Audit, command.id) is not None:
+        return
+    data = {name: value for name in spec.fields if (value := getattr(command, name)) is not None}
+    subject = getattr(command, spec.subject)
+    name = subject if isinstance(subject, str) else subject.name
+    ws.append(Audit(command.id, tenant, ws.now, command.by, spec.action, name, encode(data) if data else None))

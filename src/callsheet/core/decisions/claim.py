@@ -1,0 +1,202 @@
+"""Claims: which of the waiting tasks a worker takes, and whether it may."""
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from callsheet.core.decisions.cascade import accepts_claims
+from callsheet.core.decisions.lease import mark_call_unanswered, requeue_task
+from callsheet.core.decisions.lease_check import hash_token
+from callsheet.core.decisions.transitions import move_job, move_stage, move_task
+from callsheet.core.model.clock import SECOND, seconds
+from callsheet.core.model.commands import Claim, Lease, LeasedTask, PreviousSubmission
+from callsheet.core.model.errors import BadInput, Conflict, Denied, InvalidWorkerToken
+from callsheet.core.model.plural import counted
+from callsheet.core.model.rows import Attempt, Document, Job, Stage, Task, Worker
+from callsheet.core.model.workflow_definition import check_range
+from callsheet.core.working_set import WorkingSet
+
+
+def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
+    """Lease the best waiting tasks; the store offers them in order, the rules take those that still stand."""
+    check_range("count", command.count, 1, ws.limits.claim_tasks_max)
+    if command.lease_seconds is not None:
+        check_range("lease_seconds", command.lease_seconds, 1, ws.limits.lease_seconds_max)
+    if not command.kinds or not command.worker_id:
+        raise BadInput("invalid_claim", "A claim names a worker and at least one kind.")
+    if ws.retrying and (own := _find_previous_claim(ws, command)):
+        return own
+    most = command.count if command.session is None else free_slots(ws, command)
+    offered: tuple[str, ...] = ws.get_fact("offer", command.kinds)
+    taken: list[LeasedTask] = []
+    next_index: int = ws.get_fact("place", command.kinds)
+    start = next_index
+    while next_index < len(offered) and len(taken) < most:
+        task = ws.get(Task, offered[next_index])
+        next_index += 1
+        if leased := _lease_task(ws, command, task, command.tokens[len(taken)]):
+            taken.append(leased)
+    if next_index != start:
+        ws.set_fact("place", command.kinds, next_index)
+    if taken and command.session is not None:
+        _record_leases(ws, command.worker_id, taken)
+    return taken
+
+
+def _record_leases(ws: WorkingSet, worker_id: str, taken: list[LeasedTask]) -> None:
+    """Let the rest of the batch know what a worker holds now: it may be put out in the same one."""
+    for get_fact in ("holds", "tasks_of_workers"):
+        if ws.has_fact(get_fact, worker_id):
+            ws.set_fact(
+                get_fact, worker_id, (*ws.get_fact(get_fact, worker_id), *(leased.lease.task_id for leased in taken))
+            )
+
+
+def free_slots(ws: WorkingSet, command: Claim) -> int:
+    """Return how many tasks a worker of the fleet may take now; refuse one that is not let in."""
+    worker = ws.find(Worker, command.worker_id)
+    if worker is None or worker.token_hash != command.session:
+        raise InvalidWorkerToken
+    if worker.status == "pending":
+        raise Denied("worker_not_approved", "An operator has not approved this worker yet.")
+    if worker.draining_at is not None:
+        raise Conflict("worker_draining", "This worker is to finish what it holds and go: it gets no more work.")
+    if not set(command.kinds) <= set(allowed_kinds(worker)):
+        raise Conflict("kind_not_assigned", "This worker is not assigned to all of these kinds.")
+    held: tuple[str, ...] = ws.get_fact("holds", worker.id)
+    if command.held_task_ids is not None and not set(held) <= set(command.held_task_ids):
+        asked_at = ws.now - seconds(command.waited_seconds) if command.waited_seconds else None
+        requeue_held_tasks(
+            ws,
+            worker.id,
+            "The answer to the claim was lost.",
+            keep_task_ids=command.held_task_ids,
+            leased_until=asked_at,
+        )
+        held = tuple(key for key in held if _holds_task(ws, worker.id, key))  # and what this very batch leased stays
+        ws.set_fact("holds", worker.id, held)
+    if len(held) >= worker.concurrency:
+        most = counted(worker.concurrency, "task")
+        raise Conflict("worker_full", f"This worker holds {most}, which is all that it said it can do at once.")
+    return min(command.count, worker.concurrency - len(held))
+
+
+def requeue_held_tasks(
+    ws: WorkingSet, worker_id: str, reason: str, keep_task_ids: Collection[str] = (), leased_until: int | None = None
+) -> int:
+    """Give back what a worker holds, without using up a try, but for the tasks it knows of or got since then."""
+    released = 0
+    for key in ws.get_fact("tasks_of_workers", worker_id):
+        task = ws.get(Task, key)
+        if key in keep_task_ids or not _holds_task(ws, worker_id, key):
+            continue
+        if leased_until is not None and ws.get(Attempt, (task.id, task.attempts)).leased_at > leased_until:
+            continue
+        job = ws.get(Job, task.job_id)
+        if not mark_call_unanswered(ws, task):
+            requeue_task(ws, job, task, "requeued", reason, "system")
+        released += 1
+    return released
+
+
+def _holds_task(ws: WorkingSet, worker_id: str, task_id: str) -> bool:
+    task = ws.get(Task, task_id)
+    return task.token_hash is not None and task.worker_id == worker_id
+
+
+def allowed_kinds(worker: Worker) -> tuple[str, ...]:
+    """Return what a worker may take: what it offers, as far as it is assigned."""
+    offered: list[str] = msgspec.json.decode(worker.offered)
+    if worker.assigned is None:
+        return tuple(offered)
+    assigned = set(msgspec.json.decode(worker.assigned))
+    return tuple(kind for kind in offered if kind in assigned)
+
+
+def _lease_task(ws: WorkingSet, command: Claim, task: Task, token: str) -> LeasedTask | None:
+    job = ws.get(Job, task.job_id)
+    stage = ws.get(Stage, task.stage_id)
+    if not task.ready or not accepts_claims(job, stage):
+        return None
+    if task.ready_at is not None and task.ready_at > ws.change_time(
+        job
+    ):  # the clock was set back after the wait was over
+        job = replace(job, updated_at=task.ready_at)
+        ws.put(job)
+    now = ws.change_time(job)
+    lease_seconds = command.lease_seconds or task.lease_seconds
+    lease_expires_at = ws.now + lease_seconds * SECOND
+    resumed = _previous_submission(ws, task.id, task.attempts)
+    token = _lease_token(token, task.id, task.attempts + 1)
+    rate_queue = task.queue if ws.get_fact("rated", task.queue) else None
+    attempt = Attempt(
+        task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hash_token(token), now, rate_queue,
+        provider=resumed.provider if resumed else None, ref=resumed.ref if resumed else None,
+    )  # fmt: skip
+    ws.put(attempt)
+    task = move_task(
+        ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=lease_expires_at,
+        lease_expires_at=lease_expires_at,
+        token_hash=attempt.token_hash, worker_id=command.worker_id, attempts=attempt.no, has_call=0, progress=0,
+        message=None, attempts_counted=task.attempts_counted + 1, started_at=task.started_at or now,
+    )  # fmt: skip
+    if stage.status == "pending":
+        move_stage(ws, job, ws.get(Stage, stage.id), "start", "worker", started_at=stage.started_at or now)
+    if job.status == "queued":
+        move_job(ws, job, "start", "worker", {}, started_at=now)
+    return _leased_task(ws, job, stage, task, token, lease_seconds, resumed)
+
+
+def _previous_submission(ws: WorkingSet, task_id: str, no: int) -> PreviousSubmission | None:
+    """Return what a try before left at somebody else's machine, if it was cut short."""
+    last = ws.find(Attempt, (task_id, no)) if no else None
+    if last is None or last.ref is None or last.provider is None:
+        return None
+    if last.outcome not in {"lost", "requeued"} and not last.resume:
+        return None
+    return PreviousSubmission(last.provider, last.ref)
+
+
+def _leased_task(
+    ws: WorkingSet,
+    job: Job,
+    stage: Stage,
+    task: Task,
+    token: str,
+    lease_seconds: int,
+    resumed: PreviousSubmission | None,
+) -> LeasedTask:
+    body = ws.find(Document, (task.id, "input")) or ws.find(Document, (job.id, "input"))
+    return LeasedTask(
+        Lease(job.id, task.id, task.attempts, token), job.tenant, job.workflow, task.kind, stage.name, stage.no,
+        task.no, lease_seconds, body.body if body else "null", task.trace or stage.trace or job.trace,
+        job.workflow_version,
+        resumed,
+    )  # fmt: skip
+
+
+def _lease_token(token: str, task_id: str, attempt: int) -> str:
+    """Return the token of one lease: a claim that is tried again may lease something else, and no two have the same."""
+    return f"{token}.{task_id}.{attempt}"
+
+
+def _find_previous_claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
+    """Find what this very claim had leased before its answer was lost."""
+    mine = [
+        task for key in ws.get_fact("tasks_of_workers", command.worker_id) if (task := ws.get(Task, key)).token_hash
+    ]
+    pairs = ((task, _lease_token(token, task.id, task.attempts)) for token in command.tokens for task in mine)
+    return [
+        _leased_task(
+            ws,
+            ws.get(Job, t.job_id),
+            ws.get(Stage, t.stage_id),
+            t,
+            token,
+            command.lease_seconds or t.lease_seconds,
+            _previous_submission(ws, t.id, t.attempts - 1),
+        )
+        for t, token in pairs
+        if t.token_hash == hash_token(token)
+    ]

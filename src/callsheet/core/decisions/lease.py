@@ -1,0 +1,329 @@
+"""Leases: heartbeat, complete, fail, requeue, and what happens when one runs out.
+
+A lease is a token and an epoch (the attempt's number). Only the newest epoch's token counts; whoever comes with an
+older one is told that the lease is lost, and nothing changes. A report that is repeated gets the same answer.
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from callsheet.core.decisions.cascade import LEASE_CLEARED, accepts_claims, cascade, definition_of, make_claimable
+from callsheet.core.decisions.files import check_file
+from callsheet.core.decisions.lease_check import find_lease, get_leased_task, hash_token
+from callsheet.core.decisions.submit import encode_bounded
+from callsheet.core.decisions.transitions import move_task, move_task_silently
+from callsheet.core.model.clock import SECOND, seconds
+from callsheet.core.model.commands import (
+    Complete,
+    Fail,
+    Heartbeat,
+    HeartbeatResult,
+    Lease,
+    RecordSubmission,
+    Requeue,
+    TaskState,
+)
+from callsheet.core.model.errors import BadInput, LeaseLost
+from callsheet.core.model.ids import child_id
+from callsheet.core.model.plural import counted
+from callsheet.core.model.rows import Attempt, Call, Document, File, Job, Stage, Task
+from callsheet.core.model.state_machines import Actor
+from callsheet.core.model.workflow_definition import check_range
+from callsheet.core.policy.fair_order import front_rank
+from callsheet.core.policy.redaction import redact_error
+from callsheet.core.working_set import WorkingSet
+
+_FULL = 100
+
+
+# -- while it runs
+
+
+def heartbeat(ws: WorkingSet, command: Heartbeat) -> HeartbeatResult:
+    """Prolong a lease from now, never back; take progress up and the wish to stop down."""
+    live = find_lease(ws, command)
+    if isinstance(live, Attempt):
+        if live.outcome != "canceled":
+            raise LeaseLost
+        return HeartbeatResult(0.0, cancel=True)
+    job, task = live
+    lease_seconds = task.lease_seconds if command.lease_seconds is None else command.lease_seconds
+    lease_seconds = min(max(lease_seconds, 1), ws.limits.lease_seconds_max)
+    lease_expires_at = max(task.lease_expires_at or 0, ws.now + lease_seconds * SECOND)
+    after = replace(task, lease_expires_at=lease_expires_at, due_at=lease_expires_at)
+    if command.progress is not None or command.message is not None or command.preview:
+        after = _record_progress(ws, job, after, command)
+    if command.log:
+        _record_log(ws, job, task, command)
+    ws.put(after)
+    return HeartbeatResult((lease_expires_at - ws.now) / SECOND, job.cancel_requested_at is not None)
+
+
+def _record_progress(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Task:
+    percent = task.progress if command.progress is None else check_range("progress", command.progress, 0, _FULL)
+    message = command.message
+    if message is not None and len(message) > ws.limits.message_chars_max:
+        raise BadInput("message_too_long", f"A progress message has at most {ws.limits.message_chars_max} characters.")
+    if message:
+        message = _clean_text(ws, task, message)
+    stage = ws.get(Stage, task.stage_id)
+    whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
+    overall = (_FULL * job.stages_completed + whole) // job.stages_total
+    ws.put(replace(job, progress=max(job.progress, overall)))
+    data: dict[str, Any] = {"progress": percent, "message": message}
+    if command.preview:
+        data["preview"] = command.preview
+    ws.emit(job, "task.progressed", "worker", data, entity_id=task.id)
+    return replace(task, progress=percent, message=message if message is not None else task.message)
+
+
+def _record_log(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> None:
+    check_range("the number of log lines", len(command.log), 1, ws.limits.log_lines_max)
+    lines = [_clean_text(ws, task, line) for line in command.log]
+    ws.emit(job, "task.logged", "worker", {"lines": lines}, entity_id=task.id)
+
+
+def record_submission(ws: WorkingSet, command: RecordSubmission) -> TaskState:
+    """Write down where the work lies at somebody else's machine, before it is sent there."""
+    for what, text in (("provider", command.provider), ("ref", command.ref)):
+        if not text or len(text) > ws.limits.key_chars_max or not text.isprintable():
+            most = ws.limits.key_chars_max
+            raise BadInput(f"invalid_{what}", f"A {what} has 1 to {most} printable characters.")
+    job, task = get_leased_task(ws, command)
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    if (attempt.provider, attempt.ref) != (command.provider, command.ref):
+        ws.put(replace(attempt, provider=command.provider, ref=command.ref))
+        ws.emit(job, "task.submitted", "worker", {"attempt": task.attempts}, entity_id=task.id)
+    return _task_state(ws, job, task.id)
+
+
+# -- the end of a try
+
+
+def complete(ws: WorkingSet, command: Complete) -> TaskState:
+    """Accept a result from the newest lease, and let everything that follows from it follow."""
+    check_range("delivered", command.delivered, 1, _FULL)
+    body = encode_bounded("output", command.output, ws.limits.output_bytes_max)
+    made = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
+    digest = hashlib.sha256((body + made).encode()).hexdigest()
+    live = find_lease(ws, command)
+    if isinstance(live, Attempt):
+        return _answer_repeated_report(ws, command.lease, live, "completed", digest)
+    job, task = live
+    _store_files(ws, job, task, command)
+    close_call(ws, task, "completed")
+    return accept_result(ws, job, task, body, digest, command.delivered, "worker")
+
+
+def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> None:
+    check_range("the number of files", len(command.files), 0, ws.limits.files_per_task_max)
+    keep = definition_of(ws, job).retention_seconds if command.files else 0
+    expires_at = ws.now + seconds(keep) if keep else None
+    last = 0
+    for made in command.files:
+        if not last < made.no <= ws.limits.files_per_task_max:  # one that could not be put leaves a gap
+            most = ws.limits.files_per_task_max
+            raise BadInput("invalid_file", f"Files have numbers of their own, from 1 to {most}, in ascending order.")
+        last = made.no
+        check_file(made.name, made.media_type, made.bytes, made.sha256, ws.limits)
+        ws.append(
+            File(
+                child_id(child_id(task.id, task.attempts), made.no), job.tenant, job.user_id, job.id, task.id,
+                task.attempts,
+                made.no, made.name, made.media_type, made.bytes, made.sha256, ws.change_time(job), "ready", expires_at,
+            )
+        )  # fmt: skip
+
+
+def accept_result(
+    ws: WorkingSet, job: Job, task: Task, body: str, digest: str, delivered: int, actor: Actor
+) -> TaskState:
+    """Take a result in: task, stage, job and money in one decision."""
+    now = ws.change_time(job)
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    ws.put(replace(attempt, ended_at=max(now, attempt.leased_at), outcome="completed", digest=digest))
+    ws.append(Document(task.id, f"output:{task.attempts}", job.id, body))
+    move_task(
+        ws, job, task, "complete", actor, {"bytes": len(body), "digest": digest}, delivered=delivered,
+        progress=_FULL, finished_at=now, error_code=None, error_message=None, **LEASE_CLEARED,
+    )  # fmt: skip
+    return _task_state(ws, cascade(ws, job.id), task.id)
+
+
+def fail(ws: WorkingSet, command: Fail) -> TaskState:
+    """Take a failed try: again if policy and tries allow it, else the end of task, stage and job."""
+    live = find_lease(ws, command)
+    if isinstance(live, Attempt):
+        return _answer_repeated_report(ws, command.lease, live, "failed", None)
+    job, task = live
+    if command.resume:
+        attempt = ws.get(Attempt, (task.id, task.attempts))
+        ws.put(replace(attempt, resume=int(attempt.ref is not None)))
+    return fail_attempt(ws, job, task, command.code, command.message, retryable=command.retryable, actor="worker")
+
+
+class AttemptEnd(NamedTuple):
+    """How a try ended: in a word, with its error, whether it may be tried again, and whether it counts."""
+
+    outcome: str
+    code: str
+    text: str
+    retry: bool
+    uncounted: bool = False
+
+
+def fail_attempt(
+    ws: WorkingSet, job: Job, task: Task, code: str, message: str, *, retryable: bool | None, actor: Actor
+) -> TaskState:
+    """End a try that went wrong."""
+    code = _sanitize_code(code)
+    text = _clean_text(ws, task, message)
+    retry = definition_of(ws, job).retry.allows_retry(retryable=retryable) and task.attempts_counted < task.attempts_max
+    return end_attempt(ws, job, task, AttemptEnd("failed", code, text, retry), actor)
+
+
+def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
+    """Take a task back without using up a try, within the second limit."""
+    if not command.reason.strip():
+        raise BadInput("reason_required", "A requeue says why the work is given back.")
+    if _already_requeued(ws, command):
+        return replace(_task_state(ws, ws.get(Job, command.lease.job_id), command.lease.task_id), replay=True)
+    live = find_lease(ws, command)
+    if isinstance(live, Attempt):
+        return _answer_repeated_report(ws, command.lease, live, "requeued", None)
+    job, task = live
+    if mark_call_unanswered(ws, task):  # the provider may have accepted: the call is looked up, not made again
+        return _task_state(ws, job, task.id)
+    return requeue_task(
+        ws, job, task, "requeued", f"Requeued: {command.reason}", "worker", _sanitize_code(command.cause)
+    )
+
+
+def requeue_task(
+    ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Actor, cause: str | None = None
+) -> TaskState:
+    """End a try that nobody is to blame for; after too many of them the task fails all the same."""
+    text = _clean_text(ws, task, reason)
+    if task.requeues >= task.requeues_max:
+        limit = f"Given back {counted(task.requeues, 'time')}, which is the limit. {text}"
+        return end_attempt(
+            ws, job, task, AttemptEnd(outcome, "requeue_exhausted", limit, retry=False, uncounted=True), actor
+        )
+    return end_attempt(ws, job, task, AttemptEnd(outcome, cause or outcome, text, retry=True, uncounted=True), actor)
+
+
+def expire_lease(ws: WorkingSet, job: Job, task: Task) -> None:
+    """End a lease that ran out: the worker is gone, and that counts as a try."""
+    retry = task.attempts_counted < task.attempts_max
+    text = "The worker stopped answering and its lease ran out."
+    end_attempt(ws, job, task, AttemptEnd("lost", "lease_expired", text, retry), "system")
+
+
+def end_attempt(ws: WorkingSet, job: Job, task: Task, end: AttemptEnd, actor: Actor) -> TaskState:
+    """Close an attempt and decide what becomes of its task."""
+    now = ws.change_time(job)
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    ended = replace(
+        attempt, ended_at=max(now, attempt.leased_at), outcome=end.outcome, uncounted=int(end.uncounted),
+        error_code=end.code, error_message=end.text,
+    )  # fmt: skip
+    ws.put(ended)
+    close_call(ws, task, end.outcome)
+    changes: dict[str, Any] = {**LEASE_CLEARED, "error_code": end.code, "error_message": end.text}
+    if end.uncounted:
+        changes |= {"attempts_counted": task.attempts_counted - 1, "requeues": task.requeues + 1}
+    data: dict[str, Any] = {"outcome": end.outcome, "code": end.code, "message": end.text}
+    if job.cancel_requested_at is not None:
+        move_task_silently(ws, task, "cancel", actor, finished_at=now, **changes)
+    elif end.retry:
+        wait = 0 if end.uncounted else _backoff_wait(ws, job, task)
+        data["wait_seconds"] = wait / SECOND
+        changes["ready_at"] = now + wait if wait else None
+        _make_retry_claimable(
+            ws, job, move_task(ws, job, task, "retry", actor, data, **changes), uncounted=end.uncounted
+        )
+    else:
+        ws.put(replace(job, error_code=end.code, error_message=end.text))
+        move_task(ws, job, task, "fail", actor, data, finished_at=now, **changes)
+    return _task_state(ws, cascade(ws, job.id), task.id)
+
+
+def _backoff_wait(ws: WorkingSet, job: Job, task: Task) -> int:
+    return definition_of(ws, job).retry.backoff.wait(task.id, task.attempts, task.attempts_counted)
+
+
+def _make_retry_claimable(ws: WorkingSet, job: Job, after: Task, *, uncounted: bool) -> None:
+    stage = ws.get(Stage, after.stage_id)
+    if not uncounted:
+        make_claimable(ws, job, stage, after)
+    elif accepts_claims(job, stage):
+        ws.put(replace(after, ready=1, rank=front_rank(ws, after)))
+        ws.woken_kinds.add(after.kind)
+
+
+def mark_call_unanswered(ws: WorkingSet, task: Task) -> bool:
+    """Keep a call whose worker died between calling and telling: it may have been accepted, so it is looked up."""
+    call = ws.find(Call, child_id(task.id, task.attempts)) if task.has_call else None
+    if call is None or call.ended_at is not None:
+        return False
+    ws.put(replace(call, status="unknown", collect_at=ws.now))
+    ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
+    ws.emit(ws.get(Job, task.job_id), "task.unanswered", "system", {"attempt": task.attempts}, entity_id=task.id)
+    return True
+
+
+def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:
+    """End the provider call of a try, if it made one."""
+    call = ws.find(Call, child_id(task.id, task.attempts)) if task.has_call else None
+    if call is not None and call.ended_at is None:
+        ws.put(replace(call, status="ended", ended_at=max(ws.now, call.intended_at), outcome=outcome, collect_at=None))
+
+
+def _already_requeued(ws: WorkingSet, command: Requeue) -> bool:
+    """Say whether this very lease was given back while its call was under way: then there is nothing left to give."""
+    lease = command.lease
+    task = ws.find(Task, lease.task_id)
+    if task is None or not task.has_call or task.attempts != lease.attempt:
+        return False
+    attempt, call = ws.find(Attempt, (lease.task_id, lease.attempt)), ws.find(Call, child_id(task.id, task.attempts))
+    if call is None or call.status != "unknown" or attempt is None:
+        return False
+    return attempt.token_hash == hash_token(lease.token) and command.worker_id in {None, attempt.worker_id}
+
+
+def _answer_repeated_report(
+    ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, digest: str | None
+) -> TaskState:
+    """Answer a report about an attempt that has ended: the same as before, a no-op, or a lost lease."""
+    state = _task_state(ws, ws.get(Job, lease.job_id), lease.task_id)
+    if attempt.outcome == outcome and attempt.digest == digest:
+        return replace(state, replay=True)
+    if attempt.outcome == "canceled":
+        return replace(state, skipped=f"The job is {state.job_status}.")
+    raise LeaseLost
+
+
+def _task_state(ws: WorkingSet, job: Job, task_id: str) -> TaskState:
+    return TaskState(job.id, task_id, ws.get(Task, task_id).status, job.status)
+
+
+def _clean_text(ws: WorkingSet, task: Task, text: str) -> str:
+    """Return what a worker says about a task as it may be shown: cleaned, and without its reference elsewhere."""
+    ref = ws.get(Attempt, (task.id, task.attempts)).ref
+    return redact_error(text.replace(ref, "[reference]") if ref else text, ws.limits.message_chars_max)
+
+
+def _sanitize_code(code: str) -> str:
+    safe = "".join(c for c in code if c.isalnum() or c in "._-")[:64]
+    return safe or "task_failed"
+
+
+def end_backoff(ws: WorkingSet, job: Job, task: Task) -> None:
+    """Offer a task whose wait is over."""
+    stage = ws.get(Stage, task.stage_id)
+    if accepts_claims(job, stage):
+        make_claimable(ws, job, stage, task)
+    else:
+        ws.put(replace(task, due_at=None))

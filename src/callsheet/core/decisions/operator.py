@@ -1,0 +1,124 @@
+"""What an operator sets up: tenants, workflows, credits; and the places of readers in the event order."""
+
+from msgspec.structs import replace
+
+from callsheet.core.decisions.files import link_workflow_files
+from callsheet.core.decisions.money import adjust as post_adjustment
+from callsheet.core.decisions.money import top_up as post_top_up
+from callsheet.core.decisions.money import wallet_of
+from callsheet.core.model.clock import seconds
+from callsheet.core.model.commands import (
+    AcquireCursor,
+    Adjust,
+    AdvanceCursor,
+    Balance,
+    CursorPosition,
+    PutTenant,
+    PutWorkflow,
+    TopUp,
+)
+from callsheet.core.model.errors import BadInput, Conflict, NotFound
+from callsheet.core.model.rows import Cursor, Tenant, Wallet, Workflow
+from callsheet.core.model.workflow_definition import check_definition, check_name, check_range, validator
+from callsheet.core.policy.redaction import redact_error
+from callsheet.core.working_set import WorkingSet, encode
+
+
+def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
+    """Make a tenant or change it; an equal one changes nothing."""
+    check_name("tenant", command.tenant, ws.limits)
+    existing = ws.find(Tenant, command.tenant)
+    before = existing or Tenant(command.tenant, 1, "active", 0, ws.now, ws.now)
+    fields = {name: getattr(command, name) for name in ("weight", "status", "active_jobs_max")}
+    after = replace(before, **{name: value for name, value in fields.items() if value is not None})
+    check_range("weight", after.weight, 1, 1_000)
+    check_range("active_jobs_max", after.active_jobs_max, 0, 2**31)
+    if after.status not in {"active", "suspended"}:
+        raise BadInput("invalid_status", f"A tenant is active or suspended, not {after.status!r}.")
+    if after == existing:
+        return existing
+    after = replace(after, updated_at=ws.now)
+    ws.put(after)
+    return after
+
+
+def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
+    """Store a definition as the newest version; an equal one changes nothing."""
+    definition = command.definition
+    check_definition(definition, ws.limits)
+    spec = encode(definition)
+    version: int = ws.get_fact("current_version", definition.name)
+    before = ws.find(Workflow, (definition.name, version)) if version else None
+    if before is not None:
+        if before.spec == spec:
+            return before
+        ws.put(replace(before, current=0))
+    after = Workflow(definition.name, version + 1, 1, definition.running_max, definition.rate_max, spec, ws.now)
+    ws.put(after)
+    link_workflow_files(ws, definition, version + 1, command.owner)
+    ws.set_fact("current_version", definition.name, version + 1)
+    ws.set_fact("current_definition", definition.name, definition)
+    ws.set_fact("definition", (definition.name, version + 1), definition)
+    ws.set_fact("validator", definition.name, validator(definition))
+    return after
+
+
+def top_up(ws: WorkingSet, command: TopUp) -> Balance:
+    """Add credits once per key."""
+    return _post_once(ws, command)
+
+
+def adjust(ws: WorkingSet, command: Adjust) -> Balance:
+    """Correct a balance once per key."""
+    return _post_once(ws, command)
+
+
+def dedup_key_of(command: TopUp | Adjust) -> str:
+    """Return the name under which a movement of credits is known."""
+    verb = "topup" if isinstance(command, TopUp) else "adjust"
+    return f"{command.tenant}/{len(command.user)}/{command.user}/{verb}/{command.idempotency_key or command.id}"
+
+
+def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
+    check_name("tenant", command.tenant, ws.limits)
+    if not command.user or len(command.user) > ws.limits.key_chars_max or not command.user.isprintable():
+        raise BadInput("invalid_user", f"A user id has 1 to {ws.limits.key_chars_max} printable characters.")
+    if len(command.idempotency_key) > ws.limits.key_chars_max or not command.idempotency_key.isprintable():
+        raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} printable characters.")
+    if ws.find(Tenant, command.tenant) is None:
+        raise NotFound("tenant", command.tenant[:80])
+    dedup_key = dedup_key_of(command)
+    wallet = wallet_of(ws, command.tenant, command.user)
+    before: int | None = ws.get_fact("entry", dedup_key)
+    if before is not None:
+        if before != command.amount:
+            raise Conflict("idempotency_key_reused", "This key moved another amount before.")
+        return Balance(wallet.balance, wallet.reserved, replay=True)
+    post = post_top_up if isinstance(command, TopUp) else post_adjustment
+    reason = redact_error(command.reason, ws.limits.message_chars_max) if command.reason.strip() else ""
+    after: Wallet = post(ws, wallet, command.amount, dedup_key, reason, command.actor)
+    ws.set_fact("entry", dedup_key, command.amount)
+    return Balance(after.balance, after.reserved)
+
+
+def take_cursor(ws: WorkingSet, command: AcquireCursor) -> CursorPosition:
+    """Give a reader its place, if nobody else reads for it now."""
+    cursor = ws.find(Cursor, command.name) or Cursor(command.name, 0, 0, None, 0)
+    if cursor.holder not in {None, command.holder} and cursor.locked_until > ws.now:
+        return CursorPosition(cursor.tx, cursor.position, reserved=False)
+    ws.put(replace(cursor, holder=command.holder, locked_until=ws.now + seconds(command.lock_seconds)))
+    return CursorPosition(cursor.tx, cursor.position)
+
+
+def move_cursor(ws: WorkingSet, command: AdvanceCursor) -> CursorPosition:
+    """Note how far a reader has come; one that lost its hold moves nothing."""
+    cursor = ws.find(Cursor, command.name)
+    if cursor is None or cursor.holder != command.holder:
+        return (
+            CursorPosition(0, 0, reserved=False)
+            if cursor is None
+            else CursorPosition(cursor.tx, cursor.position, reserved=False)
+        )
+    place = max((cursor.tx, cursor.position), (command.tx, command.position))
+    ws.put(replace(cursor, tx=place[0], position=place[1], holder=None, locked_until=0))
+    return CursorPosition(*place, reserved=False)

@@ -1,0 +1,202 @@
+"""Work at a provider: written down before the call, submitted once per attempt, collected until it ends.
+
+Paid work is never submitted again because an answer was lost: a call without an answer is `unknown` and waits for
+its callback, a look-up, or its deadline.
+"""
+
+import hashlib
+
+import msgspec
+from msgspec.structs import replace
+
+from callsheet.core.decisions.cascade import definition_of, finish
+from callsheet.core.decisions.lease import accept_result, close_call, fail_attempt, requeue_task
+from callsheet.core.decisions.lease_check import get_leased_task, hash_token
+from callsheet.core.decisions.submit import encode_bounded
+from callsheet.core.model.clock import SECOND, seconds
+from callsheet.core.model.commands import (
+    Callback,
+    CallIntent,
+    ClaimCall,
+    ClaimedCall,
+    HandOff,
+    Outcome,
+    RecordIntent,
+    ReportOutcome,
+    TaskState,
+)
+from callsheet.core.model.errors import BadInput, Conflict, NotFound
+from callsheet.core.model.ids import child_id
+from callsheet.core.model.rows import Attempt, Call, Inbox, Job, Task
+from callsheet.core.model.workflow_definition import check_range
+from callsheet.core.working_set import WorkingSet, encode
+
+
+def record_intent(ws: WorkingSet, command: RecordIntent) -> CallIntent:
+    """Write the call down; the same attempt asked twice has one call."""
+    job, task = get_leased_task(ws, command)
+    key = child_id(task.id, task.attempts)
+    call = ws.find(Call, key)
+    if call is None:
+        if not command.provider:
+            raise BadInput("invalid_provider", "A call names its provider.")
+        deadline = ws.now + seconds(definition_of(ws, job).provider_deadline_seconds)
+        call = Call(key, task.id, task.attempts, job.id, job.tenant, command.provider, ws.change_time(job), deadline)
+        ws.put(call)
+        ws.put(replace(task, has_call=1))
+        ws.emit(job, "task.intended", "worker", {"attempt": task.attempts}, entity_id=task.id)
+    elif call.provider != command.provider:
+        raise Conflict("call_exists", "This attempt has already called another provider.")
+    return CallIntent(call.id, call.status)
+
+
+def hand_off(ws: WorkingSet, command: HandOff) -> TaskState:
+    """Store the provider's reference and end the lease: from here on the task is collected."""
+    if not command.ref or len(command.ref) > ws.limits.key_chars_max:
+        raise BadInput("invalid_ref", f"A reference has 1 to {ws.limits.key_chars_max} characters.")
+    lease = command.lease
+    call = ws.find(Call, child_id(lease.task_id, lease.attempt))
+    if call is not None and call.ref == command.ref and _lease_matches(ws, command):
+        return _task_state(ws, call, replay=True)
+    if call is not None and call.status == "unknown" and _lease_matches(ws, command):
+        job, task = ws.get(Job, call.job_id), ws.get(Task, call.task_id)
+    else:
+        job, task = get_leased_task(ws, command)
+    if call is None:
+        raise Conflict("no_intent", "Write the call down before making it: there is no intent for this attempt.")
+    _bind_ref(ws, job, task, call, command.ref)
+    _apply_held_callbacks(ws, call, command.ref)
+    return _task_state(ws, call)
+
+
+def _lease_matches(ws: WorkingSet, command: HandOff) -> bool:
+    attempt = ws.find(Attempt, (command.lease.task_id, command.lease.attempt))
+    return attempt is not None and attempt.token_hash == hash_token(command.lease.token)
+
+
+def _bind_ref(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
+    other = ws.get_fact("call_by_ref", (call.provider, ref))
+    if other is not None and other != call.id:
+        raise Conflict("ref_taken", "That provider reference belongs to another task.")
+    after = replace(
+        call, status="submitted", ref=ref, submitted_at=ws.change_time(job),
+        collect_at=ws.now + seconds(definition_of(ws, job).collect_seconds),
+    )  # fmt: skip
+    ws.put(after)
+    ws.set_fact("call_by_ref", (call.provider, ref), call.id)
+    ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
+    ws.emit(job, "task.submitted", "worker", {"attempt": task.attempts}, entity_id=task.id)
+    return after
+
+
+def claim_call(ws: WorkingSet, command: ClaimCall) -> ClaimedCall:
+    """Take a due call, or end it when its time is over."""
+    call = ws.find(Call, command.call_id)
+    if call is None:
+        raise NotFound("call", command.call_id[:80])
+    if call.collect_at is None or call.collect_at > ws.now:
+        return ClaimedCall(call.id, call.provider, call.ref, cancel=False, due=False)
+    job = ws.get(Job, call.job_id)
+    if call.deadline_at <= ws.now:
+        close_call(ws, ws.get(Task, call.task_id), "expired")
+        finish(ws, job, "expire", "system", "provider_timeout", "The provider did not answer in time.")
+        return ClaimedCall(call.id, call.provider, call.ref, cancel=True, due=False)
+    ws.put(replace(call, collect_at=min(ws.now + command.lock_seconds * SECOND, call.deadline_at)))
+    return ClaimedCall(call.id, call.provider, call.ref, job.cancel_requested_at is not None, due=True)
+
+
+def report_outcome(ws: WorkingSet, command: ReportOutcome) -> TaskState:
+    """Apply what collecting gave; a call that has ended is left as it is."""
+    call = ws.find(Call, command.call_id)
+    if call is None:
+        raise NotFound("call", command.call_id[:80])
+    return _apply_outcome_and_held(ws, call, command.outcome)
+
+
+def _apply_outcome_and_held(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
+    result = _apply_outcome(ws, call, outcome)
+    if outcome.ref and call.ref is None and not result.skipped:
+        _apply_held_callbacks(ws, call, outcome.ref)
+    return result
+
+
+def _apply_outcome(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
+    if call.ended_at is not None:
+        return _task_state(ws, call, skipped="The call has ended.")
+    job, task = ws.get(Job, call.job_id), ws.get(Task, call.task_id)
+    if outcome.ref and call.ref is None:
+        call = _bind_ref(ws, job, task, call, outcome.ref)
+        task = ws.get(Task, call.task_id)
+    if outcome.status == "pending":
+        wait = (
+            definition_of(ws, job).collect_seconds if outcome.poll_after_seconds is None else outcome.poll_after_seconds
+        )
+        change_time = ws.now + seconds(min(max(wait, 1), 3_600))
+        if task.token_hash is None:  # else a worker is about to tell the reference: nobody must look the call up
+            ws.put(replace(call, collect_at=min(change_time, call.deadline_at)))
+        return _task_state(ws, call)
+    if outcome.status == "completed":
+        body = _encode_output(ws, outcome)
+        close_call(ws, task, "completed")
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        return accept_result(ws, job, task, body, digest, outcome.delivered, "system")
+    message = outcome.message.replace(call.ref, "[reference]") if call.ref else outcome.message
+    if outcome.status == "absent":
+        if call.ref is not None:
+            return fail_attempt(ws, job, task, "provider_lost", message, retryable=True, actor="system")
+        return requeue_task(ws, job, task, "unaccepted", "The provider never accepted the call.", "system")
+    return fail_attempt(ws, job, task, outcome.code, message, retryable=outcome.retryable, actor="system")
+
+
+def _encode_output(ws: WorkingSet, outcome: Outcome) -> str:
+    check_range("delivered", outcome.delivered, 1, 100)
+    return encode_bounded("output", outcome.output, ws.limits.output_bytes_max)
+
+
+def callback(ws: WorkingSet, command: Callback) -> TaskState:
+    """Take a webhook once: applied, held until its reference is known, or skipped."""
+    if not command.webhook_id or len(command.webhook_id) > ws.limits.key_chars_max:
+        raise BadInput("invalid_webhook_id", "A callback has an id.")
+    key = f"{command.provider}/{command.webhook_id}"
+    if ws.find(Inbox, key) is not None:
+        return TaskState("", "", "", "", skipped="duplicate", replay=True)
+    call_id = _find_call_id(ws, command)
+    if call_id is None:
+        _encode_output(ws, command.outcome)  # what could not be applied later is not kept
+    body = None if call_id else encode(command.outcome)
+    inbox_row = Inbox(key, command.provider, command.ref, command.call_id, "held", ws.now, body)
+    if call_id is None:
+        ws.put(inbox_row)
+        if command.ref:
+            ws.set_fact("held_callbacks", command.ref, [*ws.get_fact("held_callbacks", command.ref), key])
+        return TaskState("", "", "", "", skipped="unknown")
+    outcome = command.outcome if command.outcome.ref or not command.ref else replace(command.outcome, ref=command.ref)
+    result = _apply_outcome_and_held(ws, ws.get(Call, call_id), outcome)
+    ws.put(replace(inbox_row, status="skipped" if result.skipped else "applied"))
+    return result
+
+
+def _find_call_id(ws: WorkingSet, command: Callback) -> str | None:
+    if command.call_id and ws.get_fact("call_link", command.call_id):
+        call = ws.find(Call, command.call_id)
+        if call is not None and call.provider == command.provider:
+            return call.id
+    if not command.ref:
+        return None
+    found: str | None = ws.get_fact("call_by_ref", (command.provider, command.ref))
+    return found
+
+
+def _apply_held_callbacks(ws: WorkingSet, call: Call, ref: str) -> None:
+    """Apply the callbacks that came before their reference was known."""
+    for key in ws.get_fact("held_callbacks", ref):
+        inbox_row = ws.get(Inbox, key)
+        if inbox_row.provider == call.provider and inbox_row.status == "held":
+            outcome = msgspec.json.decode(inbox_row.body or "null", type=Outcome)
+            result = _apply_outcome(ws, ws.get(Call, call.id), outcome)
+            ws.put(replace(inbox_row, status="skipped" if result.skipped else "applied", body=None))
+
+
+def _task_state(ws: WorkingSet, call: Call, *, skipped: str | None = None, replay: bool = False) -> TaskState:
+    job, task = ws.get(Job, call.job_id), ws.get(Task, call.task_id)
+    return TaskState(job.id, task.id, task.status, job.status, skipped, replay)

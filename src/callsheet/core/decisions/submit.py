@@ -1,0 +1,392 @@
+"""Accepting a job: validate, idempotency, gates and cap, price, then everything in one step or nothing."""
+
+import hashlib
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from callsheet.comfyui.template import resolve_values
+from callsheet.core.decisions.cascade import accepts_claims
+from callsheet.core.decisions.files import link_files
+from callsheet.core.decisions.money import reserve, wallet_id, wallet_of
+from callsheet.core.decisions.transitions import due
+from callsheet.core.model.clock import seconds
+from callsheet.core.model.commands import Retry, Submit, SubmitResult
+from callsheet.core.model.errors import BadInput, Conflict, Denied, NotFound
+from callsheet.core.model.ids import stage_id, task_id
+from callsheet.core.model.plural import counted
+from callsheet.core.model.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
+from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, check_range, check_stages, graph_of
+from callsheet.core.policy.fair_order import next_rank, queue_of
+from callsheet.core.policy.limits import Limits
+from callsheet.core.working_set import WorkingSet, encode, encode_bytes
+
+
+def submit(ws: WorkingSet, command: Submit) -> SubmitResult:
+    """Make a job, or return the one that the same key made before."""
+    definition = _validate_submit(ws, command)
+    body = validate_input(definition, ws.get_fact("validator", definition.name), command.input, ws.limits)
+    stages = definition.stages if command.stages is None else command.stages
+    fingerprint = _fingerprint(command, body)
+    if known := _find_existing(ws, command, fingerprint):
+        return known
+    tenant = get_active_tenant(ws, command.tenant)
+    if command.verdict is not None:
+        return _refuse_or_block(ws, command, definition, fingerprint)
+    wallet = wallet_of(ws, command.tenant, command.user)
+    check_active_jobs(ws, tenant, wallet)
+    job = _new_job(ws, command, definition, fingerprint, len(stages))
+    reserve(ws, wallet, job, command.actor)
+    create_run(ws, job, definition, stages, body, command)
+    if job.dedup_key:
+        ws.set_fact("dedup_key", job.dedup_key, job)
+    return SubmitResult(job.id, job.status, job.price, job.run)
+
+
+def create_run(
+    ws: WorkingSet,
+    job: Job,
+    definition: WorkflowDefinition,
+    stages: Sequence[StageSpec],
+    body: str | None,
+    command: Submit | Retry,
+) -> None:
+    """Put an accepted job with its first run, stages and tasks into the working set; its first stage is open."""
+    ws.put(replace(job, waiting_at=ws.now) if stages and stages[0].approval else job)
+    ws.put(Run(job.id, 1, job.tenant, command.id, job.price, ws.now))
+    if body is not None:
+        ws.append(Document(job.id, "input", job.id, body))
+        link_files(ws, job, body)
+    JOB.step(NEW, "schedule" if job.status == "pending" else "submit", command.actor)
+    ws.emit(job, "job.created", command.actor, {"workflow": job.workflow, "price": job.price}, target=job.status)
+    names = []
+    for no, spec in enumerate(stages, 1):
+        event = None if no > 1 else "hold" if spec.approval else "open"
+        names.append(add_stage(ws, job, definition, spec, Slot(no, stage_id(job.id, no), event)).id)
+    ws.set_fact("stages", job.id, names)
+
+
+class Slot(NamedTuple):
+    """Where a new stage goes: its number and id, and the event with which it begins its life, if it begins now."""
+
+    no: int
+    key: str
+    event: str | None = None
+
+
+def add_stage(ws: WorkingSet, job: Job, definition: WorkflowDefinition, spec: StageSpec, slot: Slot) -> Stage:
+    """Add a stage with its tasks."""
+    status = STAGE.step("created", slot.event, "system") if slot.event else "created"
+    inputs = spec.inputs if spec.inputs is not None else [None] * spec.tasks
+    stage = Stage(
+        slot.key, job.id, job.tenant, slot.no, spec.name, spec.kind, spec.provider, int(spec.approval), ws.now, status,
+        0, labels=encode_or_none(spec.labels), metadata=encode_or_none(spec.metadata), trace=encode_or_none(spec.trace),
+    )  # fmt: skip
+    keys = [task_id(job.id, slot.no, n) for n in range(1, len(inputs) + 1)]
+    return add_tasks(ws, job, definition, stage, inputs, keys)
+
+
+def add_tasks(
+    ws: WorkingSet, job: Job, definition: WorkflowDefinition, stage: Stage, inputs: list[Any], keys: list[str]
+) -> Stage:
+    """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
+    queue = queue_of(stage.kind, job.workflow, stage.provider)
+    if ws.find(Queue, queue) is None:
+        _open_queue(ws, Queue(queue, stage.kind, job.workflow, stage.provider), definition)
+    status = "created" if stage.status == "created" else TASK.step("created", "open", "system")
+    offered = accepts_claims(job, stage)
+    retry = definition.retry
+    for no, (key, body) in enumerate(zip(keys, inputs, strict=True), stage.tasks_total + 1):
+        rank = next_rank(ws, queue, job.priority, job.tenant) if offered else 0
+        task = Task(
+            key, job.id, stage.id, job.tenant, no, queue, stage.kind, retry.attempts_max, retry.requeues_max,
+            definition.lease_seconds, ws.now, status, job.priority, rank=rank, ready=int(offered),
+        )  # fmt: skip
+        ws.put(task)
+        if body is not None:
+            if graph := graph_of(definition, stage.no):
+                resolve_values(graph, body)
+            text = _encode_input(body, ws.limits)
+            ws.append(Document(key, "input", job.id, text))
+            link_files(ws, job, text)
+    if offered:
+        ws.woken_kinds.add(stage.kind)
+    ws.set_fact("open_tasks", stage.id, [*ws.get_fact("open_tasks", stage.id), *keys] if stage.tasks_total else keys)
+    extended = replace(stage, tasks_total=stage.tasks_total + len(keys))
+    ws.put(extended)
+    return extended
+
+
+def _open_queue(ws: WorkingSet, queue: Queue, definition: WorkflowDefinition) -> None:
+    """Make a queue. Jobs with stages of their own name kinds and providers as they like, so they may name so many."""
+    if definition.inline:
+        known, most = ws.get_fact("queues", queue.workflow), ws.limits.queues_per_workflow_max
+        if known >= most:
+            raise Conflict(
+                "too_many_queues", f"Jobs of {queue.workflow!r} have named {known} pairs of kind and provider: use one "
+                "of them.", queues=known, max=most,
+            )  # fmt: skip
+        ws.set_fact("queues", queue.workflow, known + 1)
+    ws.put(queue)
+
+
+def copy_job(ws: WorkingSet, old: Job, job_id: str, dedup_key: str | None, deadline_at: int | None) -> Job:
+    """Return a new job like an old one, linked to it: what `retry_as=new_job` makes."""
+    change_time = ws.change_time(old)
+    fresh = Job(
+        job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, dedup_key, old.fingerprint,
+        old.id, change_time, "queued", 1, old.priority, old.price, old.stages_total, 0, 0, 0, change_time,
+        deadline_at=deadline_at,
+        labels=old.labels, metadata=old.metadata, trace=old.trace,
+    )  # fmt: skip
+    return replace(fresh, due_at=due(fresh))
+
+
+# -- steps
+
+
+def _validate_submit(ws: WorkingSet, command: Submit) -> WorkflowDefinition:
+    limits = ws.limits
+    check_user(command.user, limits)
+    if command.idempotency_key is not None:
+        check_key(command.idempotency_key, limits)
+    definition: WorkflowDefinition | None = ws.get_fact("current_definition", command.workflow)
+    if definition is None:
+        raise NotFound("workflow", command.workflow[:80])
+    check_enabled(definition)
+    if command.stages is not None and not definition.inline:
+        raise BadInput(
+            "stages_not_allowed", f"Workflow {definition.name!r} brings its own stages; it takes none inline."
+        )
+    _check_inline(command.stages or [], limits)
+    if command.price is not None:
+        check_range("price", command.price, 0, limits.price_max)
+    if command.priority is not None:
+        check_range("priority", command.priority, 0, limits.priority_max)
+    if command.deadline_seconds is not None:
+        check_range("deadline_seconds", command.deadline_seconds, 1, limits.deadline_seconds_max)
+    if not 0 <= command.start_in_seconds <= limits.start_in_seconds_max:
+        raise BadInput("out_of_range", f"start_in_seconds must be from 0 to {limits.start_in_seconds_max}.")
+    if command.labels or command.metadata or command.trace:
+        check_annotations(command.labels, command.metadata, command.trace, limits)
+    return definition
+
+
+def _check_inline(stages: list[StageSpec], limits: Limits) -> None:
+    check_stages(stages, limits)
+    for stage in stages:
+        check_annotations(stage.labels, stage.metadata, stage.trace, limits)
+
+
+def _fingerprint(command: Submit, body: str | None) -> str:
+    """Return what makes two requests the same; nobody asks where there is no key."""
+    if command.idempotency_key is None:
+        return ""
+    parts = (
+        command.workflow, body, command.priority, float(command.start_in_seconds), command.deadline_seconds,
+        command.labels, command.metadata, command.stages,
+    )  # fmt: skip
+    return hashlib.sha256(encode(parts).encode()).hexdigest()
+
+
+def dedup_key_of(command: Submit) -> str | None:
+    """Return the name under which a submit is known, if it has a key."""
+    if command.idempotency_key is None:
+        return None
+    # The length keeps (user "a", key "b/c") apart from (user "a/b", key "c").
+    return f"{command.tenant}/{len(command.user)}/{command.user}/{command.idempotency_key}"
+
+
+def _find_existing(ws: WorkingSet, command: Submit, fingerprint: str) -> SubmitResult | None:
+    if ws.retrying and (own := ws.find(Job, command.id)):
+        return SubmitResult(own.id, own.status, own.price, own.run)
+    dedup_key = dedup_key_of(command)
+    job: Job | None = ws.get_fact("dedup_key", dedup_key) if dedup_key else None
+    if job is None:
+        return None
+    if job.fingerprint != fingerprint:
+        raise Conflict(
+            "idempotency_key_reused",
+            "This idempotency key was used for another request: send the same body, or a new key.",
+            job_id=job.id,
+        )
+    check_not_deleted(job)
+    return SubmitResult(job.id, job.status, job.price, job.run, replay=True)
+
+
+def check_not_deleted(job: Job) -> None:
+    """Refuse to answer with a job that its key made and somebody has deleted."""
+    if job.deleted_at is not None:
+        raise Conflict("job_deleted", "The job that this idempotency key made has been deleted.", job_id=job.id)
+
+
+def check_enabled(definition: WorkflowDefinition) -> None:
+    """Refuse to open a run of a workflow that is switched off."""
+    if not definition.enabled:
+        raise Conflict("workflow_disabled", f"Workflow {definition.name!r} is switched off.")
+
+
+def get_active_tenant(ws: WorkingSet, name: str) -> Tenant:
+    """Return a tenant that may open runs; one that is suspended may not."""
+    tenant = ws.find(Tenant, name)
+    if tenant is None:
+        raise NotFound("tenant", name[:80])
+    if tenant.status != "active":
+        raise Denied("tenant_suspended", f"Tenant {tenant.id!r} is suspended.")
+    return tenant
+
+
+def _refuse_or_block(ws: WorkingSet, command: Submit, definition: WorkflowDefinition, fingerprint: str) -> SubmitResult:
+    verdict = command.verdict
+    if verdict is None or not verdict.block:
+        code, message = (verdict.code, verdict.message) if verdict else ("denied", "Denied.")
+        raise Denied(code, message)
+    job = replace(
+        _new_job(ws, replace(command, idempotency_key=None, start_in_seconds=0), definition, fingerprint, 0),
+        status=JOB.step(NEW, "block", "system"), price=0, run=0, finished_at=ws.now, due_at=None, deadline_at=None,
+        error_code=verdict.code, error_message=verdict.message,
+    )  # fmt: skip
+    wallet = wallet_of(ws, command.tenant, command.user)
+    if ws.find(Wallet, wallet.id) is None:
+        ws.put(wallet)
+    ws.put(job)
+    ws.emit(job, "job.blocked", "system", {"workflow": job.workflow, "code": verdict.code}, target=job.status)
+    return SubmitResult(job.id, job.status, 0, 0)
+
+
+def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
+    """Refuse one more active job than the user may have, and count it if he may."""
+    cap = tenant.active_jobs_max or ws.limits.active_jobs_max
+    if not cap:
+        return
+    active: int = ws.get_fact("active", wallet.id)
+    if active >= cap:
+        raise Conflict(
+            "too_many_active_jobs",
+            f"This user has {counted(active, 'active job')}, and may have {cap}: wait for one to end.",
+            active=active, max=cap,
+        )  # fmt: skip
+    ws.set_fact("active", wallet.id, active + 1)
+
+
+def _new_job(ws: WorkingSet, command: Submit, definition: WorkflowDefinition, fingerprint: str, stages: int) -> Job:
+    start_at = ws.now + seconds(command.start_in_seconds) if command.start_in_seconds else None
+    deadline_at = (start_at or ws.now) + seconds(command.deadline_seconds or definition.deadline_seconds)
+    version: int = ws.get_fact("current_version", definition.name)
+    return Job(
+        command.id, command.tenant, command.user, wallet_id(command.tenant, command.user), definition.name, version,
+        dedup_key_of(command), fingerprint, None, ws.now, JOB.target("schedule" if start_at else "submit"), 1,
+        definition.priority if command.priority is None else command.priority,
+        definition.price if command.price is None else command.price, stages, 0, 0, 0, ws.now,
+        start_at=start_at, deadline_at=deadline_at, due_at=start_at or deadline_at,
+        labels=encode_or_none(command.labels),
+        metadata=encode_or_none(command.metadata), trace=encode_or_none(command.trace),
+    )  # fmt: skip
+
+
+# -- checks that others need too
+
+
+def check_user(user: str, limits: Limits) -> None:
+    """Refuse what names nobody."""
+    _check_text("user", user, limits.key_chars_max)
+
+
+def check_key(key: str, limits: Limits) -> None:
+    """Refuse an idempotency key that is none."""
+    _check_text("idempotency key", key, limits.key_chars_max)
+
+
+def validate_input(definition: WorkflowDefinition, validator: Any, value: Any, limits: Limits) -> str | None:
+    """Return an input as it is kept, or refuse it: no JSON, too deep, too large, not what its workflow takes."""
+    if value is None and definition.input_schema is None:
+        return None
+    body = _encode_input(value, limits)
+    if validator is not None and (error := next(validator.iter_errors(value), None)):
+        where = "/".join(str(part) for part in error.instance_path) or "input"
+        raise BadInput("invalid_input", f"{where}: {error.message}"[: limits.message_chars_max])
+    for stage in definition.stages:
+        if stage.comfyui is not None and stage.inputs is None:
+            resolve_values(stage.comfyui, value)  # what does not fit its graph is refused now, not by a worker
+    return body
+
+
+def check_annotations(
+    labels: dict[str, str] | None, metadata: dict[str, Any] | None, trace: dict[str, str] | None, limits: Limits
+) -> None:
+    """Refuse labels, metadata or trace context over their limits."""
+    for name, value in (labels or {}).items():
+        if not name or "\0" in name + value or max(len(name), len(value)) > limits.label_chars_max:
+            raise BadInput("invalid_label", f"A label and its value have at most {limits.label_chars_max} characters.")
+    if len(labels or {}) > limits.labels_max:
+        raise BadInput("too_many_labels", f"At most {limits.labels_max} labels.")
+    if labels:
+        encode_bounded("labels", labels, 16 * limits.labels_max * limits.label_chars_max)
+    for what, annotation in (("metadata", metadata), ("trace", trace)):
+        if annotation is not None:
+            encode_bounded(what, annotation, limits.metadata_bytes_max)
+
+
+def encode_bounded(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> str:
+    """Encode a value, or refuse it: not JSON, too deep, too large."""
+    try:
+        body = encode_bytes(value)
+    except RecursionError:
+        raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {depth_max} levels.") from None
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"invalid_{what}", f"The {what} is not JSON: {error}.") from None
+    if body.count(b"[") + body.count(b"{") > depth_max or b"null" in body:
+        _check_depth(what, value, depth_max)
+    if len(body) > bytes_max:
+        raise BadInput(f"{what}_too_large", f"The {what} is larger than {bytes_max} bytes.")
+    return body.decode()
+
+
+def _encode_input(value: Any, limits: Limits) -> str:
+    """Encode an input, or refuse it: what workers and pages read has an end in every direction."""
+    body = encode_bounded("input", value, limits.input_bytes_max, limits.input_depth_max)
+    todo = [value] if len(body) > min(limits.input_items_max, limits.key_chars_max) else []
+    while todo:
+        item = todo.pop()
+        if not isinstance(item, dict | list | tuple):
+            continue
+        if len(item) > limits.input_items_max:
+            raise BadInput("input_too_large", f"The input has more than {limits.input_items_max} items in one place.")
+        if isinstance(item, dict) and any(len(str(name)) > limits.key_chars_max for name in item):
+            most = limits.key_chars_max
+            raise BadInput("input_too_large", f"The input has a field whose name is longer than {most} characters.")
+        todo.extend(item.values() if isinstance(item, dict) else item)
+    return body
+
+
+def encode_or_none(value: dict[str, Any] | None) -> str | None:
+    """Encode notes if there are any."""
+    return None if value is None else encode(value)
+
+
+def _check_text(what: str, text: str, chars_max: int) -> None:
+    if not text.strip() or len(text) > chars_max or not text.isprintable():
+        raise BadInput(
+            f"invalid_{what.replace(' ', '_')}", f"The {what} must be 1 to {chars_max} printable characters."
+        )
+
+
+def _check_depth(what: str, value: Any, levels: int) -> None:
+    """Refuse depth and numbers that JSON does not have, level by level so that no depth can hurt."""
+    layer = [value]
+    for _ in range(levels + 1):
+        deeper: list[Any] = []
+        for item in layer:
+            if isinstance(item, dict):
+                deeper.extend(item.values())
+            elif isinstance(item, list | tuple):
+                deeper.extend(item)
+            elif isinstance(item, float) and not isfinite(item):
+                raise BadInput(f"invalid_{what}", f"The {what} holds {item}, which is not JSON.")
+        if not deeper:
+            return
+        layer = deeper
+    raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {levels} levels.")

@@ -1,0 +1,76 @@
+"""What an operator sets up: tenants, workflows, keys; and money by hand."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from callsheet.core.model.commands.base import Command
+from callsheet.core.model.state_machines import Actor
+from callsheet.core.model.workflow_definition import WorkflowDefinition
+
+Role = Literal["admin", "client", "viewer", "worker"]
+
+
+class PutTenant(Command, frozen=True, kw_only=True, gc=False):
+    """Make a tenant or change it; what is None stays as it is, and is 1, active and 0 for a new one."""
+
+    tenant: str
+    weight: int | None = None
+    status: Literal["active", "suspended"] | None = None
+    active_jobs_max: int | None = None
+
+
+class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):
+    """Store a definition as the newest version of its workflow."""
+
+    definition: WorkflowDefinition
+    owner: str | None = None
+    """The tenant whose files it may name; None is anybody's, for the house itself."""
+
+
+class TopUp(Command, frozen=True, kw_only=True, gc=False):
+    """Add bought credits; the same key adds them once."""
+
+    tenant: str
+    user: str
+    amount: int
+    idempotency_key: str = ""
+    reason: str = "top-up"
+    actor: Actor = "system"
+
+
+class Adjust(Command, frozen=True, kw_only=True, gc=False):
+    """Correct a balance, with a reason."""
+
+    tenant: str
+    user: str
+    amount: int
+    reason: str
+    idempotency_key: str = ""
+    actor: Actor = "admin"
+
+
+class Balance(Struct, frozen=True, gc=False):
+    """A wallet as it is now."""
+
+    balance: int
+    reserved: int
+    replay: bool = False
+
+
+class CreateKey(Command, frozen=True, kw_only=True, gc=False):
+    """Let a program in; only the hash of its secret is kept. A key without a tenant is the operator's."""
+
+    tenant: str
+    role: Role
+    name: str
+    secret_hash: str
+    expires_in_seconds: int | None = None
+
+
+class RevokeKey(Command, frozen=True, kw_only=True, gc=False):
+    """Let a program in no longer."""
+
+    key_id: str
+    tenant: str | None = None
+    """Whose key it must be; None is anybody's."""

@@ -1,0 +1,204 @@
+"""A job and its parts, and what was said about it."""
+
+from typing import ClassVar
+
+from callsheet.core.model.rows.base import Row
+
+
+class Job(Row, frozen=True, gc=False):
+    """What a user asked and pays for."""
+
+    TABLE: ClassVar[str] = "job"
+    FIXED_COLUMNS: ClassVar[int] = 10
+
+    id: str
+    tenant: str
+    user_id: str
+    wallet_id: str
+    workflow: str
+    workflow_version: int
+    dedup_key: str | None
+    fingerprint: str
+    retry_of: str | None
+    created_at: int
+    status: str
+    run: int
+    priority: int
+    price: int
+    stages_total: int
+    stages_completed: int
+    progress: int
+    seq: int
+    updated_at: int
+    start_at: int | None = None
+    deadline_at: int | None = None
+    cancel_due_at: int | None = None
+    due_at: int | None = None
+    cancel_requested_at: int | None = None
+    cancel_reason: str | None = None
+    waiting_at: int | None = None
+    """Since when its stage waits for approval."""
+    started_at: int | None = None
+    finished_at: int | None = None
+    deleted_at: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    labels: str | None = None
+    metadata: str | None = None
+    trace: str | None = None
+
+
+class Run(Row, frozen=True, gc=False):
+    """One life of a job; once finished it never changes."""
+
+    TABLE: ClassVar[str] = "run"
+    KEY: ClassVar[tuple[str, ...]] = ("job_id", "no")
+    FIXED_COLUMNS: ClassVar[int] = 6
+
+    job_id: str
+    no: int
+    tenant: str
+    command_id: str
+    price: int
+    opened_at: int
+    status: str = "open"
+    consumed: int = 0
+    refunded: int = 0
+    started_at: int | None = None
+    finished_at: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+class Stage(Row, frozen=True, gc=False):
+    """An ordered group of tasks; counts, so that the cascade never reads all of them."""
+
+    TABLE: ClassVar[str] = "stage"
+    FIXED_COLUMNS: ClassVar[int] = 7
+
+    id: str
+    job_id: str
+    tenant: str
+    no: int
+    name: str
+    kind: str
+    provider: str
+    approval: int
+    created_at: int
+    status: str
+    tasks_total: int
+    tasks_running: int = 0
+    tasks_completed: int = 0
+    tasks_failed: int = 0
+    tasks_canceled: int = 0
+    delivered: int = 0
+    approved_by: str | None = None
+    approved_at: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    labels: str | None = None
+    metadata: str | None = None
+    trace: str | None = None
+
+
+class Task(Row, frozen=True, gc=False):
+    """What one worker executes. Claimable exactly while `ready` is 1; `due_at` is when the clock must look."""
+
+    TABLE: ClassVar[str] = "task"
+    FIXED_COLUMNS: ClassVar[int] = 11
+
+    id: str
+    job_id: str
+    stage_id: str
+    tenant: str
+    no: int
+    queue: str
+    kind: str
+    attempts_max: int
+    requeues_max: int
+    lease_seconds: int
+    created_at: int
+    status: str
+    priority: int
+    ready: int = 0
+    rank: int = 0
+    attempts: int = 0
+    attempts_counted: int = 0
+    requeues: int = 0
+    has_call: int = 0
+    """Whether this attempt wrote down a call to a provider."""
+    progress: int = 0
+    due_at: int | None = None
+    ready_at: int | None = None
+    token_hash: str | None = None
+    lease_expires_at: int | None = None
+    worker_id: str | None = None
+    message: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    labels: str | None = None
+    metadata: str | None = None
+    trace: str | None = None
+
+
+class Attempt(Row, frozen=True, gc=False):
+    """One try of a task under one lease; its number is the lease's epoch."""
+
+    TABLE: ClassVar[str] = "attempt"
+    KEY: ClassVar[tuple[str, ...]] = ("task_id", "no")
+    FIXED_COLUMNS: ClassVar[int] = 9
+
+    task_id: str
+    no: int
+    job_id: str
+    run: int
+    tenant: str
+    worker_id: str
+    token_hash: str
+    leased_at: int
+    rate_queue: str | None
+    """Its queue, if a rate counted its start."""
+    ended_at: int | None = None
+    outcome: str | None = None
+    uncounted: int = 0
+    digest: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    provider: str | None = None
+    ref: str | None = None
+    """Where the work lies at somebody else's machine while the worker waits for it; nobody's to see."""
+    resume: int = 0
+    """Whether it failed and its work there is still good: the next try may go on with it."""
+
+
+class Event(Row, frozen=True, gc=False):
+    """A stored fact. The database adds its global place; `seq` is dense per subject."""
+
+    TABLE: ClassVar[str] = "event"
+    KEY: ClassVar[tuple[str, ...]] = ("subject", "seq")
+
+    subject: str
+    seq: int
+    tenant: str
+    run: int
+    at: int
+    type: str
+    entity_id: str | None
+    source: str | None
+    target: str | None
+    actor: str
+    data: str | None
+
+
+class Document(Row, frozen=True, gc=False):
+    """JSON that came in or went out, written once: a job's or task's input, a task's output of one attempt."""
+
+    TABLE: ClassVar[str] = "document"
+    KEY: ClassVar[tuple[str, ...]] = ("owner_id", "name")
+
+    owner_id: str
+    name: str
+    job_id: str
+    body: str

@@ -1,0 +1,42 @@
+"""Work at somebody else's machine."""
+
+from typing import ClassVar
+
+from callsheet.core.model.rows.base import Row
+
+
+class Call(Row, frozen=True, gc=False):
+    """One submission to a provider: written down before the call is made, one per attempt."""
+
+    TABLE: ClassVar[str] = "call"
+    FIXED_COLUMNS: ClassVar[int] = 8
+
+    id: str
+    task_id: str
+    attempt: int
+    job_id: str
+    tenant: str
+    provider: str
+    intended_at: int
+    deadline_at: int
+    status: str = "intended"
+    ref: str | None = None
+    submitted_at: int | None = None
+    collect_at: int | None = None
+    ended_at: int | None = None
+    outcome: str | None = None
+
+
+class Inbox(Row, frozen=True, gc=False):
+    """A provider's callback, kept so that it takes effect once."""
+
+    TABLE: ClassVar[str] = "inbox"
+    FIXED_COLUMNS: ClassVar[int] = 4
+
+    id: str
+    provider: str
+    ref: str | None
+    call_id: str | None
+    status: str
+    received_at: int
+    body: str | None

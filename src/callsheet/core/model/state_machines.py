@@ -1,0 +1,131 @@
+"""The three machines. Every legal move is a row here; nothing else names a target status.
+
+Read a row as: in `source`, when `event` happens, one of `actors` may take it to the event's target.
+The exhaustive test, the diagrams in the docs and the split between users and system all come from these rows.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from callsheet.core.model.errors import IllegalTransition
+
+Actor = Literal["user", "admin", "worker", "system"]
+NEW = "new"
+_PASSIVE_VERBS = {
+    "approve": "be approved", "cancel": "be canceled", "hold": "be made to wait", "pause": "be paused",
+    "resume": "be resumed", "retry": "be tried again",
+}  # fmt: skip
+"""What people ask for, in words."""
+_PEOPLE: tuple[Actor, ...] = ("user", "admin")
+
+
+class Move(NamedTuple):
+    """One row of a machine's table."""
+
+    source: str
+    event: str
+    target: str
+    actors: tuple[Actor, ...]
+
+
+class Machine:
+    """A table of moves, indexed by source and event."""
+
+    def __init__(self, entity: str, terminal: Iterable[str], moves: Iterable[Move]) -> None:
+        self.entity = entity
+        self.terminal = frozenset(terminal)
+        self.moves = tuple(moves)
+        self.statuses = tuple(dict.fromkeys(s for m in self.moves for s in (m.source, m.target) if s != NEW))
+        self._by_event: Mapping[tuple[str, str], Move] = {(m.source, m.event): m for m in self.moves}
+        self._target: Mapping[str, str] = {m.event: m.target for m in self.moves}
+
+    def step(self, source: str, event: str, actor: Actor) -> str:
+        """Return the status after `event`, or refuse it by name."""
+        move = self._by_event.get((source, event))
+        if move is None or actor not in move.actors:
+            raise IllegalTransition(
+                self.entity, source, self._target[event], actor, message=self._explain_refusal(source, event, actor)
+            )
+        return move.target
+
+    def _explain_refusal(self, source: str, event: str, actor: Actor) -> str:
+        """Say why not, and when it could be."""
+        done = _PASSIVE_VERBS.get(event, f"become {self._target[event]}")
+        allowed_from = [m.source for m in self.moves if m.event == event and actor in m.actors and m.source != NEW]
+        when = (
+            f" Only one that is {' or '.join(allowed_from)} can." if allowed_from else f" The {actor} may not do that."
+        )
+        return f"The {self.entity} is {source}: it cannot {done}.{when}"
+
+    def allows(self, source: str, event: str, actor: Actor) -> bool:
+        """Say whether `step` would succeed."""
+        move = self._by_event.get((source, event))
+        return move is not None and actor in move.actors
+
+    def target(self, event: str) -> str:
+        """Return where an event leads; each event leads to one status."""
+        return self._target[event]
+
+
+def _moves(event: str, target: str, sources: Iterable[str], *actors: Actor) -> Iterable[Move]:
+    return (Move(source, event, target, actors) for source in sources)
+
+
+JOB = Machine(
+    "job",
+    terminal=("completed", "failed", "canceled", "expired", "blocked"),
+    moves=(
+        *_moves("submit", "queued", [NEW], *_PEOPLE, "system"),
+        *_moves("schedule", "pending", [NEW], *_PEOPLE, "system"),
+        *_moves("block", "blocked", [NEW], "system"),
+        *_moves("release", "queued", ["pending"], "system"),
+        *_moves("start", "running", ["queued"], "worker"),
+        # A job that expires before it ever ran passes through `running` in the same instant,
+        # because no source system knows a way from waiting to expired.
+        *_moves("preflight", "running", ["pending", "queued", "paused"], "system"),
+        *_moves("pause", "paused", ["pending", "queued", "running"], *_PEOPLE),
+        *_moves("resume", "queued", ["paused"], *_PEOPLE),
+        *_moves("continue", "running", ["paused"], *_PEOPLE),
+        *_moves("postpone", "pending", ["paused"], *_PEOPLE),
+        *_moves("complete", "completed", ["running", "paused"], "system"),
+        *_moves("fail", "failed", ["pending", "queued", "running", "paused"], "system"),
+        *_moves("expire", "expired", ["running", "paused"], "system"),
+        *_moves("cancel", "canceled", ["pending", "queued", "running", "paused"], *_PEOPLE),
+        # The person's request is carried out later: by the worker that heard it, or when the grace is over.
+        *_moves("stop", "canceled", ["running", "paused"], "worker", "system"),
+        *_moves("retry", "pending", ["failed", "expired"], *_PEOPLE),
+    ),
+)
+
+STAGE = Machine(
+    "stage",
+    terminal=("completed", "failed", "canceled"),
+    moves=(
+        *_moves("plan", "created", [NEW], "system"),
+        *_moves("open", "pending", ["created"], "system"),
+        *_moves("hold", "waiting", ["created", "pending", "running"], "system", "admin"),
+        *_moves("approve", "pending", ["waiting"], *_PEOPLE),
+        *_moves("start", "running", ["pending"], "worker"),
+        *_moves("complete", "completed", ["pending", "running"], "system"),
+        *_moves("fail", "failed", ["pending", "waiting", "running"], "system"),
+        *_moves("cancel", "canceled", ["created", "pending", "waiting", "running"], "system"),
+        *_moves("reset", "created", ["failed", "canceled"], "system"),
+    ),
+)
+
+TASK = Machine(
+    "task",
+    terminal=("completed", "failed", "canceled"),
+    moves=(
+        *_moves("plan", "created", [NEW], "system"),
+        *_moves("open", "pending", ["created"], "system"),
+        *_moves("lease", "running", ["pending", "retried"], "worker"),
+        *_moves("complete", "completed", ["running"], "worker", "system"),
+        *_moves("fail", "failed", ["running"], "worker", "system"),
+        *_moves("retry", "retried", ["running"], "worker", "system"),
+        *_moves("cancel", "canceled", ["created", "pending", "retried", "running"], "worker", "system"),
+        *_moves("reset", "created", ["failed", "canceled"], "system"),
+    ),
+)
+
+MACHINES = (JOB, STAGE, TASK)

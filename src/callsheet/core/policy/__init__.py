@@ -1,0 +1,1 @@
+"""Rules that decisions and queries apply: limits, rates, fair order, capacity, redaction, estimates."""

@@ -1,0 +1,299 @@
+"""What may hold a job, told in order: each rule looks at rows and counts, and says what it sees.
+
+A cap on a user's active jobs is never a reason: it refuses a job when it is submitted and holds none that was accepted.
+Other tenants show up in counts only.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from callsheet.core.decisions.cascade import accepts_claims
+from callsheet.core.model.clock import SECOND
+from callsheet.core.model.plural import counted
+from callsheet.core.model.rows import Call, Job, Stage, Task
+from callsheet.core.policy.capacity import UnavailableWorkers
+from callsheet.core.policy.rate_limits import Limit
+
+NO_WORKER_SECONDS = 5
+"""A worker that waits for work looks every few seconds: a task that was free to take for longer has none."""
+AHEAD_MAX = 10_000
+"""Tasks in front are counted up to here."""
+
+
+class LimitUsage(NamedTuple):
+    """A limit, and what counts towards it now."""
+
+    limit: Limit
+    counted: int
+    oldest: int | None = None
+    """When the first of those that count started, if it is a rate."""
+
+    @property
+    def full(self) -> bool:
+        return self.counted >= self.limit.maximum
+
+
+class Observation(NamedTuple):
+    """What was read and counted at one moment."""
+
+    now: int
+    ahead: int = 0
+    """Tasks in front of the first waiting one, in its queue."""
+    running: int = 0
+    """Running tasks of its queue."""
+    live_leases: int = 0
+    """Leases of its kind that have not run out."""
+    last_completed_at: int | None = None
+    """When a task of its kind was last completed."""
+    limits: Sequence[LimitUsage] = ()
+    durations: Sequence[int] = ()
+    leased_at: Mapping[str, int] = {}
+    """When the running tries began, by task."""
+    calls: Mapping[str, Call] = {}
+    """The provider calls of running tries, by task."""
+    unavailable: UnavailableWorkers = UnavailableWorkers()
+    """Workers of the fleet that could do its kind, and may not."""
+
+
+class Constraint(Struct, frozen=True, omit_defaults=True):
+    """One thing that holds a job, or some of its tasks."""
+
+    code: str
+    message: str
+    tasks: int = 0
+    """How many of its tasks it is about; 0 is the whole job."""
+    active_since_at: int | None = None
+    active_until_at: int | None = None
+    of: str | None = None
+    name: str | None = None
+    running: int | None = None
+    running_max: int | None = None
+    started: int | None = None
+    started_in_window_max: int | None = None
+    within_seconds: int | None = None
+    ahead: int | None = None
+    progress: int | None = None
+    workers: int | None = None
+
+
+# -- the constraints, in the order in which they are told
+
+Constraints = list[Constraint]
+
+
+def _ended(job: Job, _stage: Stage | None, _tasks: Sequence[Task], _observation: Observation) -> Constraints:
+    if job.finished_at is None:
+        return []
+    return [Constraint("ended", f"The job has ended: it is {job.status}.", active_since_at=job.finished_at)]
+
+
+def _canceling(job: Job, stage: Stage | None, _tasks: Sequence[Task], observation: Observation) -> Constraints:
+    if job.finished_at is not None or job.cancel_requested_at is None:
+        return []
+    left = _time_left(job.cancel_due_at, observation.now)
+    text = f"It is being canceled: its workers have {left} to stop, then their leases are revoked."
+    running = stage.tasks_running if stage else 0
+    return [
+        Constraint(
+            "canceling",
+            text,
+            active_since_at=job.cancel_requested_at,
+            active_until_at=job.cancel_due_at,
+            running=running,
+        )
+    ]
+
+
+def _paused(job: Job, _stage: Stage | None, _tasks: Sequence[Task], _observation: Observation) -> Constraints:
+    if job.status != "paused":
+        return []
+    return [Constraint("paused", "It is paused: resume it to go on. What runs already is finished and counts.")]
+
+
+def _scheduled(job: Job, _stage: Stage | None, _tasks: Sequence[Task], observation: Observation) -> Constraints:
+    if job.status != "pending" or job.start_at is None:
+        return []
+    return [Constraint("scheduled", f"It is scheduled: it is queued in {_time_left(job.start_at, observation.now)}.",
+                       active_until_at=job.start_at)]  # fmt: skip
+
+
+def _empty(job: Job, stage: Stage | None, _tasks: Sequence[Task], _observation: Observation) -> Constraints:
+    if job.finished_at is not None:
+        return []
+    if stage is None:
+        return [Constraint("no_stages", "It has no stages yet: add one.")]
+    if not stage.tasks_total:
+        return [Constraint("no_tasks", f"Stage {stage.no} ({stage.name}) has no tasks yet: add some.", name=stage.name)]
+    return []
+
+
+def _approval(job: Job, stage: Stage | None, _tasks: Sequence[Task], _observation: Observation) -> Constraints:
+    if job.finished_at is not None or stage is None or stage.status != "waiting":
+        return []
+    return [Constraint("approval", f"Stage {stage.no} ({stage.name}) waits until somebody approves it.",
+                       name=stage.name, active_since_at=job.waiting_at)]  # fmt: skip
+
+
+def _backoff(_job: Job, _stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    waiting = [task for task in tasks if _is_backing_off(task)]
+    if not waiting:
+        return []
+    available_at = min(task.ready_at or 0 for task in waiting)
+    delay = _time_left(available_at, observation.now)
+    text = f"{_count_tasks(waiting)} failed and will be retried: the first in {delay}."
+    return [Constraint("backoff", text, len(waiting), active_until_at=available_at)]
+
+
+def _running_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    ready = count_ready(job, stage, tasks)
+    return [
+        Constraint(
+            "running_limit",
+            f"{limit.of.capitalize()} {limit.name} has {counted(count, 'running task')}, and may have {limit.maximum}: "
+            "the next one starts when one ends.",
+            ready, of=limit.of, name=limit.name, running=count, running_max=limit.maximum,
+        )
+        for limit, count, _ in full(observation)
+        if ready and limit.seconds == 0
+    ]  # fmt: skip
+
+
+def _rate_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    ready = count_ready(job, stage, tasks)
+    found = []
+    for limit, count, oldest in full(observation):
+        if ready and limit.seconds:
+            available_at = limit.headroom(count, oldest, observation.now).available_at
+            text = (
+                f"{counted(count, 'task')} of {limit.of} {limit.name} started in the last {limit.period}, "
+                f"which is all that may: the next one may start in {_time_left(available_at, observation.now)}."
+            )
+            found.append(Constraint(
+                "rate_limit", text, ready, active_until_at=available_at, of=limit.of, name=limit.name, started=count,
+                started_in_window_max=limit.maximum, within_seconds=limit.seconds,
+            ))  # fmt: skip
+    return found
+
+
+def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    ready = count_ready(job, stage, tasks)
+    if not ready or observation.live_leases or full(observation):
+        return []
+    since = max(_claimable_since(job, tasks), observation.last_completed_at or 0)
+    if observation.now - since < NO_WORKER_SECONDS * SECOND:
+        return []
+    kind = next(task.kind for task in tasks if task.ready)
+    waited = counted((observation.now - since) // SECOND, "second")
+    text = f"Nobody works on kind {kind}, and nobody has taken this in the last {waited}: " + (
+        f"of its workers {observation.unavailable}."
+        if any(observation.unavailable)
+        else "is a worker of this kind running?"
+    )
+    return [Constraint("no_worker", text, ready, active_since_at=since, of="kind", name=kind, workers=0)]
+
+
+def _queued(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    ready = count_ready(job, stage, tasks)
+    if not ready:
+        return []
+    if observation.ahead:
+        count = f"more than {AHEAD_MAX}" if observation.ahead >= AHEAD_MAX else str(observation.ahead)
+        text = f"It waits in the queue behind {count} other {'task' if observation.ahead == 1 else 'tasks'}."
+    else:
+        text = "It is next in its queue."
+    return [
+        Constraint(
+            "queued",
+            text,
+            ready,
+            active_since_at=_claimable_since(job, tasks),
+            ahead=observation.ahead,
+            running=observation.running,
+        )
+    ]
+
+
+def _provider(_job: Job, _stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    found: dict[tuple[str, bool], list[Call]] = {}
+    for task in tasks:
+        call = _provider_call(task, observation)
+        if call is not None:
+            found.setdefault((call.provider, call.ref is not None), []).append(call)
+    return [
+        Constraint(
+            "provider",
+            f"{_count_tasks(calls)} {_is_or_are(calls)} at the provider {name} and asked about regularly."
+            if accepted
+            else f"Whether {name} accepted {_count_tasks(calls).lower()} is unknown: it is looked up, not repeated.",
+            len(calls), active_since_at=min(call.submitted_at or call.intended_at for call in calls),
+            active_until_at=min(call.deadline_at for call in calls), of="provider", name=name,
+        )
+        for (name, accepted), calls in sorted(found.items())
+    ]  # fmt: skip
+
+
+def _running(_job: Job, _stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Constraints:
+    running = [task for task in tasks if task.status == "running" and _provider_call(task, observation) is None]
+    if not running:
+        return []
+    workers = len({task.worker_id for task in running})
+    text = (
+        f"{_count_tasks(running)} {_is_or_are(running)} running on {workers} {'worker' if workers == 1 else 'workers'}."
+    )
+    since = min(observation.leased_at.get(task.id) or task.started_at or task.created_at for task in running)
+    progress = sum(task.progress for task in running) // len(running)
+    return [Constraint("running", text, len(running), active_since_at=since, progress=progress, workers=workers)]
+
+
+RULES: tuple[Callable[[Job, Stage | None, Sequence[Task], Observation], Constraints], ...] = (
+    _ended, _canceling, _paused, _scheduled, _empty, _approval, _running_limit, _rate_limit, _no_worker, _queued,
+    _backoff, _provider, _running,
+)  # fmt: skip
+CODES = (
+    "ended", "canceling", "paused", "scheduled", "no_stages", "no_tasks", "approval", "running_limit", "rate_limit",
+    "no_worker", "queued", "backoff", "provider", "running",
+)  # fmt: skip
+"""Every code; they are stable."""
+
+
+# -- words
+
+
+def count_ready(job: Job, stage: Stage | None, tasks: Sequence[Task]) -> int:
+    """Count the tasks that a claim would be offered."""
+    if stage is None or not accepts_claims(job, stage):
+        return 0
+    return sum(task.ready for task in tasks)
+
+
+def full(observation: Observation) -> list[LimitUsage]:
+    return [counted for counted in observation.limits if counted.full]
+
+
+def _claimable_since(job: Job, tasks: Sequence[Task]) -> int:
+    """Return since when, at the least, the first task has been free to take: nothing happened to the job since."""
+    return max(job.updated_at, *((task.ready_at or 0) for task in tasks if task.ready), 0)
+
+
+def _is_backing_off(task: Task) -> bool:
+    return task.status == "retried" and not task.ready and task.due_at is not None
+
+
+def _provider_call(task: Task, observation: Observation) -> Call | None:
+    """Return the call of a task that no worker holds any more."""
+    return observation.calls.get(task.id) if task.status == "running" and task.token_hash is None else None
+
+
+def _time_left(at: int | None, now: int) -> str:
+    left = max((at or now) - now, 0) // SECOND
+    return counted(left, "second") if left else "less than a second"
+
+
+def _count_tasks(items: Sequence[object]) -> str:
+    return counted(len(items), "task")
+
+
+def _is_or_are(items: Sequence[object]) -> str:
+    return "is" if len(items) == 1 else "are"

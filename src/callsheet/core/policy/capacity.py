@@ -1,0 +1,82 @@
+"""Who takes a kind of work: from leases first, so that a worker on a long task never vanishes, then from the fleet."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from callsheet.core.decisions.claim import allowed_kinds
+from callsheet.core.model.rows import Worker
+
+
+class WorkerLeases(NamedTuple):
+    """What a worker holds of one kind: how many leases, and since when the oldest."""
+
+    worker_id: str
+    kind: str
+    leases: int
+    leased_at: int
+
+
+class KindCapacity:
+    """The workers of one kind."""
+
+    __slots__ = ("busy", "capacity", "free", "leased_at", "running", "workers")
+
+    def __init__(self) -> None:
+        self.workers: set[str] = set()
+        self.busy: set[str] = set()
+        self.running = 0
+        self.capacity = 0
+        self.free = 0
+        self.leased_at: int | None = None
+
+
+def capacity_by_kind(fleet: Iterable[Worker], held: Iterable[WorkerLeases], seen_since: int) -> dict[str, KindCapacity]:
+    """Count workers and their places by kind. A draining one, and one nobody registered, counts by what it holds."""
+    lease_rows = list(held)
+    leases: Counter[str] = Counter()
+    for one in lease_rows:
+        leases[one.worker_id] += one.leases
+    found: dict[str, KindCapacity] = {}
+    for worker in fleet:
+        alive = worker.last_seen_at >= seen_since or leases[worker.id]
+        if worker.status != "approved" or worker.draining_at is not None or not alive:
+            continue
+        for kind in allowed_kinds(worker):
+            kind_capacity = found.setdefault(kind, KindCapacity())
+            kind_capacity.workers.add(worker.id)
+            kind_capacity.capacity += worker.concurrency
+            kind_capacity.free += max(worker.concurrency - leases[worker.id], 0)
+    for one in lease_rows:
+        kind_capacity = found.setdefault(one.kind, KindCapacity())
+        if one.worker_id not in kind_capacity.workers:
+            kind_capacity.workers.add(one.worker_id)
+            kind_capacity.capacity += one.leases
+        kind_capacity.busy.add(one.worker_id)
+        kind_capacity.running += one.leases
+        kind_capacity.leased_at = min(kind_capacity.leased_at or one.leased_at, one.leased_at)
+    return found
+
+
+class UnavailableWorkers(NamedTuple):
+    """Why workers that offer a kind do not take it, and how many."""
+
+    pending: int = 0
+    draining: int = 0
+    unassigned: int = 0
+
+    def __str__(self) -> str:
+        """Say it, or nothing if there are none."""
+        words = ("waiting for an operator's approval", "draining", "not assigned to it")
+        return ", ".join(f"{count} {word}" for count, word in zip(self, words, strict=True) if count)
+
+
+def count_unavailable(fleet: Iterable[Worker], kind: str) -> UnavailableWorkers:
+    """Count the workers that could do a kind and may not."""
+    able = [worker for worker in fleet if kind in msgspec.json.decode(worker.offered)]
+    pending = [worker for worker in able if worker.status == "pending"]
+    draining = [worker for worker in able if worker.status == "approved" and worker.draining_at is not None]
+    others = [worker for worker in able if worker.status == "approved" and worker.draining_at is None]
+    return UnavailableWorkers(len(pending), len(draining), sum(kind not in allowed_kinds(worker) for worker in others))

@@ -1,0 +1,56 @@
+"""Who comes next: priority first, then tenants by weighted virtual time, then the older task.
+
+A task gets its rank when it becomes ready: one stride after its tenant's last waiting task of the same queue and
+priority, and never before the queue's head. A tenant of weight 2 has strides half as long. Ranks come from live
+rows only (the head and the tail of what waits), so there is no counter to leak and a claim is one index scan.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from callsheet.core.model.rows import Task, Tenant
+from callsheet.core.working_set import WorkingSet
+
+STRIDE = 1_000_000
+
+
+def queue_of(kind: str, workflow: str, provider: str) -> str:
+    """Name the queue of a kind of work for a workflow, and of the provider that does it, if one does."""
+    return f"{kind}/{workflow}/{provider}" if provider else f"{kind}/{workflow}"
+
+
+class QueueTail(NamedTuple):
+    """What waits in one queue at one priority: the lowest rank of all, the highest of one tenant."""
+
+    head: int | None
+    last: int | None
+
+
+def next_rank(ws: WorkingSet, queue: str, priority: int, tenant: str) -> int:
+    """Give a newly ready task its place behind its tenant's others."""
+    key = (queue, priority, tenant)
+    tail: QueueTail = ws.get_fact("tail", key)
+    stride = STRIDE // ws.get(Tenant, tenant).weight
+    floor = 0 if tail.head is None else max(tail.head - stride, 0)
+    rank = (floor if tail.last is None else max(tail.last, floor)) + stride
+    ws.set_fact("tail", key, QueueTail(rank if tail.head is None else tail.head, rank))
+    return rank
+
+
+def front_rank(ws: WorkingSet, task: Task) -> int:
+    """Put a task that was given back at the head of its queue, without pulling the queue's time back."""
+    tail: QueueTail = ws.get_fact("tail", (task.queue, task.priority, task.tenant))
+    return task.rank if tail.head is None else max(task.rank, tail.head)
+
+
+class QueueHead(NamedTuple):
+    """A queue with waiting work and the priority of its first task."""
+
+    queue: str
+    priority: int
+
+
+def order_queues(heads: Sequence[QueueHead], served: Mapping[str, int]) -> list[str]:
+    """Order queues by the priority at their head; among equals, the one that was served longest ago."""
+    ordered = sorted(heads, key=lambda head: (-head.priority, served.get(head.queue, 0), head.queue))
+    return [head.queue for head in ordered]

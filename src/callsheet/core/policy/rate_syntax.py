@@ -1,0 +1,17 @@
+"""Rates as people write them: how many in a second, a minute, an hour or a day."""
+
+import re
+from collections.abc import Mapping
+
+PERIODS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+RATE_STARTS_MAX = 1_000_000
+RATE_FORMAT_HELP = f"Write it as 60/minute: from 1 to {RATE_STARTS_MAX}, a second, minute, hour or day."
+_RATE = re.compile(rf"([1-9][0-9]{{0,6}})/({'|'.join(PERIODS)})\Z")
+
+
+def parse_rate(text: str) -> tuple[int, int] | None:
+    """Read a rate as `60/minute`: how many, in how many seconds; None if it is none."""
+    found = _RATE.match(text)
+    if found is None or (starts := int(found[1])) > RATE_STARTS_MAX:
+        return None
+    return starts, PERIODS[found[2]]

@@ -1,0 +1,276 @@
+"""The working set: the rows a batch has in its hands.
+
+Decisions read rows from it and put changed ones back, so the second command of a batch sees what the first one
+did. A row nobody has loaded raises `Missing`; the engine loads it and asks again. A refused command is undone
+from the journal, and its neighbours never notice.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from callsheet.core.model.rows import (
+    ROWS,
+    Audit,
+    Document,
+    Event,
+    File,
+    Job,
+    JobFile,
+    LedgerEntry,
+    Row,
+    Worker,
+    WorkflowFile,
+)
+from callsheet.core.model.state_machines import Actor
+from callsheet.core.policy.limits import Limits
+
+R = TypeVar("R", bound=Row)
+Key = Hashable
+
+
+class _Absent:
+    """Stands where nothing is known."""
+
+    def __bool__(self) -> bool:
+        return False
+
+
+_ABSENT = _Absent()
+_POP = object()
+_POP_EVENT = object()
+encode_bytes = msgspec.json.Encoder(order="deterministic").encode
+"""Encodes JSON the same way every time, as bytes."""
+_encode_event_data = msgspec.json.Encoder().encode
+
+
+CACHED_ROWS = tuple(
+    row for row in ROWS if row not in {Event, LedgerEntry, Document, File, JobFile, WorkflowFile, Worker, Audit}
+)
+"""Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
+_CURRENT_WORKFLOW_FACTS = frozenset({"current_definition", "current_version", "validator"})
+CACHED_FACTS = _CURRENT_WORKFLOW_FACTS | {"stages", "definition"}
+
+
+class NotLoaded(Exception):  # noqa: N818 - a request to the engine, not an error
+    """A decision needs rows that the batch has not loaded."""
+
+    def __init__(self, want: str, key: Key) -> None:
+        super().__init__(f"{want} {key}")
+        self.want = want
+        self.key = key
+
+
+def encode(value: Any) -> str:
+    """Encode JSON the same way every time, as text."""
+    return encode_bytes(value).decode()
+
+
+class WorkingSet:
+    """Rows by table and key, with what was new, what changed, and facts counted from live rows."""
+
+    def __init__(
+        self, now: int, limits: Limits, *, retrying: bool = False, previous: "WorkingSet | None" = None
+    ) -> None:
+        self.now = now
+        self.limits = limits
+        self.retrying = retrying
+        """The commands may have been committed before: look for their own work."""
+        self.facts: dict[tuple[str, Key], Any] = {}
+        self._cached_facts: dict[tuple[str, Key], Any] = {}
+        self.woken_kinds: set[str] = set()
+        """Kinds that have new work."""
+        self.purged_job_ids: list[str] = []
+        """Jobs whose documents go."""
+        self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
+        if previous is not None:
+            self._rows |= {row: previous._rows[row] for row in CACHED_ROWS}  # noqa: SLF001 - the same class
+            self._cached_facts = previous._cached_facts  # noqa: SLF001
+            self._cached_facts.update(previous._facts_to_cache())  # noqa: SLF001
+        self._originals: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
+        """What rows were before this batch; None for a new one."""
+        self._absent: list[tuple[type[Row], Key]] = []
+        self._appended: dict[type[Row], list[Row]] = {}
+        self._events: list[Event] = []
+        self._seqs: dict[str, int] = {}
+        self._undo: list[tuple[Any, Key, Any]] = []
+
+    def _facts_to_cache(self) -> Iterator[tuple[tuple[str, Key], Any]]:
+        """Forget what was asked for and is not there, since strangers choose it; yield the facts that last."""
+        for cls, key in self._absent:
+            if self._rows[cls].get(key, _ABSENT) is None:
+                del self._rows[cls][key]
+        for (name, key), get_fact in self.facts.items():
+            if name in CACHED_FACTS and (
+                name not in _CURRENT_WORKFLOW_FACTS or self.find_fact("current_definition", key) is not None
+            ):
+                yield (name, key), get_fact
+
+    # -- reading
+
+    def load(self, cls: type[R], rows: Iterable[R], wanted: Iterable[Key] = ()) -> None:
+        """Take rows in from the database; a wanted key without a row is known to be absent."""
+        find_fact = self._rows[cls]
+        key_of = cls.key_of
+        for row in rows:
+            find_fact.setdefault(key_of(row), row)
+        for key in wanted:
+            if key not in find_fact:
+                find_fact[key] = None
+                self._absent.append((cls, key))
+
+    def find(self, cls: type[R], key: Key) -> R | None:
+        """Return a row, or None if it is known to be absent."""
+        try:
+            return self._rows[cls][key]  # type: ignore[return-value]
+        except KeyError:
+            raise NotLoaded(cls.TABLE, key) from None
+
+    def get(self, cls: type[R], key: Key) -> R:
+        """Return a row that must exist, because another row points to it."""
+        try:
+            row = self._rows[cls][key]
+        except KeyError:
+            raise NotLoaded(cls.TABLE, key) from None
+        if row is None:
+            raise LookupError(f"{cls.TABLE} {key!r} is referred to and does not exist")
+        return row  # type: ignore[return-value]
+
+    def is_loaded(self, cls: type[Row], key: Key) -> bool:
+        """Say whether a key has been looked up."""
+        return key in self._rows[cls]
+
+    def not_loaded(self, cls: type[Row], keys: Iterable[Key]) -> list[Key]:
+        """Return the keys that have not been looked up."""
+        find_fact = self._rows[cls]
+        return [key for key in keys if key not in find_fact]
+
+    def get_fact(self, name: str, key: Key) -> Any:
+        """Return something counted from live rows (active jobs of a wallet, tail of a queue, …)."""
+        try:
+            return self.facts[name, key]
+        except KeyError:
+            found = self._cached_facts.get((name, key), _ABSENT)
+        if found is _ABSENT:
+            raise NotLoaded(name, key)
+        return found
+
+    def has_fact(self, name: str, key: Key) -> bool:
+        """Say whether a fact is in hand."""
+        return (name, key) in self.facts or (name, key) in self._cached_facts
+
+    def find_fact(self, name: str, key: Key) -> Any:
+        """Return a fact if it is in hand; else something that is no fact, and false."""
+        found = self.facts.get((name, key), _ABSENT)
+        return self._cached_facts.get((name, key), _ABSENT) if found is _ABSENT else found
+
+    def change_time(self, job: Job) -> int:
+        """Return when a change to a job happens: now, or with its last change if the database's clock went back."""
+        return max(job.updated_at, self.now)
+
+    # -- writing
+
+    def put(self, row: Row) -> None:
+        """Replace or add a row."""
+        cls = row.__class__
+        key = cls.key_of(row)
+        rows = self._rows[cls]
+        before = rows.get(key, _ABSENT)
+        self._undo.append((rows, key, before))
+        rows[key] = row
+        originals = self._originals[cls]
+        if key not in originals:
+            originals[key] = None if before is _ABSENT else before  # type: ignore[assignment]
+
+    def append(self, row: Row) -> None:
+        """Add a row that will never change: ledger entries and documents."""
+        rows = self._appended.setdefault(row.__class__, [])
+        rows.append(row)
+        self._undo.append((rows, None, _POP))
+
+    def set_fact(self, name: str, key: Key, value: Any) -> None:
+        """Keep a counted fact true while the batch goes on."""
+        self._undo.append((self.facts, (name, key), self.facts.get((name, key), _ABSENT)))
+        self.facts[name, key] = value
+
+    def purge(self, job_id: str) -> None:
+        """Drop a deleted job's documents."""
+        self.purged_job_ids.append(job_id)
+        self._undo.append((self.purged_job_ids, None, _POP))
+
+    def emit(
+        self, job: Job, type_: str, actor: Actor, data: Mapping[str, Any] | None = None, *,
+        entity_id: str | None = None, source: str | None = None, target: str | None = None,
+    ) -> None:  # fmt: skip
+        """Write down a fact about a job, with the next number of its own."""
+        seqs, events = self._seqs, self._events
+        seq = seqs.get(job.id, job.seq) + 1
+        change_time = self.change_time(job)
+        body = _encode_event_data(data).decode() if data else None
+        events.append(
+            Event(job.id, seq, job.tenant, job.run, change_time, type_, entity_id, source, target, actor, body)
+        )
+        seqs[job.id] = seq
+        self._undo.append((events, job.id, _POP_EVENT))
+
+    def __len__(self) -> int:
+        """Count the rows that a next batch would keep."""
+        return len(self._cached_facts) + sum(len(self._rows[row]) for row in CACHED_ROWS)
+
+    # -- the end of a command, and of the batch
+
+    def begin(self) -> None:
+        """Forget how to undo what earlier commands did: they stand."""
+        self._undo.clear()
+
+    @property
+    def changed(self) -> bool:
+        """Whether the command under way has done anything."""
+        return bool(self._undo)
+
+    def undo(self) -> None:
+        """Take back everything since `begin`."""
+        while self._undo:
+            target, key, before = self._undo.pop()
+            if before is _POP:
+                target.pop()
+            elif before is _POP_EVENT:
+                self._seqs[target.pop().subject] -= 1
+            elif before is _ABSENT:
+                del target[key]
+            else:
+                target[key] = before
+
+    def take_appended(self) -> Iterator[tuple[type[Row], list[Row]]]:
+        """Yield, once, the rows of ended commands that will never change: they may be written before the others."""
+        self.begin()
+        for cls, appended in self._appended.items():
+            if appended:
+                yield cls, appended[:]
+                appended.clear()
+        if self._events:
+            yield Event, list[Row](self._events)
+            self._events.clear()
+
+    def writes(self) -> Iterator[tuple[type[Row], list[Row], list[Row]]]:
+        """Yield each table's new and changed rows."""
+        jobs = self._rows[Job]
+        for job_id, seq in self._seqs.items():
+            job = jobs.get(job_id)
+            if not isinstance(job, Job) or job.seq == seq:
+                continue  # everything said about it was taken back
+            self._originals[Job].setdefault(job_id, job)
+            jobs[job_id] = replace(job, seq=seq, updated_at=max(self.now, job.updated_at))
+        for cls, originals in self._originals.items():
+            rows = self._rows[cls]
+            new: list[Row] = []
+            changed: list[Row] = []
+            for key, before in originals.items():
+                row = rows.get(key)
+                if row is not None and row is not before:
+                    (new if before is None else changed).append(row)
+            if new or changed:
+                yield cls, new, changed
+        yield from ((cls, rows, []) for cls, rows in self.take_appended())

@@ -1,0 +1,278 @@
+"""The demonstration, seen from outside: submits jobs over the API, shows how they come along, fetches the files."""
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from callsheet.catalog import load
+from callsheet.client import CallsheetError, Client, Event, File, Job
+from callsheet.core.model.plural import counted
+from callsheet.demo.progress_board import Board, Line
+from callsheet.demo.setup import CREDITS, USER, WORKFLOWS
+
+PROMPTS = {
+    "sketch": "a lighthouse in the fog",
+    "tone": "an old piano at dusk",
+    "clip": "the sea at sunset",
+    "short-video": "a letter crosses the mountains",
+}
+
+_LABEL = "demonstration"
+_WORKFLOWS_MISSING = "This server has no demonstration workflows: start it with `callsheet up` (without --no-demo)."
+_POLL_SECONDS = 0.25
+"""How often whoever waits for jobs looks whether to stop."""
+_QUIET_SECONDS = 3.0
+"""A job of which nothing was heard for so long is asked what holds it."""
+_CANCEL_WAIT_SECONDS = 5.0
+"""How long a board waits for the last word about what was canceled."""
+_EXPECTED_CODES = frozenset({"ended", "queued", "running"})
+
+
+class DownloadedFile(Struct, frozen=True):
+    """A file that was fetched, and what it cost."""
+
+    job: Job
+    file: File
+    path: Path
+
+
+class DemoResult(Struct, frozen=True):
+    """How the demonstration ended."""
+
+    jobs: list[Job]
+    files: list[DownloadedFile]
+
+    @property
+    def completed(self) -> bool:
+        return all(job.completed for job in self.jobs)
+
+
+def show(
+    url: str, key: str, folder: Path, console: Console, interrupted: Callable[[], bool] = lambda: False
+) -> DemoResult:
+    """Run the demonstration; one that is interrupted leaves nothing behind that waits and holds credits.
+
+    An interrupt can be raised where nobody sees it; whoever heard it says so with `interrupted`.
+    """
+    with Client(url, key) as client:
+        _ensure_credits(client, console, _total_price(client))
+        run_label = secrets.token_hex(4)
+        try:
+            jobs = _run_jobs(client, Board(console), run_label, interrupted)
+        except KeyboardInterrupt:
+            console.print("\nInterrupted: what had not ended is canceled.")
+            for job in client.jobs(label=f"{_LABEL}={run_label}"):
+                if not job.ended:
+                    console.print(f"{job.workflow} goes on: callsheet watch {job.id}", soft_wrap=True)
+            raise
+        files = [one for job in jobs if job.completed for one in _download_outputs(client, job, folder)]
+        _print_summary(client, console, jobs, files, folder)
+        return DemoResult(jobs, files)
+
+
+def _run_jobs(client: Client, board: Board, run_label: str, interrupted: Callable[[], bool]) -> list[Job]:
+    """Submit the jobs, with a mark by which they are found again, and follow them to their ends."""
+    followers: list[_Follower] = []
+    with board:
+        try:
+            for workflow, prompt in PROMPTS.items():
+                job = client.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: run_label})
+                followers.append(_Follower(client, board, job))
+            return _wait_for_jobs(followers, interrupted)
+        except KeyboardInterrupt:
+            _cancel(client, run_label)
+            wait([follower.done for follower in followers], _CANCEL_WAIT_SECONDS)
+            raise
+
+
+def _wait_for_jobs(followers: Sequence["_Follower"], interrupted: Callable[[], bool]) -> list[Job]:
+    """Wait for the jobs' ends. Whoever stops waiting leaves nothing behind that keeps the process alive."""
+    while True:
+        done, rest = wait([follower.done for follower in followers], _POLL_SECONDS)
+        for one in done:
+            one.result()  # what went wrong with one is the end of all
+        if not rest:
+            return [follower.done.result() for follower in followers]
+        if interrupted():
+            raise KeyboardInterrupt
+        for follower in followers:
+            follower.report_blocked()
+
+
+def _cancel(client: Client, run_label: str) -> None:
+    """Cancel what has not ended, also what was submitted while nobody waited for the answer any more."""
+    for job in list(client.jobs(label=f"{_LABEL}={run_label}")):
+        if not job.ended:
+            with suppress(CallsheetError):  # it ended in the meantime
+                client.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
+
+
+def _total_price(client: Client) -> int:
+    """Return what the jobs cost here; a workflow of somebody else's that has the name of one of ours is left alone."""
+    price = 0
+    for demo_workflow in load(WORKFLOWS):
+        try:
+            found = client.workflow(demo_workflow.name)
+        except CallsheetError as error:
+            if error.code != "workflow_not_found":
+                raise
+            raise CallsheetError("demo_workflows_missing", _WORKFLOWS_MISSING) from None
+        if [stage.get("kind") for stage in found.definition["stages"]] != [
+            stage.kind for stage in demo_workflow.stages
+        ]:
+            details = f"The workflow {demo_workflow.name} of this server is not the demo's: use another --data."
+            raise CallsheetError("demo_workflows_missing", details)
+        price += found.price
+    return price
+
+
+def _ensure_credits(client: Client, console: Console, price: int) -> None:
+    """See that the user can pay; a house in which the demonstration was run often is topped up."""
+    balance = client.wallet(USER).balance
+    if balance < price:
+        balance = client.topup(USER, CREDITS, reason="for the demonstration").balance
+        console.print(f"The user [bold]{USER}[/] got {counted(CREDITS, 'more credit')}.")
+    console.print(f"The user [bold]{USER}[/] has {counted(balance, 'credit')}; these four jobs cost {price}.\n")
+
+
+class _Follower:
+    """Follows one job to its end, and puts on the board what happens to it."""
+
+    def __init__(self, client: Client, board: Board, job: Job) -> None:
+        self._client = client
+        self._board = board
+        self._job = job
+        stages = {stage.id: stage for stage in client.stages(job.id)}
+        tasks = list(client.tasks(job.id))
+        self._approval_stages = {stage.id: stage for stage in stages.values() if stage.approval}
+        self._lines: dict[str, Line] = {}
+        single_task = len(tasks) == 1
+        prompt = PROMPTS[job.workflow]
+        self._head = board.add(job.workflow, f"“{prompt}”")
+        for task in tasks:
+            stage = stages[task.stage_id]
+            name = stage.name if stage.tasks_total == 1 else f"{stage.name} {task.no}"
+            self._lines[task.id] = self._head if single_task else board.add(f"  {name}", "", job_name=job.workflow)
+        self._approval_lines = {
+            stage_id: next(self._lines[task.id] for task in tasks if task.stage_id == stage_id)
+            for stage_id in self._approval_stages
+        }
+        self._last_event_at = time.monotonic()
+        self.done: Future[Job] = Future()
+        Thread(target=self._run, name=f"demo-{job.workflow}", daemon=True).start()
+
+    def report_blocked(self) -> None:
+        """Say what holds the job, if nothing has happened to it for a while and that is not the usual course."""
+        if self.done.done() or time.monotonic() - self._last_event_at < _QUIET_SECONDS:
+            return
+        self._last_event_at = time.monotonic()
+        with suppress(CallsheetError):  # the next look may tell
+            constraints_by_code = {one.code: one.message for one in self._client.why(self._job.id).constraints}
+            unusual = [message for code, message in constraints_by_code.items() if code not in _EXPECTED_CODES]
+            if unusual and "running" not in constraints_by_code:
+                self._head.show_blocked(" ".join(unusual))
+
+    def _run(self) -> None:
+        try:
+            self.done.set_result(self._follow())
+        except BaseException as error:  # noqa: BLE001 - raised where the end is waited for
+            self.done.set_exception(error)
+
+    def _follow(self) -> Job:
+        for event in self._client.events(self._job.id):
+            self._last_event_at = time.monotonic()
+            self._handle_event(event)
+        job = self._client.get(self._job.id)
+        self._head.end(job.status, job.error.message if job.error and job.status != "canceled" else "")
+        for task in self._client.tasks(self._job.id):
+            self._lines[task.id].end(task.status, "")
+        return job
+
+    def _handle_event(self, event: Event) -> None:
+        line = self._lines.get(event.entity_id or "")
+        if line is not None:
+            self._handle_task_event(line, event)
+        elif event.type == "stage.waiting" and event.entity_id in self._approval_stages:
+            self._approve(event.entity_id)
+        elif event.type == "job.started":
+            self._head.update(self._head.percent, "running")
+        elif event.type == "stage.completed":
+            self._head.update(self._client.get(self._job.id).progress, self._head.status_text)
+
+    def _handle_task_event(self, line: Line, event: Event) -> None:
+        details = event.data or {}
+        if event.type == "task.leased":
+            line.update(0, "begins" if details.get("attempt") == 1 else f"try {details.get('attempt')}")
+        elif event.type == "task.progressed":
+            line.update(details["progress"], details.get("message") or "")
+            if details.get("preview"):
+                self._show_preview(line, event.entity_id or "")
+        elif event.type == "task.completed":
+            line.end("completed", "")
+            self._show_outputs(line, event.entity_id or "")
+        elif event.type in {"task.retried", "task.failed"}:
+            line.update(0, details.get("message") or event.type)
+
+    def _approve(self, stage_id: str) -> None:
+        """Play the person who looks at the storyboard."""
+        line = self._approval_lines[stage_id]
+        line.update(0, "waits for approval")
+        self._client.approve(self._job.id, self._approval_stages[stage_id].no, approver="the audience")
+        line.set_note("approved in your name")
+
+    def _show_preview(self, line: Line, task_id: str) -> None:
+        if self._board.shows_pictures:
+            with suppress(CallsheetError):  # the task has ended, and its preview with it
+                line.show(self._client.preview(self._job.id, task_id), "image/png")
+
+    def _show_outputs(self, line: Line, task_id: str) -> None:
+        if self._board.shows_pictures:
+            for output in self._client.outputs(self._job.id):
+                for file in output.files:
+                    if output.task_id == task_id and not file.media_type.startswith("text/"):
+                        line.show(self._client.read(file), file.media_type)
+
+
+# -- the end
+
+
+def _download_outputs(client: Client, job: Job, folder: Path) -> list[DownloadedFile]:
+    """Fetch what the last stage of a job made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    outputs = list(client.outputs(job.id))
+    last = max(output.stage_no for output in outputs)
+    return [
+        DownloadedFile(job, file, client.download(file, folder / f"{job.id[-6:]}-{Path(file.name).name}"))
+        for output in outputs
+        if output.stage_no == last
+        for file in output.files
+    ]
+
+
+def _print_summary(
+    client: Client, console: Console, jobs: Sequence[Job], files: Sequence[DownloadedFile], folder: Path
+) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for head in ("made", "for", "file", "size"):
+        table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
+    for one in files:
+        price, size = counted(one.job.price, "credit"), f"{one.file.bytes / 1000:,.0f} kB"
+        table.add_row(one.job.workflow, price, one.path.name, size)
+    console.print()
+    console.print(table)
+    console.print(f"\nThe files are in [bold]{escape(str(folder))}[/].")
+    for job in jobs:
+        if job.error:
+            console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
+    wallet = client.wallet(USER)
+    reserved = f", and {wallet.reserved} held for jobs under way" if wallet.reserved else ""
+    console.print(f"The wallet has {counted(wallet.balance, 'credit')} left{reserved}.")

@@ -1,0 +1,90 @@
+"""What the edge knows of the fleet: who waits, who was heard of, who is checked before it is let in."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import httpx
+import msgspec
+
+from callsheet.api import worker_protocol
+from callsheet.config import HttpSettings
+from callsheet.core.model import commands
+from callsheet.dispatch.waiting_claims import WaitingClaims
+from callsheet.engine.engine import Engine
+from callsheet.http.auth.throttles import HeartbeatLimiter
+from callsheet.http.server.problems import Problem
+
+_SEEN_MAX = 500
+"""Workers in one command: they are written together, and locked together."""
+
+
+class VerifyResponse(msgspec.Struct, frozen=True):
+    """What the address that knows our machines says about one."""
+
+    allowed: bool
+
+
+class Fleet:
+    """Workers, as this server sees them."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, clock: Callable[[], float] = time.monotonic) -> None:
+        self.waiting_claims = WaitingClaims(engine, engine.settings.poll_seconds)
+        self.heartbeat_limiter = HeartbeatLimiter(settings.heartbeats_per_second_max)
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+        self._seen_workers: set[str] = set()
+        self._written_at = clock()
+        self._writing: asyncio.Future[None] | None = None
+
+    async def claim(self, command: commands.Claim, wait_seconds: float) -> list[commands.LeasedTask]:
+        """Claim, and wait for work if there is none; a server that stops lets everybody go."""
+        if self.waiting_claims.ended:
+            raise Problem(503, "stopping", "This server stops: come back in a moment.", {"retry-after": "1"})
+        return await self.waiting_claims.claim(command, wait_seconds)
+
+    def mark_seen(self, worker_id: str) -> None:
+        """Note that a worker was heard of; all of them are written down together, every now and then."""
+        self._seen_workers.add(worker_id)
+        now = self._clock()
+        if now - self._written_at < self._settings.worker_last_seen_interval_seconds:
+            return
+        self._written_at = now
+        names, self._seen_workers = sorted(self._seen_workers), set()
+        self._writing = asyncio.ensure_future(self._record_seen(names))
+
+    async def _record_seen(self, names: list[str]) -> None:
+        many = [
+            commands.RecordHeartbeats(workers=tuple(names[at : at + _SEEN_MAX]))
+            for at in range(0, len(names), _SEEN_MAX)
+        ]
+        if any(isinstance(answer, Exception) for answer in await self._engine.aexecute_many(many)):
+            self._seen_workers.update(names)  # the database is away: they are written down the next time
+
+    async def verify_worker(self, registration: worker_protocol.Register, client_address: str) -> None:
+        """Ask whether a machine is ours: a definite no refuses it; no answer lets it in if the settings say so."""
+        url = self._settings.worker_verify_url
+        if not url:
+            return
+        payload = {
+            "worker": registration.worker, "labels": registration.labels, "capabilities": registration.capabilities,
+            "address": client_address,
+        }  # fmt: skip
+        response: VerifyResponse | None = None
+        with suppress(httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError):
+            async with httpx.AsyncClient(
+                timeout=self._settings.worker_verify_timeout_seconds, trust_env=False
+            ) as client:
+                answer = await client.post(url, json=payload)
+                if answer.is_success:
+                    response = msgspec.json.decode(answer.content, type=VerifyResponse)
+        if response is None and not self._settings.worker_verify_fail_open:
+            raise Problem(
+                503, "worker_verification_unavailable",
+                "Whether this machine is ours cannot be found out now: try again.",
+                {"retry-after": "5"},
+            )  # fmt: skip
+        if response is not None and not response.allowed:
+            raise Problem(403, "worker_rejected", "This machine is not one of ours.")

@@ -1,0 +1,271 @@
+"""What a worker gets with a task: its input, addresses for its files, its graph; and nothing of whose it is."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from callsheet.api import worker_protocol
+from callsheet.blobs import object_keys
+from callsheet.blobs.base import Blobs
+from callsheet.comfyui.template import RenderedGraph, render
+from callsheet.core.decisions.files import check_file, find_references, is_storable_id
+from callsheet.core.decisions.lease_check import hash_token
+from callsheet.core.model import commands
+from callsheet.core.model.commands import Lease, LeasedTask, OutputFile
+from callsheet.core.model.errors import LeaseLost, NotFound, Refusal
+from callsheet.core.model.rows import File, Job, Task, Workflow
+from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range, graph_of, parse_definition
+from callsheet.dispatch.output_check import FileVerifier
+from callsheet.engine.engine import Engine
+from callsheet.http.server.problems import Problem
+from callsheet.queries.outputs import TASK_NUMBER_MAX, TaskOutput, TaskPosition, list_task_outputs
+
+_PREVIOUS_OUTPUTS_MAX = 200
+"""Tasks of earlier stages that are told at once."""
+_GRANT_SECONDS_MIN = 60
+PREVIEW_BYTES_MAX = 1024 * 1024
+PREVIEW_TYPE = "application/octet-stream"
+_DEFINITIONS_MAX = 1_000
+_DRAFT_THREADS = 2
+
+
+class TaskPayloads:
+    """Makes what workers get from what is stored."""
+
+    def __init__(self, engine: Engine, blobs: Blobs) -> None:
+        self._engine = engine
+        self._blobs = blobs
+        self._verifier = FileVerifier(blobs)
+        self._definitions: dict[tuple[str, int], WorkflowDefinition] = {}
+        self._draft_threads = ThreadPoolExecutor(_DRAFT_THREADS, "callsheet-drafts")
+        """For graphs, which take a while to fill in: no task shall wait for a storage that does not answer."""
+
+    # -- with a task
+
+    async def build_payloads(self, tasks: Sequence[LeasedTask]) -> list[worker_protocol.TaskPayload]:
+        """Return tasks as their worker gets them; one whose graph cannot be filled in has failed for good."""
+        definitions = await self._load_definitions({(task.workflow, task.workflow_version) for task in tasks})
+        graphs = any(stage.comfyui for definition in definitions.values() for stage in definition.stages)
+        if graphs:
+            drafts = await asyncio.get_running_loop().run_in_executor(self._draft_threads, _drafts, tasks, definitions)
+        else:
+            drafts = _drafts(tasks, definitions)
+        files = await self._ready_files({key for draft in drafts for key in draft.files})
+        failed = [draft for draft in drafts if draft.refusal is not None]
+        if failed:
+            await self._engine.aexecute_many([
+                commands.Fail(
+                    lease=draft.leased.lease, code=draft.refusal.code, message=draft.refusal.message, retryable=False
+                )
+                for draft in failed if draft.refusal is not None
+            ])  # fmt: skip
+        return [self._build_payload(draft, files) for draft in drafts if draft.refusal is None]
+
+    def _build_payload(self, draft: "Draft", files: dict[str, File]) -> worker_protocol.TaskPayload:
+        task = draft.leased
+        given = [self._input_file(files[key], task.lease_seconds) for key in draft.files if key in files]
+        return worker_protocol.TaskPayload(
+            task.lease, task.kind, task.workflow, task.stage, task.stage_no, task.task_no, task.lease_seconds,
+            msgspec.Raw(task.input.encode()), given, draft.graph and _with_digests(draft.graph, files), task.resumed,
+            None if task.trace is None else msgspec.json.decode(task.trace),
+        )  # fmt: skip
+
+    # -- addresses
+
+    async def create_grants(
+        self, task: Task, wanted_files: worker_protocol.FileGrantsRequest | worker_protocol.TaskHeartbeat
+    ) -> worker_protocol.FileGrants:
+        """Return fresh addresses for files that a task may read, and for what it made."""
+        lease_seconds, limits = task.lease_seconds, self._engine.settings.limits
+        check_range("the number of files to get", len(wanted_files.downloads), 0, limits.bulk_items_max)
+        check_range("the number of files to put", len(wanted_files.uploads), 0, limits.files_per_task_max)
+        downloads = [
+            self._input_file(file, lease_seconds) for file in await self._readable_files(task, wanted_files.downloads)
+        ]
+        uploads = [
+            worker_protocol.UploadGrant(made.no, self._upload_grant(task, made)) for made in wanted_files.uploads
+        ]
+        preview = None
+        if isinstance(wanted_files, worker_protocol.FileGrantsRequest) and wanted_files.preview:
+            key = object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts)
+            preview = _grant(
+                self._blobs.grant_overwrite(
+                    key,
+                    bytes_max=PREVIEW_BYTES_MAX,
+                    media_type=PREVIEW_TYPE,
+                    expires_in_seconds=_grant_seconds(lease_seconds),
+                )
+            )
+        return worker_protocol.FileGrants(downloads, uploads, preview)
+
+    def _upload_grant(self, task: Task, made: OutputFile) -> worker_protocol.Grant:
+        limits = self._engine.settings.limits
+        check_file(made.name, made.media_type, made.bytes, made.sha256, limits)
+        if not 1 <= made.no <= limits.files_per_task_max:
+            raise Problem(422, "out_of_range", f"Files are numbered from 1 to {limits.files_per_task_max}.")
+        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, made.no)
+        expires_in_seconds = _grant_seconds(task.lease_seconds)
+        return _grant(
+            self._blobs.grant_upload(
+                key,
+                size=made.bytes,
+                sha256=made.sha256,
+                media_type=made.media_type,
+                expires_in_seconds=expires_in_seconds,
+            )
+        )
+
+    def _input_file(self, file: File, lease_seconds: int) -> worker_protocol.InputFile:
+        expires_in_seconds = _grant_seconds(lease_seconds)
+        get = self._blobs.grant_download(
+            object_keys.file_key(file),
+            expires_in_seconds=expires_in_seconds,
+            name=file.name,
+            media_type=file.media_type,
+        )
+        return worker_protocol.InputFile(file.id, file.name, file.media_type, file.bytes, file.sha256, _grant(get))
+
+    async def _readable_files(self, task: Task, wanted_files: Iterable[str]) -> list[File]:
+        """Return the files asked for: of the same job, or what its input or its graph refers to."""
+        wanted = list(dict.fromkeys(wanted_files))
+        if not wanted:
+            return []
+        found = await self._ready_files(set(wanted))
+        outside = {key for key, file in found.items() if file.job_id != task.job_id}
+        if outside and (foreign := outside - await self._referenced_files(task)):
+            raise NotFound("file", min(foreign))
+        if missing := [key for key in wanted if key not in found]:
+            raise NotFound("file", missing[0][:80])
+        return [found[key] for key in wanted]
+
+    async def _referenced_files(self, task: Task) -> set[str]:
+        """Return the files that a task's input refers to, and those of its workflow's graph."""
+        jobs, stages, documents = await self._engine.reads.fetch_all([
+            ("job_of_tenant", {"id": task.job_id, "tenant": task.tenant}), ("stages_of", {"id": task.job_id}),
+            ("documents", {"ids": [task.id, task.job_id]}),
+        ])  # fmt: skip
+        found = {key for row in documents for key in find_references(msgspec.json.decode(row[3]))}
+        for job in (Job(*row) for row in jobs):
+            key = (job.workflow, job.workflow_version)
+            stage_no = next(stage[3] for stage in stages if stage[0] == task.stage_id)
+            definition = (await self._load_definitions({key})).get(key)
+            spec = None if definition is None else graph_of(definition, stage_no)
+            if spec is not None:
+                found.update(find_references([*spec.defaults.values(), *spec.overrides.values()]))
+        return found
+
+    # -- what a task made
+
+    async def verify_files(self, task: Task, files: Sequence[OutputFile]) -> None:
+        """Make sure that every file is there as it is claimed to be, before the result counts."""
+        for made in files:
+            check_file(made.name, made.media_type, made.bytes, made.sha256, self._engine.settings.limits)
+        await self._verifier.verify_files(task, files)
+
+    async def previous_outputs(
+        self, task: Task, after: worker_protocol.TaskCursor | None = None
+    ) -> worker_protocol.PreviousOutputs:
+        """Return what the completed tasks of earlier stages made, in order: a page of it, behind what was told."""
+        stages = await self._engine.reads.fetch("stages_of", id=task.job_id)
+        here = next(stage[3] for stage in stages if stage[0] == task.stage_id)
+        place = TaskPosition() if after is None else TaskPosition(after.stage_no, after.task_no)
+        for number in place:
+            check_range("the number of a stage or task", number, 0, TASK_NUMBER_MAX)
+        page = await list_task_outputs(
+            self._engine.reads, task.job_id, place, _PREVIOUS_OUTPUTS_MAX, stage_no_below=here
+        )
+        # Every file is signed for: thousands take a while, so not where everybody waits.
+        outputs = await asyncio.to_thread(
+            lambda: [self._previous_output(one, task.lease_seconds) for one in page.task_outputs]
+        )
+        return worker_protocol.PreviousOutputs(outputs, page.next and worker_protocol.TaskCursor(*page.next))
+
+    def _previous_output(self, one: TaskOutput, lease_seconds: int) -> worker_protocol.PreviousOutput:
+        files = [self._input_file(file, lease_seconds) for file in one.files if file.status == "ready"]
+        return worker_protocol.PreviousOutput(one.stage, *one.position, one.output, files)
+
+    async def get_leased_task(self, worker_id: str, lease: Lease) -> Task:
+        """Return the task of a live lease of this worker."""
+        found = await self._engine.reads.fetch("task_of_job", id=lease.task_id, job=lease.job_id)
+        task = Task(*found[0]) if found else None
+        if task is None or task.worker_id != worker_id:
+            raise NotFound("lease", lease.task_id[:80])
+        if task.token_hash != hash_token(lease.token) or task.attempts != lease.attempt:
+            raise LeaseLost
+        return task
+
+    async def find_leased_task(self, worker_id: str, lease: Lease) -> Task | None:
+        """Return the task of a lease if it is live."""
+        try:
+            return await self.get_leased_task(worker_id, lease)
+        except Refusal:
+            return None
+
+    # -- what is stored
+
+    async def _ready_files(self, wanted: set[str]) -> dict[str, File]:
+        if not wanted:
+            return {}
+        rows = await self._engine.reads.fetch("files_by_id", ids=sorted(filter(is_storable_id, wanted)))
+        return {file.id: file for file in (File(*row) for row in rows) if file.status == "ready"}
+
+    async def _load_definitions(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], WorkflowDefinition]:
+        """Return recipes by name and version; a version never changes, so what was read stays true."""
+        found = {key: self._definitions[key] for key in wanted & self._definitions.keys()}
+        if unknown := sorted(wanted - found.keys()):
+            if len(self._definitions) + len(unknown) > _DEFINITIONS_MAX:
+                self._definitions.clear()
+            for row in await self._engine.reads.fetch("workflows", keys=unknown):
+                workflow = Workflow(*row)
+                found[workflow.name, workflow.version] = parse_definition(workflow.spec)
+            self._definitions |= found
+        return found
+
+
+class Draft(NamedTuple):
+    """A task with the files it needs and its graph, or why it cannot be made."""
+
+    leased: LeasedTask
+    files: list[str]
+    graph: RenderedGraph | None
+    refusal: Refusal | None = None
+
+
+def _drafts(tasks: Sequence[LeasedTask], definitions: dict[tuple[str, int], WorkflowDefinition]) -> list[Draft]:
+    """Draft tasks, one after the other; a large graph takes tens of milliseconds, so not where everybody waits."""
+    return [_draft(task, definitions.get((task.workflow, task.workflow_version))) for task in tasks]
+
+
+def _draft(task: LeasedTask, definition: WorkflowDefinition | None) -> Draft:
+    spec = graph_of(definition, task.stage_no) if definition is not None else None
+    if spec is None and '"$file"' not in task.input:
+        return Draft(task, [], None)
+    value: Any = msgspec.json.decode(task.input)
+    graph: RenderedGraph | None = None
+    try:
+        graph = None if spec is None else render(spec, value, task.lease.task_id)
+    except Refusal as refusal:
+        return Draft(task, [], None, refusal)
+    slots = [slot.file_id for slot in graph.assets] if graph else []
+    return Draft(task, list(dict.fromkeys([*find_references(value), *slots])), graph)
+
+
+def _with_digests(graph: RenderedGraph, files: dict[str, File]) -> RenderedGraph:
+    """Tell the digest of every file that a graph takes, from its own row: a worker that has it need not fetch it."""
+    assets = [
+        replace(slot, sha256=files[slot.file_id].sha256) if slot.file_id in files else slot for slot in graph.assets
+    ]
+    return replace(graph, assets=assets)
+
+
+def _grant_seconds(lease_seconds: int) -> int:
+    """Return how long an address is good: as long as the lease, and not for so short that nobody can use it."""
+    return max(lease_seconds, _GRANT_SECONDS_MIN)
+
+
+def _grant(grant: Any) -> worker_protocol.Grant:
+    return worker_protocol.Grant(grant.method, grant.url, grant.headers, grant.expires_in_seconds)

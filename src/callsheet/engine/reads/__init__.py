@@ -1,0 +1,1 @@
+"""Readers: connections that never wait behind a write."""

@@ -1,0 +1,122 @@
+"""Reads: on connections of their own, never behind a write."""
+
+import queue
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from callsheet.core.decisions.money import wallet_id
+from callsheet.core.model.errors import NotFound
+from callsheet.core.model.rows import Attempt, Document, Event, Job, LedgerEntry, Run, Stage, Task, Wallet
+from callsheet.store.connection import Connection, ConnectionLost, Database
+
+
+class PositionedEvent(tuple[int, int, Event]):
+    """An event with its place in the global order: transaction, id, event."""
+
+    __slots__ = ()
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self[0], self[1]
+
+    @property
+    def event(self) -> Event:
+        return self[2]
+
+
+class Reader:
+    """What is there, as rows."""
+
+    def __init__(self, database: Database, readers: int) -> None:
+        self._database = database
+        self._idle: queue.LifoQueue[Connection | None] = queue.LifoQueue()
+        for _ in range(readers):
+            self._idle.put(None)
+
+    def fetch(self, query: str, /, **parameters: Any) -> Sequence[Sequence[Any]]:
+        """Read a named query; a connection that broke while idle is replaced once."""
+        try:
+            with self._connection() as connection:
+                return connection.fetch(query, **parameters)
+        except ConnectionLost:
+            with self._connection() as connection:
+                return connection.fetch(query, **parameters)
+
+    def now(self) -> int:
+        """Tell the database's time."""
+        with self._connection() as connection:
+            return connection.now()
+
+    def job(self, tenant: str, job_id: str) -> Job:
+        """Return a tenant's job; another's, and a deleted one, looks absent."""
+        rows = self.fetch("job_of_tenant", id=job_id, tenant=tenant)
+        if not rows:
+            raise NotFound("job", job_id[:80])
+        return Job(*rows[0])
+
+    def runs(self, job_id: str) -> list[Run]:
+        return [Run(*row) for row in self.fetch("runs_of", id=job_id)]
+
+    def stages(self, job_id: str) -> list[Stage]:
+        return [Stage(*row) for row in self.fetch("stages_of", id=job_id)]
+
+    def tasks(self, job_id: str) -> list[Task]:
+        return [Task(*row) for row in self.fetch("tasks_of_job", id=job_id)]
+
+    def attempts(self, task_id: str) -> list[Attempt]:
+        return [Attempt(*row) for row in self.fetch("attempts_of", id=task_id)]
+
+    def documents(self, job_id: str) -> list[Document]:
+        return [Document(*row) for row in self.fetch("documents_of", id=job_id)]
+
+    def wallet(self, tenant: str, user: str) -> Wallet:
+        """Return a user's wallet; one that was never used is empty."""
+        name = wallet_id(tenant, user)
+        rows = self.fetch("wallet_of", id=name)
+        return Wallet(*rows[0]) if rows else Wallet(name, tenant, user, 0, 0, 0, 0, 0)
+
+    def ledger(self, tenant: str, user: str, after: int = 0, count: int = 1_000) -> list[LedgerEntry]:
+        return [
+            LedgerEntry(*row)
+            for row in self.fetch("ledger_after", id=wallet_id(tenant, user), after=after, count=count)
+        ]
+
+    def events(self, job_id: str, after: int = 0, count: int = 1_000) -> list[Event]:
+        """Return a job's events by their own dense numbers."""
+        return [Event(*row[2:]) for row in self.fetch("events_of", subject=job_id, after=after, count=count)]
+
+    def feed(self, tx: int = 0, position: int = 0, count: int = 1_000) -> list[PositionedEvent]:
+        """Return events in the global order; what commits later never appears behind a place already passed."""
+        rows = self.fetch("events_after", tx=tx, position=position, count=count)
+        return [PositionedEvent((row[1], row[0], Event(*row[2:]))) for row in rows]
+
+    def feed_end(self) -> tuple[int, int]:
+        """Return the place of the last event that the feed shows."""
+        rows = self.fetch("feed_end", tx=0, position=0)
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+    def subjects_not_yet_visible(self, tx: int, position: int, count: int = 1_000) -> list[str]:
+        """Return whose events behind a place are committed while the feed does not show them yet."""
+        return [row[0] for row in self.fetch("subjects_not_yet_visible", tx=tx, position=position, count=count)]
+
+    def close(self) -> None:
+        while not self._idle.empty():
+            connection = self._idle.get()
+            if connection is not None:
+                connection.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        connection = self._idle.get()
+        try:
+            if connection is None:
+                connection = self._database.connect(reading=True)
+            yield connection
+        except ConnectionLost:
+            if connection is not None:
+                connection.close()
+                connection = None
+            raise
+        finally:
+            self._idle.put(connection)

@@ -1,0 +1,1 @@
+"""Authentication: API keys, user tokens, signatures, throttles for failed attempts."""

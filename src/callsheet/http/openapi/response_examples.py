@@ -1,0 +1,43 @@
+"""What differs in an operation's answer from its struct's example: the trace of what was asked."""
+
+from typing import Any
+
+from callsheet.http.openapi.field_doc import AT
+
+_LATER = "2026-03-14T09:27:31.204Z"
+_SENT = {"name": "note.txt", "media_type": "text/plain", "bytes": 4, "job_id": None}
+
+EXAMPLE_CHANGES: dict[str, dict[str, Any]] = {
+    "adjust_balance": {"balance": 92},
+    "create_upload": {"file": {**_SENT, "status": "uploading"}},
+    "approve_stage": {"approval": True, "approved_by": "producer@example.com", "approved_at": AT},
+    "cancel_job": {"status": "canceled", "finished_at": _LATER},
+    "update_job": {"priority": 80, "labels": {"campaign": "summer"}},
+    "update_worker": {"draining": True},
+    "delete_file": {"bytes": 4},
+    "fail_task": {"status": "failed", "job_status": "failed"},
+    "finish_upload": _SENT,
+    "get_file_info": _SENT,
+    "record_submission": {"status": "running", "job_status": "running"},
+    "pause_job": {"status": "paused"},
+    "put_tenant": {"weight": 2},
+    "put_workflow": {"name": "poster", "definition": {"name": "poster"}},
+    "refund_job": {"balance": 100, "reserved": 0},
+    "requeue_task": {"status": "pending", "job_status": "running"},
+    "retry_job": {"run": 2},
+    "revoke_key": {"revoked_at": _LATER},
+    "revoke_worker": {"status": "revoked", "reserved": 0, "leases": [], "ended_at": _LATER},
+    "top_up": {"balance": 100, "reserved": 0},
+}
+
+
+def apply_example_changes(operation: str, example: Any) -> Any:
+    """Return the example of an answer as this operation gives it."""
+    return _merge(example, EXAMPLE_CHANGES.get(operation, {}))
+
+
+def _merge(example: Any, changes: dict[str, Any]) -> Any:
+    """Return a copy with changes, table by table; the struct's own example stays as it is."""
+    return {**example, **{
+        name: _merge(example[name], value) if isinstance(value, dict) else value for name, value in changes.items()
+    }}  # fmt: skip

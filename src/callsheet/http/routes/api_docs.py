@@ -1,0 +1,87 @@
+"""The description of the API: for machines as OpenAPI, for people as a page that needs nothing from elsewhere."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from callsheet.http.openapi.builder import build_document
+from callsheet.http.openapi.html_page import ReferencePage
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import PUBLIC, Response, Route
+
+_HTML = "text/html; charset=utf-8"
+PAGE_SECURITY_HEADERS = (
+    (
+        "content-security-policy",
+        (
+            "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+            "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+        ),
+    ),
+    ("x-frame-options", "DENY"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=()"),
+)
+"""What every page of ours is sent with: it loads from here only, and nobody frames it."""
+
+
+def routes(api: tuple[Route, ...]) -> tuple[Route, ...]:
+    """Return the routes that describe these routes, and themselves."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return build_document((*api, *own_routes))
+
+    @cache
+    def openapi_json() -> bytes:
+        return msgspec.json.encode(document())
+
+    @cache
+    def reference_html() -> bytes:
+        return ReferencePage(document()).html().encode()
+
+    async def openapi(state: Any, request: Request) -> Response:
+        _ = state, request
+        return Response(await asyncio.to_thread(openapi_json))
+
+    async def reference(state: Any, request: Request) -> Response:
+        _ = state, request
+        return Response(await asyncio.to_thread(reference_html), 200, PAGE_SECURITY_HEADERS, _HTML)
+
+    async def home(state: Any, request: Request) -> Response:
+        _ = state, request
+        return Response(None, 303, (("location", "/docs"),))
+
+    own_routes = (
+        Route(
+            "GET",
+            "/",
+            home,
+            PUBLIC,
+            "The way to the page that describes this API",
+            status=303,
+            response_headers=("Location",),
+        ),
+        Route("GET", "/openapi.json", openapi, PUBLIC, "This API as an OpenAPI 3.1 document"),
+        Route("GET", "/docs", reference, PUBLIC, "This API as a page", media_type="text/html"),
+        _static("reference.css", "text/css", "The page's looks"),
+        _static("reference.js", "text/javascript", "The page's search"),
+    )
+    return own_routes
+
+
+def _static(name: str, media_type: str, summary: str) -> Route:
+    body = files("callsheet.http.openapi").joinpath("static", name).read_bytes()
+
+    async def static(state: Any, request: Request) -> Response:
+        _ = state, request
+        return Response(body, media_type=f"{media_type}; charset=utf-8")
+
+    handler: Callable[[Any, Request], Awaitable[Response]] = static
+    handler.__name__ = name.replace(".", "_")
+    return Route("GET", f"/docs/{name}", handler, PUBLIC, summary, media_type=media_type)

@@ -1,0 +1,81 @@
+"""Files by their ids: what people brought and what jobs made, and previews of what they are making.
+
+Bytes in the local folder are sent from here, piece by piece; those in a bucket are fetched there, by an address that
+is signed for a short while. What was deleted says so to its owner (410): a link that worked yesterday is not a
+mistake in the link. To everybody else it looks as absent as any file that is not theirs.
+"""
+
+import asyncio
+
+from callsheet.blobs import object_keys
+from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
+from callsheet.blobs.local import LocalBlobs
+from callsheet.core.model import rows
+from callsheet.dispatch.task_payloads import PREVIEW_BYTES_MAX
+from callsheet.http.auth.authenticator import Caller
+from callsheet.http.routes.jobs import job_row
+from callsheet.http.server.conditional import etag_matches
+from callsheet.http.server.file_response import open_blob, send_file, stream_blob
+from callsheet.http.server.problems import Problem, not_found
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import READERS_AND_USERS, Response, Route, StreamingResponse
+from callsheet.http.state import AppState
+
+
+async def file_row(state: AppState, request: Request) -> rows.File:
+    """Return the file that a path names, if the caller may see it."""
+    caller: Caller = request.caller
+    found = await state.reads.fetch("file_of_tenant", id=request.params["file_id"], tenant=caller.tenant)
+    file = rows.File(*found[0]) if found else None
+    if file is None or caller.user not in {None, file.user_id}:
+        raise not_found("file")
+    return file
+
+
+async def get_file(state: AppState, request: Request) -> Response | StreamingResponse:
+    file = await file_row(state, request)
+    if file.status == "deleted":
+        raise Problem(410, "file_gone", "This file was deleted, or is not kept any longer.")
+    if file.status == "uploading":
+        raise Problem(409, "file_not_finished", "The bytes of this file have not been put and finished yet.")
+    tag = f'"{file.sha256}"'
+    if isinstance(state.blobs, LocalBlobs) or request.method == "HEAD":  # a signed address is for GET alone
+        return await send_file(state, request, object_keys.file_key(file), file.name, file.media_type, tag)
+    if etag_matches(request.header(b"if-none-match"), tag):
+        return Response(None, 304, (("etag", tag),))
+    expires_in_seconds = state.settings.signed_url_expires_in_seconds
+    grant = state.blobs.grant_download(
+        object_keys.file_key(file), expires_in_seconds=expires_in_seconds, name=file.name, media_type=file.media_type
+    )
+    return Response(None, 307, (("location", grant.url), ("etag", tag)))
+
+
+async def get_preview(state: AppState, request: Request) -> StreamingResponse:
+    job = await job_row(state, request)
+    found = await state.reads.fetch("task_of_job", id=request.params["task_id"], job=job.id)
+    if not found:
+        raise not_found("task")
+    task = rows.Task(*found[0])
+    blob = await open_blob(state, object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts), "preview")
+    if blob.size > PREVIEW_BYTES_MAX:  # the folder takes none that large, but no signed PUT of a bucket has a limit
+        await asyncio.to_thread(blob.file.close)
+        raise not_found("preview")
+    return stream_blob(request, blob, None, (("content-type", "image/png"), ("content-security-policy", "sandbox")))
+
+
+_JOB = "404 job_not_found"
+ROUTES = (
+    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/preview", get_preview, READERS_AND_USERS,
+          "The newest preview picture of a running task", media_type="image/png",
+          problems=(_JOB, "404 task_not_found", "404 preview_not_found"), token_in_query=True),
+    Route("GET", "/v1/files/{file_id}", get_file, READERS_AND_USERS, "Download a file",
+          media_type=", ".join([DEFAULT_MEDIA_TYPE, *sorted(INLINE_MEDIA_TYPES)]), other_statuses=(206, 304, 307),
+          problems=("404 file_not_found", "409 file_not_finished", "410 file_gone", "416 range_not_satisfiable",
+                    "503 storage_unavailable"),
+          request_headers=("If-None-Match", "Range", "If-Range"),
+          response_headers=("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"), token_in_query=True,
+          details="Brought by a person or made by a job. The ETag is the file's SHA-256. A Range is answered with 206 "
+          "and that part, several with the whole; If-Range makes sure that the part is of the file you know. Where "
+          "files are kept in a bucket the answer is 307: the bytes are at its Location, which is signed for a short "
+          "while and takes no key."),
+)  # fmt: skip

@@ -1,0 +1,235 @@
+"""The parts of a job: runs, stages, tasks, attempts, outputs; approval and adding tasks."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callsheet.api import views
+from callsheet.core.model import commands, rows
+from callsheet.core.model.workflow_definition import StageSpec
+from callsheet.http.auth.authenticator import Caller
+from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
+from callsheet.http.routes.jobs import job_row
+from callsheet.http.server.pagination import decode_cursor, encode_cursor, parse_list_query, row_count, split_page
+from callsheet.http.server.problems import not_found
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import READERS, READERS_AND_USERS, WRITERS, Response, Route
+from callsheet.http.state import AppState
+from callsheet.queries.outputs import TaskPosition, list_task_outputs
+
+
+class JobInput(Struct, frozen=True):
+    """What a job was asked to make."""
+
+    input: Any
+
+
+class RunList(Struct, frozen=True):
+    """A job's runs, oldest first."""
+
+    runs: list[views.Run]
+
+
+class StageList(Struct, frozen=True):
+    """A job's stages in order."""
+
+    stages: list[views.Stage]
+
+
+class TasksQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many at once, and where to go on."""
+
+    limit: int = 100
+    cursor: str = ""
+
+
+class TaskPage(Struct, frozen=True):
+    """A job's tasks in order, and where to go on."""
+
+    tasks: list[views.Task]
+    next: str | None
+
+
+class AttemptList(Struct, frozen=True):
+    """A task's tries, oldest first."""
+
+    attempts: list[views.Attempt]
+
+
+class OutputsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """How many at once, and where to go on."""
+
+    limit: int = 50
+    cursor: str = ""
+
+
+class OutputPage(Struct, frozen=True):
+    """What completed tasks made, in order, and where to go on."""
+
+    outputs: list[views.Output]
+    next: str | None
+
+
+class ApproveBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Who approves."""
+
+    approver: str
+
+
+class TasksBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """One input per task to add."""
+
+    inputs: list[Any]
+
+
+class StageBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A stage to add behind the others."""
+
+    stage: StageSpec
+
+
+class AddedTasks(Struct, frozen=True):
+    """What was added."""
+
+    stage_id: str
+    stage_no: int
+    task_ids: list[str]
+    first_task_no: int
+
+
+async def get_input(state: AppState, request: Request) -> Response:
+    job = await job_row(state, request)
+    found = [rows.Document(*row) for row in await state.reads.fetch("documents", ids=[job.id])]
+    return Response(JobInput(next((msgspec.Raw(one.body.encode()) for one in found if one.name == "input"), None)))
+
+
+async def list_runs(state: AppState, request: Request) -> Response:
+    job = await job_row(state, request)
+    found = await state.reads.fetch("runs_of", id=job.id)
+    return Response(RunList([views.run_view(rows.Run(*row), job) for row in found]))
+
+
+async def list_stages(state: AppState, request: Request) -> Response:
+    return Response(StageList([views.stage_view(stage) for stage in await _list_stages(state, request)]))
+
+
+async def list_tasks(state: AppState, request: Request) -> Response:
+    query = parse_list_query(state, request, TasksQuery)
+    count = row_count(state, query.limit)
+    job = await job_row(state, request)
+    after = _position(state, "tasks", job.id, query.cursor)
+    found = await state.scans.fetch("tasks_after", id=job.id, count=count, **after._asdict())
+    page, more = split_page(found, query.limit)
+    tasks = [rows.Task(*row[1:]) for row in page]
+    last = TaskPosition(page[-1][0], tasks[-1].no) if more else None
+    return Response(
+        TaskPage([views.task_view(task) for task in tasks], last and encode_cursor(state, "tasks", job.id, last))
+    )
+
+
+async def list_attempts(state: AppState, request: Request) -> Response:
+    job = await job_row(state, request)
+    task_id = request.params["task_id"]
+    task, found = await state.reads.fetch_all([
+        ("task_of_job", {"id": task_id, "job": job.id}), ("attempts_of", {"id": task_id}),
+    ])  # fmt: skip
+    if not task:
+        raise not_found("task")
+    return Response(AttemptList([views.attempt_view(rows.Attempt(*row)) for row in found]))
+
+
+async def list_outputs(state: AppState, request: Request) -> Response:
+    query = parse_list_query(state, request, OutputsQuery)
+    row_count(state, query.limit)
+    job = await job_row(state, request)
+    page = await list_task_outputs(state.reads, job.id, _position(state, "outputs", job.id, query.cursor), query.limit)
+    outputs = [
+        views.Output(
+            one.stage, one.position.stage_no, one.position.task_no, one.task_id, one.output,
+            [views.file_view(file) for file in one.files],
+        )
+        for one in page.task_outputs
+    ]  # fmt: skip
+    return Response(OutputPage(outputs, page.next and encode_cursor(state, "outputs", job.id, page.next)))
+
+
+async def approve_stage(state: AppState, request: Request) -> Response:
+    body: ApproveBody = request.content
+    stage = await _find_stage(state, request)
+    await state.engine.aexecute(_build_command(commands.Approve, request, stage_id=stage.id, approver=body.approver))
+    return Response(views.stage_view(await _find_stage(state, request)))
+
+
+async def add_tasks(state: AppState, request: Request) -> Response:
+    body: TasksBody = request.content
+    stage = await _find_stage(state, request)
+    added: commands.AddedTasks = await state.engine.aexecute(
+        _build_command(commands.AddTasks, request, stage_id=stage.id, inputs=body.inputs)
+    )
+    return Response(AddedTasks(added.stage_id, added.stage_no, added.task_ids, added.first_task_no), 201)
+
+
+async def add_stage(state: AppState, request: Request) -> Response:
+    body: StageBody = request.content
+    added: commands.AddedTasks = await state.engine.aexecute(
+        _build_command(commands.AddStage, request, stage=body.stage)
+    )
+    return Response(AddedTasks(added.stage_id, added.stage_no, added.task_ids, added.first_task_no), 201)
+
+
+def _position(state: AppState, what: str, job_id: str, cursor: str) -> TaskPosition:
+    return decode_cursor(state, what, job_id, cursor, TaskPosition) if cursor else TaskPosition()
+
+
+def _build_command(command: Any, request: Request, **more: Any) -> commands.Command:
+    caller: Caller = request.caller
+    built: commands.Command = command(
+        tenant=caller.tenant, job_id=request.params["job_id"], actor=caller.actor, by=caller.id, **more
+    )
+    return built
+
+
+async def _list_stages(state: AppState, request: Request) -> list[rows.Stage]:
+    job = await job_row(state, request)
+    return [rows.Stage(*row) for row in await state.reads.fetch("stages_of", id=job.id)]
+
+
+async def _find_stage(state: AppState, request: Request) -> rows.Stage:
+    wanted = request.params["stage_no"]
+    stages = await _list_stages(state, request)
+    for stage in (*(one for one in stages if str(one.no) == wanted), *(one for one in stages if one.name == wanted)):
+        return stage
+    raise not_found("stage")
+
+
+_JOB, _STAGE = "404 job_not_found", "404 stage_not_found"
+ROUTES = (
+    Route("GET", "/v1/jobs/{job_id}/input", get_input, READERS_AND_USERS, "Get a job's input", JobInput,
+          problems=(_JOB,), details="The input as it was submitted; null if there was none."),
+    Route("GET", "/v1/jobs/{job_id}/runs", list_runs, READERS_AND_USERS, "List a job's runs and their money", RunList,
+          problems=(_JOB,)),
+    Route("GET", "/v1/jobs/{job_id}/stages", list_stages, READERS_AND_USERS, "List a job's stages", StageList,
+        problems=(_JOB,)),
+    Route("GET", "/v1/jobs/{job_id}/tasks", list_tasks, READERS_AND_USERS, "List a job's tasks", TaskPage,
+          query=TasksQuery, problems=(_JOB, "422 invalid_cursor")),
+    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "List a task's tries",
+        AttemptList,
+          problems=(_JOB, "404 task_not_found")),
+    Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, READERS_AND_USERS,
+        "List a job's outputs: what its tasks made",
+          OutputPage, query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
+          details="In the order of stages and tasks. A page ends at `limit` tasks, and before some 4 MiB of output."),
+    Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
+          "Approve a waiting stage", views.Stage, ApproveBody,
+          problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),
+          details="A stage is named by its number or its name."),
+    Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,
+          "Add tasks to a stage that has not ended", AddedTasks, TasksBody, status=201,
+          problems=(_JOB, _STAGE, "409 stage_ended", "409 price_is_fixed", "422 too_many_tasks", "422 invalid_input",
+                    *INPUT, *REFERENCES)),
+    Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to an unfinished job", AddedTasks,
+          StageBody, status=201,
+          problems=(_JOB, "409 job_ended", "409 too_many_queues", "422 stages_not_allowed", *STAGE, *INPUT, *NOTES,
+                    *REFERENCES)),
+)  # fmt: skip

@@ -1,0 +1,28 @@
+"""All routes."""
+
+from callsheet.http.routes import (
+    admin,
+    api_docs,
+    events,
+    file_content,
+    files,
+    health,
+    jobs,
+    scaling,
+    signed_files,
+    stages,
+    wallets,
+    worker_protocol,
+    workers,
+    workflows,
+)
+from callsheet.http.server.router import Route
+from callsheet.queries import job_list, quotes, why
+
+_API: tuple[Route, ...] = (
+    *jobs.ROUTES, *job_list.ROUTES, *stages.ROUTES, *file_content.ROUTES, *files.ROUTES, *signed_files.ROUTES,
+    *why.ROUTES,
+    *events.ROUTES, *quotes.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
+    *scaling.ROUTES, *health.ROUTES, *worker_protocol.ROUTES,
+)  # fmt: skip
+ROUTES: tuple[Route, ...] = (*_API, *api_docs.routes(_API))

@@ -1,0 +1,148 @@
+"""Wallets: balance, ledger, top-up, adjustment."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from callsheet.api import views
+from callsheet.core.decisions.money import wallet_id
+from callsheet.core.model import commands, rows
+from callsheet.http.auth.authenticator import Caller
+from callsheet.http.openapi.error_codes import VALUES
+from callsheet.http.routes.jobs import job_row
+from callsheet.http.server.pagination import NUMBER_MAX, parse_list_query, row_count, split_page
+from callsheet.http.server.problems import Problem
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import ADMINS, READERS_AND_USERS, USER, Response, Route
+from callsheet.http.state import AppState
+
+
+class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which lines; newest first."""
+
+    before: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = NUMBER_MAX
+    """Lines with a smaller number; without it the newest."""
+    limit: int = 50
+
+
+class Ledger(Struct, frozen=True):
+    """Lines of a wallet's ledger, newest first."""
+
+    entries: list[views.LedgerEntry]
+    next: int | None
+
+
+class TopUpBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Bought credits; the same key moves them once."""
+
+    amount: int
+    idempotency_key: str = ""
+    reason: str = "top-up"
+
+
+class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A correction by hand, up or down, and why."""
+
+    amount: int
+    reason: str
+    idempotency_key: str = ""
+
+
+class RefundBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Why, and of which run; by default the last."""
+
+    reason: str
+    run: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
+
+
+class Balance(Struct, frozen=True):
+    """The wallet after the movement."""
+
+    user: str
+    balance: int
+    reserved: int
+    replay: bool
+
+
+async def get_wallet(state: AppState, request: Request) -> Response:
+    caller, user = _wallet_owner(request)
+    found = await state.reads.fetch("wallet_of", id=wallet_id(caller.tenant, user))
+    wallet = rows.Wallet(*found[0]) if found else rows.Wallet("", caller.tenant, user, 0, 0, 0, 0, 0)
+    return Response(views.wallet_view(wallet))
+
+
+async def get_ledger(state: AppState, request: Request) -> Response:
+    caller, user = _wallet_owner(request)
+    query = parse_list_query(state, request, LedgerQuery)
+    count = row_count(state, query.limit)
+    found = await state.reads.fetch(
+        "ledger_before", id=wallet_id(caller.tenant, user), before=query.before, count=count
+    )
+    page, more = split_page(found, query.limit)
+    entries = [views.entry_view(rows.LedgerEntry(*row)) for row in page]
+    return Response(Ledger(entries, entries[-1].seq if more else None))
+
+
+async def top_up(state: AppState, request: Request) -> Response:
+    body: TopUpBody = request.content
+    return await _post_entry(state, request, commands.TopUp, body)
+
+
+async def adjust_balance(state: AppState, request: Request) -> Response:
+    body: AdjustBody = request.content
+    return await _post_entry(state, request, commands.Adjust, body)
+
+
+async def refund_job(state: AppState, request: Request) -> Response:
+    body: RefundBody = request.content
+    caller: Caller = request.caller
+    job = await job_row(state, request)
+    done: commands.Balance = await state.engine.aexecute(
+        commands.Refund(
+            tenant=caller.tenant, job_id=job.id, reason=body.reason, run=body.run, actor="admin", by=caller.id
+        )
+    )
+    return Response(Balance(job.user_id, done.balance, done.reserved, done.replay))
+
+
+async def _post_entry(
+    state: AppState, request: Request, command: type[commands.TopUp | commands.Adjust], body: TopUpBody | AdjustBody
+) -> Response:
+    caller, user = _wallet_owner(request)
+    done: commands.Balance = await state.engine.aexecute(
+        command(
+            tenant=caller.tenant, user=user, amount=body.amount, reason=body.reason,
+            idempotency_key=request.idempotency_key(body.idempotency_key) or "", actor="admin", by=caller.id,
+        )
+    )  # fmt: skip
+    return Response(Balance(user, done.balance, done.reserved, done.replay))
+
+
+def _wallet_owner(request: Request) -> tuple[Caller, str]:
+    caller: Caller = request.caller
+    user = request.params["user"]
+    if caller.role == USER and caller.user != user:
+        raise Problem(403, "forbidden", "This token is another user's.")
+    return caller, user
+
+
+_MOVED = (
+    "400 invalid_idempotency_key", "404 tenant_not_found", "409 balance_too_large", "422 idempotency_key_reused",
+    "422 idempotency_key_conflict", "422 invalid_user",
+    "422 invalid_tenant", *VALUES,
+)  # fmt: skip
+ROUTES = (
+    Route("GET", "/v1/wallets/{user}", get_wallet, READERS_AND_USERS, "Get a user's balance", views.Wallet),
+    Route("GET", "/v1/wallets/{user}/ledger", get_ledger, READERS_AND_USERS, "List a user's ledger, newest first",
+        Ledger,
+          query=LedgerQuery),
+    Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Top up a wallet", Balance, TopUpBody,
+          problems=_MOVED, request_headers=("Idempotency-Key",)),
+    Route("POST", "/v1/wallets/{user}/adjust", adjust_balance, ADMINS, "Adjust a balance", Balance, AdjustBody,
+          problems=(*_MOVED, "402 insufficient_credits", "422 reason_required"), request_headers=("Idempotency-Key",)),
+    Route("POST", "/v1/jobs/{job_id}/refund", refund_job, ADMINS, "Refund what a job has consumed", Balance,
+          RefundBody, problems=("404 job_not_found", "404 run_not_found", "409 run_not_ended", "409 nothing_to_refund",
+                                "409 balance_too_large", "422 reason_required", *VALUES),
+          details="Once per run, and all of it: a repetition moves nothing, and what went back by itself when the run "
+                  "ended does not go back again."),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""The HTTP server: connections, routing, requests, responses, errors. It knows nothing about jobs."""

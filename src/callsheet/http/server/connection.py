@@ -1,0 +1,284 @@
+"""One connection, with what uvicorn lacks against slow, greedy and confused clients.
+
+What it adds to uvicorn's protocol:
+head     a deadline and a size for request line and headers, a length for the target
+head     a header that may be there once, and twice is read by us as one and by a proxy as another, is refused
+body     what nobody reads is thrown away within limits, so that the next request is found where it begins
+body     headers behind it are no headers, and what only frames it has a size
+leaving  a client that still sends when it is refused can read why, before the connection is gone
+queue    pipelined requests are few, and all of them hear that the client has left
+crowd    whoever comes when so many are here that no file can be opened is told so, and not left standing at the door
+reader   one that takes nothing off us for long is dropped
+"""
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from callsheet.config import HttpSettings
+from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id, unavailable
+
+RESERVED_FILES = 128
+"""For what is no connection: the database, files that are sent, and those who are refused."""
+_PIPELINE_MAX = 64
+_DRAIN_SECONDS = 2.0
+_DRAIN_BYTES_MAX = 32 * 1024 * 1024
+_METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
+_CHUNKED: Final = b"chunked"
+_SINGLE_HEADERS: Final = (
+    b"authorization", b"callsheet-tenant", b"content-encoding", b"content-type", b"host", b"idempotency-key",
+    b"last-event-id", b"transfer-encoding",
+)  # fmt: skip
+_TOO_MANY_CONNECTIONS = unavailable("This server has as many connections as it may")
+_INVALID_HTTP = Problem(400, "invalid_request", "This is not HTTP/1.1 as we read it.")
+
+
+class Connection(HttpToolsProtocol):
+    """Reads requests off one socket, and gives up on a client that does not behave."""
+
+    def __init__(self, settings: HttpSettings, limit: int, **protocol_options: Any) -> None:
+        super().__init__(**protocol_options)
+        self._settings = settings
+        self._connections_max = limit
+        """So many connections are served; a few more are let in to be refused, and the others are not."""
+        self._active_cycle: RequestResponseCycle | None = None
+        self._in_head = True
+        """Between requests, or within the head of one."""
+        self._read_size = 0
+        self._partial_bytes = 0
+        """Bytes of an unfinished head, or of what is neither a body nor its end, in earlier reads."""
+        self._progress = 0
+        """How often something was whole: a head, a part of a body, a request."""
+        self._unread = 0
+        """Bytes of a body that came after its answer."""
+        self._refusal = _INVALID_HTTP
+        self._draining = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+
+    # -- the socket
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._connections_max + RESERVED_FILES // 2:
+            transport.abort()
+            return
+        self._set_timer(self._settings.header_timeout_seconds, transport.close)
+
+    def data_received(self, data: bytes) -> None:
+        if self._draining:
+            self._discard(len(data))
+            return
+        before, self._read_size = self._progress, len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        self._partial_bytes = self._partial_bytes + len(data) if self._progress == before else 0
+        if self._partial_bytes > self._settings.header_bytes_max:
+            self._refusal = self._too_large()
+            self.send_400_response("")
+        elif self._in_head and self._timer is None and self._is_idle():
+            self._set_timer(self._settings.header_timeout_seconds, self.transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._clear_timer()
+        self.resume_writing()
+        self.pipeline.clear()
+        running = self._active_cycle
+        if running is not None and not running.response_complete:  # uvicorn tells the newest request only
+            running.disconnected = True
+            running.message_event.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stall_timer is None:
+            self._start_stall_timer(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+        super().resume_writing()
+
+    def shutdown(self) -> None:
+        if self._active_cycle is not None:
+            self._active_cycle.keep_alive = False
+        super().shutdown()
+
+    # -- the parser
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        limit = self._settings.url_bytes_max
+        if len(self.url) > limit:
+            self._refuse(Problem(414, "target_too_long", f"The address is longer than {limit} bytes."))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # what comes behind a body was not there when it was asked who sends it
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        limit = self._settings.header_bytes_max
+        if self._partial_bytes + self._read_size > limit and _size(self.url, self.headers) > limit:
+            self._refuse(self._too_large())
+        by_name = dict(self.headers)
+        if len(by_name) != len(self.headers) and (duplicate := _find_duplicate(self.headers)):
+            self._refuse(
+                Problem(400, "invalid_request", f"The header {duplicate.decode()} is there twice: send it once.")
+            )
+        if by_name.get(b"transfer-encoding", _CHUNKED).lower() != _CHUNKED:
+            self._refuse(_INVALID_HTTP)
+        if len(self.pipeline) >= _PIPELINE_MAX:
+            self._refuse(_INVALID_HTTP)
+        if len(self.connections) > self._connections_max:
+            self._refuse(_TOO_MANY_CONNECTIONS)
+        was_idle = self._is_idle()
+        self._in_head = False
+        self._progress += 1
+        self._partial_bytes = self._unread = 0
+        self._clear_timer()
+        super().on_headers_complete()
+        if was_idle:
+            self._active_cycle = self.cycle
+        if self.parser.should_upgrade():  # we never do: what follows cannot be told from a body
+            self.cycle.keep_alive = False
+        if self.scope["method"] not in _METHODS_WITHOUT_BODY:
+            self.cycle.transport = DrainingTransport(self)  # type: ignore[assignment]
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._progress += 1
+        if self.cycle.response_complete:
+            self._unread += len(body)
+            if self._unread > self._settings.body_bytes_max:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+        self._progress += 1
+        self._clear_timer()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - our own words
+        if self._is_idle():
+            self.transport.write(_render_problem(self._refusal))
+        elif self._active_cycle is self.cycle and not self.cycle.response_started:
+            self.cycle.disconnected = True  # its body broke off, and this is its answer
+            self.cycle.message_event.set()
+            self.transport.write(_render_problem(self._refusal))
+        self.transport.close()
+
+    def on_response_complete(self) -> None:
+        if self._draining:
+            return
+        if self.pipeline:
+            self._active_cycle = self.pipeline[-1][0]
+        super().on_response_complete()
+        if self.transport.is_closing() or not self._is_idle():
+            return
+        if self._in_head:
+            if self._partial_bytes:
+                self._set_timer(self._settings.header_timeout_seconds, self.transport.close)
+        elif self.expect_100_continue:  # whether the body will still come, nobody can tell
+            self.transport.close()
+        else:
+            self._set_timer(self._settings.body_timeout_seconds, self.transport.close)
+
+    # -- steps
+
+    def drain(self) -> None:
+        """Close; if the client still sends, let it first read what it was told."""
+        if self._in_head or self.transport.is_closing():
+            self.transport.close()
+            return
+        self._draining = True
+        self._unread = 0
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._set_timer(_DRAIN_SECONDS, self.transport.close)
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining or self.transport.is_closing()
+
+    def _discard(self, size: int) -> None:
+        self._unread += size
+        if self._unread > _DRAIN_BYTES_MAX:
+            self.transport.close()
+
+    def _is_idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        newest = cast("RequestResponseCycle | None", self.cycle)
+        return newest is None or newest.response_complete
+
+    def _refuse(self, problem: Problem) -> None:
+        """Stop the parser; uvicorn calls `send_400_response`."""
+        self._refusal = problem
+        raise problem
+
+    def _too_large(self) -> Problem:
+        limit = self._settings.header_bytes_max
+        return Problem(431, "headers_too_large", f"Request line and headers have more than {limit} bytes.")
+
+    def _start_stall_timer(self, waiting: int) -> None:
+        """Look again later: a reader that has taken nothing since is dropped."""
+        self._stall_timer = self.loop.call_later(self._settings.send_timeout_seconds, self._check_stall, waiting)
+
+    def _check_stall(self, before: int) -> None:
+        waiting = self.transport.get_write_buffer_size()
+        if waiting >= before:
+            self.transport.abort()
+        else:
+            self._start_stall_timer(waiting)
+
+    def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._clear_timer()
+        self._timer = self.loop.call_later(seconds, callback)
+
+    def _clear_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class DrainingTransport:
+    """The transport as a request with a body sees it: closing it waits for a client that still sends."""
+
+    __slots__ = ("_connection", "write")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.write = connection.transport.write
+
+    def is_closing(self) -> bool:
+        return self._connection.is_draining
+
+    def close(self) -> None:
+        self._connection.drain()
+
+
+def _size(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    return len(target) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+
+
+def _find_duplicate(headers: list[tuple[bytes, bytes]]) -> bytes | None:
+    names = [name for name, _ in headers]
+    return next((name for name in _SINGLE_HEADERS if names.count(name) > 1), None)
+
+
+def _render_problem(problem: Problem) -> bytes:
+    name = new_request_id()
+    body = msgspec.json.encode(problem.body(name))
+    headers = {
+        "content-type": CONTENT_TYPE, "content-length": len(body), "x-request-id": name, **problem.headers,
+        "x-content-type-options": "nosniff", "cache-control": "no-store", "connection": "close",
+    }  # fmt: skip
+    lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
+    lines += [f"{header}: {value}" for header, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,53 @@
+"""What every handler has at hand."""
+
+import sys
+import traceback
+from collections.abc import Callable
+
+from callsheet.blobs.base import Blobs
+from callsheet.config import HttpSettings
+from callsheet.dispatch.fleet import Fleet
+from callsheet.dispatch.task_payloads import TaskPayloads
+from callsheet.engine.engine import Engine
+from callsheet.http.auth.authenticator import Authenticator, Signer
+from callsheet.http.auth.throttles import FailedAuthLimiter
+from callsheet.http.broadcaster import Broadcaster
+from callsheet.http.metrics import Metrics
+from callsheet.queries.duration_estimates import DurationEstimates
+from callsheet.queries.fleet_stats import FleetStats
+
+ErrorReporter = Callable[[str, Exception], None]
+
+
+def report_to_stderr(request_id: str, error: Exception) -> None:
+    """Write a fault of ours down, for whoever runs the house."""
+    text = "".join(traceback.format_exception(error))
+    sys.stderr.write(f"request {request_id} broke:\n{text}")
+
+
+class AppState:
+    """An engine with everything that the edge needs besides."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        blobs: Blobs,
+        secret: bytes,
+        settings: HttpSettings,
+        report_error: ErrorReporter = report_to_stderr,
+    ) -> None:
+        self.engine = engine
+        self.reads = engine.reads
+        self.scans = engine.scans
+        self.blobs = blobs
+        self.settings = settings
+        self.signer = Signer(secret)
+        self.authenticator = Authenticator(engine.reads, self.signer)
+        self.broadcaster = Broadcaster(engine, settings)
+        self.duration_estimates = DurationEstimates(engine.reads, engine.scans, settings.estimate_cache_seconds)
+        self.fleet = Fleet(engine, settings)
+        self.payloads = TaskPayloads(engine, blobs)
+        self.failed_auth_limiter = FailedAuthLimiter(settings.failed_auth_max)
+        self.fleet_stats = FleetStats(engine.scans, engine.settings.limits, settings)
+        self.metrics = Metrics()
+        self.report_error = report_error

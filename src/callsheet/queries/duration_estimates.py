@@ -1,0 +1,85 @@
+"""How long a job should take, from what others of its workflow took: for a bar where no progress is reported.
+
+The numbers are kept for a while, so that most answers cost nothing and stay the same; a job's tag includes them.
+"""
+
+import time
+
+from msgspec import Struct
+
+from callsheet.core.model import rows
+from callsheet.core.model.clock import SECOND
+from callsheet.core.model.workflow_definition import parse_definition
+from callsheet.core.policy.duration_estimate import SAMPLES_MAX, PastDurations
+from callsheet.core.policy.fair_order import queue_of
+from callsheet.engine.reads.batched import BatchedReader
+
+_CACHE_MAX = 10_000
+_TASKS_MAX = 10_000
+"""So many tasks are looked through for the jobs that they are of."""
+_Key = tuple[str, int, str]
+
+
+class DurationEstimate(Struct, frozen=True):
+    """How long such jobs took from their start to their end: a guess, not a promise."""
+
+    estimate: bool
+    seconds_p50: float
+    seconds_p90: float
+    samples: int
+
+
+class DurationEstimates:
+    """What is expected of each version of a workflow; of one whose jobs bring their own stages, of each job."""
+
+    def __init__(self, reads: BatchedReader, scans: BatchedReader, retention_seconds: float) -> None:
+        self._reads = reads
+        self._scans = scans
+        self._keep_seconds = retention_seconds
+        self._cache: dict[_Key, tuple[float, DurationEstimate | None]] = {}
+        self._inline_versions: set[tuple[str, int]] = set()
+
+    async def estimate(self, job: rows.Job) -> DurationEstimate | None:
+        """Return what is expected of a job; None without a basis, and of one that has ended."""
+        if job.finished_at is not None:
+            return None
+        key, now = self._key(job), time.monotonic()
+        at, duration_estimate = self._cache.get(key, (float("-inf"), None))
+        if now - at < self._keep_seconds:
+            return duration_estimate
+        if len(self._cache) >= _CACHE_MAX:
+            self._cache.clear()
+            self._inline_versions.clear()
+        self._cache[key] = (now, duration_estimate)  # whoever else asks meanwhile takes what was known
+        duration_estimate = await self._look_up(job)
+        if (own := self._key(job)) != key:
+            del self._cache[key]  # it was of one job, and not of its workflow
+        self._cache[own] = (now, duration_estimate)
+        return duration_estimate
+
+    def _key(self, job: rows.Job) -> _Key:
+        version = (job.workflow, job.workflow_version)
+        return (*version, job.id if version in self._inline_versions else "")
+
+    async def _look_up(self, job: rows.Job) -> DurationEstimate | None:
+        """Read the newest jobs that ended in the same queue as this one will: that of its last stage."""
+        version = (job.workflow, job.workflow_version)
+        stages, workflows = await self._reads.fetch_all(
+            [("stages_of", {"id": job.id}), ("workflows", {"keys": [version]})]
+        )
+        if any(parse_definition(rows.Workflow(*row).spec).inline for row in workflows):
+            self._inline_versions.add(version)
+        if not stages:
+            return None
+        last = rows.Stage(*stages[-1])
+        queue = queue_of(last.kind, job.workflow, last.provider)
+        found = await self._scans.fetch(
+            "job_durations",
+            queue=queue,
+            count=SAMPLES_MAX,
+            tasks=min(SAMPLES_MAX * max(last.tasks_total, 1), _TASKS_MAX),
+        )
+        past = PastDurations(row[1] for row in found)
+        if not past.has_enough_samples:
+            return None
+        return DurationEstimate(True, round(past.p50 / SECOND, 3), round(past.p90 / SECOND, 3), past.samples)  # noqa: FBT003 - the label

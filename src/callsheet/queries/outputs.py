@@ -1,0 +1,85 @@
+"""What the tasks of a job made, page by page: a job may have a thousand tasks, with a mebibyte each."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+
+from callsheet.core.model.rows import File
+from callsheet.engine.reads.batched import BatchedReader
+
+TASK_NUMBER_MAX = 2**31
+"""Larger than the number of any stage or task."""
+_BYTES_MAX = 4 * 1024 * 1024
+"""A page ends before it has more output than this, unless it is of one task."""
+
+
+class TaskPosition(NamedTuple):
+    """A task, by its place in its job; nothing is the place before the first."""
+
+    stage_no: int = 0
+    task_no: int = 0
+
+
+class TaskOutput(NamedTuple):
+    """What the last try of a completed task made."""
+
+    stage: str
+    position: TaskPosition
+    task_id: str
+    output: Raw
+    files: list[File]
+
+
+class TaskOutputPage(NamedTuple):
+    """What some tasks made, and behind which of them to go on, if there are more."""
+
+    task_outputs: list[TaskOutput]
+    next: TaskPosition | None
+
+
+async def list_task_outputs(
+    reads: BatchedReader, job_id: str, after_position: TaskPosition, most: int, *, stage_no_below: int = TASK_NUMBER_MAX
+) -> TaskOutputPage:
+    """Return what completed tasks of a job made, in order: from the first behind a place, of stages before one."""
+    found = await reads.fetch(
+        "tasks_completed",
+        id=job_id,
+        stage_no=after_position.stage_no,
+        task_no=after_position.task_no,
+        below=stage_no_below,
+        count=most + 1,
+    )
+    page = list(_take_until_full(found[:most]))
+    if not page:
+        return TaskOutputPage([], None)
+    bodies, files = await reads.fetch_all([
+        ("outputs_by_key", {"keys": [(task_id, f"output:{attempt}") for *_, task_id, attempt, _ in page]}),
+        ("files_of_attempts", {"keys": [(task_id, attempt) for *_, task_id, attempt, _ in page]}),
+    ])  # fmt: skip
+    outputs = {row[0]: row[1] for row in bodies}
+    by_task: dict[str | None, list[File]] = defaultdict(list)
+    for file in (File(*row) for row in files):
+        by_task[file.task_id].append(file)
+    task_outputs = [
+        TaskOutput(
+            stage,
+            TaskPosition(stage_no, task_no),
+            task_id,
+            Raw(outputs.get(task_id, "null").encode()),
+            by_task[task_id],
+        )
+        for stage, stage_no, task_no, task_id, *_ in page
+    ]
+    return TaskOutputPage(task_outputs, task_outputs[-1].position if len(found) > len(page) else None)
+
+
+def _take_until_full(found: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Take tasks for as long as what they made fits; the first always does."""
+    size = 0
+    for no, row in enumerate(found):
+        size += row[-1]
+        if no and size > _BYTES_MAX:
+            return
+        yield row

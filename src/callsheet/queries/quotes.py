@@ -1,0 +1,121 @@
+"""Quotes: a price, signed, for one user and one input, until a moment. A submit that brings it pays that price."""
+
+import hashlib
+import time
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from callsheet.api import views
+from callsheet.core.decisions.money import wallet_id
+from callsheet.core.decisions.submit import check_enabled, check_user, dedup_key_of, validate_input
+from callsheet.core.model.clock import SECOND
+from callsheet.core.model.commands import Submit
+from callsheet.core.model.rows import Workflow
+from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition, validator
+from callsheet.core.policy.storable_text import check_storable
+from callsheet.http.auth.authenticator import Caller
+from callsheet.http.openapi.error_codes import INPUT
+from callsheet.http.server.problems import Problem, not_found
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import WRITERS, Response, Route
+from callsheet.http.state import AppState
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class QuoteBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What would be submitted."""
+
+    workflow: str
+    user: str
+    input: Any = None
+
+
+class Quote(Struct, frozen=True):
+    """A price, and the token that fixes it."""
+
+    workflow: str
+    price: int
+    balance: int
+    affordable: bool
+    expires_at: str | None
+    quote: str
+
+
+class QuoteClaims(Struct, frozen=True, array_like=True):
+    """What a quote's text says."""
+
+    tenant: str
+    user: str
+    workflow: str
+    digest: bytes
+    price: int
+    expires_at: int
+
+
+async def create_quote(state: AppState, request: Request) -> Response:
+    body: QuoteBody = request.content
+    caller: Caller = request.caller
+    check_storable(Submit(tenant=caller.tenant, user=body.user, workflow=body.workflow))
+    found, wallet = await state.reads.fetch_all([
+        ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": wallet_id(caller.tenant, body.user)}),
+    ])  # fmt: skip
+    if not found:
+        raise not_found("workflow")
+    definition, schema = _compile(Workflow(*found[0]).spec)
+    limits = state.engine.settings.limits
+    check_user(body.user, limits)
+    check_enabled(definition)
+    validate_input(definition, schema, body.input, limits)
+    price = definition.price
+    expires_at = int(time.time()) + state.settings.quote_expires_in_seconds
+    token = state.signer.sign(
+        "quote", QuoteClaims(caller.tenant, body.user, body.workflow, _digest(body.input), price, expires_at)
+    )
+    balance = wallet[0][3] if wallet else 0
+    return Response(
+        Quote(body.workflow, price, balance, balance >= price, views.format_time(expires_at * SECOND), token)
+    )
+
+
+@lru_cache(maxsize=256)
+def _compile(spec: str) -> tuple[WorkflowDefinition, Any]:
+    definition = parse_definition(spec)
+    return definition, validator(definition)
+
+
+async def quoted_price(state: AppState, command: Submit, quote: str) -> int:
+    """Return the price that a quote fixed for this very request."""
+    payload = state.signer.read("quote", quote, QuoteClaims)
+    if payload is None or (payload.tenant, payload.user, payload.workflow, payload.digest) != (
+        command.tenant, command.user, command.workflow, _digest(command.input)
+    ):  # fmt: skip
+        raise Problem(422, "invalid_quote", "This quote is not for this request: ask for a new one.")
+    if payload.expires_at < time.time() and not await _was_accepted(state, command):
+        raise Problem(422, "quote_expired", "This quote has expired: ask for a new one.")
+    return payload.price
+
+
+async def _was_accepted(state: AppState, command: Submit) -> bool:
+    """Say whether this is a repetition of a request that was accepted in time: it gets the same answer."""
+    dedup_key = dedup_key_of(command)
+    return (
+        dedup_key is not None
+        and dedup_key.isprintable()
+        and bool(await state.reads.fetch("jobs_by_dedup_key", ids=[dedup_key]))
+    )
+
+
+def _digest(given: Any) -> bytes:
+    return hashlib.sha256(_encode(given)).digest()
+
+
+ROUTES = (
+    Route("POST", "/v1/quotes", create_quote, WRITERS, "Quote: price a job before submitting it", Quote, QuoteBody,
+          problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *INPUT),
+          details="What a submit would refuse for its user, its workflow or its input has no price. Whether its files "
+          "are there, whether a gate lets it pass and whether it can be paid is known when it is submitted."),
+)  # fmt: skip

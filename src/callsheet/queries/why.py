@@ -1,0 +1,188 @@
+"""Why a job is where it is: the reads behind the explanation, and how it looks to a client."""
+
+from typing import Any
+
+from msgspec import Struct
+
+from callsheet.api.views import format_time
+from callsheet.core.model import rows
+from callsheet.core.model.clock import SECOND
+from callsheet.core.model.ids import child_id
+from callsheet.core.policy.blocking_reasons import AHEAD_MAX, LimitUsage, Observation
+from callsheet.core.policy.blocking_reasons import Constraint as CoreConstraint
+from callsheet.core.policy.capacity import count_unavailable
+from callsheet.core.policy.duration_estimate import SAMPLES_MAX
+from callsheet.core.policy.fair_order import queue_of
+from callsheet.core.policy.job_explanation import Explanation, explain, first_ready
+from callsheet.core.policy.rate_limits import LimitedQueue, limits_of
+from callsheet.engine.candidates import count_query
+from callsheet.http.routes.jobs import job_row
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import READERS_AND_USERS, Response, Route
+from callsheet.http.state import AppState
+
+_COUNTED_MAX = 10_000
+
+
+class Constraint(Struct, frozen=True):
+    """One thing that holds the job: a stable code, a sentence, and its numbers; what does not apply is null."""
+
+    code: str
+    message: str
+    tasks: int
+    """How many tasks it is about; 0 is the whole job."""
+    active_since_at: str | None
+    active_until_at: str | None
+    of: str | None
+    """What a limit is of, or who is missing: `workflow`, `kind`, `provider`."""
+    name: str | None
+    running: int | None
+    running_max: int | None
+    started: int | None
+    """Tasks that count towards a rate: they started within its stretch of time."""
+    started_in_window_max: int | None
+    within_seconds: int | None
+    ahead: int | None
+    progress: int | None
+    workers: int | None
+
+
+class StartEstimate(Struct, frozen=True):
+    """When the job, or its next task, may start: a guess from what tasks of its queue took; null without a basis."""
+
+    estimate: bool
+    estimated_start_at: str | None
+    estimated_seconds: float | None
+    duration_seconds_p50: float | None
+    duration_seconds_p90: float | None
+    samples: int
+    reason: str
+
+
+class ProgressEstimate(Struct, frozen=True):
+    """How far the job may be, for kinds that report nothing: a guess from past durations; null without a basis."""
+
+    estimate: bool
+    percent: int | None
+    remaining_seconds_p50: float | None
+    remaining_seconds_p90: float | None
+    samples: int
+    reason: str
+
+
+class JobExplanation(Struct, frozen=True):
+    """What holds a job, its place in its queue, and when it may start and end."""
+
+    job_id: str
+    status: str
+    progress: int
+    stage_no: int | None
+    stage: str | None
+    constraints: list[Constraint]
+    position: int | None
+    start: StartEstimate
+    remaining: ProgressEstimate
+
+
+async def get_why(state: AppState, request: Request) -> Response:
+    job = await job_row(state, request)
+    stage = await _current_stage(state, job)
+    tasks, facts = await _load_facts(state, job, stage)
+    return Response(_view(job, stage, explain(job, stage, tasks, facts), facts.now))
+
+
+# -- reading
+
+
+async def _current_stage(state: AppState, job: rows.Job) -> rows.Stage | None:
+    found = await state.reads.fetch("stages_of", id=job.id)
+    return rows.Stage(*found[job.stages_completed]) if job.stages_completed < len(found) else None
+
+
+async def _load_facts(state: AppState, job: rows.Job, stage: rows.Stage | None) -> tuple[list[rows.Task], Observation]:
+    """Read what the explanation needs; an ended job needs nothing."""
+    if stage is None or job.finished_at is not None:
+        ((now,),) = await state.reads.fetch("clock")
+        return [], Observation(now)
+    queue = queue_of(stage.kind, job.workflow, stage.provider)
+    clock, open_tasks, queues, sharing = await state.reads.fetch_all([
+        ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues_with_limits", {"ids": [queue]}),
+        ("queues_sharing", {"kinds": [stage.kind], "workflows": [job.workflow], "providers": [stage.provider]}),
+    ])  # fmt: skip
+    tasks = [rows.Task(*row) for row in open_tasks]
+    running = [task for task in tasks if task.status == "running"]
+    now = clock[0][0]
+    limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), state.engine.settings.limits)]
+    sharing_queues = [rows.Queue(*row) for row in sharing]
+    ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await state.scans.fetch_all([
+        ("ahead", _position_params(queue, first_ready(tasks))),
+        ("count_running", {"ids": [queue], "most": _COUNTED_MAX}),
+        ("live_leases_of_kind", {"kind": stage.kind, "most": _COUNTED_MAX}),
+        ("last_completed_of_kind", {"kind": stage.kind}),
+        ("durations", {"queue": queue, "count": SAMPLES_MAX}),
+        ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),
+        ("calls", {"ids": [child_id(task.id, task.attempts) for task in running if task.has_call]}),
+        ("scale_fleet", {}),
+        *(count_query(limit, sharing_queues, now) for limit in limits),
+    ])  # fmt: skip
+    return tasks, Observation(
+        now, ahead[0][0], running_count[0][0], lease_count[0][0], last[0][0],
+        [LimitUsage(limit, *counted) for limit, (counted,) in zip(limits, counts, strict=True)],
+        [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
+        {call.task_id: call for call in (rows.Call(*row) for row in calls)},
+        count_unavailable((rows.Worker(*row) for row in fleet), stage.kind),
+    )  # fmt: skip
+
+
+def _position_params(queue: str, task: rows.Task | None) -> dict[str, Any]:
+    """Return what counts the tasks in front of one; before the first place there is nobody."""
+    priority, rank, key = (task.priority, task.rank, task.id) if task else (2**31, 0, "")
+    return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": AHEAD_MAX}
+
+
+# -- rendering
+
+
+def _view(job: rows.Job, stage: rows.Stage | None, why: Explanation, now: int) -> JobExplanation:
+    start, remaining = why.start, why.remaining
+    visible_stage = stage if job.finished_at is None else None
+    return JobExplanation(
+        job.id, job.status, job.progress, visible_stage.no if visible_stage else None, visible_stage.name
+        if visible_stage else None,
+        [_constraint(constraint) for constraint in why.constraints], why.position,
+        StartEstimate(
+            True, None if start.wait is None else format_time(now + start.wait),  # noqa: FBT003 - the label
+            _seconds(start.wait), _seconds(start.p50), _seconds(start.p90), start.samples, start.reason,
+        ),
+        ProgressEstimate(
+            True, remaining.percent, _seconds(remaining.p50), _seconds(remaining.p90), remaining.samples,  # noqa: FBT003
+            remaining.reason,
+        ),
+    )  # fmt: skip
+
+
+def _constraint(constraint: CoreConstraint) -> Constraint:
+    return Constraint(
+        constraint.code, constraint.message, constraint.tasks, format_time(constraint.active_since_at),
+        format_time(constraint.active_until_at), constraint.of, constraint.name,
+        constraint.running, constraint.running_max, constraint.started, constraint.started_in_window_max,
+        constraint.within_seconds, constraint.ahead,
+        constraint.progress, constraint.workers,
+    )  # fmt: skip
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else round(micros / SECOND, 3)
+
+
+ROUTES = (
+    Route(
+        "GET", "/v1/jobs/{job_id}/why", get_why, READERS_AND_USERS, "Ask why a job waits", JobExplanation,
+        problems=("404 job_not_found",),
+        details="Names every constraint that holds the job or its open tasks: `ended`, `canceling`, `paused`, "
+        "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `rate_limit`, `no_worker`, `queued`, "
+        "`backoff`, `provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "
+        "`remaining` are estimates from the newest completed tasks of that queue, and say so. A cap on a user's "
+        "active jobs never holds an accepted job: it refuses the submit. Of other tenants there are only counts.",
+    ),
+)  # fmt: skip

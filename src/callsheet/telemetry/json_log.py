@@ -1,0 +1,79 @@
+"""Structured log lines: one JSON object per fact, in the shape that the job systems before us used.
+
+`job.created`, `job.transition` for every move of a job, `job.completed` and `job.failed` with what they settled,
+`job.transition_denied` for a move that was refused; every other fact under its own name.
+"""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
+
+from callsheet.core.model.clock import rfc3339
+from callsheet.core.model.errors import IllegalTransition, Refusal
+from callsheet.core.model.rows import Event
+
+_DENIED_MAX = 10_000
+"""Refused moves that wait for a stream that does not take them; with more the oldest go."""
+_FIELD_NAMES = {"price": "credits_cost", "consumed": "credits_consumed", "refunded": "credits_refunded"}
+
+
+def log_records(event: Event) -> Iterator[dict[str, Any]]:
+    """Return the log lines of one event."""
+    entity = event.type.split(".")[0]
+    common: dict[str, Any] = {"ts": rfc3339(event.at), "event": event.type, "job_id": event.subject, "run": event.run}
+    data = {_FIELD_NAMES.get(key, key): value for key, value in json.loads(event.data or "{}").items()}
+    if entity == "job" and event.source is not None:
+        transition = {"from_status": event.source, "to_status": event.target, "actor": event.actor}
+        yield common | {"event": "job.transition"} | transition
+        if event.target not in {"completed", "failed", "expired", "canceled"}:
+            return
+    if event.entity_id is not None:
+        common["entity_id" if entity == "job" else f"{entity}_id"] = event.entity_id
+    if event.type == "job.created":
+        common["type"] = data.pop("workflow", None)
+    yield common | data
+
+
+def denied_record(at: int, job_id: str | None, refusal: IllegalTransition) -> dict[str, Any]:
+    """Return the line of a refused move."""
+    return {
+        "ts": rfc3339(at), "event": "job.transition_denied", "job_id": job_id, "entity": refusal.details["entity"],
+        "from_status": refusal.source, "to_status": refusal.target, "actor": refusal.details["actor"],
+    }  # fmt: skip
+
+
+class JsonLogWriter:
+    """Writes lines to a stream: give `events` to a relay, `denial` to an engine's denials, and itself to a pulse."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], int]) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._refused: deque[dict[str, Any]] = deque(maxlen=_DENIED_MAX)
+        self._lock = threading.Lock()
+
+    def events(self, feed: Sequence[tuple[int, int, Event]]) -> None:
+        self._write([line for *_, event in feed for line in log_records(event)])
+
+    def record_refusal(self, command: object, refusal: Refusal) -> None:
+        """Note a refused move, for `run_once` to write: whoever was refused waits for neither clock nor stream."""
+        if isinstance(refusal, IllegalTransition):
+            lease = getattr(command, "lease", None)
+            job_id = lease.job_id if lease else getattr(command, "job_id", None)
+            self._refused.append(denied_record(self._clock(), job_id, refusal))
+
+    def run_once(self, now: int) -> int:  # noqa: ARG002 - a line has the time of its refusal
+        """Write the refused moves that were noted."""
+        pending = []
+        while self._refused:
+            pending.append(self._refused.popleft())
+        if pending:
+            self._write(pending)
+        return len(pending)
+
+    def _write(self, records: Sequence[dict[str, Any]]) -> None:
+        with self._lock:
+            for line in records:
+                self._stream.write(json.dumps(line, separators=(",", ":")) + "\n")
+            self._stream.flush()

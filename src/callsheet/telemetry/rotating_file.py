@@ -1,0 +1,72 @@
+"""A log in files of a bounded size: `x.log` is written, `x.log.1` is the one before; the oldest goes."""
+
+import fcntl
+import io
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+_OWNER_ONLY = 0o600
+_APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+
+class RotatingFile(io.RawIOBase):
+    """Appends what is written at once to a file, and begins a new one where it would grow too large.
+
+    Several processes may write to the same log: one of them rolls it, and the others notice.
+    """
+
+    def __init__(self, file: Path, bytes_max: int, files_max: int) -> None:
+        super().__init__()
+        self._file = file
+        self._bytes_max = bytes_max
+        self._files_max = files_max
+        self._lock = threading.Lock()
+        self._descriptor = self._open()
+
+    @property
+    def name(self) -> str:
+        return str(self._file)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with self._lock:
+            if not self._is_current():
+                self._reopen()
+            size = os.fstat(self._descriptor).st_size
+            if size and size + len(data) > self._bytes_max:
+                self._rotate()
+            return os.write(self._descriptor, data)
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._descriptor)
+        super().close()
+
+    def _rotate(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # given up with the descriptor
+        if self._is_current():
+            names = [self._file, *(Path(f"{self._file}.{n}") for n in range(1, self._files_max))]
+            for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
+                if newer.exists():
+                    newer.replace(older)
+            if len(names) == 1:  # else it has moved away, and what has the name now may be another's new file
+                self._file.unlink()
+        self._reopen()
+
+    def _is_current(self) -> bool:
+        """Whether the open file is still the one of this name."""
+        try:
+            return os.path.samestat(self._file.stat(), os.fstat(self._descriptor))
+        except FileNotFoundError:
+            return False
+
+    def _reopen(self) -> None:
+        previous, self._descriptor = self._descriptor, self._open()
+        os.close(previous)
+
+    def _open(self) -> int:
+        return os.open(self._file, _APPEND_FLAGS, _OWNER_ONLY)

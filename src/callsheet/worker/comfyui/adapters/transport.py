@@ -1,0 +1,184 @@
+"""HTTP to a server that runs graphs: patient, without an Origin, and without its key to anybody else.
+
+ComfyUI may stall for seconds while it encodes previews: timeouts are long, and one slow answer means nothing.
+"""
+
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import httpx
+
+from callsheet.worker.comfyui.adapters.base import (
+    ComfyAccessDeniedError,
+    ComfyRejectedError,
+    ComfyUnreachableError,
+    Output,
+    OutputNotFoundError,
+)
+
+TIMEOUT_SECONDS = 60.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
+_UPLOAD_ATTEMPTS = 3
+READY_TIMEOUT_SECONDS = 5.0
+"""How long a look whether a server is there may take."""
+_RETRY_DELAYS = (0.2, 1.0, None)
+"""Between the tries of a file; after the last there is none."""
+_RETRY_AFTER_SECONDS, _RETRY_AFTER_SECONDS_MAX = 5.0, 60.0
+_CHUNK_BYTES = 1 << 20
+_MIB = 1 << 20
+_DENIED = {401: "does not accept the key", 402: "has no credits left", 403: "does not allow this"}
+_SERVER_ERROR = 500
+_NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""There was no connection: nobody has heard the request."""
+
+
+class ComfyHttp:
+    """One server. Called from many threads."""
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str] | None = None, *, use_env_proxy: bool, bytes_max: int,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:  # fmt: skip
+        parts = urlsplit(url.rstrip("/"))
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{url!r} is not the address of a ComfyUI server, such as http://127.0.0.1:8188.")
+        self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self.socket_url = f"{'wss' if parts.scheme == 'https' else 'ws'}://{parts.netloc}{parts.path}"
+        """Where WebSockets are, with the name and password that the address may hold."""
+        self._host = parts.hostname
+        login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+        self._bytes_max = bytes_max
+        timeout = httpx.Timeout(timeout_seconds, connect=_CONNECT_TIMEOUT_SECONDS)
+        self._client = httpx.Client(
+            base_url=self.url,
+            headers=headers,
+            auth=login,
+            timeout=timeout,
+            verify=ssl_context(),
+            trust_env=use_env_proxy,
+        )
+        self._keyless_client = httpx.Client(timeout=timeout, verify=ssl_context(), trust_env=use_env_proxy)
+        """Knows no key: for storage that the server points to."""
+
+    def close(self) -> None:
+        self._client.close()
+        self._keyless_client.close()
+
+    def send(self, method: str, path: str, **request: Any) -> httpx.Response:
+        """Send one request; whatever is not an answer is `Away`."""
+        try:
+            response = self._client.request(method, path, **request)
+        except httpx.HTTPError as error:
+            maybe_sent = not isinstance(error, _NOT_SENT_ERRORS)
+            raise ComfyUnreachableError(
+                f"ComfyUI did not answer ({type(error).__name__}).", maybe_sent=maybe_sent
+            ) from error
+        return response
+
+    def get(self, path: str) -> Any:
+        """Return the JSON at a path; None if there is none."""
+        response = self.send("GET", path)
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        return json_body(require_success(response))
+
+    def upload_form(self, path: str, field: str, name: str, file: Path, fields: Mapping[str, str]) -> httpx.Response:
+        """Send a file as a form; it is read anew for each try."""
+        for attempts_left in reversed(range(_UPLOAD_ATTEMPTS)):
+            try:
+                with file.open("rb") as body:
+                    return self.send(
+                        "POST", path, files={field: (name, body, fields.get("content_type"))}, data=dict(fields)
+                    )
+            except ComfyUnreachableError:
+                if not attempts_left:
+                    raise
+        raise AssertionError("not reached")
+
+    @contextmanager
+    def stream(self, path: str) -> Iterator[httpx.Response]:
+        """Open an answer that goes on for a while."""
+        with self._client.stream("GET", path, headers={"Accept": "text/event-stream"}) as response:
+            yield response
+
+    def fetch(self, output: Output, path: str, params: Mapping[str, str], into: Path) -> str:
+        """Write a file; follow the server to its storage, but leave the key at home."""
+        for delay in _RETRY_DELAYS:
+            try:
+                with self._client.stream("GET", path, params=dict(params)) as response:
+                    if response.is_redirect:
+                        return self._fetch_from_storage(output, response.headers.get("location", ""), into)
+                    return self._write_response(output, response, into)
+            except ComfyUnreachableError:
+                if delay is None:
+                    raise
+            except httpx.HTTPError as error:
+                if delay is None:
+                    raise ComfyUnreachableError(f"Fetching {output.name} failed ({type(error).__name__}).") from error
+            time.sleep(delay)
+        raise AssertionError("not reached")
+
+    def _fetch_from_storage(self, output: Output, location: str, into: Path) -> str:
+        target = urlsplit(location)
+        if target.scheme != "https" and target.hostname != self._host:
+            raise ComfyRejectedError(
+                "The server points to storage that is neither encrypted nor its own. The graph ran, and is not run "
+                "again by itself.", code="output_unreachable",
+            )  # fmt: skip
+        with self._keyless_client.stream("GET", location) as response:
+            return self._write_response(output, response, into)
+
+    def _write_response(self, output: Output, response: httpx.Response, into: Path) -> str:
+        if response.status_code in {httpx.codes.NOT_FOUND, httpx.codes.GONE}:
+            raise OutputNotFoundError(output)
+        require_success(response)
+        size = 0
+        with into.open("wb") as file:
+            for chunk in response.iter_bytes(_CHUNK_BYTES):
+                size += len(chunk)
+                if size > self._bytes_max:
+                    raise ComfyRejectedError(
+                        f"{output.name} is larger than {self._bytes_max // _MIB} MiB.", code="file_too_large"
+                    )
+                file.write(chunk)
+        return str(response.headers.get("content-type", ""))
+
+
+@cache
+def ssl_context() -> ssl.SSLContext:
+    """Return what certificates are checked with; to read them takes a while, so that is done once."""
+    return httpx.create_ssl_context()
+
+
+def require_success(response: httpx.Response) -> httpx.Response:
+    """Return an answer that is none of trouble; what the server says in it is not passed on."""
+    if response.is_success:
+        return response
+    if response.status_code in _DENIED:
+        raise ComfyAccessDeniedError(f"ComfyUI {_DENIED[response.status_code]}.")
+    raise ComfyUnreachableError(f"ComfyUI answered with status {response.status_code}.")
+
+
+def json_body(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError as error:
+        raise ComfyUnreachableError("ComfyUI did not answer with JSON.") from error
+
+
+def is_server_error(response: httpx.Response) -> bool:
+    return response.status_code >= _SERVER_ERROR
+
+
+def retry_after_seconds(response: httpx.Response) -> float:
+    """Return how long a server that takes no work wants to be left alone."""
+    try:
+        return min(float(response.headers.get("Retry-After", _RETRY_AFTER_SECONDS)), _RETRY_AFTER_SECONDS_MAX)
+    except ValueError:
+        return _RETRY_AFTER_SECONDS

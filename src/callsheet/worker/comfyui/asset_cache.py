@@ -1,0 +1,47 @@
+"""Files that a server already has: an unchanged one is not brought there twice."""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+_ENTRIES_MAX = 10_000
+_CHUNK_BYTES = 1 << 20
+
+
+class AssetCache:
+    """By endpoint and digest, what stands for a file in a graph. Shared by all tasks of a worker."""
+
+    def __init__(self, entries_max: int = _ENTRIES_MAX) -> None:
+        self._entries_max = entries_max
+        self._entries: OrderedDict[tuple[str, str], Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, endpoint: str, sha256: str) -> Any | None:
+        with self._lock:
+            entry = self._entries.get((endpoint, sha256))
+            if entry is not None:
+                self._entries.move_to_end((endpoint, sha256))
+            return entry
+
+    def put(self, endpoint: str, sha256: str, value: Any) -> None:
+        with self._lock:
+            self._entries[endpoint, sha256] = value
+            while len(self._entries) > self._entries_max:
+                self._entries.popitem(last=False)
+
+    def invalidate(self, endpoint: str, digests: Iterable[str]) -> None:
+        """Forget files that the server does not have any more."""
+        with self._lock:
+            for sha256 in digests:
+                self._entries.pop((endpoint, sha256), None)
+
+
+def digest_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

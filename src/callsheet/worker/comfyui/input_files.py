@@ -1,0 +1,72 @@
+"""The files that a graph takes: brought to the server, each content once, and again where it lost them."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from callsheet.worker.comfyui.adapters.base import ComfyBackend, ComfyRejectedError
+from callsheet.worker.comfyui.asset_cache import AssetCache, digest_of
+from callsheet.worker.comfyui.media_type import HEAD_BYTES, extension, media_type
+
+
+class FileSlot(Protocol):
+    """A field of a node that takes an uploaded file."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def field(self) -> str: ...
+    @property
+    def file_id(self) -> str: ...
+    @property
+    def sha256(self) -> str | None: ...
+
+
+class InputFiles:
+    """The files of one task at one server."""
+
+    def __init__(
+        self, comfy: ComfyBackend, assets: AssetCache, download: Callable[[str], Path], slots: Sequence[FileSlot]
+    ) -> None:  # fmt: skip
+        self._comfy = comfy
+        self._assets = assets
+        self._download = download
+        self._slots = slots
+        self._digests: dict[str, str] = {}
+        """By node, the file that it takes."""
+
+    def ensure_uploaded(self) -> list[tuple[str, str, Any]]:
+        """Bring what the server may not have; return what stands in which field of which node."""
+        return [(slot.node, slot.field, self._ensure_uploaded(slot)) for slot in self._slots]
+
+    def _ensure_uploaded(self, slot: FileSlot) -> Any:
+        """Return what stands for a file, which is only downloaded if the server may not have it."""
+        sha256 = slot.sha256
+        asset = self._assets.get(self._comfy.endpoint, sha256) if sha256 else None
+        if sha256 is None or asset is None:
+            path = self._download(slot.file_id)
+            sha256 = digest_of(path)
+            asset = self._assets.get(self._comfy.endpoint, sha256)
+            if asset is None:
+                asset = self._comfy.upload(_upload_name(sha256, path), path)
+                self._assets.put(self._comfy.endpoint, sha256, asset)
+        self._digests[slot.node] = sha256
+        return asset
+
+    def invalidate(self) -> None:
+        """Believe of none any more that the server has it."""
+        self._assets.invalidate(self._comfy.endpoint, self._digests.values())
+
+    def invalidate_missing(self, error: ComfyRejectedError) -> bool:
+        """Forget the files of nodes that the server does not take: it may have lost them."""
+        everything = error.code == "missing_asset"
+        lost = [sha256 for node, sha256 in self._digests.items() if everything or node in error.nodes]
+        self._assets.invalidate(self._comfy.endpoint, lost)
+        return bool(lost)
+
+
+def _upload_name(sha256: str, path: Path) -> str:
+    """Name a file by its content, so that a server that has it keeps one."""
+    with path.open("rb") as file:
+        suffix = extension(media_type(file.read(HEAD_BYTES), name=path.name)) or path.suffix
+    return f"callsheet-{sha256[:32]}{suffix}"

@@ -1,0 +1,350 @@
+"""A worker's link to a house over HTTP: it calls, and is never called."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import httpx
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from callsheet.api.worker_protocol import (
+    Claim,
+    ClaimResult,
+    Complete,
+    Deregister,
+    Deregistered,
+    Fail,
+    FileGrants,
+    FileGrantsRequest,
+    Heartbeat,
+    HeartbeatResponse,
+    InputFile,
+    PreviousOutput,
+    PreviousOutputs,
+    PreviousOutputsRequest,
+    ProviderSubmission,
+    Register,
+    Registration,
+    ReportResult,
+    Requeue,
+    TaskHeartbeat,
+    TaskPayload,
+)
+from callsheet.core.model.commands import OutputFile
+from callsheet.core.model.errors import BadInput, Conflict, Denied, LeaseLost, Refusal
+from callsheet.worker.errors import (
+    InvalidTokenError,
+    NonRetryableError,
+    RegistrationError,
+    RetryableError,
+    UnreachableError,
+)
+from callsheet.worker.files.signed_urls import GrantCache
+from callsheet.worker.files.transfer import NETWORK_ERRORS, FileTransfer, GrantRejectedError
+from callsheet.worker.link.base import LOST_LEASE_CODES, Check
+from callsheet.worker.runtime.backoff import backoff_delays, parse_retry_after
+
+T = TypeVar("T")
+_LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
+"""Where no proxy of the environment can lead."""
+_REQUEST_TIMEOUT_SECONDS, _CONNECT_TIMEOUT_SECONDS, _SHUTDOWN_TIMEOUT_SECONDS = 30.0, 5.0, 5.0
+_FLEET_FULL_RETRY_SECONDS = 15.0
+_TRANSFER_TIMEOUT_SECONDS = 60.0
+"""How long a transfer may stand still."""
+_UNAUTHORIZED, _TOO_MANY_REQUESTS, _SERVER_ERROR = 401, 429, 500
+
+
+class _TooLarge(BadInput):
+    """The house, or a proxy before it, does not take a body of this size."""
+
+
+_ERRORS_BY_STATUS: dict[int, type[Refusal]] = {400: BadInput, 413: _TooLarge, 422: BadInput, 403: Denied, 409: Conflict}
+
+
+class _Problem(Struct, frozen=True):
+    """What the house says when it does not do something."""
+
+    code: str = "refused"
+    message: str = ""
+
+
+class HttpLink:
+    """Reaches a house by its URL, under a name of the worker's own; `secret` returns the fleet's secret when asked."""
+
+    def __init__(
+        self, url: str, secret: Callable[[], str], name: str, *, capabilities: Mapping[str, Any] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self._url = url.rstrip("/")
+        self._secret = secret
+        self.name = name
+        self._capabilities = dict(capabilities) if capabilities else None
+        self._labels = dict(labels) if labels else None
+        try:
+            msgspec.json.encode([self._capabilities, self._labels])
+        except (TypeError, ValueError) as error:  # said here, to whoever can act on it, and not in a thread
+            raise ValueError(f"Labels and capabilities must be JSON: {error}.") from None
+        self._token = ""
+        ssl_context = httpx.create_ssl_context()
+        options: dict[str, Any] = {
+            "verify": ssl_context,
+            "trust_env": not _LOOPBACK.fullmatch(_host_of(self._url)),
+            "follow_redirects": False,
+            "headers": {"user-agent": "callsheet-worker"},
+        }
+        self._http, self._claim_http = httpx.Client(**options), httpx.Client(**options)
+        self._transfer_http = httpx.Client(
+            **options, timeout=httpx.Timeout(_TRANSFER_TIMEOUT_SECONDS, connect=_CONNECT_TIMEOUT_SECONDS)
+        )
+        self._transfer = FileTransfer(self._transfer_http, self._url)
+        self._grant_caches: dict[str, GrantCache] = {}
+        self._stopping, self._closed = threading.Event(), threading.Event()
+        self._pending_claim: SimpleQueue[ClaimResult | Exception] | None = None
+        self._lock = threading.Lock()
+
+    # -- coming and going
+
+    def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
+        request = Register(
+            worker=self.name, kinds=list(kinds), concurrency=concurrency, capabilities=self._capabilities,
+            labels=self._labels,
+        )  # fmt: skip
+        try:
+            result = self._post("register", request, Registration, token=self._secret())
+        except InvalidTokenError:
+            raise RegistrationError("The house does not take this fleet secret: it is wrong, or was revoked.") from None
+        except Conflict as error:  # the fleet is full: there may be room later
+            raise UnreachableError(error.message, _FLEET_FULL_RETRY_SECONDS) from None
+        except Refusal as error:
+            raise RegistrationError(f"The house does not let this worker in: {error.message}") from None
+        self._token = result.token
+        return result
+
+    def deregister(self, reason: str) -> Deregistered:
+        return self._post("deregister", Deregister(reason=reason), Deregistered, _SHUTDOWN_TIMEOUT_SECONDS)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopping.set()
+            if self._pending_claim is not None:
+                self._pending_claim.put(ClaimResult([], drain=False))
+
+    def close(self) -> None:
+        self.stop()
+        self._closed.set()
+        self._http.close()
+        self._transfer_http.close()
+        with self._lock:
+            if self._pending_claim is None:
+                self._claim_http.close()
+
+    # -- work
+
+    def claim(self, parse_retry_after: Claim) -> ClaimResult:
+        """Ask in a thread of its own: a request that waits cannot be cut off, only left alone.
+
+        What such a request still gets after `stop` is given back.
+        """
+        answer: SimpleQueue[ClaimResult | Exception] = SimpleQueue()
+        with self._lock:
+            if self._stopping.is_set():
+                return ClaimResult([], drain=False)
+            self._pending_claim = answer
+        threading.Thread(
+            target=self._claim_in_thread, args=(parse_retry_after, answer), name="callsheet-claim", daemon=True
+        ).start()
+        claimed = answer.get()
+        if isinstance(claimed, Exception):
+            raise claimed
+        for work in claimed.tasks:
+            self._grant_caches[work.lease.token] = GrantCache(work.files)
+        return claimed
+
+    def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
+        request = Heartbeat(
+            heartbeats=[
+                replace(heartbeat, downloads=self._grant_cache_of(heartbeat.lease.token).list_expiring())
+                for heartbeat in heartbeats
+            ]
+        )
+        response = self._post("heartbeat", request, HeartbeatResponse, timeout_seconds)
+        if len(response.heartbeats) != len(heartbeats):
+            raise UnreachableError("the house answers for other leases than it was asked about")
+        for heartbeat, answer in zip(heartbeats, response.heartbeats, strict=True):
+            if answer.grants is not None:
+                self._grant_cache_of(heartbeat.lease.token).add(answer.grants.downloads)
+        return response
+
+    def record_submission(self, request: ProviderSubmission) -> ReportResult:
+        return self._post("submitted", request, ReportResult)
+
+    def complete(self, request: Complete) -> ReportResult:
+        try:
+            return self._post("complete", request, ReportResult, _TRANSFER_TIMEOUT_SECONDS)
+        except _TooLarge:
+            too_large = "The output is larger than the house takes: put it into a file."
+            raise BadInput("output_too_large", too_large) from None
+
+    def fail(self, request: Fail) -> ReportResult:
+        return self._post("fail", request, ReportResult)
+
+    def requeue(self, request: Requeue) -> ReportResult:
+        return self._post("requeue", request, ReportResult, _SHUTDOWN_TIMEOUT_SECONDS)
+
+    def forget(self, work: TaskPayload) -> None:
+        self._grant_caches.pop(work.lease.token, None)
+
+    # -- files
+
+    def previous_outputs(self, work: TaskPayload) -> list[PreviousOutput]:
+        page = self._post("earlier", PreviousOutputsRequest(lease=work.lease), PreviousOutputs)
+        tasks = page.tasks
+        while page.next is not None:
+            page = self._post("earlier", PreviousOutputsRequest(lease=work.lease, after=page.next), PreviousOutputs)
+            tasks += page.tasks
+        for previous_outputs in tasks:
+            self._grant_cache_of(work.lease.token).add(previous_outputs.files)
+        return tasks
+
+    def input_file(self, work: TaskPayload, file_id: str) -> InputFile:
+        found = self._request_grants(FileGrantsRequest(lease=work.lease, downloads=[file_id])).downloads
+        if not found:
+            raise NonRetryableError("This task has no such file.", code="file_not_found")
+        return found[0]
+
+    def get(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
+        cached_grant = self._grant_cache_of(work.lease.token).pop(file.id)
+        try:
+            self._transfer.get(cached_grant or self.input_file(work, file.id).get, into, file.bytes, check)
+        except GrantRejectedError as error:
+            if cached_grant is None:  # not even a new address is taken
+                raise RetryableError(f"A file cannot be read: {error}.", code="file_refused") from None
+            raise
+
+    def put(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
+        granted = self._request_grants(FileGrantsRequest(lease=work.lease, uploads=[output_file])).uploads
+        if not granted:
+            raise RetryableError("The house gives no address for a file.", code="file_refused")
+        try:
+            self._transfer.put(granted[0].put, body, output_file.bytes, check)
+        except GrantRejectedError as error:
+            raise RetryableError(f"A file cannot be put: {error}.", code="file_refused") from None
+
+    def upload_preview(self, work: TaskPayload, picture: bytes, media_type: str) -> None:
+        _ = media_type  # whoever looks at it finds out
+        grant_cache = self._grant_cache_of(work.lease.token)
+        grant = grant_cache.preview or self._request_grants(FileGrantsRequest(lease=work.lease, preview=True)).preview
+        if grant is None:
+            raise UnreachableError("the house takes no preview")
+        try:
+            self._transfer.put(grant, picture, len(picture), lambda: None)
+        except UnreachableError:
+            grant_cache.discard_preview()
+            raise
+
+    # -- inside
+
+    def _grant_cache_of(self, token: str) -> GrantCache:
+        return self._grant_caches.get(token) or GrantCache()
+
+    def _request_grants(self, request: FileGrantsRequest) -> FileGrants:
+        grants = self._post("files", request, FileGrants)
+        self._grant_cache_of(request.lease.token).add((), grants.preview)
+        return grants
+
+    def _claim_in_thread(self, request: Claim, answer: "SimpleQueue[ClaimResult | Exception]") -> None:
+        try:
+            result: ClaimResult | Exception = self._post(
+                "claim", request, ClaimResult, request.wait_seconds + _REQUEST_TIMEOUT_SECONDS, http=self._claim_http
+            )
+        except Exception as error:  # noqa: BLE001 - raised where the answer is waited for
+            result = error
+        with self._lock:
+            if not self._stopping.is_set():
+                answer.put(result)
+                self._pending_claim = None
+                return
+        for work in result.tasks if isinstance(result, ClaimResult) else ():  # nobody waits for it any more
+            self._requeue_unwanted(work)
+        with self._lock:
+            self._pending_claim = None
+            self._claim_http.close()
+
+    def _requeue_unwanted(self, work: TaskPayload) -> None:
+        """Give back what nobody will work on; if that is not heard, saying goodbye does it."""
+        request = Requeue(lease=work.lease, reason="the worker takes no more work")
+        deadline = time.monotonic() + work.lease_seconds
+        for pause in backoff_delays():
+            try:
+                with suppress(Refusal, InvalidTokenError):  # it is not this worker's any more
+                    self._post("requeue", request, ReportResult, _SHUTDOWN_TIMEOUT_SECONDS, http=self._claim_http)
+            except UnreachableError as error:
+                if self._closed.wait(max(pause, error.retry_after_seconds)) or time.monotonic() >= deadline:
+                    return
+            else:
+                return
+
+    def _post(
+        self, path: str, request: Any, response_type: type[T], seconds: float = _REQUEST_TIMEOUT_SECONDS, *,
+        token: str | None = None,
+        http: httpx.Client | None = None,
+    ) -> T:  # fmt: skip
+        """Send one message, and return its answer or raise what it says instead."""
+        bearer_token = self._token if token is None else token
+        headers = {"authorization": f"Bearer {bearer_token}", "content-type": "application/json"}
+        timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_TIMEOUT_SECONDS))
+        body = msgspec.json.encode(request)
+        try:
+            answer = (http or self._http).post(
+                f"{self._url}/v1/worker/{path}", content=body, headers=headers, timeout=timeout
+            )
+        except (*NETWORK_ERRORS, RuntimeError) as error:  # a RuntimeError is a client that was closed meanwhile
+            raise UnreachableError(f"it does not answer ({type(error).__name__})") from None
+        if answer.status_code == _UNAUTHORIZED and token is None and bearer_token != self._token:
+            raise UnreachableError("the worker registered anew meanwhile")
+        return _parse_response(answer, response_type)
+
+
+def _parse_response(answer: httpx.Response, response_type: type[T]) -> T:
+    status = answer.status_code
+    if answer.is_success:
+        try:
+            return msgspec.json.decode(answer.content, type=response_type)
+        except msgspec.DecodeError:  # a proxy's page, or a house of another version
+            raise UnreachableError("it answers something that no house of this version says") from None
+    problem = _parse_problem(answer)
+    if status == _UNAUTHORIZED:
+        raise InvalidTokenError(problem.message)
+    if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
+        raise UnreachableError(
+            f"it answers {status} {problem.code}", parse_retry_after(answer.headers.get("retry-after"))
+        )
+    if problem.code in LOST_LEASE_CODES:
+        raise LeaseLost(problem.message)
+    message = problem.message or f"It answers {status}: is {answer.url.host} the house?"
+    raise _ERRORS_BY_STATUS.get(status, Refusal)(problem.code, message)
+
+
+def _parse_problem(answer: httpx.Response) -> _Problem:
+    try:
+        return msgspec.json.decode(answer.content, type=_Problem)
+    except msgspec.DecodeError:
+        return _Problem()
+
+
+def _host_of(url: str) -> str:
+    """Return the host of an address that is one."""
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        found = httpx.URL("")
+    if found.scheme not in {"http", "https"} or not found.host:
+        raise ValueError("The house's address begins with http:// or https://.")
+    return found.host

@@ -1,0 +1,1 @@
+"""The worker process: claims tasks, runs handlers, sends heartbeats, shuts down."""

@@ -1,0 +1,159 @@
+"""One try of one task: its handler runs, and the house is told how it ended."""
+
+import asyncio
+import inspect
+import json
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from callsheet.api.worker_protocol import Complete, Fail, ReportResult
+from callsheet.core.model.errors import BadInput, LeaseLost, Refusal
+from callsheet.core.policy.redaction import redact_error
+from callsheet.worker.context import Context
+from callsheet.worker.errors import (
+    InvalidTokenError,
+    NonRetryableError,
+    RetryableError,
+    TaskCanceled,
+    UnreachableError,
+    WorkerShutdown,
+)
+from callsheet.worker.files.cache import Cache
+from callsheet.worker.files.temp_folders import Scratch, remove_folder
+from callsheet.worker.link.base import Link
+from callsheet.worker.runtime.active_task import ActiveTask
+from callsheet.worker.runtime.backoff import backoff_delays
+from callsheet.worker.runtime.events import EventListener, WorkerError
+from callsheet.worker.runtime.heartbeater import Heartbeater
+
+Handler = Callable[[Context], Any] | Callable[[Context], Awaitable[Any]]
+_MESSAGE_CHARS_MAX = 2_000
+_RETRY_AFTER_SECONDS_MAX = 10.0
+
+
+class AttemptRunner:
+    """A handler with a task in hand."""
+
+    def __init__(self, task: ActiveTask, link: Link, heartbeater: Heartbeater, on_event: EventListener) -> None:
+        self._task = task
+        self._link = link
+        self._heartbeater = heartbeater
+        self._emit = on_event
+
+    def run(self, handler: Handler, scratch: Scratch, cache: Cache | None) -> str:
+        """Run the handler, report, and say in a word how it ended."""
+        folders: list[Path] = []
+
+        def create_folder() -> Path:
+            lease = self._task.work.lease
+            folders.append(scratch.create_task_folder(f"{lease.task_id}-{lease.attempt}"))
+            return folders[0]
+
+        try:
+            ctx = Context(self._task, self._link, create_folder, cache, self._heartbeater.wake)
+            output, error = _run_handler(self._task, handler, ctx)
+        finally:
+            for result in folders:
+                remove_folder(result)
+        try:
+            return self._report_outcome(ctx, output, error)
+        except Exception as report_error:  # noqa: BLE001 - the lease runs out, and the task is another's
+            self._emit(WorkerError(f"Reporting {self._task.work.kind} failed", report_error))
+            return "unreported"
+
+    def _report_outcome(self, ctx: Context, output: Any, error: BaseException | None) -> str:
+        stop = self._task.stop
+        if stop is WorkerShutdown:
+            return "requeued"
+        self._flush_updates()
+        if error is None:
+            return self._report_completion(ctx, output)
+        if stop is TaskCanceled:
+            return self._report_failure("canceled", "Stopped as asked.", retryable=False, outcome="canceled")
+        return "lost" if stop is not None else self._report_error(error)
+
+    def _flush_updates(self) -> None:
+        """Tell what the handler said last before its task ends; afterwards nobody would listen."""
+        task = self._task
+        for pause in backoff_delays():
+            if not task.has_unsent_updates or task.lease_expired or task.stop not in {None, TaskCanceled}:
+                return
+            if not self._heartbeater.send_now(task):
+                time.sleep(pause)
+
+    def _report_completion(self, ctx: Context, output: Any) -> str:
+        lease = self._task.work.lease
+        try:
+            json_output = json.loads(
+                json.dumps(output, allow_nan=False)
+            )  # what is no JSON is refused here as everywhere
+            report = Complete(lease=lease, output=json_output, files=list(ctx.files), delivered=ctx.delivered)
+            return self._send_report(lambda: self._link.complete(report), "completed")
+        except (Refusal, TypeError, ValueError) as refused:
+            self._emit(WorkerError(f"The result of {self._task.work.kind} was refused", refused))
+            code = refused.code if isinstance(refused, Refusal) else "invalid_output"
+            # What is wrong with the result itself will not get better.
+            may_succeed_later = isinstance(refused, Refusal) and not isinstance(refused, BadInput)
+            return self._report_failure(code, str(refused), retryable=None if may_succeed_later else False)
+
+    def _report_error(self, error: BaseException) -> str:
+        if isinstance(error, RetryableError | NonRetryableError):
+            resume = isinstance(error, RetryableError) and error.resume
+            return self._report_failure(
+                error.code, error.message, retryable=isinstance(error, RetryableError), resume=resume
+            )
+        self._emit(WorkerError(f"{self._task.work.kind} failed", error))
+        if isinstance(error, Refusal):
+            return self._report_failure(error.code, error.message, retryable=None)
+        if isinstance(error, UnreachableError):
+            return self._report_failure("unreachable", str(error), retryable=True)
+        return self._report_failure("task_failed", f"{type(error).__name__}: {error}", retryable=None)
+
+    def _report_failure(
+        self, code: str, text: str, *, retryable: bool | None, outcome: str = "failed", resume: bool = False
+    ) -> str:
+        message = redact_error(text, _MESSAGE_CHARS_MAX)
+        report = Fail(lease=self._task.work.lease, code=code, message=message, retryable=retryable, resume=resume)
+        return self._send_report(lambda: self._link.fail(report), outcome)
+
+    def _send_report(self, send: Callable[[], ReportResult], outcome: str) -> str:
+        """Send a report until the house answers, or the lease is over, within reason; heartbeats go on meanwhile."""
+        retry_deadline = self._task.retry_deadline()
+        for pause in backoff_delays():
+            try:
+                send()
+            except (LeaseLost, InvalidTokenError):
+                return "lost"  # the task is another's by now, and what this one made is not wanted
+            except UnreachableError as error:
+                if self._task.lease_expired or self._task.stop is WorkerShutdown or time.monotonic() >= retry_deadline:
+                    raise
+                time.sleep(max(pause, min(error.retry_after_seconds, _RETRY_AFTER_SECONDS_MAX)))
+            else:
+                return outcome
+        raise AssertionError  # pauses never end
+
+
+def _run_handler(task: ActiveTask, handler: Handler, ctx: Context) -> tuple[Any, BaseException | None]:
+    try:
+        result = handler(ctx)
+        return asyncio.run(_await_result(task, result)) if inspect.isawaitable(result) else result, None
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the house is told
+        return None, error
+
+
+async def _await_result(task: ActiveTask, result: Awaitable[Any]) -> Any:
+    """Wait for an async handler; a stop cancels it where it waits."""
+    loop, work = asyncio.get_running_loop(), asyncio.ensure_future(result)
+
+    def stop() -> None:
+        with suppress(RuntimeError):  # it ended in the meantime, and its loop with it
+            loop.call_soon_threadsafe(work.cancel)
+
+    task.on_stop(stop)
+    try:
+        return await work
+    finally:
+        task.on_stop(None)

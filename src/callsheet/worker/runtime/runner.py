@@ -1,0 +1,340 @@
+"""A worker at work: claims as many tasks as it has free hands, runs each in a thread, and goes when it is told to."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from callsheet.api.worker_protocol import Claim, ClaimResult, Registration, Requeue, TaskPayload
+from callsheet.core.model.errors import LeaseLost, Refusal
+from callsheet.worker.errors import InvalidTokenError, RegistrationError, TaskLeaseLost, UnreachableError
+from callsheet.worker.files.cache import Cache
+from callsheet.worker.files.temp_folders import Scratch
+from callsheet.worker.link.base import Link
+from callsheet.worker.runtime.active_task import ActiveTask
+from callsheet.worker.runtime.attempt import AttemptRunner, Handler
+from callsheet.worker.runtime.backoff import backoff_delays
+from callsheet.worker.runtime.events import (
+    EventListener,
+    TaskEnded,
+    TaskStarted,
+    WorkerError,
+    WorkerReady,
+    WorkerRegistered,
+    WorkerStopped,
+    WorkerWaiting,
+    ignore_listener_errors,
+    log_to_stderr,
+)
+from callsheet.worker.runtime.heartbeater import Heartbeater
+from callsheet.worker.runtime.scale_in_protection import ProtectionController, ScaleInProtection
+
+_CLAIM_WAIT_SECONDS = 25.0
+_HANDLER_STOP_SECONDS = 2.0
+"""How long a handler that was told to leave may take to do so before the shift ends without it."""
+_REREGISTRATIONS_MAX, _REREGISTRATIONS_WINDOW_SECONDS = 3, 600.0
+_NOT_APPROVED = "worker_not_approved"
+_APPROVAL_POLL_SECONDS = 5.0
+_READY_POLL_SECONDS = 2.0
+
+
+class WorkerOptions(Struct, frozen=True):
+    """What a worker has besides its handlers and its link."""
+
+    scratch: Scratch | None = None
+    cache: Cache | None = None
+    protection: ScaleInProtection | None = None
+    on_event: EventListener = log_to_stderr
+
+
+class Shutdown(Struct, frozen=True):
+    """Why a worker goes away: `cause` in a word (`shutdown`, `spot`), `reason` for a person."""
+
+    cause: str = "shutdown"
+    reason: str = "the worker goes away"
+    grace_seconds: float = 0.0
+
+
+class WorkerRun:
+    """One run of a worker, from its arrival to its end. It may end by itself: drained, or not let in."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], link: Link, concurrency: int, worker_options: WorkerOptions,
+        check_ready: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._handlers = handlers
+        self._readiness_check = check_ready
+        self._link = link
+        self._concurrency = concurrency
+        self._cache = worker_options.cache
+        self._emit = ignore_listener_errors(worker_options.on_event)
+        self._scratch = worker_options.scratch or Scratch()
+        self._controller = (
+            ProtectionController(worker_options.protection, self._emit) if worker_options.protection else None
+        )
+        self._heartbeater = Heartbeater(link, self.drain, self._handle_invalid_token, self._emit)
+        self._tasks: set[ActiveTask] = set()
+        self._changed = threading.Condition()
+        self._shutdown: Shutdown | None = None
+        self._draining = self._token_invalid = self._registered = False
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._heartbeat_seconds = self._wait_seconds = _CLAIM_WAIT_SECONDS
+        self._reregistered_at: deque[float] = deque(maxlen=_REREGISTRATIONS_MAX)
+        self._waiting_reason: str | None = None
+        self.failure: str | None = None
+        """Why the house did not let the worker in, if it ended for that."""
+        self._thread = threading.Thread(target=self._run, name="callsheet-shift", daemon=True)
+
+    def start(self) -> None:
+        self._scratch.open()
+        self._heartbeater.start()
+        if self._controller:
+            self._controller.start()
+        self._thread.start()
+
+    def stop(self, grace_seconds: float = 0.0, cause: str = "shutdown", reason: str = "the worker goes away") -> None:
+        """Take no more work; give back, without using up a try, what does not end within the grace."""
+        self.begin_shutdown(Shutdown(cause, reason, grace_seconds))
+        self._ended.wait()
+
+    def begin_shutdown(self, shutdown: Shutdown) -> None:
+        """Begin to stop, and do not wait for it."""
+        with self._changed:
+            self._shutdown = self._shutdown or shutdown
+            self._stopping.set()
+            self._changed.notify_all()
+        self._link.stop()
+
+    def drain(self) -> None:
+        """Take no more work, and go when what is in hand has ended."""
+        with self._changed:
+            self._draining = True
+            self._changed.notify_all()
+        self._link.stop()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait for the end of the shift."""
+        return self._ended.wait(seconds)
+
+    @property
+    def busy(self) -> int:
+        """How many tasks are in hand."""
+        return len(self._tasks)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker takes no more work."""
+        return self._is_stopping()
+
+    # -- from arrival to end
+
+    def _run(self) -> None:
+        try:
+            self._register()
+            while not self._is_stopping():
+                self._claim_tasks()
+            with self._changed:  # drained: what is in hand may end
+                self._changed.wait_for(lambda: self._shutdown or not self._tasks)
+        except RegistrationError as error:
+            self.failure = str(error)
+        finally:
+            try:
+                self._finish_shutdown(self._shutdown or Shutdown(reason="drained"))
+            finally:
+                self._ended.set()
+
+    def _is_stopping(self) -> bool:
+        return self._draining or self._shutdown is not None
+
+    def _register(self) -> None:
+        """Register until the house answers."""
+        for pause in backoff_delays():
+            if self._is_stopping():
+                return
+            try:
+                registered = self._link.register(tuple(self._handlers), self._concurrency)
+            except UnreachableError as error:
+                self._report_waiting(f"The house cannot be reached: {error}")
+                self._stopping.wait(max(pause, error.retry_after_seconds))
+            else:
+                self._on_registered(registered)
+                return
+
+    def _on_registered(self, registered: Registration) -> None:
+        self._registered, self._token_invalid, self._waiting_reason = True, False, None
+        self._heartbeat_seconds = registered.heartbeat_seconds
+        self._wait_seconds = min(_CLAIM_WAIT_SECONDS, registered.wait_seconds_max)
+        self._emit(WorkerRegistered(registered.worker, registered.kinds, registered.approved))
+
+    def _finish_shutdown(self, shutdown: Shutdown) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._tasks, shutdown.grace_seconds)
+            remaining = [task for task in self._tasks if task.begin_shutdown()]
+        for task in remaining:
+            self._requeue(task.work, shutdown)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._tasks, _HANDLER_STOP_SECONDS)
+        self._heartbeater.stop()
+        if self._registered and self.failure is None:
+            self._deregister(shutdown)
+        if self._controller:
+            self._controller.stop()
+        self._link.close()
+        self._scratch.close()
+        self._emit(WorkerStopped(self.failure or shutdown.reason))
+
+    def _deregister(self, shutdown: Shutdown) -> None:
+        try:
+            self._link.deregister(shutdown.reason)
+        except (Refusal, UnreachableError, InvalidTokenError) as error:  # the house notices by itself, later
+            self._emit(WorkerError("Saying goodbye failed", error))
+
+    # -- taking work
+
+    def _claim_tasks(self) -> None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_stopping() or self._token_invalid or len(self._tasks) < self._concurrency
+            )
+            count = self._concurrency - len(self._tasks)
+        if self._is_stopping():
+            return
+        if self._token_invalid:
+            self._reregister()
+            return
+        if self._readiness_check is not None and not self._check_ready(self._readiness_check):
+            return
+        claimed = self._claim_with_retry(count)
+        for work in claimed.tasks:
+            self._start_task(work)
+        if claimed.drain:
+            self.drain()
+
+    def _check_ready(self, check_ready: Callable[[], None]) -> bool:
+        """Look whether what the handlers need is there; once it was, it is not looked for again."""
+        try:
+            check_ready()
+        except UnreachableError as error:
+            if str(error) != self._waiting_reason:
+                self._waiting_reason = str(error)
+                self._emit(WorkerError("No work is taken yet", error))
+            self._stopping.wait(_READY_POLL_SECONDS)
+            self._send_idle_heartbeat()
+            return False
+        self._readiness_check = None
+        if self._waiting_reason is not None:
+            self._waiting_reason = None
+            self._emit(WorkerReady())
+        return True
+
+    def _send_idle_heartbeat(self) -> None:
+        """Say to the house that the worker is there, though it asks for no work, and hear what it says."""
+        try:
+            if self._link.heartbeat([], _READY_POLL_SECONDS).drain:
+                self.drain()
+        except InvalidTokenError:
+            self._handle_invalid_token()
+        except (Refusal, UnreachableError):
+            return  # what it says about work can wait
+
+    def _claim_with_retry(self, count: int) -> ClaimResult:
+        """Claim until there is an answer; a house that is away for a while is outlived."""
+        empty = ClaimResult([], drain=False)
+        for pause in backoff_delays():
+            if self._is_stopping():
+                break
+            try:
+                claimed = self._link.claim(self._build_claim(count))
+            except InvalidTokenError:
+                self._handle_invalid_token()
+                break
+            except UnreachableError as error:
+                self._report_waiting(f"The house cannot be reached: {error}")
+                self._stopping.wait(max(pause, error.retry_after_seconds))
+            except Refusal as error:
+                self._report_waiting(error.message)
+                self._stopping.wait(_APPROVAL_POLL_SECONDS if error.code == _NOT_APPROVED else max(pause, 1.0))
+            else:
+                self._waiting_reason = None
+                return claimed
+        return empty
+
+    def _build_claim(self, count: int) -> Claim:
+        """Ask for work, and say what is in hand: an answer that was lost is found out so."""
+        with self._changed:
+            held_task_ids = [task.work.lease.task_id for task in self._tasks]
+        return Claim(
+            count=count, kinds=list(self._handlers), wait_seconds=self._wait_seconds, held_task_ids=held_task_ids
+        )
+
+    def _start_task(self, work: TaskPayload) -> None:
+        if self._shutdown is not None:
+            self._requeue(work, self._shutdown)
+            return
+        task = ActiveTask(work, self._heartbeat_seconds)
+        with self._changed:
+            self._tasks.add(task)
+            if self._controller:
+                self._controller.busy(on=True)
+        self._heartbeater.add(task)
+        self._emit(TaskStarted(work))
+        name = f"callsheet-{work.kind}-{work.lease.task_id[-6:]}"
+        threading.Thread(target=self._run_task, args=(task,), name=name, daemon=True).start()
+
+    def _run_task(self, task: ActiveTask) -> None:
+        started_at, work = time.monotonic(), task.work
+        try:
+            outcome = AttemptRunner(task, self._link, self._heartbeater, self._emit).run(
+                self._handlers[work.kind], self._scratch, self._cache
+            )
+            self._emit(TaskEnded(work, outcome, time.monotonic() - started_at))
+        finally:
+            self._heartbeater.remove(task)
+            self._link.forget(work)
+            with self._changed:
+                self._tasks.discard(task)
+                if self._controller and not self._tasks:
+                    self._controller.busy(on=False)
+                self._changed.notify_all()
+
+    def _requeue(self, work: TaskPayload, shutdown: Shutdown) -> None:
+        try:
+            self._link.requeue(Requeue(lease=work.lease, reason=shutdown.reason, cause=shutdown.cause))
+        except LeaseLost:
+            return  # it ended in the meantime, or is another's
+        except (Refusal, UnreachableError, InvalidTokenError) as error:  # whoever goes away gives back the rest
+            self._emit(WorkerError("Giving a task back failed", error))
+
+    # -- what the house does with a worker
+
+    def _handle_invalid_token(self) -> None:
+        """Stop all that is in hand: under a token that is good no longer, it is another's."""
+        with self._changed:
+            self._token_invalid = True
+            tasks = list(self._tasks)
+            self._changed.notify_all()
+        for task in tasks:
+            task.request_stop(TaskLeaseLost)
+
+    def _reregister(self) -> None:
+        """Register anew, unless that happens again and again: then somebody else does the same."""
+        now = time.monotonic()
+        self._reregistered_at.append(now)
+        if (
+            len(self._reregistered_at) == _REREGISTRATIONS_MAX
+            and now - self._reregistered_at[0] < _REREGISTRATIONS_WINDOW_SECONDS
+        ):
+            raise RegistrationError(
+                "The house took this worker's token back again and again. Does another worker run under the same name?"
+            )
+        self._report_waiting("The house does not know this worker's token any longer: it registers anew.")
+        self._register()
+
+    def _report_waiting(self, reason: str) -> None:
+        """Say once why there is no work."""
+        if reason != self._waiting_reason:
+            self._waiting_reason = reason
+            self._emit(WorkerWaiting(reason))

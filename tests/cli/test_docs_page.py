@@ -1,0 +1,71 @@
+"""The command line's page names every command, and its examples run as they stand there."""
+
+import re
+import shlex
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from msgspec.structs import fields
+
+from callsheet.catalog.validate import WorkflowFile
+from callsheet.cli import docs_page
+from callsheet.comfyui.template import ComfySpec
+from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry, StageSpec
+from tests.cli.command_tree import commands
+from tests.cli.conftest import Run, invoke_cli
+from tests.support.live_server import LiveServer
+from tests.support.source_scan import listed
+from tests.support.tidy import ROOT
+
+PAGE = ROOT / "docs" / "cli.md"
+DEMO = ROOT / "src" / "callsheet" / "demo" / "workflows"
+
+
+def test_every_command_is_on_the_page() -> None:
+    names = {" ".join(("callsheet", *words)) for words, _ in commands()}
+    assert len(names) > 25
+    assert set(listed(PAGE)) == names
+
+
+def test_every_field_of_a_workflow_file_is_on_its_page_with_what_it_is() -> None:
+    page = ROOT / "docs" / "workflows.md"
+    text = page.read_text()
+    assert text == docs_page.update_fields_section(text), "run: python -m callsheet.cli.docs_page docs/workflows.md"
+    made = text.partition("## Every field")[2]
+    for shape in (WorkflowFile, StageSpec, ComfySpec, Retry, Backoff, Refunds):
+        for field in fields(shape):
+            assert re.search(rf"^\| `{field.name}` \| [^|]*\| \S.+ \|$", made, re.MULTILINE), (shape, field.name)
+    assert docs_page.update_fields_section(text.replace("| `price` | `0` |", "| `price` | `1` |")) == text
+
+
+def test_a_database_is_copied_while_its_server_runs_as_the_page_says(tmp_path: Path) -> None:
+    [said] = re.findall(r"`(VACUUM INTO 'copy\.db')`", PAGE.read_text())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with LiveServer(tmp_path / "callsheet.db", tmp_path) as live_server:
+        job = live_server.submit()["id"]
+        with closing(sqlite3.connect(tmp_path / "callsheet.db")) as database:
+            database.execute(said.replace("copy.db", str(copy / "callsheet.db")))
+        live_server.work()
+    assert invoke_cli("verify", "--data", copy).code == 0
+    with closing(sqlite3.connect(copy / "callsheet.db")) as database:
+        assert database.execute("SELECT id, status FROM job").fetchall() == [(job, "queued")]
+
+
+def test_the_examples_of_input_on_the_page_are_taken_by_the_workflows_they_name(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text()
+    definition = re.search(r"```toml\n(# poster.toml\n.+?)```", text, re.DOTALL)
+    assert definition is not None
+    Path("poster.toml").write_text(definition[1])
+    Path("input.json").write_text('{"prompt": "dunes"}')
+    assert run("workflows", "put", "poster.toml", DEMO, role="operator").code == 0
+    examples = re.findall(r"^callsheet ((?:wallet|submit) .+)$", text, re.MULTILINE)
+    assert len(examples) == 5
+    for line in examples:
+        done = run(*(word for word in shlex.split(line) if word != "--wait"))
+        assert done.code == 0, (line, done.err)

@@ -1,0 +1,33 @@
+"""A server that shows few at once: lists are still read to their end."""
+
+from pathlib import Path
+
+from callsheet.config import HttpSettings
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.client.both_clients import ClientFactory
+from tests.support.live_server import LiveServer
+
+LOTS = WorkflowDefinition(
+    name="lots", stages=[StageSpec(name="draw", kind="lots", tasks=3), StageSpec(name="mix", kind="lots", tasks=2)]
+)
+
+
+def test_lists_are_read_whole_from_a_server_with_small_pages(
+    tmp_path: Path, place: str, client_of: ClientFactory
+) -> None:
+    with LiveServer(place, tmp_path, HttpSettings(page_size_max=2)) as live_server:
+        client = client_of(live_server.url, live_server.keys["operator"])
+        made = {client.submit("sketch", user="ann", input={}).id for _ in range(5)}
+        assert {job.id for job in client.jobs()} == made
+        assert len(list(client.jobs(limit=3))) == 3
+        live_server.engine.execute(commands.PutWorkflow(definition=LOTS))
+        tasks = list(client.tasks(client.submit("lots", user="ann").id))
+        assert [task.no for task in tasks] == [1, 2, 3, 1, 2]
+        assert len(list(client.ledger("ann"))) == 6
+        assert len(list(client.keys())) > 2
+        plain = live_server.client("client")
+        assert len(plain.get("/v1/jobs").raise_for_status().json()["jobs"]) == 2
+        assert len(plain.get("/v1/events").raise_for_status().json()["events"]) == 2
+        refused = plain.get("/v1/jobs", params={"limit": 3})
+        assert (refused.status_code, refused.json()["code"], refused.json()["limit_max"]) == (422, "invalid_query", 2)

@@ -1,0 +1,162 @@
+"""The working set: what a refused command did is undone exactly, and what stands is written once."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from callsheet.core.model.rows import Document, Job, Tenant
+from callsheet.core.policy.limits import Limits
+from callsheet.core.working_set import NotLoaded, WorkingSet
+
+NOW = 1_000
+Step = tuple[str, int, int]
+
+
+def _job(number: int) -> Job:
+    return Job(f"j{number}", "t", "u", "t/u", "w", 1, None, "f", None, 1, "queued", 1, 5, 0, 0, 0, 0, 10, NOW - 5)
+
+
+def _fresh() -> WorkingSet:
+    ws = WorkingSet(NOW, Limits())
+    ws.load(Tenant, [Tenant("t1", 1, "active", 0, 1)], ["t1", "t2"])
+    ws.load(Job, [_job(1), _job(2)])
+    ws.facts["active", "a"] = 1
+    return ws
+
+
+def _apply(ws: WorkingSet, step: Step) -> None:
+    what, key, value = step
+    if what == "put":
+        ws.put(Tenant(f"t{key}", value + 1, "active", 0, 1))
+    elif what == "append":
+        ws.append(Document(f"d{key}", str(value), "j1", "{}"))
+    elif what == "emit":
+        ws.emit(ws.get(Job, f"j{key % 2 + 1}"), "job.changed", "user", {"value": value})
+    elif what == "fact":
+        ws.set_fact("active", "abc"[key % 3], value)
+    elif what == "make":
+        ws.put(replace(_job(3 + key), seq=0))
+        ws.emit(ws.get(Job, f"j{3 + key}"), "job.created", "user")
+    else:
+        ws.purge(f"j{key}")
+
+
+def _seen(ws: WorkingSet) -> Any:
+    """Everything the outside can see: facts, purges, and what would be written; appended rows in their order."""
+    writes = {
+        (row, frozenset(new) if row.FIXED_COLUMNS else tuple(new), frozenset(changed))
+        for row, new, changed in ws.writes()
+    }
+    return dict(ws.facts), list(ws.purged_job_ids), writes
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "append", "emit", "fact", "make", "purge"]), st.integers(0, 4), st.integers(0, 9)
+    ),
+    max_size=20,
+)
+
+
+@given(STEPS, STEPS)
+def test_undo_restores_exactly_what_was_before(standing: list[Step], refused: list[Step]) -> None:
+    """R24: facts that were not there are not there again, and nothing of it is written."""
+    expected, ws = _fresh(), _fresh()
+    for step in standing:
+        _apply(expected, step)
+        _apply(ws, step)
+    ws.begin()
+    for step in refused:
+        _apply(ws, step)
+    ws.undo()
+    assert _seen(ws) == _seen(expected)
+
+
+@given(STEPS, STEPS, STEPS)
+def test_a_refused_command_leaves_no_trace_in_what_follows(
+    one: list[Step], refused: list[Step], two: list[Step]
+) -> None:
+    """Its neighbours never notice: numbers of events stay dense."""
+    expected, ws = _fresh(), _fresh()
+    for step in one + two:
+        _apply(expected, step)
+    for step in one:
+        _apply(ws, step)
+    ws.begin()
+    for step in refused:
+        _apply(ws, step)
+    ws.undo()
+    for step in two:
+        _apply(ws, step)
+    assert _seen(ws) == _seen(expected)
+
+
+@given(STEPS)
+def test_events_are_dense_and_the_job_remembers_the_last(steps: list[Step]) -> None:
+    """J3."""
+    ws = _fresh()
+    for step in steps:
+        _apply(ws, step)
+    writes = {row.TABLE: (new, changed) for row, new, changed in ws.writes()}
+    events = writes.get("event", ([], []))[0]
+    jobs = {job.id: job.seq for job in (*writes.get("job", ([], []))[0], *writes.get("job", ([], []))[1])}  # type: ignore[attr-defined]
+    for subject in {event.subject for event in events}:  # type: ignore[attr-defined]
+        numbers = [event.seq for event in events if event.subject == subject]  # type: ignore[attr-defined]
+        first = 11 if subject in {"j1", "j2"} else 1
+        assert numbers == list(range(first, first + len(numbers)))
+        assert jobs[subject] == numbers[-1]
+
+
+def test_a_row_nobody_loaded_is_missing_and_a_wanted_one_without_a_row_is_absent() -> None:
+    ws = _fresh()
+    with pytest.raises(NotLoaded) as caught:
+        ws.find(Tenant, "t9")
+    assert (caught.value.want, caught.value.key) == ("tenant", "t9")
+    assert ws.find(Tenant, "t2") is None
+    with pytest.raises(LookupError):
+        ws.get(Tenant, "t2")
+    with pytest.raises(NotLoaded) as get_fact:
+        ws.get_fact("tail", "q")
+    assert (get_fact.value.want, get_fact.value.key) == ("tail", "q")
+    assert (ws.is_loaded(Tenant, "t2"), ws.is_loaded(Tenant, "t9")) == (True, False)
+
+
+def test_what_the_batch_has_changed_is_not_overwritten_by_a_later_load() -> None:
+    ws = _fresh()
+    ws.put(Tenant("t1", 7, "active", 0, 1))
+    ws.load(Tenant, [Tenant("t1", 1, "active", 0, 1)])
+    assert ws.get(Tenant, "t1").weight == 7
+
+
+def test_new_and_changed_rows_are_told_apart_and_each_is_written_once() -> None:
+    ws = _fresh()
+    for weight in (2, 3, 4):
+        ws.put(Tenant("t1", weight, "active", 0, 1))
+        ws.put(Tenant("t2", weight, "active", 0, 1))
+    [(row, new, changed)] = list(ws.writes())
+    assert row is Tenant
+    assert [tenant.weight for tenant in (*new, *changed)] == [4, 4]  # type: ignore[attr-defined]
+    assert ([t.id for t in new], [t.id for t in changed]) == (["t2"], ["t1"])  # type: ignore[attr-defined]
+
+
+def test_a_command_asked_again_after_a_miss_still_knows_what_is_new() -> None:
+    ws = _fresh()
+    ws.begin()
+    ws.put(Tenant("t2", 2, "active", 0, 1))
+    ws.undo()
+    ws.put(Tenant("t2", 3, "active", 0, 1))
+    [(_, new, changed)] = list(ws.writes())
+    assert (len(new), changed) == (1, [])
+
+
+def test_time_never_goes_back_for_a_job() -> None:
+    """J4, F24: a clock that jumped back does not date an event before the one that came first."""
+    ws = WorkingSet(NOW, Limits())
+    ws.load(Job, [replace(_job(1), updated_at=NOW + 500)])
+    ws.emit(ws.get(Job, "j1"), "job.changed", "user")
+    writes = {row.TABLE: rows for row, *rows in ws.writes()}
+    assert writes["event"][0][0].at == NOW + 500  # type: ignore[attr-defined]
+    assert writes["job"][1][0].updated_at == NOW + 500  # type: ignore[attr-defined]

@@ -1,0 +1,253 @@
+"""The engine and the model, side by side: what may happen to jobs, tasks and wallets, one rule each."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from callsheet.core.model import commands as c
+from callsheet.core.model.commands import Command, Lease
+from callsheet.core.model.errors import Refusal
+from callsheet.core.model.rows import ROWS
+from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry
+from tests.support.concurrency import find_violations
+from tests.support.engine_harness import TENANT, WORKER, EngineHarness, stage
+from tests.support.engine_model import Model, ModelRefusal, WorkflowModel
+
+USERS = ("ada", "bob")
+KEYS = ("k1", "k2", None)
+CAP = 4
+PLANS = (
+    WorkflowModel("sketch", 5, (("draw", 1),)),
+    WorkflowModel("film", 9, (("draw", 2), ("cut", 1)), refund_percent_running=50),
+    WorkflowModel("trial", 0, (("cut", 1),), deadline_seconds=90, attempts_max=1),
+)
+NUMBERS = st.integers(0, 999)
+
+
+def reset_database(harness: EngineHarness) -> None:
+    """Empty every table, and make the tenant and the workflows anew."""
+    connection = harness.database.connect()
+    connection.begin()
+    for row in reversed(ROWS):
+        connection.run(f"DELETE FROM {row.TABLE}")
+    connection.commit()
+    connection.close()
+    harness.tenant(active_jobs_max=CAP)
+    for plan in PLANS:
+        backoff = Backoff(base_seconds=plan.wait_seconds, factor=2, jitter=0)
+        harness.workflow(
+            plan.name,
+            price=plan.price,
+            stages=[stage(kind, tasks=count) for kind, count in plan.stages],
+            retry=Retry(attempts_max=plan.attempts_max, requeues_max=plan.requeues_max, backoff=backoff),
+            refunds=Refunds(canceled_running=plan.refund_percent_running),
+            lease_seconds=plan.lease_seconds,
+            deadline_seconds=plan.deadline_seconds,
+            cancel_grace_seconds=plan.grace_seconds,
+        )
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """The engine and the model, side by side.
+
+    No rule has a precondition: who is served first is the engine's business, so what a step finds may differ from one
+    replay to the next, and what Hypothesis draws must not depend on it. A step that finds nothing to do does nothing.
+    """
+
+    def __init__(self, harness: EngineHarness, reached: set[str]) -> None:
+        super().__init__()
+        self.harness = harness
+        self.reached = reached
+        reset_database(harness)
+        self.model = Model(harness.clock.now(), USERS, CAP)
+        self.leases: list[Lease] = []
+        self.read_connection = harness.database.connect(reading=True)
+        for user in USERS:
+            self.top_up(user, 20)
+        for plan in PLANS:
+            self.submit(USERS[0], plan, 1, None)
+
+    def teardown(self) -> None:
+        self.read_connection.close()
+        for job in self.model.jobs.values():
+            self.reached |= {job.status, f"run {job.run}", *(out for task in job.tasks for out in task.outcomes)}
+        assert find_violations(self.harness) == []
+
+    def compare(self, command: Command, expected: Any) -> tuple[Any, Any]:
+        """Ask the engine and the model; they agree on the refusal, or both answer."""
+        answer = self.harness.engine.execute_many([command])[0]
+        refusal = answer.code if isinstance(answer, Refusal) else None
+        try:
+            expected_result = expected()
+        except ModelRefusal as no:
+            expected_result = no
+        if isinstance(expected_result, ModelRefusal):
+            self.reached.add(str(expected_result))
+            assert refusal == str(expected_result), (
+                f"{command}: the model says {expected_result!r}, the engine {answer!r}"
+            )
+            return None, None
+        assert not isinstance(answer, Exception), f"{command}: the engine says {answer!r}"
+        return answer, expected_result
+
+    def job(self, number: int) -> str:
+        return list(self.model.jobs)[-1 - number % min(len(self.model.jobs), 6)]
+
+    def live(self) -> list[Lease]:
+        return [lease for lease in self.leases if self.model.holds(lease)]
+
+    # -- asking
+
+    @rule(user=st.sampled_from(USERS), amount=st.integers(1, 30))
+    def top_up(self, user, amount):
+        self.harness.top_up(amount, user)
+        self.model.balance[user] += amount
+
+    @rule(user=st.sampled_from(USERS), plan=st.sampled_from(PLANS), body=st.integers(1, 2), key=st.sampled_from(KEYS))
+    def submit(self, user, plan, body, key):
+        command = self.harness.submission(plan.name, user, input=body, idempotency_key=key)
+        answer, expected_result = self.compare(command, lambda: self.model.submit(user, plan, body, key))
+        if answer is None:
+            return
+        assert answer.replay == isinstance(expected_result, str)
+        if isinstance(expected_result, str):
+            assert answer.job_id == expected_result
+        else:
+            tasks = [task.id for task in self.harness.tasks(answer.job_id)]
+            self.model.add_job(answer.job_id, expected_result, key, tasks)
+
+    def _job_rule(self, command, job_id, expected):
+        answer, _ = self.compare(command, expected)
+        if answer is not None:
+            job = self.model.jobs[job_id]
+            assert (answer.status, answer.run) == (job.status, job.run)
+
+    @rule(number=NUMBERS, grace=st.sampled_from([0, 30]))
+    def cancel(self, number, grace):
+        job = self.job(number)
+        command = c.Cancel(tenant=TENANT, job_id=job, grace_seconds=grace)
+        self._job_rule(command, job, lambda: self.model.cancel(job, grace))
+
+    @rule(number=NUMBERS)
+    def pause(self, number):
+        job = self.job(number)
+        self._job_rule(c.Pause(tenant=TENANT, job_id=job), job, lambda: self.model.pause(job))
+
+    @rule(number=NUMBERS)
+    def resume(self, number):
+        job = self.job(number)
+        self._job_rule(c.Resume(tenant=TENANT, job_id=job), job, lambda: self.model.resume(job))
+
+    @rule(number=NUMBERS, ended=st.sampled_from([True, True, False]))
+    def retry(self, number, ended):
+        retryable_ids = [key for key, job in self.model.jobs.items() if job.status in {"failed", "expired"}]
+        job = retryable_ids[number % len(retryable_ids)] if ended and retryable_ids else self.job(number)
+        self._job_rule(c.Retry(tenant=TENANT, job_id=job, actor="admin"), job, lambda: self.model.retry(job))
+
+    @rule(number=NUMBERS, skip_unless_zero=st.integers(0, 2))
+    def delete(self, number, skip_unless_zero):
+        if skip_unless_zero == 0:
+            job = self.job(number)
+            self._job_rule(c.Delete(tenant=TENANT, job_id=job), job, lambda: self.model.delete(job))
+
+    # -- working
+
+    @rule(kind=st.sampled_from(["draw", "draw", "cut"]), count=st.integers(1, 3))
+    def claim(self, kind, count):
+        ready = self.model.ready(kind)
+        got = self.harness.claim(kind, count=count)
+        assert {leased.lease.task_id for leased in got} <= ready
+        assert len(got) == min(count, len(ready))
+        self.record_leases(got, WORKER)
+
+    def record_leases(self, got, worker):
+        for leased in got:
+            self.model.lease(leased.lease, worker)
+            self.leases.append(leased.lease)
+            assert leased.lease.attempt == len(self.model.find_task(leased.lease)[1].tokens)
+
+    @rule(number=NUMBERS)
+    def heartbeat(self, number):
+        if live := self.live():
+            self._heartbeat(live[number % len(live)])
+
+    def _heartbeat(self, lease, by=None):
+        answer, stop = self.compare(c.Heartbeat(lease=lease, worker_id=by), lambda: self.model.heartbeat(lease, by))
+        if answer is not None:
+            assert answer.cancel == stop
+
+    @rule(number=NUMBERS, how=st.sampled_from(["completed", "failed", "requeued"]),
+          retryable=st.booleans())  # fmt: skip
+    def report(self, number, how, retryable):
+        if not self.live():
+            self.claim("draw" if number % 2 else "cut", 1)
+        if live := self.live():
+            self._report(live[number % len(live)], how, retryable)
+
+    @rule(number=NUMBERS, how=st.sampled_from(["completed", "failed", "requeued", "heartbeat_call"]),
+          by=st.sampled_from([None, WORKER, "gpu-1", "gpu-2"]))  # fmt: skip
+    def report_anything(self, number, how, by):
+        """With any lease that there ever was: most of them are lost, and some are another's."""
+        lease = self.leases[number % len(self.leases)] if self.leases else None
+        if lease and how == "heartbeat_call":
+            self._heartbeat(lease, by)
+        elif lease:
+            self._report(lease, how, retryable=False, by=by)
+
+    def _report(self, lease, how, retryable, by=None):
+        command: Command = c.Complete(lease=lease, worker_id=by)
+        if how == "failed":
+            command = c.Fail(lease=lease, retryable=retryable, worker_id=by)
+        elif how == "requeued":
+            command = c.Requeue(lease=lease, reason="spot notice", worker_id=by)
+        answer, expected_result = self.compare(
+            command, lambda: self.model.report(lease, how, retryable=retryable, by=by)
+        )
+        if answer is not None:
+            assert {"taken": (False, False), "replay": (True, False), "skipped": (False, True)}[expected_result] == (
+                answer.replay,
+                answer.skipped is not None,
+            )
+            job, task = self.model.find_task(lease)
+            assert (answer.job_status, answer.status) == (job.status, task.status)
+
+    # -- time
+
+    @rule(seconds=st.sampled_from([61, 31, 2, 1]))
+    def advance(self, seconds):
+        self.harness.advance(seconds)
+        self.model.advance(seconds)
+
+    @rule()
+    def a_worker_dies(self):
+        """Nobody is heard of for longer than any lease lasts."""
+        if self.live():
+            self.advance(61)
+
+    # -- what must always be true
+
+    @invariant()
+    def jobs_are_as_the_model_says(self):
+        found = self.read_connection.run("SELECT id, status, run, stages_completed, deleted_at IS NOT NULL FROM job")
+        assert {row[0]: (*row[1:4], bool(row[4])) for row in found} == {
+            key: (job.status, job.run, job.stages_completed, job.deleted) for key, job in self.model.jobs.items()
+        }
+
+    @invariant()
+    def tasks_are_as_the_model_says(self):
+        found = self.read_connection.run(
+            "SELECT id, status, attempts, attempts_counted, requeues, "
+            "CASE WHEN token_hash IS NOT NULL THEN worker_id END FROM task"
+        )
+        assert {row[0]: tuple(row[1:]) for row in found} == {
+            task.id: (*task.seen, task.holder) for job in self.model.jobs.values() for task in job.tasks
+        }
+
+    @invariant()
+    def wallets_are_as_the_model_says(self):
+        found = {
+            row[0]: tuple(row[1:]) for row in self.read_connection.run("SELECT user_id, balance, reserved FROM wallet")
+        }
+        for user in USERS:
+            assert found.get(user, (0, 0)) == (self.model.balance[user], self.model.reserved[user])

@@ -1,0 +1,82 @@
+"""What is kept of the work: the result with its file and its times, and of every try who it was and how it ended."""
+
+import hashlib
+
+import pytest
+
+from callsheet.core.model.rows import Worker
+from tests.http.worker_sandbox import PNG, WorkerSandbox, expect_json, get_job
+from tests.support.live_server import TENANT, LiveServer
+
+
+@pytest.fixture
+def sandbox(live_server: LiveServer) -> WorkerSandbox:
+    return WorkerSandbox(live_server)
+
+
+def test_a_result_is_kept_with_its_file_its_times_and_its_money(sandbox: WorkerSandbox) -> None:
+    """R242, R243, R246, R247, R249, R266, R296."""
+    read = sandbox.live_server.engine.read
+    before = read.wallet(TENANT, "ann").entries
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    made = http_worker.put(task, PNG)
+    for _ in range(2):
+        expect_json(http_worker.post_lease("complete", task, output={"seed": 7}, files=[made]))
+    client = sandbox.live_server.client("client")
+    (output,) = expect_json(client.get(f"/v1/jobs/{job['id']}/outputs"))["outputs"]
+    (file,) = output["files"]
+    kept = {name: file[name] for name in ("name", "media_type", "bytes", "sha256", "status", "job_id")}
+    assert kept == {
+        "name": "picture.png", "media_type": "image/png", "bytes": len(PNG), "status": "ready", "job_id": job["id"],
+        "sha256": hashlib.sha256(PNG).hexdigest(),
+    }  # fmt: skip
+    assert (output["output"], client.get(file["url"]).content) == ({"seed": 7}, PNG)
+    ended, row = get_job(sandbox.live_server, job), sandbox.task_of(job)
+    (attempt,) = expect_json(client.get(f"/v1/jobs/{job['id']}/tasks/{row['id']}/attempts"))["attempts"]
+    events = expect_json(client.get(f"/v1/jobs/{job['id']}/events"))["events"]
+    at = {event["type"]: event["at"] for event in events}
+    assert [attempt["leased_at"], ended["started_at"]] == [at["task.leased"]] * 2
+    assert [attempt["ended_at"], row["finished_at"], ended["finished_at"]] == [at["job.completed"]] * 3
+    assert [event["type"] for event in events].count("task.completed") == 1
+    entries = read.ledger(TENANT, "ann", before)
+    assert [(entry.kind, entry.amount, entry.job_id) for entry in entries] == [
+        ("reserve", -3, job["id"]), ("consume", 0, job["id"]),
+    ]  # fmt: skip
+
+
+def test_every_attempt_says_who_it_was_how_it_ended_and_why(sandbox: WorkerSandbox) -> None:
+    """R247, R249, R256, R276: given back by one, failed by another."""
+    job = sandbox.submit()
+    one, two = sandbox.http_worker("one"), sandbox.http_worker("two")
+    (task,) = one.claim()
+    expect_json(one.post_lease("requeue", task, reason="taken away", cause="spot"))
+    (task,) = two.claim()
+    expect_json(two.post_lease("fail", task, code="out_of_memory", message="no memory", retryable=False))
+    client = sandbox.live_server.client("client")
+    attempts = expect_json(client.get(f"/v1/jobs/{job['id']}/tasks/{sandbox.task_of(job)['id']}/attempts"))["attempts"]
+    assert [(a["no"], a["worker"], a["outcome"], a["uncounted"], a["error"]) for a in attempts] == [
+        (1, sandbox.name("one"), "requeued", True, {"code": "spot", "message": "Requeued: taken away"}),
+        (2, sandbox.name("two"), "failed", False, {"code": "out_of_memory", "message": "no memory"}),
+    ]
+    assert all(a["leased_at"] <= a["ended_at"] for a in attempts)
+    events = expect_json(client.get(f"/v1/jobs/{job['id']}/events"))["events"]
+    registration = [(e["type"], e["actor"], e["data"]["attempt"]) for e in events if e["type"].startswith("task.")]
+    assert registration == [
+        ("task.leased", "worker", 1), ("task.retried", "worker", 1),
+        ("task.leased", "worker", 2), ("task.failed", "worker", 2),
+    ]  # fmt: skip
+    assert get_job(sandbox.live_server, job)["error"] == attempts[-1]["error"]
+
+
+def test_a_workers_token_is_its_own_long_and_kept_as_its_hash(sandbox: WorkerSandbox) -> None:
+    """R200, R205: shown once; a restart has another."""
+    tokens = [sandbox.http_worker().registration["token"] for _ in range(2)]
+    assert len({*tokens}) == 2
+    assert all(len(token) >= 40 for token in tokens)
+    (row,) = sandbox.live_server.engine.read.fetch("worker_of", id=sandbox.name("w1"))
+    assert Worker(*row).token_hash == hashlib.sha256(tokens[-1].encode()).hexdigest()
+    assert not {*tokens} & {*map(str, row)}
+    shown = sandbox.live_server.client("operator").get(f"/v1/admin/workers/{sandbox.name('w1')}").text
+    assert not [secret for secret in (*tokens, Worker(*row).token_hash) if str(secret) in shown]

@@ -1,0 +1,193 @@
+"""Streams across servers: one that stops, several on one database, a database that goes away or is out of order."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from callsheet.config import HttpSettings, Settings
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.support.concurrency import ANSWER_SECONDS
+from tests.support.database_pool import DatabasePool
+from tests.support.live_server import TENANT, LiveServer
+from tests.support.raw_http import RawConnection
+from tests.support.sse import STREAM, Frame, open_stream, read_events
+from tests.support.wait import wait_until
+
+GIFT = WorkflowDefinition(name="gift", price=0, stages=[StageSpec(name="draw", kind="draw")])
+QUIET = HttpSettings(heartbeat_seconds=60, body_timeout_seconds=5)
+"""No beat within a test: what arrives was pushed."""
+
+
+@pytest.fixture
+def postgresql(database_pool: DatabasePool) -> Iterator[str]:
+    """An empty PostgreSQL database."""
+    url = database_pool.acquire()
+    yield url
+    database_pool.release(url)
+
+
+# -- stopping
+
+
+def test_a_server_that_stops_ends_its_streams_and_the_next_one_goes_on(database_url: str, tmp_path: Path) -> None:
+    with LiveServer(database_url, tmp_path, QUIET) as first:
+        job = first.submit()["id"]
+        paths = (f"/v1/jobs/{job}/events", "/v1/events")
+        with ThreadPoolExecutor(2) as threads:
+            reading = [threads.submit(read_events, first, path) for path in paths]
+            wait_until(lambda: first.callsheet.state.broadcaster.count == 2)
+            first.stop()
+            begun = [one.result(ANSWER_SECONDS) for one in reading]
+    assert [frame.event for frame in begun[0]] == ["job.created"]
+    with LiveServer(database_url, tmp_path, QUIET) as second:
+        other = second.submit()["id"]
+        second.work()
+        second.work()
+        rest = read_events(second, paths[0], begun[0][-1].id)
+        with open_stream(second, paths[1], begun[1][-1].id) as coming:
+            wanted = {(one, event.seq) for one in (job, other) for event in second.engine.read.events(one)}
+            later = [next(frame for frame in coming if frame.id) for _ in range(len(wanted) - len(begun[1]))]
+        numbers = [event.seq for event in second.engine.read.events(job)]
+        assert [frame.data["seq"] for frame in begun[0] + rest] == numbers
+    everything = [(frame.data["job_id"], frame.data["seq"]) for frame in begun[1] + later]
+    assert (len(everything), set(everything)) == (len(wanted), wanted)
+
+
+def test_a_server_that_stops_answers_what_is_under_way(database_url: str, tmp_path: Path) -> None:
+    with LiveServer(database_url, tmp_path, QUIET) as live_server:
+        job = live_server.submit()
+        with RawConnection(live_server.url) as slow, ThreadPoolExecutor(2) as threads:
+            body = b'{"workflow":"sketch","user":"ann","input":{}}'
+            slow.send(slow.head("POST", "/v1/jobs", live_server.keys["client"], body) + body[:10])
+            polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job['id']}?wait=60")
+            wait_until(lambda: live_server.callsheet.state.broadcaster.count)
+            stopping = threads.submit(live_server.stop)
+            assert polling.result(ANSWER_SECONDS).json() == job
+            slow.send(body[10:])
+            assert slow.read_response().status == 201
+            stopping.result(ANSWER_SECONDS)
+            assert slow.wait_closed()
+        with pytest.raises(ConnectionError):
+            RawConnection(live_server.url)
+
+
+def test_a_reader_that_dawdles_does_not_hold_a_stopping_server(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    settings = HttpSettings(shutdown_timeout_seconds=1)
+    with LiveServer(tmp_path / "callsheet.db", tmp_path, settings, send_bytes=4_096) as live_server:
+        with RawConnection(live_server.url, receive_bytes=4_096) as reader:
+            reader.send_request("GET", "/v1/events", live_server.keys["client"], accept=STREAM)
+            live_server.engine.execute(commands.PutWorkflow(definition=GIFT))
+            many = [commands.Submit(tenant=TENANT, user="ann", workflow="gift") for _ in range(1_000)]
+            assert len(live_server.engine.execute_many(many)) == 1_000
+            wait_until(lambda: live_server.callsheet.state.broadcaster.count)
+            live_server.stop()
+        assert live_server.callsheet.state.broadcaster.count == 0
+    assert capfd.readouterr().err == ""
+
+
+# -- several servers, one PostgreSQL
+
+
+def test_a_stream_on_one_server_tells_what_another_commits(postgresql: str, tmp_path: Path) -> None:
+    with LiveServer(postgresql, tmp_path, QUIET) as here, LiveServer(postgresql, tmp_path, QUIET) as there:
+        job = here.submit()["id"]
+        with ThreadPoolExecutor(3) as threads:
+            reading = threads.submit(read_events, there, f"/v1/jobs/{job}/events")
+            polling = threads.submit(there.client("client").get, f"/v1/jobs/{job}?wait=60")
+            wait_until(lambda: there.callsheet.state.broadcaster.count == 2)
+            here.work()
+            seen, polled = reading.result(ANSWER_SECONDS), polling.result(ANSWER_SECONDS)
+        assert [frame.data["seq"] for frame in seen] == [event.seq for event in here.engine.read.events(job)]
+        assert polled.json()["status"] == "completed"
+
+
+def test_a_client_may_go_on_at_another_server(postgresql: str, tmp_path: Path) -> None:
+    with LiveServer(postgresql, tmp_path, QUIET) as here, LiveServer(postgresql, tmp_path, QUIET) as there:
+        jobs = [here.submit()["id"] for _ in range(3)]
+        last: str | None = None
+        seen: list[Frame] = []
+        for number, live_server in enumerate([here, there] * 3):
+            with open_stream(live_server, "/v1/events", last) as coming:
+                if number < 3:
+                    here.work()
+                many = 4 if number < 5 else _count(here, jobs) - len(seen)
+                seen += [next(frame for frame in coming if frame.id) for _ in range(many)]
+            last = seen[-1].id
+        told_of = [(frame.data["job_id"], frame.data["seq"]) for frame in seen]
+        assert len(told_of) == len(set(told_of)) == _count(here, jobs)
+
+
+def test_events_whose_transactions_began_in_another_order_are_sent_by_their_numbers(
+    postgresql: str, tmp_path: Path
+) -> None:
+    # A transaction that began earlier touches the job later: in the global order its event comes first.
+    with LiveServer(postgresql, tmp_path, QUIET) as live_server, psycopg.connect(postgresql) as early:
+        job = live_server.submit()["id"]
+        early.execute("SELECT pg_current_xact_id()")
+        with open_stream(live_server, f"/v1/jobs/{job}/events") as coming:
+            assert next(frame for frame in coming if frame.id).id == "1"
+            live_server.engine.execute(commands.Pause(tenant=TENANT, job_id=job))
+            _append_event(early, job)
+            early.commit()
+            seen = [next(frame for frame in coming if frame.id) for _ in range(2)]
+        order = [placed.event.seq for placed in live_server.engine.read.feed() if placed.event.subject == job]
+        assert order == [1, 3, 2]
+        assert [(frame.id, frame.event) for frame in seen] == [("2", "job.paused"), ("3", "job.noted")]
+
+
+def test_a_writer_elsewhere_that_takes_long_does_not_hold_back_a_job_s_own_stream(
+    postgresql: str, tmp_path: Path
+) -> None:
+    """Nor whoever waits for its end; that news are hidden is noticed long before the next beat."""
+    with LiveServer(postgresql, tmp_path, QUIET) as live_server, psycopg.connect(postgresql) as elsewhere:
+        job = live_server.submit()["id"]
+        elsewhere.execute("SELECT pg_current_xact_id()")
+        with open_stream(live_server, f"/v1/jobs/{job}/events") as coming, ThreadPoolExecutor(1) as threads:
+            polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job}?wait=60")
+            wait_until(lambda: live_server.callsheet.state.broadcaster.count == 2)
+            live_server.work()
+            seen = [frame for frame in coming if frame.id]
+            answer = polling.result(ANSWER_SECONDS)
+        assert (seen[-1].event, answer.json()["status"]) == ("job.completed", "completed")
+        assert [placed.event.seq for placed in live_server.engine.read.feed() if placed.event.subject == job] == [1]
+        elsewhere.rollback()
+
+
+def test_streams_outlive_a_database_that_breaks_off_its_connections(postgresql: str, tmp_path: Path) -> None:
+    with LiveServer(postgresql, tmp_path, QUIET, Settings(poll_seconds=0.05)) as live_server:
+        job = live_server.submit()["id"]
+        with ThreadPoolExecutor(1) as threads:
+            reading = threads.submit(read_events, live_server, f"/v1/jobs/{job}/events")
+            wait_until(lambda: live_server.callsheet.state.broadcaster.count)
+            with psycopg.connect(postgresql, autocommit=True) as admin:
+                broken = admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                ).fetchall()
+            assert len(broken) > 2
+            live_server.work()
+            seen: list[Frame] = reading.result(ANSWER_SECONDS)
+        assert [frame.data["seq"] for frame in seen] == [event.seq for event in live_server.engine.read.events(job)]
+
+
+# -- steps
+
+
+def _count(live_server: LiveServer, jobs: list[str]) -> int:
+    return sum(len(live_server.engine.read.events(job)) for job in jobs)
+
+
+def _append_event(connection: "psycopg.Connection[tuple[object, ...]]", job: str) -> None:
+    """Add an event to a job as its writer would: under the job's lock, with its next number."""
+    connection.execute("UPDATE job SET seq = seq + 1 WHERE id = %s", (job,))
+    connection.execute(
+        "INSERT INTO event (subject, seq, tenant, run, at, type, actor)"
+        " SELECT id, seq, tenant, run, updated_at, 'job.noted', 'system' FROM job WHERE id = %s",
+        (job,),
+    )

@@ -1,0 +1,135 @@
+"""Values that no database keeps are refused as the caller's mistake, on both databases; neighbours never notice."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from callsheet.core.model import commands
+from callsheet.store.connection import StoreError
+from tests.support.live_server import LiveServer
+
+HUGE = 10**25
+NUL = "\0"
+QUERIES = [
+    "/v1/jobs?user=%00", "/v1/jobs?status=%00", "/v1/jobs?workflow=a%00", "/v1/jobs?label=a%3D%00",
+    "/v1/workflows?after=%00", "/v1/admin/keys?after=%00", "/v1/admin/tenants?after=%00", "/v1/admin/audit?before=%00",
+    "/v1/events?job=%00", "/v1/events?type=%00",
+    f"/v1/jobs/{{job}}/events?after={HUGE}", "/v1/jobs/{job}/events?after=9223372036854775808",
+    f"/v1/jobs/{{job}}/events?after=-{HUGE}", f"/v1/wallets/ann/ledger?before={HUGE}",
+    f"/v1/wallets/ann/ledger?before=-{HUGE}", f"/v1/jobs?limit={HUGE}", f"/v1/events?limit=-{HUGE}",
+    "/v1/jobs/{job}?wait=nan", "/v1/jobs/{job}?wait=inf", "/v1/jobs/{job}?wait=-1", "/v1/jobs/{job}?wait=1e999",
+    "/v1/jobs?since=99999-01-01T00:00:00Z", "/v1/jobs?since=1e9", "/v1/jobs?since=%00",
+]  # fmt: skip
+PATHS = [
+    "/v1/jobs/%00", "/v1/jobs/a%00b/events", "/v1/wallets/%00", "/v1/wallets/%00/ledger", "/v1/workflows/%00",
+    "/v1/files/%00", "/v1/jobs/{job}/tasks/%00/attempts", "/v1/jobs/{job}/tasks/%00/preview", "/v1/jobs/%ff",
+    "/v1/jobs/%ed%a0%80", "/v1/jobs/%", "/v1/jobs/%zz", "/v1/jobs/..%2f..%2fetc%2fpasswd", f"/v1/jobs/{'x' * 2_000}",
+]  # fmt: skip
+STAGE = {"name": "draw", "kind": "draw"}
+BODIES: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/v1/jobs", {"priority": HUGE}),
+    ("POST", "/v1/jobs", {"priority": -HUGE}),
+    ("POST", "/v1/jobs", {"deadline_seconds": HUGE}),
+    ("POST", "/v1/jobs", {"start_in_seconds": HUGE}),
+    ("POST", "/v1/jobs", {"user": NUL}),
+    ("POST", "/v1/jobs", {"workflow": NUL}),
+    ("POST", "/v1/jobs", {"stages": [STAGE | {"provider": NUL}]}),
+    ("POST", "/v1/jobs", {"stages": [STAGE | {"kind": NUL}]}),
+    ("POST", "/v1/jobs", {"stages": [STAGE | {"tasks": HUGE}]}),
+    ("POST", "/v1/quotes", {"workflow": "sketch", "user": NUL}),
+    ("POST", "/v1/quotes", {"workflow": NUL, "user": "ann"}),
+    ("POST", "/v1/tokens", {"user": NUL}),
+    ("POST", "/v1/tokens", {"user": "ann", "expires_in_seconds": HUGE}),
+    ("POST", "/v1/wallets/ann/topup", {"amount": HUGE}),
+    ("POST", "/v1/wallets/ann/topup", {"amount": 1, "idempotency_key": NUL}),
+    ("POST", "/v1/wallets/ann/adjust", {"amount": -HUGE, "reason": "x"}),
+    ("POST", "/v1/wallets/ann/adjust", {"amount": 1, "reason": NUL}),
+    ("PUT", "/v1/admin/tenants/odd", {"weight": HUGE}),
+    ("PUT", "/v1/admin/tenants/odd", {"active_jobs_max": HUGE}),
+    ("POST", "/v1/admin/keys", {"name": "x", "role": "client", "tenant": NUL}),
+    ("POST", "/v1/admin/keys", {"name": NUL, "role": "client", "tenant": "default"}),
+    ("POST", "/v1/admin/keys", {"name": "x", "role": "client", "tenant": "default", "expires_in_seconds": HUGE}),
+    ("PUT", "/v1/workflows/odd", {"definition": {"stages": [STAGE | {"provider": NUL}]}}),
+    ("PUT", "/v1/workflows/odd", {"definition": {"stages": [STAGE | {"provider": "not a name"}]}}),
+    ("PUT", "/v1/workflows/odd", {"definition": {"stages": [STAGE], "price": HUGE}}),
+    ("PUT", "/v1/workflows/odd", {"definition": {"stages": [STAGE], "running_max": HUGE}}),
+    ("PATCH", "/v1/jobs/{job}", {"priority": HUGE}),
+    ("POST", "/v1/jobs/{job}/cancel", {"grace_seconds": HUGE}),
+    ("POST", "/v1/jobs/{job}/cancel", {"reason": NUL}),
+    ("POST", "/v1/jobs/{job}/stages/1/approve", {"approver": NUL}),
+    ("POST", "/v1/jobs/{job}/stages", {"stage": STAGE | {"provider": NUL}}),
+]
+
+
+@pytest.fixture(scope="module")
+def job(live_server: LiveServer) -> str:
+    return str(live_server.submit()["id"])
+
+
+@pytest.fixture(scope="module")
+def operator(live_server: LiveServer) -> httpx.Client:
+    return live_server.client("operator")
+
+
+@pytest.mark.parametrize("path", QUERIES)
+def test_a_query_that_no_database_could_answer_is_the_callers_mistake(
+    operator: httpx.Client, job: str, path: str
+) -> None:
+    answer = operator.get(path.format(job=job))
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_address_that_nothing_could_have_leads_nowhere(operator: httpx.Client, job: str, path: str) -> None:
+    answer = operator.get(path.format(job=job))
+    assert answer.status_code == 404
+    assert answer.json()["code"].endswith("_not_found")
+
+
+@pytest.mark.parametrize(("method", "path", "body"), BODIES)
+def test_a_body_that_no_database_could_keep_is_the_callers_mistake(
+    operator: httpx.Client, job: str, method: str, path: str, body: dict[str, Any]
+) -> None:
+    if path == "/v1/jobs":
+        body = {"workflow": "sketch", "user": "ann", "input": {}} | body
+    answer = operator.request(method, path.format(job=job), json=body)
+    assert answer.status_code == 422, answer.text
+
+
+def test_text_and_numbers_inside_json_of_ones_own_are_kept_as_they_are(live_server: LiveServer) -> None:
+    """They are JSON, not columns: what fits the workflow's schema goes through."""
+    notes = {"nul": NUL, "huge": HUGE, "half": "\U0001f3ac"}
+    made = live_server.submit(input={"prompt": NUL, "n": HUGE}, metadata=notes)
+    assert made["metadata"] == notes
+
+
+def test_a_bad_job_of_a_bulk_does_not_touch_its_neighbours(operator: httpx.Client) -> None:
+    good = {"workflow": "sketch", "user": "ann", "input": {}}
+    jobs = [good, good | {"priority": HUGE}, good | {"user": NUL}, good | {"stages": [STAGE | {"provider": NUL}]}, good]
+    results = operator.post("/v1/jobs/bulk", json={"jobs": jobs}).json()["results"]
+    assert [result["status"] for result in results] == [201, 422, 422, 422, 201]
+
+
+def test_a_question_that_cannot_be_asked_is_its_own_callers_problem(live_server: LiveServer) -> None:
+    """The thread that reads for everybody lives on, and who asked at the same time is answered."""
+    reads = live_server.engine.reads
+
+    async def together() -> list[Any]:
+        asked = [reads.fetch("wallet_of", id=f"default/{name}") for name in ("ann", "bob")]
+        broken = reads.fetch("ledger_before", id="x", before=HUGE, count=1)
+        return list(await asyncio.gather(asked[0], broken, asked[1], return_exceptions=True))
+
+    first, failed, second = asyncio.run(together())
+    assert isinstance(failed, OverflowError | StoreError)
+    assert (len(first), len(second)) == (1, 0)
+    assert live_server.client("viewer").get("/v1/wallets/ann").status_code == 200
+
+
+def test_a_command_made_in_code_is_refused_like_one_that_came_by_http(live_server: LiveServer) -> None:
+    answers = live_server.engine.execute_many([
+        commands.TopUp(tenant="default", user="ann", amount=1, idempotency_key="odd"),
+        commands.TopUp(tenant="default", user="ann", amount=2**63, idempotency_key="odder"),
+    ])  # fmt: skip
+    assert [getattr(answer, "code", "done") for answer in answers] == ["done", "out_of_range"]

@@ -1,0 +1,429 @@
+"""The worker protocol over a real socket, said in plain HTTP: what any program would have to send."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from callsheet.config import HttpSettings, Settings
+from callsheet.core.model import commands
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from callsheet.core.policy.limits import Limits
+from tests.http.worker_sandbox import PNG, HttpWorker, WorkerSandbox, expect_json, get_job, output_file_of
+from tests.support.live_server import LiveServer
+from tests.support.wait import wait_until
+
+
+@pytest.fixture
+def sandbox(live_server: LiveServer) -> WorkerSandbox:
+    return WorkerSandbox(live_server)
+
+
+# -- the whole way
+
+
+def test_a_worker_registers_claims_puts_a_file_and_completes(sandbox: WorkerSandbox) -> None:
+    """R198, R199, R200, R214, R222, R233, R240 to R246."""
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    assert (http_worker.registration["worker"], http_worker.registration["kinds"],
+    http_worker.registration["approved"]) == (
+        sandbox.name("w1"), [sandbox.kind], True,
+    )  # fmt: skip
+    (task,) = http_worker.claim()
+    assert (task["kind"], task["input"], task["files"]) == (sandbox.kind, {"prompt": "a lighthouse"}, [])
+    made = http_worker.put(task, PNG)
+    done = expect_json(http_worker.post_lease("complete", task, output={"seed": 7}, files=[made]))
+    assert (done["status"], done["job_status"], done["replay"]) == ("completed", "completed", False)
+    assert expect_json(http_worker.post_lease("complete", task, output={"seed": 7}, files=[made]))["replay"] is True
+    (output,) = expect_json(sandbox.live_server.client("client").get(f"/v1/jobs/{job['id']}/outputs"))["outputs"]
+    (file,) = output["files"]
+    assert sandbox.live_server.client("client").get(f"/v1/files/{file['id']}").content == PNG
+
+
+def test_what_a_worker_gets_names_no_tenant_and_no_object_key(sandbox: WorkerSandbox) -> None:
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    raw = http_worker.http.post("/v1/worker/claim", json={})
+    assert job["id"] in raw.text
+    assert "default" not in raw.text
+    assert "jobs/" not in raw.text
+
+
+def test_a_claim_waits_for_work_and_gets_it_as_soon_as_it_comes(sandbox: WorkerSandbox) -> None:
+    """R216."""
+    http_worker = sandbox.http_worker()
+    assert http_worker.claim() == []
+    waiting_claims = sandbox.live_server.callsheet.state.fleet.waiting_claims
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.extend(http_worker.claim(wait_seconds=30)))
+    thread.start()
+    wait_until(lambda: waiting_claims.count == 1)
+    job = sandbox.submit()
+    thread.join()
+    assert [task["lease"]["job_id"] for task in got] == [job["id"]]
+
+
+def test_several_tasks_in_one_claim_and_never_more_than_the_worker_can_do(sandbox: WorkerSandbox) -> None:
+    """R156."""
+    for _ in range(5):
+        sandbox.submit()
+    http_worker = sandbox.http_worker(concurrency=3)
+    assert len(http_worker.claim(count=2)) == 2
+    assert len(http_worker.claim(count=5)) == 1
+    assert expect_json(http_worker.http.post("/v1/worker/claim", json={}), 409)["code"] == "worker_full"
+
+
+def test_only_what_is_assigned_is_leased(sandbox: WorkerSandbox) -> None:
+    """R46, R188, R209: a kind is a word that a workflow brings, made while the house is open."""
+    song = sandbox.workflow(f"sing-{sandbox.mark}")
+    sandbox.submit(workflow=song)
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker("both", sandbox.kind, song, concurrency=5)
+    assert sandbox.worker("both", kinds=[sandbox.kind])["kinds"] == [sandbox.kind]
+    assert http_worker.claim(count=5, kinds=[song]) == []
+    assert [task["lease"]["job_id"] for task in http_worker.claim(count=5)] == [job["id"]]
+    sandbox.worker("both", kinds=[])
+    assert [task["kind"] for task in http_worker.claim(count=5)] == [song]
+
+
+def test_a_worker_that_may_take_nothing_waits_like_the_others(sandbox: WorkerSandbox) -> None:
+    """Otherwise it would ask again at once, as fast as it can."""
+    sandbox.http_worker("w1", sandbox.kind, "something-else")
+    sandbox.worker("w1", kinds=["something-else"])
+    http_worker = sandbox.http_worker()  # it comes again, and does that no more
+    begun = time.monotonic()
+    assert http_worker.claim(wait_seconds=0.5) == []
+    assert time.monotonic() - begun >= 0.5
+
+
+# -- heartbeats
+
+
+def test_heartbeats_of_several_leases_carry_progress_and_log_up_and_cancel_down(sandbox: WorkerSandbox) -> None:
+    """R107, R227, R229."""
+    jobs = [sandbox.submit(), sandbox.submit()]
+    http_worker = sandbox.http_worker(concurrency=2)
+    tasks = http_worker.claim(count=2)
+    sandbox.live_server.client("client").post(
+        f"/v1/jobs/{jobs[1]['id']}/cancel", json={"grace_seconds": 60}
+    ).raise_for_status()
+    answer = http_worker.heartbeat(*tasks, progress=40, message="halfway", log=["loaded", "drawing /home/me/x"])
+    by_job = {task["lease"]["job_id"]: heartbeat for task, heartbeat in zip(tasks, answer["heartbeats"], strict=True)}
+    assert [by_job[job["id"]]["cancel"] for job in jobs] == [False, True]
+    assert all(heartbeat["lease_seconds"] > 800 for heartbeat in by_job.values())
+    events = expect_json(sandbox.live_server.client("client").get(f"/v1/jobs/{jobs[0]['id']}/events"))["events"]
+    logged = [event["data"]["lines"] for event in events if event["type"] == "task.logged"]
+    assert logged[0][0] == "loaded"
+    assert "/home/me" not in str(logged)
+    assert get_job(sandbox.live_server, jobs[0])["progress"] == 40
+
+
+def test_one_bad_lease_among_several_is_refused_alone(sandbox: WorkerSandbox) -> None:
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    other = {"lease": {**task["lease"], "token": "made up"}}
+    good, bad = http_worker.heartbeat(task, other)["heartbeats"]
+    assert (good["refused"], bad["refused"]["code"]) == (None, "lease_not_found")
+
+
+def test_a_lease_is_prolonged_and_the_others_are_answered_though_an_address_cannot_be_given(
+    sandbox: WorkerSandbox,
+) -> None:
+    canceled, _ = sandbox.submit(), sandbox.submit()
+    http_worker = sandbox.http_worker(concurrency=2)
+    tasks = http_worker.claim(count=2)
+    sandbox.live_server.client("client").post(
+        f"/v1/jobs/{canceled['id']}/cancel", json={"grace_seconds": 0}
+    ).raise_for_status()
+    heartbeats = http_worker.heartbeat(*tasks, downloads=["nowhere"])["heartbeats"]
+    by_job = {task["lease"]["job_id"]: heartbeat for task, heartbeat in zip(tasks, heartbeats, strict=True)}
+    assert by_job.pop(canceled["id"])["cancel"] is True
+    (other,) = by_job.values()
+    assert other["lease_seconds"] > 800
+    assert (other["refused"], other["grants"], other["grants_error"]["code"]) == (None, None, "file_not_found")
+
+
+def test_a_heartbeat_brings_fresh_addresses_for_the_same_lease(sandbox: WorkerSandbox) -> None:
+    """R234."""
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    (heartbeat,) = http_worker.heartbeat(task, uploads=[output_file_of(PNG)])["heartbeats"]
+    put = heartbeat["grants"]["uploads"][0]["put"]
+    answer = http_worker.http.request(put["method"], put["url"], content=PNG, headers=put["headers"])
+    assert answer.is_success
+    expect_json(http_worker.post_lease("complete", task, files=[output_file_of(PNG)]))
+
+
+def test_a_worker_that_calls_far_too_often_gets_a_retry_after(database_url: Any, tmp_path: Any) -> None:
+    with LiveServer(database_url, tmp_path, HttpSettings(heartbeats_per_second_max=3)) as live_server:
+        sandbox = WorkerSandbox(live_server)
+        sandbox.submit()
+        http_worker = sandbox.http_worker()
+        (task,) = http_worker.claim()
+        body = {"heartbeats": [{"lease": task["lease"]}]}
+        answers = [http_worker.http.post("/v1/worker/heartbeat", json=body) for _ in range(50)]
+    late = [answer for answer in answers if answer.status_code == 429]
+    assert late
+    assert {answer.json()["code"] for answer in late} == {"too_many_heartbeats"}
+    assert late[0].headers["retry-after"] == "1"
+
+
+def test_a_call_counts_as_the_heartbeats_in_it(database_url: Any, tmp_path: Any) -> None:
+    """However they are put together: what one call took too much is owed, and the wait for it is true."""
+    with LiveServer(database_url, tmp_path, HttpSettings(heartbeats_per_second_max=1)) as live_server:
+        sandbox = WorkerSandbox(live_server)
+        sandbox.submit()
+        http_worker, other = sandbox.http_worker(), sandbox.http_worker("w2", concurrency=500)
+        (task,) = http_worker.claim()
+        expect_json(
+            http_worker.http.post("/v1/worker/heartbeat", json={"heartbeats": [{"lease": task["lease"]}] * 500})
+        )
+        late = http_worker.http.post("/v1/worker/heartbeat", json={"heartbeats": [{"lease": task["lease"]}]})
+        assert expect_json(late, 429)["code"] == "too_many_heartbeats"
+        assert 400 < int(late.headers["retry-after"]) <= 500
+        strange = {"heartbeats": [{"lease": task["lease"]}] * 500}
+        assert len(expect_json(other.http.post("/v1/worker/heartbeat", json=strange))["heartbeats"]) == 500
+        late = other.http.post("/v1/worker/heartbeat", json=strange)
+        assert late.status_code == 200 or late.headers["retry-after"] == "1"
+
+
+# -- the end of a try
+
+
+def test_a_result_counts_only_with_its_files_as_claimed(sandbox: WorkerSandbox) -> None:
+    """C13, R248: nothing there, another size, another digest; then the truth."""
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    assert (
+        expect_json(http_worker.post_lease("complete", task, files=[output_file_of(PNG)]), 422)["code"]
+        == "file_not_uploaded"
+    )
+    made = http_worker.put(task, PNG)
+    lies = {"bytes": len(PNG) + 1}, {"sha256": "0" * 64}
+    codes = [expect_json(http_worker.post_lease("complete", task, files=[made | lie]), 422)["code"] for lie in lies]
+    assert codes == ["size_mismatch", "digest_mismatch"]
+    assert get_job(sandbox.live_server, job)["status"] == "running"
+    expect_json(http_worker.post_lease("complete", task, files=[made]))
+    assert get_job(sandbox.live_server, job)["status"] == "completed"
+
+
+def test_a_lease_with_another_number_is_none_and_lets_no_file_pass_unseen(sandbox: WorkerSandbox) -> None:
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    lie = {"lease": task["lease"] | {"attempt": task["lease"]["attempt"] + 1}}
+    assert (
+        expect_json(http_worker.post_lease("complete", lie, files=[output_file_of(PNG)]), 404)["code"]
+        == "lease_not_found"
+    )
+    assert http_worker.heartbeat(lie)["heartbeats"][0]["refused"]["code"] == "lease_not_found"
+    assert get_job(sandbox.live_server, job)["status"] == "running"
+
+
+def test_what_no_database_keeps_is_refused_and_not_asked_for(sandbox: WorkerSandbox) -> None:
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    lie = {"lease": task["lease"] | {"attempt": 2**63}}
+    for verb, more in (("complete", {}), ("fail", {}), ("requeue", {"reason": "spot"})):
+        assert expect_json(http_worker.post_lease(verb, lie, **more), 422)["code"] == "out_of_range"
+    assert expect_json(http_worker.post_lease("files", task, downloads=["a\0b"]), 404)["code"] == "file_not_found"
+    body = {"workflow": sandbox.kind, "user": "ann", "input": {"picture": {"$file": "a\0b"}}}
+    assert (
+        expect_json(sandbox.live_server.client("client").post("/v1/jobs", json=body), 404)["code"] == "file_not_found"
+    )
+
+
+def test_addresses_for_more_files_than_a_task_may_have_are_refused(sandbox: WorkerSandbox) -> None:
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    limits = sandbox.live_server.engine.settings.limits
+    many = (
+        {"uploads": [output_file_of(PNG)] * (limits.files_per_task_max + 1)},
+        {"downloads": ["x"] * (limits.bulk_items_max + 1)},
+    )
+    assert [expect_json(http_worker.post_lease("files", task, **one), 422)["code"] for one in many] == [
+        "out_of_range"
+    ] * 2
+
+
+def test_a_failure_is_tried_again_or_not_as_the_worker_says(sandbox: WorkerSandbox) -> None:
+    """R250 to R256, R266, C6."""
+    http_worker = sandbox.http_worker(concurrency=2)
+    one, two = sandbox.submit(), sandbox.submit()
+    for task in http_worker.claim(count=2):
+        again = task["lease"]["job_id"] == one["id"]
+        text = "no memory: https://bucket.example/x?X-Amz-Signature=abc"
+        expect_json(http_worker.post_lease("fail", task, code="out_of_memory", message=text, retryable=again))
+    assert [get_job(sandbox.live_server, job)["status"] for job in (one, two)] == ["running", "failed"]
+    error = get_job(sandbox.live_server, two)["error"]
+    assert error["code"] == "out_of_memory"
+    assert "X-Amz-Signature" not in error["message"]
+
+
+def test_a_requeued_task_uses_up_no_attempt_and_says_why(sandbox: WorkerSandbox) -> None:
+    """R257 to R261."""
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    for attempt in (1, 2):
+        (task,) = http_worker.claim()
+        assert task["lease"]["attempt"] == attempt
+        expect_json(http_worker.post_lease("requeue", task, reason="taken away", cause="spot"))
+    row = sandbox.task_of(job)
+    assert (row["attempts"], row["attempts_counted"]) == (2, 0)
+    found = f"/v1/jobs/{job['id']}/tasks/{row['id']}/attempts"
+    attempts = expect_json(sandbox.live_server.client("client").get(found))["attempts"]
+    assert [attempt["error"]["code"] for attempt in attempts] == ["spot", "spot"]
+
+
+def test_work_that_is_elsewhere_is_found_by_the_next_attempt_and_by_nobody_else(sandbox: WorkerSandbox) -> None:
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (task,) = http_worker.claim()
+    assert task["resumed"] is None
+    expect_json(http_worker.post_lease("submitted", task, provider="comfy-cloud", ref="prompt-4711"))
+    expect_json(http_worker.post_lease("submitted", task, provider="comfy-cloud", ref="prompt-4711"))
+    expect_json(http_worker.post_lease("requeue", task, reason="spot"))
+    (task,) = http_worker.claim()
+    assert task["resumed"] == {"provider": "comfy-cloud", "ref": "prompt-4711"}
+    expect_json(http_worker.post_lease("fail", task, retryable=True))
+    client = sandbox.live_server.client("client")
+    for path in ("", "/tasks", "/events", f"/tasks/{task['lease']['task_id']}/attempts"):
+        assert "prompt-4711" not in client.get(f"/v1/jobs/{job['id']}{path}").text
+
+
+# -- whose lease it is
+
+
+def test_a_lease_is_good_for_the_worker_that_took_it_and_no_other(sandbox: WorkerSandbox) -> None:
+    """R159, R194, weak point 19 of the original."""
+    job = sandbox.submit()
+    mine, theirs = sandbox.http_worker("mine"), sandbox.http_worker("theirs")
+    (task,) = mine.claim()
+    for verb, more in (
+        ("complete", {}),
+        ("fail", {}),
+        ("requeue", {"reason": "x"}),
+        ("files", {}),
+        ("previous-outputs", {}),
+    ):
+        assert expect_json(theirs.post_lease(verb, task, **more), 404)["code"] == "lease_not_found"
+    assert theirs.heartbeat(task)["heartbeats"][0]["refused"]["code"] == "lease_not_found"
+    assert get_job(sandbox.live_server, job)["status"] == "running"
+
+
+def test_reports_of_an_old_lease_are_refused_and_change_nothing(sandbox: WorkerSandbox) -> None:
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    (old,) = http_worker.claim()
+    expect_json(http_worker.post_lease("requeue", old, reason="spot"))
+    (new,) = http_worker.claim()
+    for verb in ("complete", "fail"):
+        assert expect_json(http_worker.post_lease(verb, old), 409)["code"] == "lease_lost"
+    assert expect_json(http_worker.post_lease("files", old, uploads=[output_file_of(PNG)]), 409)["code"] == "lease_lost"
+    expect_json(http_worker.post_lease("complete", new))
+
+
+def test_a_lease_whose_answer_was_lost_is_given_back_at_the_next_claim(sandbox: WorkerSandbox) -> None:
+    job = sandbox.submit()
+    http_worker = sandbox.http_worker()
+    assert len(http_worker.claim()) == 1  # and the answer never arrived
+    (task,) = http_worker.claim(held_task_ids=[], wait_seconds=30)
+    assert (task["lease"]["job_id"], task["lease"]["attempt"]) == (job["id"], 2)
+    row = sandbox.task_of(job)
+    assert row["attempts_counted"] == 1
+
+
+# -- coming and going
+
+
+def test_the_same_name_again_is_a_restart(sandbox: WorkerSandbox) -> None:
+    """R202, R203, R210, R212: a new token, the old one fails, what it held is given back."""
+    job = sandbox.submit()
+    before = sandbox.http_worker()
+    (task,) = before.claim()
+    after = sandbox.http_worker()
+    assert expect_json(before.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_key"
+    assert expect_json(after.post_lease("complete", task), 409)["code"] == "lease_lost"
+    (again,) = after.claim()
+    assert (again["lease"]["job_id"], again["lease"]["attempt"]) == (job["id"], 2)
+
+
+def test_who_goes_gives_back_what_it_held(sandbox: WorkerSandbox) -> None:
+    """R211, R212."""
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    http_worker.claim()
+    assert expect_json(http_worker.http.post("/v1/worker/deregister", json={"reason": "night"})) == {"requeued": 1}
+    assert expect_json(http_worker.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_key"
+    assert len(sandbox.http_worker("w2").claim()) == 1
+
+
+def test_a_wrong_secret_is_refused_and_after_twenty_a_minute_gets_a_retry_after(sandbox: WorkerSandbox) -> None:
+    """R198; a right one from the same address is let in all the same."""
+    wrong = sandbox.live_server.client(headers={"authorization": "Bearer cs_wrong"})
+    body = {"worker": "w", "kinds": ["draw"]}
+    answers = [wrong.post("/v1/worker/register", json=body) for _ in range(21)]
+    assert [answer.status_code for answer in answers] == [401] * 20 + [429]
+    assert answers[-1].json()["code"] == "too_many_failed_auth"
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
+    assert sandbox.live_server.register(sandbox.name("w"))["worker"] == sandbox.name("w")
+
+
+def test_the_fleet_has_a_cap_and_those_who_go_make_room(database_url: Any, tmp_path: Any) -> None:
+    """R201."""
+    with LiveServer(database_url, tmp_path, settings=Settings(limits=Limits(workers_max=3))) as live_server:
+        http_worker = HttpWorker(live_server, "a")  # beside m1 of the fixture
+        HttpWorker(live_server, "b")
+        body = {"worker": "c", "kinds": ["draw"]}
+        refused = expect_json(live_server.client("worker").post("/v1/worker/register", json=body), 409)
+        assert (refused["code"], refused["max"]) == ("fleet_full", 3)
+        HttpWorker(live_server, "b")  # a restart takes no further place
+        http_worker.http.post("/v1/worker/deregister", json={}).raise_for_status()
+        HttpWorker(live_server, "c")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({"worker": "../x"}, "invalid_worker"),
+        ({"kinds": []}, "out_of_range"),
+        ({"kinds": ["a b"]}, "invalid_kind"),
+        ({"concurrency": 0}, "out_of_range"),
+        ({"labels": {"": "x"}}, "invalid_label"),
+        ({"capabilities": {"x": "y" * 20_000}}, "capabilities_too_large"),
+        ({"token": "mine"}, "invalid_body"),
+    ],
+)
+def test_a_registration_that_makes_no_sense_is_refused(
+    sandbox: WorkerSandbox, wrong: dict[str, Any], code: str
+) -> None:
+    # R199
+    body = {"worker": "w", "kinds": ["draw"], **wrong}
+    assert expect_json(sandbox.live_server.client("worker").post("/v1/worker/register", json=body), 422)["code"] == code
+
+
+def test_what_earlier_stages_made_comes_in_pages(sandbox: WorkerSandbox) -> None:
+    kind = sandbox.kind
+    stages = [StageSpec(name="draw", kind=kind, tasks=6), StageSpec(name="cut", kind=kind)]
+    sandbox.live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name=kind, stages=stages)))
+    sandbox.submit()
+    http_worker = sandbox.http_worker()
+    for _ in range(6):
+        (task,) = http_worker.claim()
+        expect_json(http_worker.post_lease("complete", task, output="x" * 1_000_000))
+    (task,) = http_worker.claim()
+    pages = [expect_json(http_worker.post_lease("previous-outputs", task))]
+    while after := pages[-1]["next"]:
+        pages.append(expect_json(http_worker.post_lease("previous-outputs", task, after=after)))
+    assert [[one["task_no"] for one in page["tasks"]] for page in pages] == [[1, 2, 3, 4], [5, 6]]
+    for wrong in (-1, 2**63):
+        answer = http_worker.post_lease("previous-outputs", task, after={"stage_no": wrong, "task_no": 1})
+        assert expect_json(answer, 422)["code"] == "out_of_range"
+    expect_json(http_worker.post_lease("complete", task))

@@ -1,0 +1,40 @@
+"""What a fleet is scaled by is read by indexes and by keys: no table that grows is ever read through."""
+
+import re
+
+import pytest
+
+from callsheet.engine import Engine
+from callsheet.store.dialect import queries
+from tests.store.test_query_plans import plan
+
+GIVEN = {
+    "most": "1000", "since": "7", "counted": "100", "floor": "'0'", "queue": "'draw/sketch'", "count": "100",
+}  # fmt: skip
+LISTS = {"sqlite": "'[]'", "postgresql": "ARRAY[]::text[]"}
+GROWING = {"t": "task", "a": "attempt", "s": "stage", "p": "stage", "j": "job", "r": "run"}
+SCANS = re.compile(rf"\bSCAN ({'|'.join(GROWING)})\b(?! USING)|Seq Scan on ({'|'.join(GROWING.values())})\b")
+INDEXES = {
+    "scale_queues": ("task_tail", "task_done"), "scale_backoffs": ("task_due",),
+    "scale_heads": ("task_tail",), "scale_waits": (), "scale_leases": ("attempt_live",), "scale_fleet": (),
+    "scale_arrivals": (), "scale_failures": ("attempt_unsuccessful",), "scale_attempts": ("task_done",),
+}  # fmt: skip
+
+
+def test_every_query_of_the_signals_is_looked_at() -> None:
+    assert set(INDEXES) == {name for name in queries() if name.startswith("scale_")}
+
+
+@pytest.mark.parametrize("query", INDEXES)
+def test_no_growing_table_is_read_through(blank: str, query: str) -> None:
+    with Engine.open(blank) as engine:
+        connection = engine.database.connect(reading=True)
+        found = plan(connection, engine.database.name, query, GIVEN | {"ids": LISTS[engine.database.name]})
+        connection.close()
+    assert SCANS.search(found) is None, found
+    assert [index for index in INDEXES[query] if index not in found] == [], found
+
+
+@pytest.mark.parametrize("line", ["SCAN t", "Seq Scan on attempt a", "  SCAN j\n"])
+def test_a_planted_scan_is_seen(line: str) -> None:
+    assert SCANS.search(line)

@@ -1,0 +1,353 @@
+"""Comfy Cloud by its first API: the same handler, another adapter."""
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from callsheet.comfyui.template import FileSlot
+from callsheet.core.model.commands import PreviousSubmission
+from callsheet.worker import NonRetryableError, TaskCanceled, TaskLeaseLost, TaskStopped, WorkerShutdown
+from callsheet.worker.comfyui import CloudV1, ComfyAccessDeniedError, ComfyHandler, ComfyRejectedError, Timeouts
+from callsheet.worker.comfyui.adapters.base import PromptResult
+from callsheet.worker.comfyui.adapters.cloud_v1 import URL
+from tests.support.comfyui import sample_files
+from tests.support.comfyui.asgi_server import as_json
+from tests.support.comfyui.cloud_v1 import KEY, CloudV1Server
+from tests.support.wait import wait_until
+from tests.worker.comfyui import graphs
+from tests.worker.comfyui.conftest import QUICK
+from tests.worker.comfyui.recording_context import HandlerThread, task
+
+HASTY = Timeouts(
+    poll_seconds=0.02,
+    retry_seconds=0.02,
+    outage_timeout_seconds=0.2,
+    prompt_timeout_seconds=30,
+    cancel_timeout_seconds=0.1,
+)
+
+
+@pytest.fixture
+def handler(adapter_v1: CloudV1) -> ComfyHandler:
+    return ComfyHandler(adapter_v1, QUICK)
+
+
+def queue_behind(
+    cloud: CloudV1Server, handler: ComfyHandler, graph: graphs.Graph
+) -> tuple[threading.Event, HandlerThread, HandlerThread]:
+    """Let a prompt wait in the cloud's queue, known to the house, behind another that is held."""
+    hold = cloud.hold("2")
+    other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud.reached)
+    waiting = HandlerThread(handler, task(graph))
+    wait_until(lambda: len(waiting.ctx.refs) == 2)
+    return hold, other, waiting
+
+
+def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
+    cloud_v1: CloudV1Server, handler: ComfyHandler, tmp_path: Path
+) -> None:
+    """R223 to R225, and the key goes to the cloud alone."""
+    picture = tmp_path / "in.png"
+    picture.write_bytes(sample_files.png(4, 4, 7))
+    ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), output_node="9", files={"f1": picture})
+    [made] = handler(ctx)["outputs"]
+    assert (made["media_type"], made["bytes"]) == ("image/png", len(ctx.kept[0][2]))
+    assert handler(task(graphs.upload(), FileSlot("10", "image", "f1"), output_node="9", files={"f1": picture}))[
+        "outputs"
+    ]
+    assert len(cloud_v1.requests_to("/api/upload/image")) == 1, "the same file is not brought twice"
+    assert cloud_v1.storage.requests
+    assert not any(KEY in str(request) for request in cloud_v1.storage.requests)
+    assert all(request.headers["x-api-key"] == KEY for request in cloud_v1.requests)
+    sent = cloud_v1.requests_to("/api/prompt")[0].json()
+    mark = sent["extra_data"]["extra_pnginfo"]["workflow"]["id"]
+    told = [("comfy-cloud", f"mark:{mark}"), ("comfy-cloud", cloud_v1.runs[0])]
+    assert ctx.refs == told, "a mark before it is sent, the cloud's own id once it is known"
+    assert "prompt_id" not in sent
+    name = sent["prompt"]["10"]["inputs"]["image"]
+    assert (name.startswith("callsheet-"), "/" in name, URL) == (True, False, "https://cloud.comfy.org")
+
+
+def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1
+) -> None:
+    cloud_v1.storage.url = cloud_v1.storage.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(NonRetryableError) as raised:
+        ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
+    assert raised.value.code == "output_unreachable"
+    assert raised.value.message.endswith("The graph ran, and is not run again by itself.")
+    assert cloud_v1.storage.requests == []
+    assert len(cloud_v1.runs) == 1
+
+
+def test_a_cloud_that_is_silent_for_long_is_not_paid_a_second_time(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1
+) -> None:
+    """A server of one's own is given up after `away_seconds`; what was paid for is followed up to its limit."""
+    hold = cloud_v1.hold("9")
+    running = HandlerThread(ComfyHandler(adapter_v1, HASTY), task(graphs.basic()))
+    wait_until(lambda: "9" in cloud_v1.reached)
+    path = f"/job/{cloud_v1.runs[0]}/status"
+    cloud_v1.answers[path] = [as_json({}, 500)] * 20
+    wait_until(lambda: not cloud_v1.answers[path])
+    hold.set()
+    assert running.wait_for_end()["outputs"]
+    assert len(cloud_v1.runs) == 1
+
+
+def test_progress_and_previews_are_of_this_prompt_alone(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+    ctx = task(graphs.slow())
+    handler(ctx)
+    assert ctx.previews
+    assert "CallsheetTestSleep" in ctx.messages
+    assert cloud_v1.listeners == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "seen"),
+    [
+        *((word, "waiting") for word in ("submitted", "queued_limited", "queued_waiting", "allocated", "preparing")),
+        *((word, "running") for word in ("executing", "executed", "erroring", "cancel_requested", "a new word")),
+        ("lost", "lost"), ("success", "succeeded"), ("error", "failed"), ("non_retryable_error", "failed"),
+        ("cancelled", "canceled"),
+    ],
+)  # fmt: skip
+def test_raw_words_end_a_prompt_exactly_when_they_are_terminal(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1, word: str, seen: str
+) -> None:
+    cloud_v1.hold("9")
+    ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
+    wait_until(lambda: "9" in cloud_v1.reached)
+    cloud_v1.words[ref] = word
+    found = adapter_v1.get_status(ref)
+    assert (found.outcome if isinstance(found, PromptResult) else found) == seen
+    if isinstance(found, PromptResult) and seen == "failed":
+        assert found.retryable is (word == "error")
+
+
+def test_an_unknown_word_is_settled_by_the_job_s_own_record(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
+    ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
+    wait_until(lambda: ref in cloud_v1.history)
+    cloud_v1.words[ref] = "completed"
+    found = adapter_v1.get_status(ref)
+    assert isinstance(found, PromptResult)
+    assert found.outcome == "succeeded"
+    assert len(found.outputs) == 1
+
+
+def test_the_old_history_is_asked_only_where_there_is_no_record(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+    handler(task(graphs.basic()))
+    assert not any("history_v2" in request.path for request in cloud_v1.requests)
+    cloud_v1.no_jobs = True
+    assert handler(task(graphs.basic()))["outputs"]
+    assert any("history_v2" in request.path for request in cloud_v1.requests)
+
+
+def test_a_lost_prompt_is_submitted_again(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+    hold = cloud_v1.hold("9")
+    running = HandlerThread(handler, task(graphs.basic()))
+    wait_until(lambda: len(running.ctx.refs) == 2)
+    cloud_v1.words[running.ctx.refs[1][1]] = "lost"
+    wait_until(lambda: len(running.ctx.refs) == 4)
+    hold.set()
+    assert running.wait_for_end()["outputs"]
+
+
+def test_a_cancel_asks_for_one_prompt_and_never_interrupts_the_account(
+    cloud_v1: CloudV1Server, handler: ComfyHandler
+) -> None:
+    hold, other, waiting = queue_behind(cloud_v1, handler, graphs.basic())
+    waiting.ctx.stop = TaskCanceled
+    with pytest.raises(TaskCanceled):
+        waiting.wait_for_end()
+    hold.set()
+    assert other.wait_for_end()["outputs"]
+    assert cloud_v1.requests_to("/api/interrupt") == []
+    assert len(cloud_v1.runs) == 1
+
+
+def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
+    cloud_v1: CloudV1Server, handler: ComfyHandler
+) -> None:
+    """The cloud names its prompts itself: the name is known a moment before it can be written down."""
+    hold = cloud_v1.hold("2")
+    other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    with pytest.raises(TaskCanceled):
+        handler(task(graphs.basic(), stop_before_submit=TaskCanceled, refs_before_stop=1))
+    assert len(cloud_v1.requests_to("/api/prompt")) == 2
+    assert cloud_v1.queue["pending"] == []
+    hold.set()
+    assert other.wait_for_end()["outputs"]
+    assert len(cloud_v1.runs) == 1
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "key"), (402, "credits"), (429, "subscription")])
+def test_an_account_that_cannot_is_no_reason_to_try_again(
+    cloud_v1: CloudV1Server, handler: ComfyHandler, status: int, words: str
+) -> None:
+    """429 is an inactive subscription here, and no limit of rate."""
+    cloud_v1.answers["/prompt"] = [as_json({"message": KEY}, status)]
+    with pytest.raises(NonRetryableError) as raised:
+        handler(task(graphs.basic()))
+    assert raised.value.code == "comfyui_denied"
+    assert words in raised.value.message
+    assert KEY not in raised.value.message
+    assert cloud_v1.runs == []
+
+
+def test_errors_beside_a_good_answer_are_a_rejection(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+    hold: threading.Event = cloud_v1.hold("9")
+    running = HandlerThread(handler, task(graphs.half_valid()))
+    wait_until(lambda: cloud_v1.requests_to("/api/queue"))
+    hold.set()
+    with pytest.raises(NonRetryableError) as raised:
+        running.wait_for_end()
+    assert raised.value.message == "Node 8 (SaveImage): images is missing."
+
+
+def test_a_file_beyond_fifty_megabytes_is_not_sent(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1, tmp_path: Path
+) -> None:
+    large = tmp_path / "large.png"
+    with large.open("wb") as file:
+        file.truncate(50_000_001)
+    with pytest.raises(ComfyRejectedError):
+        adapter_v1.upload("large.png", large)
+    assert cloud_v1.requests == []
+
+
+def test_a_wrong_key_is_denied(cloud_v1: CloudV1Server) -> None:
+    adapter = CloudV1("wrong", cloud_v1.url)
+    with pytest.raises(ComfyAccessDeniedError):
+        adapter.get_status(str(uuid.uuid4()))
+    adapter.close()
+
+
+def test_a_prompt_of_an_earlier_attempt_is_collected(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
+) -> None:
+    graph = graphs.basic()
+    ref = adapter_v1.submit(str(uuid.uuid4()), graph)
+    ctx = task(graph, resumed=PreviousSubmission("comfy-cloud", ref))
+    assert handler(ctx)["outputs"]
+    assert cloud_v1.runs == [ref]
+
+
+@pytest.mark.parametrize("stop", [WorkerShutdown, TaskLeaseLost])
+def test_a_prompt_of_a_worker_that_leaves_or_is_not_heard_stays_and_the_next_one_collects_it(
+    cloud_v1: CloudV1Server, handler: ComfyHandler, stop: type[TaskStopped]
+) -> None:
+    hold, other, waiting = queue_behind(cloud_v1, handler, graphs.basic())
+    waiting.ctx.stop = stop
+    with pytest.raises(stop):
+        waiting.wait_for_end()
+    assert len(cloud_v1.queue["pending"]) == 1
+    hold.set()
+    provider, ref = waiting.ctx.refs[-1]
+    assert handler(task(graphs.basic(), resumed=PreviousSubmission(provider, ref)))["outputs"]
+    assert other.wait_for_end()["outputs"]
+    assert cloud_v1.runs == [other.ctx.refs[-1][1], ref], "it is paid for once"
+
+
+def test_a_prompt_whose_pictures_only_the_leaving_worker_hears_is_canceled(
+    cloud_v1: CloudV1Server, handler: ComfyHandler
+) -> None:
+    hold, other, waiting = queue_behind(cloud_v1, handler, graphs.websocket_images())
+    waiting.ctx.stop = WorkerShutdown
+    with pytest.raises(WorkerShutdown):
+        waiting.wait_for_end()
+    assert cloud_v1.queue["pending"] == []
+    hold.set()
+    assert other.wait_for_end()["outputs"]
+
+
+# -- an answer that is lost
+
+
+def test_a_prompt_whose_answer_was_lost_is_found_by_its_mark_and_paid_once(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
+) -> None:
+    """The list may be late, and it may not be narrowed to what was asked for."""
+    mark = str(uuid.uuid4())
+    other = adapter_v1.submit(mark, graphs.basic())
+    cloud_v1.answers["/api/jobs"] = [as_json({"jobs": [{"id": other, "workflow_id": mark}]})] * 2
+    cloud_v1.lost_answers["/prompt"] = 1
+    ctx = task(graphs.basic())
+    assert handler(ctx)["outputs"]
+    assert cloud_v1.runs == [other, ctx.refs[-1][1]]
+    assert len(cloud_v1.requests_to("/api/prompt")) == 2
+
+
+def test_a_prompt_that_cannot_be_found_ends_as_unknown_and_is_not_paid_twice(
+    cloud_v1: CloudV1Server, handler: ComfyHandler
+) -> None:
+    cloud_v1.hide_workflow_ids = True
+    cloud_v1.lost_answers["/prompt"] = 1
+    with pytest.raises(NonRetryableError) as raised:
+        handler(task(graphs.basic()))
+    assert raised.value.code == "submission_unknown"
+    assert "may have taken the graph" in raised.value.message
+    assert "paid for twice" in raised.value.message
+    assert len(cloud_v1.runs) == len(cloud_v1.requests_to("/api/prompt")) == 1
+
+
+def test_a_cloud_that_falls_silent_after_the_submission_leaves_it_unknown(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1
+) -> None:
+    cloud_v1.answers["/prompt"] = [as_json({}, 500)]
+    cloud_v1.answers["/api/jobs"] = [as_json({}, 500)] * 1_000
+    with pytest.raises(NonRetryableError) as raised:
+        ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
+    assert raised.value.code == "submission_unknown"
+    assert len(cloud_v1.requests_to("/api/prompt")) == 1
+
+
+def test_what_was_never_heard_is_sent_again(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+    """No connection, or a cloud that says it takes nothing now: neither is an answer that was lost."""
+    cloud_v1.down()
+    running = HandlerThread(handler, task(graphs.basic()))
+    wait_until(lambda: running.ctx.refs)
+    full = as_json({"message": "later"}, 503)
+    cloud_v1.answers["/prompt"] = [full._replace(headers=(*full.headers, ("retry-after", "0.01")))]
+    cloud_v1.up()
+    assert running.wait_for_end()["outputs"]
+    assert len(cloud_v1.runs) == 1
+    assert len(cloud_v1.requests_to("/api/prompt")) == 2
+
+
+def test_a_worker_that_died_before_the_answer_left_a_mark_that_the_next_one_follows(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
+) -> None:
+    graph, mark = graphs.basic(), str(uuid.uuid4())
+    ref = adapter_v1.submit(mark, graph)
+    ctx = task(graph, resumed=PreviousSubmission("comfy-cloud", f"mark:{mark}"))
+    assert handler(ctx)["outputs"]
+    assert cloud_v1.runs == [ref]
+    assert ctx.lines == []
+    unseen = task(graph, resumed=PreviousSubmission("comfy-cloud", f"mark:{uuid.uuid4()}"))
+    assert handler(unseen)["outputs"]
+    assert unseen.lines == ["What an earlier try submitted is not found. It is run again, and maybe paid for twice."]
+    assert len(cloud_v1.runs) == 2
+
+
+def test_a_stop_while_a_lost_answer_is_looked_for_cancels_what_is_found(
+    cloud_v1: CloudV1Server, handler: ComfyHandler
+) -> None:
+    hold = cloud_v1.hold("2")
+    other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in cloud_v1.reached)
+    cloud_v1.lost_answers["/prompt"] = 1
+    cloud_v1.answers["/api/jobs"] = [as_json({}, 500)] * 5
+    lost = HandlerThread(handler, task(graphs.basic()))
+    wait_until(lambda: cloud_v1.requests_to("/api/jobs"))
+    lost.ctx.stop = TaskCanceled
+    with pytest.raises(TaskCanceled):
+        lost.wait_for_end()
+    assert cloud_v1.queue["pending"] == []
+    hold.set()
+    assert other.wait_for_end()["outputs"]
+    assert len(cloud_v1.runs) == 1

@@ -1,0 +1,396 @@
+"""A graph at a server of one's own, from the task to its files: what is made, told, stopped, taken up again."""
+
+import hashlib
+import uuid
+from pathlib import Path
+
+import pytest
+
+from callsheet.comfyui.template import FileSlot
+from callsheet.core.model.commands import PreviousSubmission
+from callsheet.worker import NonRetryableError, RetryableError, TaskCanceled, TaskLeaseLost, TaskStopped, WorkerShutdown
+from callsheet.worker.comfyui import AssetCache, ComfyHandler, SelfHosted, Timeouts
+from tests.support.comfyui import sample_files
+from tests.support.comfyui.asgi_server import as_json, as_text
+from tests.support.comfyui.server import ComfyServer
+from tests.support.wait import wait_until
+from tests.worker.comfyui import graphs
+from tests.worker.comfyui.conftest import QUICK
+from tests.worker.comfyui.recording_context import HandlerThread, RecordingContext, task
+
+IDLE: dict[str, list[str]] = {"running": [], "pending": []}
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "picture.png"
+    path.write_bytes(sample_files.png(4, 4, 7))
+    return path
+
+
+MADE = [
+    (graphs.basic(1), [("9", "image/png")]),
+    (graphs.video(), [("9", "video/mp4")]),
+    (graphs.animation(), [("8", "image/webp"), ("9", "video/webm")]),
+    (graphs.audio(), [("8", "audio/flac"), ("9", "audio/mpeg")]),
+    (graphs.third_party(), [("8", "video/mp4"), ("9", "audio/wav")]),
+]
+
+
+def test_media_are_what_their_content_says(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    """R221: looking everywhere, and believing neither the key nor the name."""
+    for graph, expected in MADE:
+        ctx = task(graph)
+        outputs = handler(ctx)["outputs"]
+        assert [(one["node"], one["media_type"]) for one in outputs] == expected
+        assert [one["name"] for one in outputs] == [name for name, _, _ in ctx.kept]
+        assert [one["bytes"] for one in outputs] == [len(body) for _, _, body in ctx.kept]
+    assert comfy.history == {}
+
+
+def test_a_text_is_an_output_without_a_file(handler: ComfyHandler) -> None:
+    ctx = task(graphs.text())
+    assert handler(ctx) == {"outputs": [{"node": "9", "text": "a red fox in the snow"}]}
+    assert ctx.kept == []
+    long = task(graphs.text("x" * 20_000))
+    [made] = handler(long)["outputs"]
+    assert made["bytes"] == len(long.kept[0][2]) > 20_000
+    assert long.kept[0][1] == "text/plain"
+
+
+def test_the_output_names_no_prompt_of_the_server(handler: ComfyHandler) -> None:
+    ctx = task(graphs.basic())
+    told = str((handler(ctx), ctx.progress_reports, ctx.lines))
+    [(_, ref)] = ctx.refs
+    assert ref not in told
+
+
+def test_the_definition_chooses_the_output_node_else_what_was_saved(handler: ComfyHandler, picture: Path) -> None:
+    slot = FileSlot("10", "image", "f1")
+    chosen = task(graphs.upload(), slot, output_node="13", files={"f1": picture})
+    assert [one["node"] for one in handler(chosen)["outputs"]] == ["13"], "a temporary one, since it is asked for"
+    saved = task(graphs.upload(), slot, files={"f1": picture})
+    assert [one["node"] for one in handler(saved)["outputs"]] == ["9"], "what is only shown is left out"
+    nothing = task(graphs.upload(), slot, output_node="11", files={"f1": picture})
+    with pytest.raises(NonRetryableError) as raised:
+        handler(nothing)
+    assert raised.value.code == "no_output"
+
+
+def test_progress_rises_node_by_node_and_step_by_step_with_the_class_that_runs(handler: ComfyHandler) -> None:
+    ctx = task(graphs.slow(seconds=0.3, steps=6))
+    handler(ctx)
+    assert ctx.percents == sorted(ctx.percents)
+    assert len(set(ctx.percents)) > 4
+    assert ctx.percents[-1] == 99
+    assert {"CallsheetTestSleep", "SaveImage"} <= set(ctx.messages)
+
+
+@pytest.mark.parametrize(
+    ("graph", "last", "pictures"),
+    [(graphs.slow(), "9", [sample_files.JPEG[:4]] * 10), (graphs.streamed_and_saved(3), "90", [b"\x89PNG"] * 3)],
+    ids=["jpeg", "png"],
+)
+def test_previews_are_passed_on(
+    comfy: ComfyServer, handler: ComfyHandler, graph: graphs.Graph, last: str, pictures: list[bytes]
+) -> None:
+    """They are news and no result: those that come while the graph runs are seen, so it is held until they are."""
+    hold = comfy.hold(last)
+    running = HandlerThread(handler, task(graph))
+    wait_until(lambda: len(running.ctx.previews) == len(pictures))
+    hold.set()
+    assert running.wait_for_end()["outputs"]
+    assert [picture[:4] for picture in running.ctx.previews] == pictures
+
+
+def test_a_websocket_that_is_cut_loses_nothing_and_is_opened_again(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    hold = comfy.hold("1")
+    running = HandlerThread(handler, task(graphs.slow(seconds=0.05, steps=2)))
+    wait_until(lambda: "1" in comfy.reached)
+    comfy.cut_sockets()
+    wait_until(lambda: comfy.listeners == 0)
+    wait_until(lambda: comfy.listeners == 1)
+    last = comfy.hold("9")
+    hold.set()
+    wait_until(lambda: running.ctx.previews)
+    last.set()
+    assert running.wait_for_end()["outputs"]
+    assert len(comfy.runs) == 1
+
+
+def test_without_any_websocket_looking_is_enough(comfy: ComfyServer, adapter: SelfHosted) -> None:
+    class SilentAdapter(SelfHosted):
+        def listen(self, prompt_id: str):
+            live = super().listen(prompt_id)
+            live.close()
+            live._reconnect_at = float("inf")  # type: ignore[attr-defined]  # noqa: SLF001 - it never comes back
+            return live
+
+    refuse_websockets = SilentAdapter(comfy.url)
+    ctx = task(graphs.basic())
+    assert ComfyHandler(refuse_websockets, QUICK)(ctx)["outputs"]
+    assert ctx.percents == [99]
+    refuse_websockets.close()
+    assert adapter.endpoint == refuse_websockets.endpoint
+
+
+# -- files
+
+
+def test_an_unchanged_asset_is_uploaded_once_per_server(
+    comfy: ComfyServer, adapter: SelfHosted, picture: Path, tmp_path: Path
+) -> None:
+    """R218: the cache is keyed by endpoint and content."""
+    assets = AssetCache()
+    handler = ComfyHandler(adapter, QUICK, assets)
+    digest = hashlib.sha256(picture.read_bytes()).hexdigest()
+    for stated in (None, digest):
+        ctx = task(graphs.upload(), FileSlot("10", "image", "f1", stated), files={"f1": picture})
+        handler(ctx)
+        assert ctx.downloads == ([] if stated else ["f1"]), "a digest that is stated spares the download too"
+    assert len(comfy.requests_to("/upload/image")) == 1
+    changed = tmp_path / "changed.png"
+    changed.write_bytes(sample_files.png(4, 4, 8))
+    handler(task(graphs.upload(), FileSlot("10", "image", "f2"), files={"f2": changed}))
+    assert len(comfy.requests_to("/upload/image")) == 2
+    with ComfyServer(tmp_path / "other", comfy.version) as other:
+        second = SelfHosted(other.url)
+        ComfyHandler(second, QUICK, assets)(task(graphs.upload(), FileSlot("10", "image", "f1"), files={"f1": picture}))
+        assert len(other.requests_to("/upload/image")) == 1
+        second.close()
+
+
+def test_an_asset_that_the_server_lost_is_uploaded_again(
+    comfy: ComfyServer, handler: ComfyHandler, picture: Path
+) -> None:
+    slot = FileSlot("10", "image", "f1", hashlib.sha256(picture.read_bytes()).hexdigest())
+    handler(task(graphs.upload(), slot, files={"f1": picture}))
+    for file in (comfy.disk.root / "input").iterdir():
+        file.unlink()
+    assert handler(task(graphs.upload(), slot, files={"f1": picture}))["outputs"]
+    assert len(comfy.requests_to("/upload/image")) == 2
+
+
+def test_an_upload_waits_for_a_server_that_is_away_for_a_moment(
+    comfy: ComfyServer, handler: ComfyHandler, picture: Path
+) -> None:
+    comfy.answers["/upload/image"] = [as_json({}, 503)] * 2
+    ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), files={"f1": picture})
+    assert handler(ctx)["outputs"]
+    assert len(comfy.requests_to("/upload/image")) == 3
+
+
+def test_the_name_that_the_upload_returns_is_the_one_in_the_graph(
+    comfy: ComfyServer, handler: ComfyHandler, picture: Path
+) -> None:
+    """R219."""
+    name = f"callsheet-{hashlib.sha256(picture.read_bytes()).hexdigest()[:32]}"
+    (comfy.disk.root / "input" / f"{name}.png").write_bytes(b"something else of this name")
+    ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), files={"f1": picture})
+    assert handler(ctx)["outputs"]
+    sent = comfy.requests_to("/prompt")[0].json()["prompt"]["10"]["inputs"]["image"]
+    assert sent == f"{name} (1).png"
+    assert ctx.comfyui is not None
+    assert ctx.comfyui.graph["10"]["inputs"]["image"] == "", "the task's own graph is not touched"
+
+
+def test_a_file_that_is_too_large_is_said_so(comfy: ComfyServer, handler: ComfyHandler, picture: Path) -> None:
+    ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), files={"f1": picture})
+    comfy.answers["/upload/image"] = [as_text("Maximum request body size 104857600 exceeded.", 413)]
+    with pytest.raises(NonRetryableError) as raised:
+        handler(ctx)
+    assert raised.value.code == "file_too_large"
+    comfy.answers["/features"] = [as_json({"max_upload_size": 10})]
+    with pytest.raises(NonRetryableError) as raised:
+        handler(ctx)
+    assert raised.value.code == "file_too_large"
+    assert len(comfy.requests_to("/upload/image")) == 1, "what is known to be too large is not sent"
+
+
+def test_an_output_beyond_the_limit_is_not_kept(comfy: ComfyServer) -> None:
+    adapter = SelfHosted(comfy.url, bytes_max=20)
+    ctx = task(graphs.basic())
+    with pytest.raises(NonRetryableError) as raised:
+        ComfyHandler(adapter, QUICK)(ctx)
+    assert raised.value.code == "file_too_large"
+    assert ctx.kept == []
+    adapter.close()
+
+
+def test_files_that_cannot_be_fetched_for_a_moment_are_not_made_again(
+    comfy: ComfyServer, handler: ComfyHandler
+) -> None:
+    comfy.answers["/view"] = [as_json({}, 503)] * 3
+    assert handler(task(graphs.basic()))["outputs"]
+    assert len(comfy.runs) == 1
+
+
+def test_files_are_only_in_the_tasks_folder_which_goes_with_it_even_after_a_kill(
+    handler: ComfyHandler, temporary: Path
+) -> None:
+    """R226."""
+    done, failing, stopped = (task(graphs.animation()), task(graphs.failing()), task(graphs.animation()))
+    stopped.stop_at_upload = TaskCanceled
+    handler(done)
+    with pytest.raises(NonRetryableError):
+        handler(failing)
+    with pytest.raises(TaskCanceled):
+        handler(stopped)
+    assert {*temporary.iterdir()} == {done.folder, failing.folder, stopped.folder}
+    assert [path for path in stopped.folder.rglob("*") if path.is_file()] != []
+
+
+# -- stopping
+
+
+@pytest.mark.parametrize("stop", [TaskCanceled, TaskLeaseLost, WorkerShutdown])
+def test_a_stop_while_it_runs_ends_the_prompt_at_the_server(
+    comfy: ComfyServer, handler: ComfyHandler, stop: type[TaskStopped]
+) -> None:
+    running = HandlerThread(handler, task(graphs.slow(seconds=20, steps=200)))
+    wait_until(lambda: "2" in comfy.reached)
+    running.ctx.stop = stop
+    with pytest.raises(stop):
+        running.wait_for_end()
+    assert comfy.queue == IDLE
+    assert comfy.history == {}
+
+
+def test_a_stop_while_it_waits_takes_it_from_the_queue(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    hold = comfy.hold("2")
+    first = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in comfy.reached)
+    second = HandlerThread(handler, task(graphs.basic()))
+    wait_until(lambda: comfy.queue["pending"])
+    second.ctx.stop = TaskCanceled
+    with pytest.raises(TaskCanceled):
+        second.wait_for_end()
+    assert comfy.queue["pending"] == []
+    hold.set()
+    assert first.wait_for_end()["outputs"], "the other one goes on"
+    assert len(comfy.runs) == 1
+
+
+def test_a_stop_in_the_moment_of_submitting(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    ctx = task(graphs.slow(seconds=20, steps=200), stop_at_submit=TaskCanceled)
+    with pytest.raises(TaskCanceled):
+        handler(ctx)
+    assert comfy.queue == IDLE
+
+
+def test_a_stop_before_anything_sends_nothing(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    with pytest.raises(TaskCanceled):
+        handler(task(graphs.basic(), stop=TaskCanceled))
+    assert comfy.requests_to("/prompt") == []
+
+
+def test_a_stop_during_a_node_that_does_not_listen_waits_for_its_end(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    hold = comfy.hold("1")
+    running = HandlerThread(handler, task(graphs.slow(seconds=20, steps=200)))
+    wait_until(lambda: "1" in comfy.reached)
+    running.ctx.stop = TaskCanceled
+    wait_until(lambda: len([r for r in comfy.requests if r.path.endswith(("/cancel", "/interrupt"))]) > 1)
+    assert not running.over
+    hold.set()
+    with pytest.raises(TaskCanceled):
+        running.wait_for_end()
+    assert comfy.queue == IDLE
+
+
+def test_a_stop_while_files_are_kept(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    ctx = task(graphs.animation(), stop_at_upload=TaskLeaseLost)
+    with pytest.raises(TaskLeaseLost):
+        handler(ctx)
+    assert ctx.kept == []
+    assert comfy.queue == IDLE
+
+
+def test_a_prompt_has_its_time_and_is_then_stopped(comfy: ComfyServer, adapter: SelfHosted) -> None:
+    """R220: a limit, after which the task has failed."""
+    handler = ComfyHandler(adapter, Timeouts(poll_seconds=0.05, prompt_timeout_seconds=0.3))
+    with pytest.raises(NonRetryableError) as raised:
+        handler(task(graphs.slow(seconds=20, steps=200)))
+    assert raised.value.code == "comfyui_timeout"
+    assert comfy.queue == IDLE
+    assert (Timeouts().poll_seconds, Timeouts().prompt_timeout_seconds) == (2, 3_600)
+
+
+# -- taking up
+
+
+def resumed(comfy: ComfyServer, adapter: SelfHosted, graph: graphs.Graph) -> RecordingContext:
+    ref = adapter.submit(str(uuid.uuid4()), graph)
+    wait_until(lambda: comfy.runs)
+    return task(graph, resumed=PreviousSubmission("comfyui", ref))
+
+
+def test_a_prompt_that_still_runs_is_taken_up(comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler) -> None:
+    hold = comfy.hold("2")
+    ctx = resumed(comfy, adapter, graphs.slow(seconds=0.05))
+    running = HandlerThread(handler, ctx)
+    wait_until(lambda: len(comfy.requests_to("/queue")) > 1)
+    hold.set()
+    assert running.wait_for_end()["outputs"]
+    assert len(comfy.runs) == len(comfy.requests_to("/prompt")) == 1
+    assert ctx.refs == []
+
+
+def test_a_prompt_that_has_ended_is_collected(comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler) -> None:
+    ctx = resumed(comfy, adapter, graphs.basic())
+    wait_until(lambda: comfy.history)
+    assert handler(ctx)["outputs"]
+    assert len(comfy.runs) == 1
+    assert comfy.history == {}
+
+
+def test_a_failure_that_nobody_reported_is_reported(
+    comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler
+) -> None:
+    ctx = resumed(comfy, adapter, graphs.failing())
+    with pytest.raises(NonRetryableError):
+        handler(ctx)
+    assert len(comfy.runs) == 1
+
+
+def test_a_prompt_that_is_lost_or_another_provider_s_is_run_anew(
+    comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler
+) -> None:
+    gone = task(graphs.basic(), resumed=PreviousSubmission("comfyui", str(uuid.uuid4())))
+    assert handler(gone)["outputs"]
+    ref = adapter.submit(str(uuid.uuid4()), graphs.basic())
+    wait_until(lambda: ref in comfy.history)
+    foreign = task(graphs.basic(), resumed=PreviousSubmission("comfy-cloud", ref))
+    assert handler(foreign)["outputs"]
+    assert len(comfy.runs) == 3
+
+
+def test_an_interrupt_of_somebody_at_the_server_is_not_the_end(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    hold = comfy.hold("2")
+    running = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
+    wait_until(lambda: "2" in comfy.reached)
+    comfy._interrupt(None)  # noqa: SLF001 - what the button of the editor does
+    hold.set()
+    assert running.wait_for_end()["outputs"]
+    assert len(comfy.runs) == 2
+
+
+def test_a_graphics_card_without_memory_is_worth_another_attempt(handler: ComfyHandler) -> None:
+    with pytest.raises(RetryableError) as raised:
+        handler(task(graphs.failing("Allocation on device failed", kind="oom")))
+    assert raised.value.code == "comfyui_failed"
+
+
+def test_a_task_without_a_graph_is_refused(handler: ComfyHandler) -> None:
+    with pytest.raises(NonRetryableError) as raised:
+        handler(RecordingContext(None))
+    assert raised.value.code == "no_graph"
+
+
+def test_a_server_behind_a_password_gets_it_and_nobody_else_does(comfy: ComfyServer) -> None:
+    adapter = SelfHosted(comfy.url.replace("//", "//ada:pass%20word@"))
+    ctx = task(graphs.slow())
+    assert ComfyHandler(adapter, QUICK)(ctx)["outputs"]
+    assert ctx.previews
+    assert {request.headers["authorization"] for request in comfy.requests} == {"Basic YWRhOnBhc3Mgd29yZA=="}
+    assert adapter.endpoint == comfy.url
+    adapter.close()

@@ -1,0 +1,188 @@
+"""Pictures that a node sends over the WebSocket and the server lists nowhere: outputs, or no success."""
+
+import threading
+import uuid
+from pathlib import Path
+
+import pytest
+
+from callsheet.core.model.commands import PreviousSubmission
+from callsheet.worker import NonRetryableError, RetryableError, TaskCanceled
+from callsheet.worker.comfyui import CloudV1, ComfyHandler, SelfHosted, Timeouts
+from callsheet.worker.comfyui.adapters.base import NodeProgress, PicturesLostError, Preview
+from callsheet.worker.comfyui.websocket_images import ReceivedPictures
+from tests.support.comfyui import sample_files
+from tests.support.comfyui.cloud_v1 import CloudV1Server
+from tests.support.comfyui.server import ComfyServer
+from tests.support.wait import wait_until
+from tests.worker.comfyui import graphs
+from tests.worker.comfyui.recording_context import HandlerThread, task
+
+HASTY = Timeouts(poll_seconds=0.03, retry_seconds=0.02, outage_timeout_seconds=0.3, picture_timeout_seconds=0.3)
+FAIL = {"image": ["1", 0], "message": "boom", "kind": "runtime"}
+SAVE = {"class_type": "SaveImage", "inputs": {"images": ["8", 0], "filename_prefix": "callsheet/never"}}
+PNG = sample_files.png(64, 48, 3_368_601)
+NAMES = [f"websocket_0000{no}_.png" for no in range(1, 6)]
+
+
+@pytest.mark.parametrize("ignore_feature_flags", [False, True], ids=["with metadata", "old form"])
+def test_every_picture_of_a_batch_is_a_file_of_its_node(
+    comfy: ComfyServer, handler: ComfyHandler, *, ignore_feature_flags: bool
+) -> None:
+    """Both forms, as they were captured: with the node in each picture, or after the word that the node runs."""
+    comfy.ignore_feature_flags = ignore_feature_flags
+    ctx = task(graphs.websocket_images(5))
+    made = handler(ctx)["outputs"]
+    assert made == [{"node": "9", "name": name, "media_type": "image/png", "bytes": len(PNG)} for name in NAMES]
+    assert ctx.kept == [(name, "image/png", PNG) for name in NAMES]
+    assert len(ctx.previews) == 5
+    assert comfy.history == {}
+
+
+def test_pictures_that_are_still_encoded_when_the_record_says_success_are_waited_for(
+    comfy: ComfyServer, handler: ComfyHandler
+) -> None:
+    """Trap 10: a server encodes in its own time; the record of the end is there before the pictures are."""
+    comfy.encoding_gate = gate = threading.Event()
+    running = HandlerThread(handler, task(graphs.websocket_images(5)))
+    wait_until(lambda: any(request.path.startswith("/history/") for request in comfy.requests))
+    wait_until(lambda: comfy.history)
+    assert not running.over
+    gate.set()
+    assert [one["name"] for one in running.wait_for_end()["outputs"]] == NAMES
+
+
+@pytest.mark.parametrize("sent", [2, 0])
+def test_a_connection_that_breaks_between_pictures_fails_the_attempt_by_name(
+    comfy: ComfyServer, adapter: SelfHosted, sent: int
+) -> None:
+    comfy.frames_max = sent
+    ctx = task(graphs.websocket_images(5))
+    with pytest.raises(RetryableError) as raised:
+        ComfyHandler(adapter, HASTY)(ctx)
+    assert raised.value.code == "pictures_lost"
+    assert raised.value.message == (
+        "The connection to ComfyUI broke while it sent the pictures of node 9 (SaveImageWebsocket): "
+        f"{sent} of 5 arrived."
+    )
+    assert ctx.kept == []
+    assert comfy.history == {}, "nobody takes up what cannot be collected"
+
+
+def test_a_connection_that_falls_silent_before_the_last_message_fails_the_attempt_and_is_retryable(
+    comfy: ComfyServer, adapter: SelfHosted
+) -> None:
+    comfy.encoding_gate = threading.Event()
+    with pytest.raises(RetryableError) as raised:
+        ComfyHandler(adapter, HASTY)(task(graphs.websocket_images(2)))
+    assert raised.value.code == "pictures_lost"
+
+
+def test_a_connection_that_breaks_before_the_pictures_loses_none(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    hold = comfy.hold("9")
+    running = HandlerThread(handler, task(graphs.websocket_images(3)))
+    wait_until(lambda: "9" in comfy.reached)
+    comfy.cut_sockets()
+    wait_until(lambda: comfy.listeners == 0)
+    wait_until(lambda: comfy.listeners == 1)
+    hold.set()
+    assert [one["name"] for one in running.wait_for_end()["outputs"]] == NAMES[:3]
+
+
+def test_what_cannot_be_heard_is_not_begun(comfy: ComfyServer, adapter: SelfHosted) -> None:
+    comfy.refuse_websockets = True
+    with pytest.raises(RetryableError) as raised:
+        ComfyHandler(adapter, HASTY)(task(graphs.websocket_images()))
+    assert (raised.value.code, raised.value.message) == (
+        "comfyui_unreachable", "Pictures cannot be heard: ComfyUI opens no WebSocket.",
+    )  # fmt: skip
+    assert comfy.requests_to("/prompt") == []
+
+
+def test_pictures_that_the_task_does_not_want_may_be_lost(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    comfy.frames_max = 0
+    made = handler(task(graphs.streamed_and_saved(3), output_node="90"))["outputs"]
+    assert [one["node"] for one in made] == ["90"] * 3
+    assert all(one["name"].startswith("shown_") for one in made)
+
+
+def test_what_was_sent_stands_beside_what_was_saved(handler: ComfyHandler) -> None:
+    made = handler(task(graphs.streamed_and_saved(2)))["outputs"]
+    assert [one["node"] for one in made] == ["90", "90", "9", "9"]
+
+
+def test_pictures_sent_before_a_failure_are_kept_as_its_evidence(handler: ComfyHandler) -> None:
+    ctx = task(graphs.websocket_images(2) | {"8": {"class_type": "CallsheetTestFail", "inputs": FAIL}, "10": SAVE})
+    with pytest.raises(NonRetryableError) as raised:
+        handler(ctx)
+    assert raised.value.code == "comfyui_failed"
+    assert ctx.lines == [f"Made before it failed: {name} of node 9." for name in NAMES[:2]]
+    assert [name for name, _, _ in ctx.kept] == NAMES[:2]
+
+
+def test_pictures_of_an_earlier_attempt_are_gone_so_it_is_run_anew(
+    comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler
+) -> None:
+    graph = graphs.websocket_images(2)
+    ref = adapter.submit(str(uuid.uuid4()), graph)
+    wait_until(lambda: ref in comfy.history)
+    ctx = task(graph, resumed=PreviousSubmission("comfyui", ref))
+    assert [one["name"] for one in HandlerThread(handler, ctx).wait_for_end()["outputs"]] == NAMES[:2]
+    assert ctx.lines == ["Pictures that an earlier try was sent are gone. It is submitted again."]
+    assert len(comfy.runs) == 2
+    assert comfy.history == {}
+
+
+def test_a_stop_is_heard_while_pictures_are_waited_for(comfy: ComfyServer, handler: ComfyHandler) -> None:
+    comfy.encoding_gate = threading.Event()
+    running = HandlerThread(handler, task(graphs.websocket_images()))
+    wait_until(lambda: comfy.history)
+    running.ctx.stop = TaskCanceled
+    with pytest.raises(TaskCanceled):
+        running.wait_for_end()
+    assert running.ctx.kept == []
+
+
+def test_the_cloud_s_pictures_are_taken_if_they_say_whose_they_are(
+    cloud_v1: CloudV1Server, adapter_v1: CloudV1
+) -> None:
+    """Another prompt of the account may be heard on the same connection."""
+    handler = ComfyHandler(adapter_v1, HASTY)
+    assert len(handler(task(graphs.websocket_images(2)))["outputs"]) == 2
+    cloud_v1.ignore_feature_flags = True
+    with pytest.raises(RetryableError) as raised:
+        handler(task(graphs.websocket_images(2)))
+    assert raised.value.code == "comfyui_unreachable"
+    assert len(cloud_v1.runs) == 1, "what would not be heard is not paid for"
+
+
+def test_a_server_that_sends_nothing_has_made_nothing_and_is_not_waited_for(
+    comfy: ComfyServer, handler: ComfyHandler
+) -> None:
+    comfy.drop_previews = True
+    with pytest.raises(NonRetryableError) as raised:
+        HandlerThread(handler, task(graphs.websocket_images(2))).wait_for_end()
+    assert raised.value.code == "no_output"
+    assert raised.value.message.endswith("sent none of the pictures of node 9 (SaveImageWebsocket): use SaveImage.")
+
+
+def test_missing_outputs_are_worth_another_attempt_only_if_it_may_receive_more(tmp_path: Path) -> None:
+    pictures = ReceivedPictures(graphs.websocket_images(2), None, tmp_path)
+    for steps, sent, disconnected, retryable in (
+        (2, 0, False, False),
+        (2, 0, True, True),
+        (2, 1, False, True),
+        (None, 1, True, True),
+    ):
+        pictures.reset()
+        pictures.apply(NodeProgress(steps=(("9", steps),) if steps else ()))
+        for _ in range(sent):
+            pictures.apply(Preview(PNG, "9"))
+        pictures.apply(Preview(PNG, "5"))
+        with pytest.raises(PicturesLostError) as raised:
+            pictures.check(disconnected=disconnected)
+        assert raised.value.retryable is retryable
+    pictures.reset()
+    pictures.apply(Preview(PNG, "9"))
+    pictures.check(disconnected=False)
+    assert len(pictures.outputs) == 1, "a server that does not count is believed while the connection holds"

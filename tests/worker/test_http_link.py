@@ -1,0 +1,324 @@
+"""A worker on another machine: how it is let in, what happens on a bad way, and what it sends to whom."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from callsheet.config import HttpSettings
+from callsheet.core.model.workflow_definition import StageSpec
+from callsheet.worker import Context, HttpLink, TaskLeaseLost, Worker
+from callsheet.worker.runtime.events import WorkerRegistered, WorkerStopped
+from tests.support.fault_proxy import LOST_ANSWER, UNAVAILABLE, CallFault, FaultProxy
+from tests.support.wait import wait_until
+from tests.worker.test_worker_run import Handler
+from tests.worker.worker_harness import WorkerHarness
+
+
+@pytest.fixture
+def proxy(http_harness: WorkerHarness) -> Iterator[FaultProxy]:
+    """A way to the house on which things go wrong."""
+    with FaultProxy(http_harness.live_server.url) as made:
+        yield made
+
+
+def test_a_worker_comes_works_and_goes(http_harness: WorkerHarness, worker: Worker) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    worker_run = http_harness.start(worker, concurrency=3)
+    assert http_harness.wait_for_end(http_harness.submit()).status == "completed"
+    here = http_harness.worker()
+    assert (here.status, here.offered, here.concurrency) == ("approved", '["draw"]', 3)
+    worker_run.stop()
+    assert http_harness.worker().status == "gone"
+    assert isinstance(http_harness.facts[0], WorkerRegistered)
+    assert isinstance(http_harness.facts[-1], WorkerStopped)
+    assert http_harness.faults == []
+
+
+CALLS = ("register", "claim", "heartbeat", "files", "earlier", "complete")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "calls"),
+    [
+        (LOST_ANSWER, (*CALLS, "blobs")),
+        (UNAVAILABLE, (*CALLS, "blobs")),
+        (CallFault(status=429), (*CALLS, "blobs")),
+        (CallFault(status=200, body=b"<html>"), CALLS),  # of a store nobody can tell
+    ],
+    ids=["answer lost", "503", "429", "a proxy's page"],
+)
+def test_calls_that_go_wrong_are_sent_again_and_the_work_is_done_once(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy, wrong: CallFault, calls: tuple[str, ...]
+) -> None:
+    """Each call of a task's life goes wrong twice in a row."""
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> str:
+        ctx.log("a line")
+        ctx.upload("a.txt", b"hello", "text/plain")
+        return "".join(str(previous_outputs.output) for previous_outputs in ctx.previous_outputs()) + "done"
+
+    for path in calls:
+        proxy.wrong[path].extend([wrong, wrong])
+    worker_run = http_harness.start(worker, http_harness.link(url=proxy.url))
+    job_id = http_harness.submit(lease_seconds=20)
+    assert http_harness.wait_for_end(job_id).status == "completed"
+    wait_until(lambda: http_harness.attempt_endings)
+    assert [path for path in calls if proxy.wrong[path]] == []
+    assert [http_harness.bytes_of(file) for file in http_harness.files(job_id)] == [b"hello"]
+    assert http_harness.outcomes(job_id)[-1] == "completed"
+    assert set(http_harness.outcomes(job_id)[:-1]) <= {"requeued"}  # a claim whose answer was lost
+    assert http_harness.task(job_id).attempts_counted == 1
+    worker_run.stop()
+    assert http_harness.attempt_endings == ["completed"]
+
+
+def test_a_server_that_answers_retry_after_is_asked_later(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    proxy.wrong["complete"].append(CallFault(status=429, headers={"retry-after": "1"}))
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    http_harness.start(worker, http_harness.link(url=proxy.url))
+    assert http_harness.wait_for_end(http_harness.submit()).status == "completed"
+    first, second = proxy.calls("complete")
+    assert second.at - first.at >= 1
+
+
+def test_the_token_goes_to_the_server_only_and_nowhere_else(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    """No redirect is followed with it, and no address of a file gets it, not even one of the house."""
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        ctx.upload("a.txt", b"hello", "text/plain")
+        ctx.preview(b"\xff\xd8\xffand so on")
+
+    with FaultProxy(http_harness.live_server.url) as elsewhere:
+        away = CallFault(status=307, headers={"location": f"{elsewhere.url}/v1/worker/complete"})
+        proxy.wrong["complete"].append(away)
+        http_harness.start(worker, http_harness.link(url=proxy.url))
+        job = http_harness.wait_for_end(http_harness.submit())
+        assert elsewhere.passed == []
+    assert (job.status, job.error_code) == ("failed", "refused")
+    files = proxy.calls("/v1/blobs/")
+    assert [call.method for call in files] == ["PUT", "PUT"]
+    assert [call.path for call in proxy.passed if "authorization" not in call.headers] == [call.path for call in files]
+
+
+def test_a_wrong_secret_ends_the_run_with_a_sentence(http_harness: WorkerHarness, worker: Worker) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    http_harness.live_server.keys["worker"] = "cs_wrong"
+    worker_run = http_harness.start(worker)
+    assert worker_run.wait(20)
+    assert worker_run.failure == "The house does not take this fleet secret: it is wrong, or was revoked."
+
+
+def test_a_worker_that_never_came_says_no_goodbye(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    proxy.wrong["register"].extend([UNAVAILABLE] * 1_000)
+    worker_run = http_harness.start(worker, http_harness.link(url=proxy.url))
+    wait_until(lambda: http_harness.wait_reasons)
+    worker_run.stop()
+    assert (proxy.calls("deregister"), http_harness.faults) == ([], [])
+
+
+def test_a_url_that_is_no_server_is_reported(http_harness: WorkerHarness, worker: Worker) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    worker_run = http_harness.start(worker, http_harness.link(url=f"{http_harness.live_server.url}/elsewhere"))
+    assert worker_run.wait(20)
+    assert "does not let this worker in" in str(worker_run.failure)
+    for wrong in ("ftp://house", "house", "http://"):
+        with pytest.raises(ValueError, match="http:// or https://"):
+            HttpLink(wrong, str, "w1")
+
+
+def test_a_worker_waits_for_its_approval_and_says_so_once(worker: Worker, tmp_path: Path, database_url: str) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    with WorkerHarness(database_url, tmp_path, http=HttpSettings(require_worker_approval=True)) as harness:
+        harness.start(worker)
+        wait_until(lambda: harness.wait_reasons)
+        job_id = harness.submit()
+        assert harness.worker().status == "pending"
+        harness.operator.patch("/v1/admin/workers/w1", json={"approved": True}).raise_for_status()
+        assert harness.wait_for_end(job_id).status == "completed"
+        assert len(harness.wait_reasons) == 1
+        assert "approve" in harness.wait_reasons[0]
+
+
+def test_a_revoked_worker_is_stopped_and_not_let_in_again(http_harness: WorkerHarness, worker: Worker) -> None:
+    """Weak point 17 of the original: its work is another's at once, and it says why it ended."""
+    handler = Handler(http_harness)
+    worker.task("draw")(handler)
+    worker_run = http_harness.start(worker)
+    job_id = http_harness.submit()
+    assert handler.began.wait(20)
+    http_harness.operator.post("/v1/admin/workers/w1/revoke").raise_for_status()
+    assert worker_run.wait(20)
+    assert handler.stopped_by == [TaskLeaseLost]
+    assert "revoked" in str(worker_run.failure)
+    http_harness.start(worker, http_harness.link("w2"))
+    assert http_harness.wait_for_end(job_id).status == "completed"
+    assert http_harness.outcomes(job_id) == ["requeued", "completed"]
+
+
+def test_a_worker_whose_token_was_changed_comes_again(http_harness: WorkerHarness, worker: Worker) -> None:
+    handler = Handler(http_harness)
+    worker.task("draw")(handler)
+    http_harness.start(worker)
+    job_id = http_harness.submit()
+    assert handler.began.wait(20)
+    http_harness.operator.post("/v1/admin/workers/w1/rotate").raise_for_status()
+    assert http_harness.wait_for_end(job_id).status == "completed"
+    assert handler.stopped_by == [TaskLeaseLost]
+    assert http_harness.worker().starts == 2
+    assert http_harness.outcomes(job_id) == ["requeued", "completed"]
+
+
+def test_two_workers_of_one_name_do_not_fight_for_ever(worker: Worker, tmp_path: Path, database_url: str) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    with WorkerHarness(database_url, tmp_path, http=HttpSettings(wait_seconds_max=0.1)) as harness:
+        shifts = [harness.start(worker, harness.link("twin")) for _ in range(2)]
+        wait_until(lambda: any(worker_run.failure for worker_run in shifts), 40)
+        (failed,) = [worker_run.failure for worker_run in shifts if worker_run.failure]
+        assert "same name" in failed
+        assert harness.wait_for_end(harness.submit()).status == "completed"
+
+
+def test_a_drained_worker_ends_what_it_holds_and_goes(http_harness: WorkerHarness, worker: Worker) -> None:
+    began, go = threading.Event(), threading.Event()
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> str:
+        began.set()
+        assert go.wait(20)
+        return f"by try {ctx.attempt}"
+
+    worker_run = http_harness.start(worker)
+    job_id = http_harness.submit(lease_seconds=2)
+    assert began.wait(20)
+    http_harness.operator.patch("/v1/admin/workers/w1", json={"draining": True}).raise_for_status()
+    wait_until(lambda: worker_run.draining, 20)
+    later = http_harness.submit()
+    go.set()
+    assert worker_run.wait(20)
+    assert worker_run.failure is None
+    assert http_harness.wait_for_end(job_id).status == "completed"
+    assert http_harness.outcomes(job_id) == ["completed"]
+    assert http_harness.job(later).status == "queued"
+    assert http_harness.worker().status == "gone"
+
+
+def test_an_idle_worker_that_is_drained_goes(worker: Worker, tmp_path: Path, database_url: str) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    with WorkerHarness(database_url, tmp_path, http=HttpSettings(wait_seconds_max=0.1)) as harness:
+        worker_run = harness.start(worker)
+        wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in harness.facts))
+        harness.operator.patch("/v1/admin/workers/w1", json={"draining": True}).raise_for_status()
+        assert worker_run.wait(20)
+        assert (worker_run.failure, harness.worker().status) == (None, "gone")
+
+
+def test_a_claim_that_waits_does_not_hold_up_a_worker_that_goes(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    worker_run = http_harness.start(worker, http_harness.link(url=proxy.url))
+    wait_until(lambda: proxy.calls("claim"))
+    worker_run.stop()
+    claimed, gone = ("answered", "/v1/worker/claim"), ("asked", "/v1/worker/deregister")
+    assert claimed not in proxy.order[: proxy.order.index(gone)]
+
+
+def test_all_running_tasks_stop_when_a_claim_finds_the_token_changed(
+    worker: Worker, tmp_path: Path, database_url: str
+) -> None:
+    """No heartbeat is due for minutes: the claim alone tells."""
+    began, stopped = threading.Event(), threading.Event()
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            began.set()
+            wait_until(lambda: ctx.should_stop or harness.over.is_set(), 60)
+            stopped.set()
+            ctx.progress(1)
+
+    settings = HttpSettings(wait_seconds_max=0.1, worker_heartbeat_seconds=600)
+    with WorkerHarness(database_url, tmp_path, http=settings) as harness:
+        harness.start(worker, concurrency=2)
+        job_id = harness.submit(lease_seconds=3_600)
+        assert began.wait(20)
+        harness.operator.post("/v1/admin/workers/w1/rotate").raise_for_status()
+        assert stopped.wait(20)
+        assert harness.wait_for_end(job_id).status == "completed"
+
+
+def test_a_worker_that_goes_does_not_take_again_what_it_gives_back(http_harness: WorkerHarness, worker: Worker) -> None:
+    """With a free hand, a claim of its own still waits; given back is given back, once."""
+    began = threading.Event()
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        began.set()
+        wait_until(lambda: ctx.should_stop, 20)
+        ctx.progress(1)
+
+    worker_run = http_harness.start(worker, concurrency=2)
+    job_id = http_harness.submit()
+    assert began.wait(20)
+    waiting_claims = http_harness.live_server.callsheet.state.fleet.waiting_claims
+    wait_until(lambda: waiting_claims.count)
+    worker_run.stop(cause="spot")
+    task = http_harness.task(job_id)
+    assert (http_harness.outcomes(job_id), task.requeues, task.attempts_counted) == (["requeued"], 1, 0)
+
+
+def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    """A claim of its own still waits at the house: what it gets is not left to a lease that nobody prolongs."""
+    handler = Handler(http_harness)
+    worker.task("draw")(handler)
+    worker_run = http_harness.start(worker, http_harness.link(url=proxy.url), concurrency=2)
+    http_harness.submit()
+    assert handler.began.wait(20)
+    waiting_claims = http_harness.live_server.callsheet.state.fleet.waiting_claims
+    wait_until(lambda: waiting_claims.count)
+    proxy.wrong["requeue"].append(UNAVAILABLE)
+    worker_run.drain()
+    late = http_harness.submit(lease_seconds=600)
+    wait_until(lambda: http_harness.outcomes(late) == ["requeued"], 20)
+    task = http_harness.task(late)
+    assert (task.status, task.requeues, task.attempts_counted) == ("retried", 1, 0)
+    assert (worker_run.busy, handler.stopped_by) == (1, [])
+
+
+def test_work_that_was_claimed_and_never_heard_of_is_given_back(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    """H6 without the wait: the next claim says what is in hand, and the house finds out what was lost."""
+    worker.task("draw")(lambda ctx: ctx.attempt)
+    job_id = http_harness.submit(lease_seconds=600)
+    proxy.wrong["claim"].append(LOST_ANSWER)
+    http_harness.start(worker, http_harness.link(url=proxy.url))
+    assert http_harness.wait_for_end(job_id).status == "completed"
+    task = http_harness.task(job_id)
+    assert (task.attempts_counted, task.requeues) == (1, 1)
+
+
+def test_a_task_of_a_kind_that_was_not_assigned_is_left_alone(http_harness: WorkerHarness, worker: Worker) -> None:
+    done: list[str] = []
+    for kind in ("draw", "write"):
+        worker.task(kind)(lambda ctx: done.append(ctx.kind))
+    http_harness.start(worker)
+    wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in http_harness.facts))
+    http_harness.operator.patch("/v1/admin/workers/w1", json={"kinds": ["write"]}).raise_for_status()
+    drawn = http_harness.submit()
+    written = http_harness.submit(StageSpec(name="write", kind="write"))
+    assert http_harness.wait_for_end(written).status == "completed"
+    assert (done, http_harness.job(drawn).status) == (["write"], "queued")

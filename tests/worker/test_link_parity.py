@@ -1,0 +1,95 @@
+"""Both links answer alike: what a worker hears does not depend on the way it goes."""
+
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from callsheet.api.worker_protocol import Claim, Complete, Fail, Requeue, TaskPayload
+from callsheet.core.model.commands import OutputFile
+from callsheet.core.model.errors import BadInput, LeaseLost
+from callsheet.core.model.workflow_definition import StageSpec
+from tests.worker.worker_harness import RecordingLink, WorkerHarness
+
+BODY = b"hello"
+MADE = OutputFile(1, "a.bin", "application/octet-stream", len(BODY), hashlib.sha256(BODY).hexdigest())
+
+
+@pytest.fixture
+def link(harness: WorkerHarness) -> Iterator[RecordingLink]:
+    """A way into the house, of a worker that has registered."""
+    new_link = harness.link()
+    new_link.register(["draw"], 1)
+    yield new_link
+    new_link.close()
+
+
+def claim_work(harness: WorkerHarness, link: RecordingLink) -> TaskPayload:
+    harness.submit()
+    (work,) = link.claim(Claim(count=1, kinds=["draw"])).tasks
+    return work
+
+
+def test_the_same_report_again_gets_the_same_answer(harness: WorkerHarness, link: RecordingLink) -> None:
+    work = claim_work(harness, link)
+    link.put(work, MADE, BODY, lambda: None)
+    told = Complete(lease=work.lease, output={"a": 1}, files=[MADE])
+    first, again = link.complete(told), link.complete(told)
+    assert (first.status, first.replay) == ("completed", False)
+    assert (again.status, again.replay) == ("completed", True)
+    with pytest.raises(LeaseLost):
+        link.complete(replace(told, output={"a": 2}))
+
+
+def test_a_file_that_was_not_put_does_not_count(harness: WorkerHarness, link: RecordingLink) -> None:
+    work = claim_work(harness, link)
+    with pytest.raises(BadInput) as refused:
+        link.complete(Complete(lease=work.lease, files=[MADE]))
+    assert refused.value.code == "file_not_uploaded"
+    assert link.requeue(Requeue(lease=work.lease, reason="nothing was made")).status == "retried"
+
+
+@pytest.mark.parametrize("over", [1, 2**20, 2**24])
+def test_an_output_may_have_its_whole_limit_and_one_beyond_it_is_too_large(
+    harness: WorkerHarness, link: RecordingLink, over: int
+) -> None:
+    """However much larger it is; users read the code."""
+    work, most = claim_work(harness, link), harness.engine.settings.limits.output_bytes_max - len('""')
+    with pytest.raises(BadInput) as refused:
+        link.complete(Complete(lease=work.lease, output="x" * (most + over)))
+    assert refused.value.code == "output_too_large"
+    link.put(work, MADE, BODY, lambda: None)
+    assert link.complete(Complete(lease=work.lease, output="x" * most, files=[MADE])).status == "completed"
+
+
+def test_outputs_of_earlier_stages_are_returned_whole_however_large_they_are(
+    harness: WorkerHarness, link: RecordingLink
+) -> None:
+    """In pages, which a link puts together."""
+    job_id = harness.submit(StageSpec(name="draw", kind="draw", tasks=6), StageSpec(name="cut", kind="draw"))
+    for no in range(6):
+        (work,) = link.claim(Claim(count=1, kinds=["draw"])).tasks
+        link.put(work, MADE, BODY, lambda: None)
+        link.complete(Complete(lease=work.lease, output=f"{no}" * 1_000_000, files=[MADE]))
+    (work,) = link.claim(Claim(count=1, kinds=["draw"])).tasks
+    previous_outputs = link.previous_outputs(work)
+    assert [(one.stage, one.stage_no, one.task_no, one.output[:1]) for one in previous_outputs] == [
+        ("draw", 1, no + 1, f"{no}") for no in range(6)
+    ]
+    assert [[file.name for file in one.files] for one in previous_outputs] == [["a.bin"]] * 6
+    assert harness.files(job_id)[5].id == link.input_file(work, previous_outputs[5].files[0].id).id
+    link.complete(Complete(lease=work.lease))
+
+
+def test_a_lease_that_is_not_the_workers_is_lost_to_it(harness: WorkerHarness, link: RecordingLink) -> None:
+    work = claim_work(harness, link)
+    strange = replace(work, lease=replace(work.lease, task_id="no-such-task"))
+    for ask in (
+        lambda: link.fail(Fail(lease=strange.lease)), lambda: link.previous_outputs(strange),
+        lambda: link.input_file(strange, "f"),
+        lambda: link.put(strange, MADE, BODY, lambda: None),
+    ):  # fmt: skip
+        with pytest.raises(LeaseLost):
+            ask()
+    assert link.fail(Fail(lease=work.lease, retryable=False)).status == "failed"

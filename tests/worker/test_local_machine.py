@@ -1,0 +1,373 @@
+"""What a worker has on its machine: kept files, folders of tasks, a name, word of its end, protection at work."""
+
+import hashlib
+import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.worker import (
+    AwsSpotSource,
+    Cache,
+    CommandProtection,
+    FileSource,
+    Interruption,
+    InterruptionWatcher,
+    Scratch,
+    UrlSource,
+)
+from callsheet.worker.errors import UnreachableError
+from callsheet.worker.runtime.events import WorkerError, WorkerEvent, log_to_stderr
+from callsheet.worker.runtime.identity import NameTakenError, hold_worker_name
+from callsheet.worker.runtime.interruption import POLL_SECONDS
+from callsheet.worker.runtime.scale_in_protection import ProtectionController
+from tests.client.stub_server import ScriptedResponse, StubServer
+from tests.support.wait import wait_until
+
+# -- kept files
+
+
+def digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def add(cache: Cache, folder: Path, body: bytes) -> str:
+    """Keep bytes as a task does that has just fetched them."""
+    file = folder / f"fetched-{len(list(folder.iterdir()))}"
+    file.write_bytes(body)
+    cache.add(digest(body), file)
+    return digest(body)
+
+
+def entries(folder: Path) -> set[str]:
+    return {path.name for path in folder.glob("cache/??/*")}
+
+
+def test_what_is_kept_is_there_for_the_next_task_and_for_another_process(tmp_path: Path) -> None:
+    name = add(Cache(tmp_path / "cache", 100), tmp_path, b"model")
+    other = Cache(tmp_path / "cache", 100)
+    assert other.link_to(name, tmp_path / "mine")
+    assert (tmp_path / "mine").read_bytes() == b"model"
+    assert not other.link_to(digest(b"another"), tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+
+
+def test_what_was_used_longest_ago_goes_first_and_a_task_keeps_what_it_has(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 10)
+    first, second = add(cache, tmp_path, b"aaaa"), add(cache, tmp_path, b"bbbb")
+    assert cache.link_to(first, tmp_path / "first")
+    assert cache.link_to(second, tmp_path / "second")
+    for used_at, name in enumerate((first, second)):  # whatever this disk notes of reads
+        entry = tmp_path / "cache" / name[:2] / name
+        os.utime(entry, ns=(used_at, entry.stat().st_mtime_ns))
+    assert cache.link_to(first, tmp_path / "first again")
+    third = add(cache, tmp_path, b"cccc")
+    assert entries(tmp_path) == {first, third}
+    assert (tmp_path / "second").read_bytes() == b"bbbb"
+
+
+def test_a_file_larger_than_the_cache_is_not_kept_and_takes_nothing_away(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache", 10)
+    small = add(cache, tmp_path, b"small")
+    add(cache, tmp_path, b"much too large")
+    assert entries(tmp_path) == {small}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["used before", "of another process"])
+def test_a_damaged_entry_is_dropped(tmp_path: Path, known: bool) -> None:
+    cache = Cache(tmp_path / "cache", 100)
+    name = add(cache, tmp_path, b"model")
+    if known:
+        assert cache.link_to(name, tmp_path / "before")
+    entry = tmp_path / "cache" / name[:2] / name
+    status = entry.stat()
+    entry.chmod(0o600)
+    entry.write_bytes(b"mudel")
+    if not known:  # a disk that lies keeps the time stamp
+        os.utime(entry, ns=(status.st_atime_ns, status.st_mtime_ns))
+    looking = cache if known else Cache(tmp_path / "cache", 100)
+    assert not looking.link_to(name, tmp_path / "mine")
+    assert entries(tmp_path) == set()
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_disk_without_links_gets_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: Any, **__: Any) -> None:
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", no_links)
+    cache = Cache(tmp_path / "cache", 100)
+    name = add(cache, tmp_path, b"model")
+    assert cache.link_to(name, tmp_path / "mine")
+    assert cache.link_to(name, tmp_path / "yours")
+    assert (tmp_path / "mine").stat().st_ino != (tmp_path / "yours").stat().st_ino
+    assert entries(tmp_path) == {name}
+
+
+def test_many_threads_share_a_cache_and_it_keeps_to_its_size(tmp_path: Path) -> None:
+    cache, bodies = Cache(tmp_path / "cache", 50), [bytes([n]) * 10 for n in range(12)]
+    wrong: list[bytes] = []
+
+    def use(number: int) -> None:
+        folder = tmp_path / f"task-{number}"
+        folder.mkdir()
+        for turn in range(40):
+            body = bodies[(number * 7 + turn) % len(bodies)]
+            path = folder / f"{turn}"
+            if not cache.link_to(digest(body), path):
+                path.write_bytes(body)
+                cache.add(digest(body), path)
+            if path.read_bytes() != body:
+                wrong.append(body)
+
+    threads = [threading.Thread(target=use, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert 0 < len(entries(tmp_path)) <= 5
+
+
+@pytest.mark.parametrize("name", ["", "../x", "A" * 64, "0" * 63])
+def test_an_entry_has_the_name_of_a_digest(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="hexadecimal"):
+        Cache(tmp_path, 1).link_to(name, tmp_path / "x")
+
+
+# -- folders of tasks
+
+
+def test_folders_of_a_worker_that_was_killed_are_swept_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
+    # R152
+    living = Scratch(tmp_path)
+    living.open()
+    mine = living.create_task_folder("t1")
+    dead = tmp_path / "callsheet-tasks-dead"
+    (dead / "t2" / "deep").mkdir(parents=True)
+    (dead / "lock").touch()
+    (dead / "t2").chmod(0o500)
+    (tmp_path / "somebody-elses").mkdir()
+    next_one = Scratch(tmp_path)
+    next_one.open()
+    assert mine.exists()
+    assert not dead.exists()
+    living.close()
+    next_one.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["somebody-elses"]
+    with pytest.raises(ValueError, match="not at work"):
+        living.create_task_folder("t3")
+
+
+# -- a name
+
+
+def test_a_worker_has_the_same_name_after_a_restart_and_two_have_two(tmp_path: Path) -> None:
+    with hold_worker_name(tmp_path) as first, hold_worker_name(tmp_path) as second:
+        assert first != second
+    with hold_worker_name(tmp_path) as again:
+        assert again == first
+    with hold_worker_name(tmp_path, "gpu-1") as given:
+        assert given == "gpu-1"
+        with pytest.raises(NameTakenError, match="already runs"):
+            hold_worker_name(tmp_path, "gpu-1").__enter__()
+    with pytest.raises(ValueError, match="letters"):
+        hold_worker_name(tmp_path, "../x").__enter__()
+
+
+# -- word of the end
+
+
+class Metadata:
+    """A cloud's metadata: a token first, then what is to be found."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+        self.tokens = 0
+        handler = self._handler()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        here = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_PUT(self) -> None:
+                assert self.path == "/latest/api/token"
+                assert int(self.headers["x-aws-ec2-metadata-token-ttl-seconds"]) > 0
+                here.tokens += 1
+                self.say(200, f"token-{here.tokens}")
+
+            def do_GET(self) -> None:
+                if self.headers["x-aws-ec2-metadata-token"] != f"token-{here.tokens}":
+                    self.say(401, "")
+                else:
+                    self.say(200 if self.path in here.found else 404, "{}")
+
+            def say(self, status: int, text: str) -> None:
+                self.send_response(status)
+                self.send_header("content-length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *args: Any) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+def test_a_spot_interruption_and_a_rebalance_recommendation_are_noticed() -> None:
+    """R230; a token that ran out is got anew."""
+    assert POLL_SECONDS == 5
+    cloud = Metadata()
+    poll, only = AwsSpotSource(cloud.url), AwsSpotSource(cloud.url, rebalance=False)
+    assert poll.poll() is None
+    cloud.tokens += 1
+    cloud.found.add("/latest/meta-data/events/recommendations/rebalance")
+    assert poll.poll() == Interruption("spot rebalance recommendation", drain=True)
+    assert only.poll() is None
+    cloud.found.add("/latest/meta-data/spot/instance-action")
+    assert poll.poll() == only.poll() == Interruption("spot interruption")
+    cloud.close()
+
+
+def test_a_file_or_an_address_may_say_the_end_too(tmp_path: Path) -> None:
+    notice = FileSource(tmp_path / "end")
+    assert notice.poll() is None
+    (tmp_path / "end").write_text("host maintenance\nand more")
+    assert notice.poll() == Interruption("host maintenance")
+    (tmp_path / "end").write_text("")
+    assert notice.poll() == Interruption("a notice file")
+    with StubServer() as stub:
+        stub.responses = [ScriptedResponse(404, ""), ScriptedResponse(200, "preempted")]
+        asked = UrlSource(stub.url)
+        assert [asked.poll(), asked.poll()] == [None, Interruption("preempted")]
+
+
+def test_each_notice_is_passed_on_once_and_a_source_that_fails_is_reported_once() -> None:
+    class FailingSource:
+        looks = 0
+
+        def poll(self) -> Interruption | None:
+            self.looks += 1
+            raise OSError("no metadata here: http://169.254.169.254/secret")
+
+    class FixedSource:
+        def poll(self) -> Interruption | None:
+            return Interruption("the end")
+
+    failing, heard, told = FailingSource(), list[Interruption](), list[WorkerEvent]()
+    lookout = InterruptionWatcher([failing, FixedSource()], heard.append, told.append, poll_seconds=0.001)
+    lookout.start()
+    wait_until(lambda: failing.looks > 3)
+    lookout.stop()
+    assert heard == [Interruption("the end")]
+    (trouble,) = told
+    assert isinstance(trouble, WorkerError)
+    assert "secret" not in str(trouble.error)
+
+
+# -- what is written down
+
+
+def test_what_a_handler_raised_is_written_with_its_stack_and_what_says_all_in_a_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def handler() -> None:
+        (tmp_path / "not-there").read_bytes()
+
+    def written(error: BaseException) -> str:
+        log_to_stderr(WorkerError("A draw failed", error))
+        return capsys.readouterr().err
+
+    with pytest.raises(FileNotFoundError) as failed:
+        handler()
+    assert "in handler\n" in written(failed.value)
+    with pytest.raises(OSError, match="cannot be run") as run:
+        CommandProtection(str(tmp_path / "not-there")).set(on=True)
+    assert written(run.value) == f"A draw failed: {tmp_path}/not-there cannot be run: No such file or directory\n"
+    assert written(UnreachableError("nobody there")) == "A draw failed: nobody there\n"
+
+
+# -- protection
+
+
+class RecordingProtection:
+    """A protection that remembers, and may fail."""
+
+    def __init__(self) -> None:
+        self.calls: list[bool] = []
+        self.broken = False
+
+    def set(self, *, on: bool) -> None:
+        self.calls.append(on)
+        if self.broken:
+            raise OSError("no rights")
+
+
+def test_protection_changes_with_work_and_not_between_two_tasks() -> None:
+    """R232; weak point 21: not on every poll."""
+    switch = RecordingProtection()
+    guard = ProtectionController(switch, lambda _: None, idle_seconds=600)
+    guard.start()
+    wait_until(lambda: switch.calls == [False])
+    for _ in range(5):
+        guard.busy(on=True)
+        guard.busy(on=True)
+        wait_until(lambda: switch.calls[-1])
+        guard.busy(on=False)
+    with pytest.raises(TimeoutError):
+        wait_until(lambda: len(switch.calls) > 2, 0.2)
+    assert switch.calls == [False, True]
+    guard.stop()
+    assert switch.calls == [False, True, False]
+
+
+def test_protection_goes_when_there_is_no_work_for_a_while() -> None:
+    switch = RecordingProtection()
+    guard = ProtectionController(switch, lambda _: None, idle_seconds=0.01)
+    guard.start()
+    guard.busy(on=True)
+    wait_until(lambda: switch.calls[-1:] == [True])
+    guard.busy(on=False)
+    wait_until(lambda: switch.calls[-1:] == [False])
+    guard.stop()
+    assert switch.calls[-2:] == [True, False]
+
+
+def test_a_protection_that_fails_is_reported_and_retried_at_the_next_change() -> None:
+    switch, told = RecordingProtection(), list[WorkerEvent]()
+    switch.broken = True
+    guard = ProtectionController(switch, told.append, idle_seconds=0)
+    guard.start()
+    guard.busy(on=True)
+    wait_until(lambda: switch.calls[-1:] == [True])
+    guard.stop()
+    assert [event.message for event in told if isinstance(event, WorkerError)][-2:] == [
+        "Switching the protection on failed",
+        "Switching the protection off failed",
+    ]
+
+
+def test_a_command_is_run_with_on_and_off(tmp_path: Path) -> None:
+    script, log = tmp_path / "protect me.sh", tmp_path / "log"
+    script.write_text(f'#!/bin/sh\necho "$1 $2" >> {log}\n')
+    script.chmod(0o700)
+    protection = CommandProtection(f"'{script}' group-1")
+    protection.set(on=True)
+    protection.set(on=False)
+    assert log.read_text() == "group-1 on\ngroup-1 off\n"
+    with pytest.raises(OSError, match="ended with 3: no such group"):
+        CommandProtection("sh -c 'echo no such group >&2; exit 3'").set(on=True)
+    with pytest.raises(ValueError, match="empty"):
+        CommandProtection(" ")

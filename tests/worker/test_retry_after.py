@@ -1,0 +1,172 @@
+"""A house that says "later": it is asked later, about everything, and no lease is lost by that."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.api.worker_protocol import HeartbeatResponse, TaskHeartbeat
+from callsheet.config import HttpSettings
+from callsheet.core.model.errors import BadInput
+from callsheet.worker import Context, UnreachableError, Worker
+from tests.support.fault_proxy import UNAVAILABLE, CallFault, FaultProxy
+from tests.support.wait import wait_until
+from tests.worker.worker_harness import SECONDS, RecordingLink, WorkerHarness
+
+LATER = CallFault(status=429, headers={"retry-after": "1"})
+MUCH_LATER = CallFault(status=429, headers={"retry-after": "60"})
+
+
+@pytest.fixture
+def proxy(http_harness: WorkerHarness) -> Iterator[FaultProxy]:
+    with FaultProxy(http_harness.live_server.url) as made:
+        yield made
+
+
+class TimedLink(RecordingLink):
+    """A link that remembers when heartbeats went, and what was said to them."""
+
+    def __init__(self, link: Any) -> None:
+        super().__init__(link)
+        self.sent: list[tuple[float, int]] = []
+        self.retry_after_log: list[tuple[float, float]] = []
+
+    def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
+        self.sent.append((time.monotonic(), len(heartbeats)))
+        try:
+            return super().heartbeat(heartbeats, timeout_seconds)
+        except UnreachableError as error:
+            self.retry_after_log.append((time.monotonic(), error.retry_after_seconds))
+            raise
+
+
+def test_a_worker_with_many_leases_that_sends_too_many_heartbeats_goes_on_and_loses_none(
+    worker: Worker, tmp_path: Path, database_url: str
+) -> None:
+    """The lowest limit there is, and handlers that have much to say: they are told to wait, and wait together."""
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        while len(link.retry_after_log) < 3:
+            ctx.progress(50)
+            if harness.over.wait(0.02):
+                return
+
+    with WorkerHarness(database_url, tmp_path, http=HttpSettings(heartbeats_per_second_max=1)) as harness:
+        link = TimedLink(harness.link())
+        jobs = [harness.submit(lease_seconds=6) for _ in range(10)]
+        harness.start(worker, link, concurrency=10)
+        assert {harness.wait_for_end(job_id).status for job_id in jobs} == {"completed"}
+        assert [harness.outcomes(job_id) for job_id in jobs] == [["completed"]] * 10
+        wait_until(lambda: len(harness.attempt_endings) == 10)
+        assert set(harness.attempt_endings) == {"completed"}
+    for at, after in link.retry_after_log:
+        later = [sent for sent, _ in link.sent if sent > at]
+        assert after >= 1
+        assert not later or min(later) >= at + after
+
+
+def test_the_last_report_of_a_task_waits_for_the_server_too(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        ctx.log("the last line")
+
+    proxy.wrong["heartbeat"].extend([LATER, LATER])
+    http_harness.start(worker, http_harness.link(url=proxy.url))
+    assert http_harness.wait_for_end(http_harness.submit()).status == "completed"
+    first, second, third, *_ = proxy.calls("heartbeat")
+    assert second.at - first.at >= 1
+    assert third.at - second.at >= 1
+
+
+def test_retry_after_holds_for_every_running_task(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    """One is told to wait; the other, which has its first word to say, does not ask in the meantime."""
+    go = threading.Event()
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        if ctx.input == "second":
+            assert go.wait(SECONDS)
+            ctx.progress(20)
+            wait_until(lambda: len(proxy.calls("heartbeat")) > 1, SECONDS)
+        else:
+            ctx.progress(10)
+            wait_until(lambda: proxy.calls("heartbeat"), SECONDS)
+            go.set()
+
+    proxy.wrong["heartbeat"].append(LATER)
+    link = TimedLink(http_harness.link(url=proxy.url))
+    jobs = [http_harness.submit(input=name) for name in ("second", "first")]
+    http_harness.start(worker, link, concurrency=2)
+    assert {http_harness.wait_for_end(job_id).status for job_id in jobs} == {"completed"}
+    first, second, *_ = link.sent
+    assert second[0] - first[0] >= 1
+    assert (first[1], second[1]) == (1, 2)
+
+
+def test_a_lease_in_danger_is_asked_about_all_the_same(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    """The house says a minute, the lease lasts five seconds: to obey would be to lose it."""
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        wait_until(lambda: len(proxy.calls("heartbeat")) > 1 or ctx.should_stop, SECONDS)
+        ctx.progress(50)
+
+    proxy.wrong["heartbeat"].append(MUCH_LATER)
+    http_harness.start(worker, http_harness.link(url=proxy.url))
+    job_id = http_harness.submit(lease_seconds=5)
+    assert http_harness.wait_for_end(job_id).status == "completed"
+    assert http_harness.outcomes(job_id) == ["completed"]
+    first, second, *_ = proxy.calls("heartbeat")
+    assert second.at - first.at >= 1  # it was obeyed for as long as that could be
+
+
+def test_one_call_that_spoils_it_for_all_is_found_by_halves(http_harness: WorkerHarness, worker: Worker) -> None:
+    """A refusal of the whole is asked about in parts; the others are prolonged all the same."""
+
+    class SelectiveLink(TimedLink):
+        """A house that refuses a call with this lease in it."""
+
+        def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
+            if len(heartbeats) > 1 and any(heartbeat.lease.job_id == jobs[0] for heartbeat in heartbeats):
+                self.sent.append((time.monotonic(), len(heartbeats)))
+                raise BadInput("too_large", "All together are too much.")
+            return super().heartbeat(heartbeats, timeout_seconds)
+
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        wait_until(lambda: len(link.heartbeats) >= 8 or ctx.should_stop, SECONDS)
+
+    jobs: list[str] = []
+    link = SelectiveLink(http_harness.link())
+    jobs.extend(http_harness.submit(lease_seconds=6) for _ in range(8))
+    http_harness.start(worker, link, concurrency=8)
+    assert [http_harness.wait_for_end(job_id).status for job_id in jobs] == ["completed"] * 8
+    assert http_harness.faults == []
+    whole, half, *_ = (count for _, count in link.sent)
+    assert (whole // 2, whole > 1) == (half, True)
+
+
+def test_a_server_that_goes_away_between_the_halves_is_not_asked_for_each_lease(
+    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
+) -> None:
+    @worker.task("draw")
+    def draw(ctx: Context) -> None:
+        wait_until(lambda: link.heartbeats or ctx.should_stop, SECONDS)
+
+    link = TimedLink(http_harness.link(url=proxy.url))
+    proxy.wrong["heartbeat"].extend([CallFault(status=422), UNAVAILABLE])
+    jobs = [http_harness.submit(lease_seconds=6) for _ in range(8)]
+    http_harness.start(worker, link, concurrency=8)
+    assert [http_harness.wait_for_end(job_id).status for job_id in jobs] == ["completed"] * 8
+    whole, half, again, *_ = (count for _, count in link.sent)
+    assert (whole // 2, again >= whole > 1) == (half, True)
