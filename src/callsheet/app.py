@@ -62,7 +62,7 @@ class Callsheet:
             engine.refusal_listeners.append(self._writer.record_refusal)
             loops.append(Relay(engine, "log", secrets.token_hex(8), self._writer.events))
         intervals = [(loop, _FAST_LOOP_SECONDS) for loop in loops] + self._maintenance_loops()
-        self._loops = [LoopRunner(loop, engine.read.now, seconds, _report_loop_error) for loop, seconds in intervals]
+        self._loops = [LoopRunner(loop, engine.reads.now, seconds, _report_loop_error) for loop, seconds in intervals]
         if self._writer is not None:
             self._loops.append(LoopRunner(self._writer, _local_now, _FAST_LOOP_SECONDS, _report_loop_error))
         for loop in self._loops:
@@ -82,7 +82,7 @@ class Callsheet:
             (worker_timeouts, _SLOW_LOOP_SECONDS),
         ]
         if settings.orphan_scan_seconds:
-            orphans = OrphanCollector(self.engine.read, blobs, settings.orphan_grace_seconds)
+            orphans = OrphanCollector(self.engine.reads, blobs, settings.orphan_grace_seconds)
             loops.append((orphans, settings.orphan_scan_seconds))
         return loops
 
@@ -119,8 +119,8 @@ class Callsheet:
         file = self.data / ADMIN_KEY_FILE
         new = not file.exists()
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
-        if not self.engine.read.fetch("api_key_by_hash", secret_hash=secret_hash):
-            if not self.engine.read.fetch("tenants", ids=[DEFAULT_TENANT]):
+        if not self.engine.reads.fetch("api_key_by_hash", secret_hash=secret_hash):
+            if not self.engine.reads.fetch("tenants", ids=[DEFAULT_TENANT]):
                 self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
             command = commands.CreateKey(
                 tenant="", role="admin", name="first admin", secret_hash=secret_hash, by="callsheet"
@@ -132,7 +132,7 @@ class Callsheet:
         """Return the file with a secret for the fleet, made at the first start."""
         file = self.data / FLEET_KEY_FILE
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
-        if not self.engine.read.fetch("api_key_by_hash", secret_hash=secret_hash):
+        if not self.engine.reads.fetch("api_key_by_hash", secret_hash=secret_hash):
             command = commands.CreateKey(
                 tenant="", role="worker", name="first fleet", secret_hash=secret_hash, by="callsheet"
             )
@@ -141,7 +141,7 @@ class Callsheet:
 
     def has_keys(self) -> bool:
         """Say whether somebody holds a key that has not been revoked."""
-        return bool(self.engine.read.fetch("any_active_api_key"))
+        return bool(self.engine.reads.fetch("any_active_api_key"))
 
 
 def _load_or_create_secret(file: Path, generate: Callable[[], str], prefix: str = "") -> str:

@@ -210,7 +210,7 @@ class EngineLink:
     def get(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         check()
         self.input_file(work, file.id)  # it must be the task's to read
-        (row,) = _translate_errors(lambda: self._engine.read.fetch("files_by_id", ids=[file.id]))
+        (row,) = _translate_errors(lambda: self._engine.reads.fetch("files_by_id", ids=[file.id]))
         with (
             _translate_storage_errors(lambda: self._blobs.open(object_keys.file_key(File(*row)))) as blob,
             into.open("wb") as target,

@@ -102,7 +102,7 @@ class Report:
         sandbox.submit()
         (leased,) = sandbox.live_server.engine.execute(commands.Claim(worker_id="w", kinds=(sandbox.kind,)))
         lease = leased.lease
-        found = sandbox.live_server.engine.read.fetch("task_of_job", id=lease.task_id, job=lease.job_id)
+        found = sandbox.live_server.engine.reads.fetch("task_of_job", id=lease.task_id, job=lease.job_id)
         self.task = rows.Task(*found[0])
         self.payloads = TaskPayloads(sandbox.live_server.engine, bucket)
         self.double = double

@@ -20,18 +20,18 @@ def key(**fields: Any) -> c.CreateKey:
 
 
 def keys(harness: EngineHarness) -> list[ApiKey]:
-    return [ApiKey(*row) for row in harness.read.fetch("api_keys_after", tenant="", all=1, after="", count=100)]
+    return [ApiKey(*row) for row in harness.reads.fetch("api_keys_after", tenant="", all=1, after="", count=100)]
 
 
 def audit(harness: EngineHarness, action: str = "") -> list[Audit]:
     """Return the lines, oldest first: of one action, or all."""
-    found = [Audit(*row) for row in harness.read.fetch("audit_of", tenant="", all=1, before="~", count=1_000)]
+    found = [Audit(*row) for row in harness.reads.fetch("audit_of", tenant="", all=1, before="~", count=1_000)]
     return [line for line in reversed(found) if action in {"", line.action}]
 
 
 def test_a_key_is_found_by_the_hash_of_its_secret_and_ends_when_revoked(harness: EngineHarness) -> None:
     made = harness.do(key(expires_in_seconds=60))
-    ((status, *found),) = harness.read.fetch("api_key_by_hash", mark=HASH)
+    ((status, *found),) = harness.reads.fetch("api_key_by_hash", mark=HASH)
     assert (status, ApiKey(*found)) == ("active", made)
     harness.clock.advance(5)
     ended = harness.do(c.RevokeKey(key_id=made.id, tenant=TENANT))
@@ -43,9 +43,9 @@ def test_a_key_is_found_by_the_hash_of_its_secret_and_ends_when_revoked(harness:
 def test_a_tenant_sees_its_own_keys_and_lines_only(harness: EngineHarness) -> None:
     harness.tenant("other")
     mine, theirs = harness.do(key()), harness.do(key(tenant="other", secret_hash="1" * 64))
-    own = harness.read.fetch("api_keys_after", tenant=TENANT, all=0, after="", count=100)
+    own = harness.reads.fetch("api_keys_after", tenant=TENANT, all=0, after="", count=100)
     assert [row[0] for row in own] == [mine.id]
-    lines = harness.read.fetch("audit_of", tenant="other", all=0, before="~", count=100)
+    lines = harness.reads.fetch("audit_of", tenant="other", all=0, before="~", count=100)
     assert {row[1] for row in lines} == {"other"}
     assert theirs.id in {row[5] for row in lines}
     assert harness.expect_refusal(c.RevokeKey(key_id=theirs.id, tenant=TENANT)).code == "key_not_found"

@@ -27,7 +27,7 @@ def test_a_lease_that_runs_out_is_tried_again_after_a_pause(harness: EngineHarne
     assert harness.advance(0.1) == 1
     again = harness.claim_one(worker="w2")
     assert (again.attempt, attempt_counts(harness, job)) == (2, (2, 2, 0))
-    outcomes = [(a.no, a.outcome, a.worker_id) for a in harness.read.attempts(lease.task_id)]
+    outcomes = [(a.no, a.outcome, a.worker_id) for a in harness.reads.attempts(lease.task_id)]
     assert outcomes == [(1, "lost", "w1"), (2, None, "w2")]
 
 
@@ -52,7 +52,7 @@ def test_the_last_lost_lease_fails_the_job_and_refunds_it(harness: EngineHarness
     assert (row.status, row.error_code) == ("failed", "lease_expired")
     assert harness.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0)]
     assert harness.claim() == []
-    assert [a.outcome for a in harness.read.attempts(harness.tasks(job)[0].id)] == ["lost"] * 3
+    assert [a.outcome for a in harness.reads.attempts(harness.tasks(job)[0].id)] == ["lost"] * 3
 
 
 def test_the_pause_grows_and_has_a_limit(harness: EngineHarness) -> None:
@@ -111,7 +111,7 @@ def test_failures_are_tried_until_the_limit(harness: EngineHarness) -> None:
     assert harness.fail(harness.claim_one(), "first", retryable=True).status == "retried"
     harness.advance(10)
     assert harness.fail(harness.claim_one(), "second", retryable=True).job_status == "failed"
-    attempts = harness.read.attempts(harness.tasks(job)[0].id)
+    attempts = harness.reads.attempts(harness.tasks(job)[0].id)
     assert [(a.outcome, a.error_message, a.uncounted) for a in attempts] == [
         ("failed", "first", 0), ("failed", "second", 0),
     ]  # fmt: skip

@@ -190,4 +190,4 @@ def test_any_order_of_what_happens_gives_the_same_end(clips: EngineHarness) -> N
                 call_back(clips, f"{job}-{step}", PENDING if step == "processing" else DONE, ref, call_id=call_id)
         assert clips.status(job) == "completed", order
         assert clips.ledger(job) == [("reserve", -7, 0), ("consume", 0, 7)], order
-        assert clips.read.attempts(lease.task_id)[0].outcome == "completed"
+        assert clips.reads.attempts(lease.task_id)[0].outcome == "completed"

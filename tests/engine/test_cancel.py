@@ -85,7 +85,7 @@ def test_after_the_grace_the_lease_is_revoked_and_the_worker_fenced(harness: Eng
     harness.cancel(job, grace_seconds=30)
     assert harness.advance(30) == 1
     assert harness.status(job) == "canceled"
-    (attempt,) = harness.read.attempts(lease.task_id)
+    (attempt,) = harness.reads.attempts(lease.task_id)
     assert (attempt.outcome, attempt.uncounted) == ("canceled", 1)
     before = harness.snapshot()
     heartbeat = harness.heartbeat(lease)
@@ -103,7 +103,7 @@ def test_no_grace_cancels_a_running_job_at_once(harness: EngineHarness) -> None:
     lease = harness.claim_one()
     assert harness.cancel(job, grace_seconds=0, actor="admin").status == "canceled"
     assert harness.complete(lease).skipped == "The job is canceled."
-    assert [event.actor for event in harness.read.events(job)][-1] == "admin"
+    assert [event.actor for event in harness.reads.events(job)][-1] == "admin"
 
 
 def test_a_second_cancel_may_shorten_the_grace_and_never_lengthens_it(harness: EngineHarness) -> None:

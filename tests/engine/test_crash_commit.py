@@ -63,7 +63,7 @@ def hand_off(harness: EngineHarness, name: str) -> tuple[str, str]:
     lease = record_intent(harness, name)
     harness.do(c.HandOff(lease=lease, ref=name))
     harness.clock.advance(60)
-    return lease.job_id, str(harness.read.fetch("calls_by_ref", keys=[("prov", name)])[0][0])
+    return lease.job_id, str(harness.reads.fetch("calls_by_ref", keys=[("prov", name)])[0][0])
 
 
 def collect(harness: EngineHarness, name: str) -> Command:
@@ -248,7 +248,7 @@ def test_a_command_whose_commit_was_cut_is_answered_and_takes_effect_once(harnes
 
 
 def worker_of(harness: EngineHarness, name: str) -> Worker:
-    return Worker(*harness.read.fetch("worker_of", id=name)[0])
+    return Worker(*harness.reads.fetch("worker_of", id=name)[0])
 
 
 BETWEEN: dict[str, tuple[Callable[[str], Command], Callable[[str], Command], str, str | None]] = {

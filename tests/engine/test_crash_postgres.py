@@ -136,10 +136,10 @@ def test_callers_of_a_postgresql_that_stays_away_get_an_error(cluster):
         answers = engine.execute_many([submission()] * 20)
         assert {type(answer) for answer in answers} == {Unavailable}
         with pytest.raises(StoreError):
-            engine.read.wallet(TENANT, USER)
+            engine.reads.wallet(TENANT, USER)
         cluster.start()
         assert engine.execute(submission()).status == "queued"
-        assert engine.read.wallet(TENANT, USER).reserved == 5
+        assert engine.reads.wallet(TENANT, USER).reserved == 5
 
 
 def test_connections_cut_in_the_middle_of_the_load_double_nothing(url):
@@ -243,4 +243,4 @@ def test_the_time_of_a_command_is_never_before_what_it_waited_for(url):
         holder.rollback()
         holder.close()
         assert waiting.result(LONG_SECONDS).job_status == "completed"
-        assert (engine.read.job(TENANT, job).finished_at or 0) >= released_at
+        assert (engine.reads.job(TENANT, job).finished_at or 0) >= released_at

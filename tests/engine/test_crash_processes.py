@@ -32,7 +32,7 @@ def find_missing(harness: EngineHarness, answer: dict[str, Any]) -> str | None:
     """Say what is missing of something that a killed server had answered."""
     did = answer["did"]
     if did == "submit":
-        found = harness.job(answer["job_id"]).status in JOB.statuses and harness.read.documents(answer["job_id"])
+        found = harness.job(answer["job_id"]).status in JOB.statuses and harness.reads.documents(answer["job_id"])
         return None if found else "no such job"
     if did == "claim":
         gone = [lease for lease in answer["leases"] if not _attempt(harness, lease)]
@@ -43,12 +43,12 @@ def find_missing(harness: EngineHarness, answer: dict[str, Any]) -> str | None:
     if did == "cancel":
         status = harness.status(answer["job_id"])
         return None if status == "canceled" else f"the job is {status}"
-    entries = harness.read.ledger(TENANT, USER, count=100_000)
+    entries = harness.reads.ledger(TENANT, USER, count=100_000)
     return None if any((entry.dedup_key or "").endswith(f"/{answer['key']}") for entry in entries) else "no such entry"
 
 
 def _attempt(harness: EngineHarness, lease: dict[str, Any]) -> str | None:
-    attempts = [one for one in harness.read.attempts(lease["task_id"]) if one.no == lease["attempt"]]
+    attempts = [one for one in harness.reads.attempts(lease["task_id"]) if one.no == lease["attempt"]]
     return attempts[0].outcome or "running" if attempts else None
 
 

@@ -12,7 +12,7 @@ def test_a_queued_job_passes_through_running_in_the_instant_it_expires(harness: 
     row = harness.job(job)
     assert row.started_at == row.finished_at == harness.clock.now()
     assert (row.error_code, harness.balance()) == ("deadline_exceeded", 100)
-    assert harness.read.attempts(harness.tasks(job)[0].id) == []
+    assert harness.reads.attempts(harness.tasks(job)[0].id) == []
     assert harness.claim() == []
 
 

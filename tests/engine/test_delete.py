@@ -34,7 +34,7 @@ def test_a_user_text_is_gone_after_a_delete(harness: EngineHarness) -> None:
     kept = {"workflow"}
     assert any(SECRET in repr(rows) for table, rows in harness.snapshot().items() if table not in kept)
     harness.delete(job)
-    assert harness.read.documents(job) == []
+    assert harness.reads.documents(job) == []
     holders = [table for table, rows in harness.snapshot().items() if table not in kept and SECRET in repr(rows)]
     assert holders in ([], ["event"]), "only the append-only record may still tell what a worker said"
 
@@ -44,10 +44,10 @@ def test_money_and_evidence_outlive_a_delete(harness: EngineHarness) -> None:
     job = harness.submit_job()
     lease = harness.claim_one()
     harness.complete(lease)
-    before = [harness.runs(job), harness.read.attempts(lease.task_id), harness.ledger(job), harness.read.events(job)]
+    before = [harness.runs(job), harness.reads.attempts(lease.task_id), harness.ledger(job), harness.reads.events(job)]
     harness.delete(job)
-    events = harness.read.events(job)
-    after = [harness.runs(job), harness.read.attempts(lease.task_id), harness.ledger(job), events[:-1]]
+    events = harness.reads.events(job)
+    after = [harness.runs(job), harness.reads.attempts(lease.task_id), harness.ledger(job), events[:-1]]
     assert after == before
     assert events[-1].type == "job.deleted"
 

@@ -75,7 +75,7 @@ def test_two_servers_that_change_a_tenant_at_once_lose_neither_change(database_u
                 lambda weight=weight: two.tenant(active_jobs_max=weight),
             )
             run_concurrently(*changes)
-            (row,) = one.read.fetch("tenants", ids=["acme"])
+            (row,) = one.reads.fetch("tenants", ids=["acme"])
             assert (Tenant(*row).weight, Tenant(*row).active_jobs_max) == (weight, weight)
 
 
@@ -88,7 +88,10 @@ def test_two_servers_that_make_the_same_first_key_have_one(database_url: str) ->
         assert harnesses[0].expect_refusal(other).code == "secret_in_use"
         assert (
             len(
-                [ApiKey(*row) for row in harnesses[0].read.fetch("api_keys_after", tenant="", all=1, after="", count=9)]
+                [
+                    ApiKey(*row)
+                    for row in harnesses[0].reads.fetch("api_keys_after", tenant="", all=1, after="", count=9)
+                ]
             )
             == 1
         )
@@ -196,7 +199,7 @@ def test_a_stop_leaves_the_database_in_one_file(tmp_path: Path) -> None:
     database_url = tmp_path / "studio.db"
     with Engine.open(database_url) as engine:
         engine.execute(c.PutTenant(tenant="acme"))
-        assert engine.read.fetch("tenants", ids=["acme"])
+        assert engine.reads.fetch("tenants", ids=["acme"])
     assert [file.name for file in tmp_path.iterdir()] == ["studio.db"]
 
 

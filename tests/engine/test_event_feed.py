@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
 from callsheet.engine.loops.duties import Relay
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from tests.support.database_pool import DatabasePool
 from tests.support.engine_harness import EngineHarness
 from tests.support.wait import wait_until
@@ -36,19 +36,19 @@ def run_jobs(harness: EngineHarness, count: int) -> list[tuple[str, int]]:
     jobs = [harness.submit_job() for _ in range(count)]
     for job in jobs:
         harness.finish(job)
-    return [(job, event.seq) for job in jobs for event in harness.read.events(job)]
+    return [(job, event.seq) for job in jobs for event in harness.reads.events(job)]
 
 
 def wait_for_feed(harness: EngineHarness, count: int) -> None:
     """Wait until the feed shows so many events: it holds back what an unrelated older transaction might precede."""
-    wait_until(lambda: len(harness.read.feed()) >= count)
+    wait_until(lambda: len(harness.reads.feed()) >= count)
 
 
 def test_the_feed_shows_every_event_once_and_each_jobs_in_order(harness: EngineHarness) -> None:
     # R25, R140, H21
     expected = run_jobs(harness, 4)
     wait_for_feed(harness, len(expected))
-    feed = harness.read.feed()
+    feed = harness.reads.feed()
     event_keys = [(placed.event.subject, placed.event.seq) for placed in feed]
     assert sorted(event_keys) == sorted(expected)
     assert [placed.place for placed in feed] == sorted({placed.place for placed in feed})
@@ -63,10 +63,10 @@ def test_a_reader_that_resumes_gets_neither_gap_nor_duplicate(harness: EngineHar
     wait_for_feed(harness, len(expected))
     got: list[PositionedEvent] = []
     database_url = (0, 0)
-    while page := harness.read.feed(*database_url, count=3):
+    while page := harness.reads.feed(*database_url, count=3):
         got += page
         database_url = page[-1].place
-    assert got == harness.read.feed()
+    assert got == harness.reads.feed()
     assert len(got) == len(expected)
 
 
@@ -185,7 +185,7 @@ def test_an_event_that_is_rolled_back_holds_nobody_up(on_postgres: EngineHarness
     harness = on_postgres
     slow = SlowServer(harness.database_url)
     job = harness.submit_job()
-    assert harness.read.feed() == []
+    assert harness.reads.feed() == []
     slow.roll_back()
     wait_for_feed(harness, 1)
-    assert [placed.event.subject for placed in harness.read.feed()] == [job]
+    assert [placed.event.subject for placed in harness.reads.feed()] == [job]

@@ -40,16 +40,16 @@ def folder(harness: EngineHarness, tmp_path: Path) -> VirtualTimeBlobs:
 
 @pytest.fixture
 def orphans(harness: EngineHarness, folder: VirtualTimeBlobs) -> OrphanCollector:
-    return OrphanCollector(harness.read, folder, GRACE_SECONDS, page=3)
+    return OrphanCollector(harness.reads, folder, GRACE_SECONDS, page=3)
 
 
 def row(harness: EngineHarness, file: File) -> File:
-    return File(*harness.read.fetch("files_by_id", ids=[file.id])[0])
+    return File(*harness.reads.fetch("files_by_id", ids=[file.id])[0])
 
 
 def audit(harness: EngineHarness) -> list[Audit]:
     """Return what the house says of files that it deleted."""
-    lines = [Audit(*found) for found in harness.read.fetch("audit_of", tenant=TENANT, all=0, before="~", count=50)]
+    lines = [Audit(*found) for found in harness.reads.fetch("audit_of", tenant=TENANT, all=0, before="~", count=50)]
     return [line for line in lines if (line.actor, line.action) == ("retention", "files.delete")]
 
 
@@ -68,7 +68,7 @@ def test_what_was_kept_long_enough_goes_with_its_bytes_and_a_line_in_the_audit_l
     folder.put(key_of(lease))
     harness.do(Complete(lease=lease, files=(PICTURE,)))
     files = [upload_file(harness, folder) for _ in range(4)]
-    [made] = [File(*found) for found in harness.read.fetch("files_of", id=job)]
+    [made] = [File(*found) for found in harness.reads.fetch("files_of", id=job)]
     harness.advance(1_999)
     assert (keeper.run_once(harness.clock.now()), len(folder.all())) == (0, 5)
     harness.advance(1)
@@ -127,7 +127,7 @@ def test_a_storage_that_is_away_loses_nothing_that_the_collector_does_not_find(
         FileRetention(harness.engine, folder, page=1).run_once(harness.clock.now())
     folder.unavailable = False
     assert (FileRetention(harness.engine, folder).run_once(harness.clock.now()), len(folder.all())) == (0, 3)
-    run_full_pass(OrphanCollector(harness.read, folder, GRACE_SECONDS), harness.clock.now())
+    run_full_pass(OrphanCollector(harness.reads, folder, GRACE_SECONDS), harness.clock.now())
     assert folder.all() == set()
 
 
@@ -147,7 +147,7 @@ def test_what_a_cut_commit_leaves_is_done_once_and_its_bytes_are_found(
         FileRetention(engine, folder).run_once(harness.clock.now())
     assert row(harness, file).status == "deleted"
     assert [line.data for line in audit(harness)] == [f'{{"bytes":{len(BODY)},"files":1}}']
-    run_full_pass(OrphanCollector(harness.read, folder, GRACE_SECONDS), harness.clock.now())
+    run_full_pass(OrphanCollector(harness.reads, folder, GRACE_SECONDS), harness.clock.now())
     assert folder.all() == set()
 
 
@@ -222,7 +222,7 @@ def test_objects_of_no_row_go_unless_they_are_older_than_the_database(
     folder.put("not/ours")
     harness.advance(GRACE_SECONDS)
     assert orphans.scan_page(harness.clock.now()).after is not None
-    looked = OrphanCollector(harness.read, folder, GRACE_SECONDS).scan_page(harness.clock.now())
+    looked = OrphanCollector(harness.reads, folder, GRACE_SECONDS).scan_page(harness.clock.now())
     assert looked.counts == StorageCounts(objects=5, unknown=2, foreign=1, orphans=2, bytes=2 * len(BODY))
     run_full_pass(orphans, harness.clock.now())
     assert folder.all() == {*before, "not/ours"}
@@ -249,14 +249,14 @@ def test_a_ready_file_whose_bytes_are_gone_or_others_is_a_violation(
 ) -> None:
     files = [upload_file(harness, folder) for _ in range(5)]
     create_upload(harness)
-    assert verify_files(harness.read, folder, page=2) == []
+    assert verify_files(harness.reads, folder, page=2) == []
     folder.delete([object_keys.file_key(files[0])])
     folder.put(object_keys.file_key(files[1]), BODY + b"!", overwrite=True)
     folder.put(object_keys.file_key(files[2]), BODY[:-1] + b"!", overwrite=True)
-    [violation] = verify_files(harness.read, folder, page=2)
+    [violation] = verify_files(harness.reads, folder, page=2)
     assert (violation.name, violation.count) == ("O8", 3)
     assert {(one["file"], one["stored_bytes"]) for one in violation.rows} == {
         (files[0].id, None), (files[1].id, len(BODY) + 1), (files[2].id, len(BODY)),
     }  # fmt: skip
-    assert verify_files(harness.read, folder, newest=2, page=1) == []
-    assert verify_files(harness.read, folder, newest=3)[0].count == 1
+    assert verify_files(harness.reads, folder, newest=2, page=1) == []
+    assert verify_files(harness.reads, folder, newest=3)[0].count == 1

@@ -34,7 +34,7 @@ def complete(harness: EngineHarness, lease: Lease, *files: OutputFile, output: A
 
 
 def files(harness: EngineHarness, job_id: str) -> list[File]:
-    return [File(*row) for row in harness.read.fetch("files_of", id=job_id)]
+    return [File(*row) for row in harness.reads.fetch("files_of", id=job_id)]
 
 
 def test_files_are_kept_with_the_result_under_its_task_and_epoch(harness: EngineHarness) -> None:
@@ -171,7 +171,7 @@ def test_a_deleted_jobs_files_go_and_its_neighbours_stay(harness: EngineHarness)
     gone = files(harness, jobs[0])
     harness.delete(jobs[0])
     assert (files(harness, jobs[0]), len(files(harness, jobs[1]))) == ([], 2)
-    assert list(harness.read.fetch("file_of_tenant", id=gone[0].id, tenant=TENANT)) == []
+    assert list(harness.reads.fetch("file_of_tenant", id=gone[0].id, tenant=TENANT)) == []
 
 
 def test_files_of_completed_tasks_outlive_a_retry(harness: EngineHarness) -> None:
@@ -189,8 +189,8 @@ def test_a_file_is_another_tenants_to_nobody(harness: EngineHarness) -> None:
     job = harness.submit_job()
     complete(harness, harness.claim_one(), PICTURE)
     (file,) = files(harness, job)
-    assert list(harness.read.fetch("file_of_tenant", id=file.id, tenant="other")) == []
-    assert len(harness.read.fetch("file_of_tenant", id=file.id, tenant=TENANT)) == 1
+    assert list(harness.reads.fetch("file_of_tenant", id=file.id, tenant="other")) == []
+    assert len(harness.reads.fetch("file_of_tenant", id=file.id, tenant=TENANT)) == 1
 
 
 # -- used by inputs
@@ -213,7 +213,7 @@ def test_a_job_of_many_tasks_uses_a_file_for_each(harness: EngineHarness) -> Non
     more = harness.submit_job("open", stages=[stage()])
     harness.do(AddTasks(tenant=TENANT, job_id=more, stage_id=harness.stages(more)[0].id, inputs=inputs))
     for used in (job, more):
-        found = harness.read.fetch("uses", keys=[(used, key) for key in files])
+        found = harness.reads.fetch("uses", keys=[(used, key) for key in files])
         assert len(found) == 100
 
 
@@ -222,7 +222,7 @@ def test_a_retry_as_a_new_job_uses_the_files_again_and_not_without_them(harness:
     job = harness.submit_job(input=[{"$file": key} for key in files])
     harness.fail(harness.claim_one())
     again = harness.retry(job, retry_as="new_job").job_id
-    assert len(harness.read.fetch("uses", keys=[(again, key) for key in files])) == 40
+    assert len(harness.reads.fetch("uses", keys=[(again, key) for key in files])) == 40
     harness.cancel(again, grace_seconds=0)
     harness.do(DeleteFiles(tenant=TENANT, file_ids=(files[7],)))
     assert (
@@ -236,7 +236,7 @@ def test_a_deleted_job_needs_no_file_any_more(harness: EngineHarness) -> None:
     job = harness.submit_job(input={"$file": file})
     assert harness.expect_refusal(DeleteFiles(tenant=TENANT, file_ids=(file,))).code == "file_in_use"
     harness.delete(job)
-    assert not harness.read.fetch("uses", keys=[(job, file)])
+    assert not harness.reads.fetch("uses", keys=[(job, file)])
     assert len(harness.do(DeleteFiles(tenant=TENANT, file_ids=(file,))).files) == 1
 
 

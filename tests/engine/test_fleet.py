@@ -58,7 +58,7 @@ def count_deadlocks(url: str) -> object:
 
 
 def worker_row(harness: EngineHarness, name: str) -> Worker:
-    return Worker(*harness.read.fetch("worker_of", id=name)[0])
+    return Worker(*harness.reads.fetch("worker_of", id=name)[0])
 
 
 def test_the_cap_holds_when_many_register_at_two_servers_at_once(database_url):
@@ -127,7 +127,7 @@ def test_a_revoked_worker_takes_nothing_while_it_claims_as_fast_as_it_can(databa
             return taken
 
         run_concurrently(claim, partial(two.engine.execute, RevokeWorker(worker_id="gpu")))
-        assert len(one.read.fetch("leases_of_workers", ids=["gpu"], most=9)) == 0
+        assert len(one.reads.fetch("leases_of_workers", ids=["gpu"], most=9)) == 0
         assert not one.broken()
 
 
@@ -218,9 +218,9 @@ def test_the_timeout_loop_finds_workers_that_were_silent_for_long(harness):
 def test_who_goes_may_come_again_and_is_counted_once(harness):
     register(harness, 1)
     harness.do(Deregister(worker_id="gpu-1", session=token(1)))
-    assert harness.read.fetch("fleet")[0][0] == 0
+    assert harness.reads.fetch("fleet")[0][0] == 0
     register(harness, 1)
-    assert harness.read.fetch("fleet")[0][0] == 1
+    assert harness.reads.fetch("fleet")[0][0] == 1
 
 
 def test_a_job_of_seven_minutes_keeps_a_lease_of_ten_seconds(harness):
@@ -263,5 +263,5 @@ def test_when_every_worker_dies_the_job_fails_and_its_credits_go_back(harness):
         harness.advance(30)  # the wait before the next try
     assert (harness.status(job), harness.job(job).error_code) == ("failed", "lease_expired")
     assert (harness.wallet().balance, harness.wallet().held) == (before, 0)
-    assert [attempt.outcome for attempt in harness.read.attempts(harness.tasks(job)[0].id)] == ["lost"] * 3
+    assert [attempt.outcome for attempt in harness.reads.attempts(harness.tasks(job)[0].id)] == ["lost"] * 3
     assert not harness.broken()

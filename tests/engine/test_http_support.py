@@ -14,7 +14,7 @@ from callsheet.core.model.commands import Claim, Complete, Heartbeat, OutputFile
 from callsheet.core.policy.limits import Limits
 from callsheet.engine import Engine
 from callsheet.engine.loops.duties import Relay
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from tests.engine.conftest import OpenHarness, set_up
 from tests.support.database_pool import DatabasePool
 from tests.support.engine_harness import TENANT, USER, EngineHarness
@@ -62,7 +62,7 @@ def test_the_same_key_finds_the_same_job_whatever_was_quoted(harness: EngineHarn
 
 
 def progress_events(harness: EngineHarness, job: str) -> list[dict[str, Any]]:
-    events = harness.read.events(job)
+    events = harness.reads.events(job)
     return [json.loads(event.data or "{}") for event in events if event.type == "task.progressed"]
 
 
@@ -98,7 +98,7 @@ def test_a_tick_without_news_prints_nothing(harness: EngineHarness) -> None:
 def test_watchers_are_called_after_every_commit_and_for_nothing_else(harness: EngineHarness) -> None:
     seen: list[int] = []
     harness.engine.commit_listeners.append(
-        lambda: seen.append(len(harness.read.fetch("tenants", ids=["w1", "w2", "w3"])))
+        lambda: seen.append(len(harness.reads.fetch("tenants", ids=["w1", "w2", "w3"])))
     )
     harness.tenant("w1")
     harness.tenant("w2")
@@ -140,7 +140,7 @@ def test_a_relay_writes_nothing_while_there_is_nothing_new(harness: EngineHarnes
 
     job = harness.submit_job()
     harness.finish(job)
-    expected = len(harness.read.events(job))
+    expected = len(harness.reads.events(job))
     with faulty_engine(harness.database, lambda: commits.append(None)) as engine:
         relay = Relay(engine, "log", "me", consume)
         wait_until(lambda: relay.run_once(0) or len(got) >= expected)
@@ -189,7 +189,7 @@ def run_batches(harness: EngineHarness) -> dict[str, list[str]]:
     harness.engine.execute_many(ends)
     found = harness.snapshot()
     del found["event"], found["audit"]  # numbered by the database and by chance: looked at below
-    facts = [repr(event) for name in ids for event in harness.read.events(name)]
+    facts = [repr(event) for name in ids for event in harness.reads.events(name)]
     return {table: [HASHES.sub("#", row) for row in rows] for table, rows in found.items()} | {"event": facts}
 
 
@@ -238,6 +238,6 @@ def test_a_batch_whose_commit_was_cut_leaves_nothing_that_was_written_early(
         made = engine.execute_many([harness.submission(input=n) for n in range(9)])
     jobs = [one.job_id for one in made]
     assert len(set(jobs)) == 9
-    assert [len(harness.read.documents(job)) for job in jobs] == [1] * 9
+    assert [len(harness.reads.documents(job)) for job in jobs] == [1] * 9
     assert [harness.events(job) for job in jobs] == [["job.created"]] * 9
     assert len(harness.engine.execute(Claim(worker_id="w", kinds=("draw",), count=20))) == 9

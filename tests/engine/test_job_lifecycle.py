@@ -56,12 +56,12 @@ def test_event_numbers_are_dense_and_their_times_never_go_back(harness: EngineHa
     harness.clock.advance(-5)
     harness.approve(job, 2)
     harness.finish(job, "cut")
-    events = harness.read.events(job)
+    events = harness.reads.events(job)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert all(one.at <= other.at for one, other in pairwise(events))
     moves = harness.moves(job)
     assert all(one[1] == other[0] for one, other in pairwise(moves))
-    assert harness.read.events(job, after=len(events) - 2) == events[-2:]
+    assert harness.reads.events(job, after=len(events) - 2) == events[-2:]
 
 
 def test_a_clock_that_goes_back_changes_no_history(harness: EngineHarness) -> None:
@@ -82,14 +82,14 @@ def test_a_result_is_kept_as_it_was_reported(harness: EngineHarness) -> None:
     job = harness.submit_job(input={"n": 1})
     lease = harness.claim_one()
     harness.complete(lease, {"files": ["a", "b"], "text": "猫"})
-    documents = {(d.owner_id, d.name): d.body for d in harness.read.documents(job)}
+    documents = {(d.owner_id, d.name): d.body for d in harness.reads.documents(job)}
     assert documents == {
         (job, "input"): '{"n":1}',
         (lease.task_id, "output:1"): '{"files":["a","b"],"text":"猫"}',
     }
     empty = harness.submit_job()
     harness.complete(harness.claim_one())
-    assert [d.body for d in harness.read.documents(empty)] == ["null"], "even nothing is written down as what was made"
+    assert [d.body for d in harness.reads.documents(empty)] == ["null"], "even nothing is written down as what was made"
 
 
 def test_a_failure_keeps_its_cause_without_its_secrets(harness: EngineHarness) -> None:
@@ -167,7 +167,7 @@ def test_whatever_went_wrong_is_said_in_its_own_words(harness: EngineHarness, ca
     harness.fail(harness.claim_one(), cause)
     row = harness.job(job)
     assert (row.status, row.error_message, row.finished_at) == ("failed", cause, harness.clock.now())
-    assert harness.read.documents(job) == []
+    assert harness.reads.documents(job) == []
     assert harness.balance() == 100
 
 
@@ -201,7 +201,7 @@ def test_progress_is_reported_within_its_range_and_never_goes_back(harness: Engi
             harness.heartbeat(lease, progress=wrong)
     harness.complete(lease)
     assert harness.job(job).progress == 100
-    told = [json.loads(event.data or "") for event in harness.read.events(job) if event.type == "task.progressed"]
+    told = [json.loads(event.data or "") for event in harness.reads.events(job) if event.type == "task.progressed"]
     assert told == [{"message": "Half of it", "progress": 40}, {"message": None, "progress": 30}]
 
 

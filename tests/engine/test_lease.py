@@ -43,7 +43,7 @@ def test_a_tasks_row_says_whose_it_is_who_has_it_until_when_and_what_went_wrong(
     job = harness.submit_job("film", priority=70)
     (leased,) = harness.claim("render")
     (task,) = harness.tasks(job)
-    (queue,) = harness.read.fetch("queues_sharing", kinds=[], workflows=["film"], providers=[])
+    (queue,) = harness.reads.fetch("queues_sharing", kinds=[], workflows=["film"], providers=[])
     assert (task.tenant, task.job_id, task.queue, leased.workflow, leased.kind) == (
         "acme", job, queue[0], "film", "render",
     )  # fmt: skip
@@ -130,7 +130,7 @@ def test_a_heartbeat_keeps_a_job_that_outlives_its_lease(harness: EngineHarness)
         harness.advance(20)
         harness.heartbeat(lease)
     assert harness.complete(lease).job_status == "completed"
-    assert len(harness.read.attempts(lease.task_id)) == 1
+    assert len(harness.reads.attempts(lease.task_id)) == 1
     assert harness.events(job).count("task.leased") == 1
 
 

@@ -157,7 +157,7 @@ def test_an_adjustment_has_a_reason_and_a_key(harness: EngineHarness) -> None:
     assert harness.expect_refusal(adjust(-71)).code == "insufficient_credits"
     assert harness.expect_refusal(adjust(-31, key="a")).code == "idempotency_key_reused"
     assert harness.snapshot() == before
-    (entry,) = [entry for entry in harness.read.ledger("acme", "ada") if entry.kind == "adjust"]
+    (entry,) = [entry for entry in harness.reads.ledger("acme", "ada") if entry.kind == "adjust"]
     assert (entry.amount, entry.balance, entry.reason, entry.actor) == (-30, 70, "goodwill", "admin")
 
 
@@ -187,7 +187,7 @@ def test_the_running_balance_of_every_entry_recomputes(harness: EngineHarness) -
         (harness.complete if n % 2 else harness.fail)(harness.claim_one())
         assert harness.job(job).finished_at is not None
     total = 0
-    for number, entry in enumerate(harness.read.ledger("acme", "ada"), 1):
+    for number, entry in enumerate(harness.reads.ledger("acme", "ada"), 1):
         total += entry.amount
         assert (entry.seq, entry.balance) == (number, total)
     assert harness.balance() == total == 90

@@ -33,7 +33,7 @@ class RandomFileHistory:
         self.folder = folder
         self.random = random.Random(seed)
         self.keeper = FileRetention(harness.engine, folder, page=3)
-        self.orphans = OrphanCollector(harness.read, folder, GRACE_SECONDS, page=4)
+        self.orphans = OrphanCollector(harness.reads, folder, GRACE_SECONDS, page=4)
         self.uploading: list[File] = []
         self.files: list[str] = []
         self.leases: list[Lease] = []
@@ -85,7 +85,7 @@ class RandomFileHistory:
         there = [no for no in (1, 2) if {key_of(lease, n) for n in range(1, no + 1)} <= self.folder.all()]
         made = tuple(msgspec.structs.replace(PICTURE, no=no) for no in there)
         self.harness.do(Complete(lease=lease, files=made))
-        self.files += [found[0] for found in self.harness.read.fetch("files_of", id=lease.job_id)]
+        self.files += [found[0] for found in self.harness.reads.fetch("files_of", id=lease.job_id)]
 
     def lose(self) -> None:
         lease = self._take_lease()
@@ -127,7 +127,7 @@ class RandomFileHistory:
 
     def check(self) -> None:
         """An object that a ready file names is there."""
-        assert verify_files(self.harness.read, self.folder) == []
+        assert verify_files(self.harness.reads, self.folder) == []
 
     def needed(self) -> set[str]:
         """Return the keys that rows need, asked of the rows in another way than the collector does."""

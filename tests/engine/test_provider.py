@@ -81,7 +81,7 @@ def test_collecting_goes_on_until_the_result_is_there(clips: EngineHarness) -> N
     assert clips.status(job) == "completed"
     assert provider.collect_calls == [(handed.call_id, handed.ref)] * 3
     assert clips.ledger(job) == [("reserve", -7, 0), ("consume", 0, 7)]
-    assert [d.body for d in clips.read.documents(job)] == ['{"url":"result"}']
+    assert [d.body for d in clips.reads.documents(job)] == ['{"url":"result"}']
     assert collect(clips, provider, 1_000) == 0
 
 
@@ -124,14 +124,14 @@ def test_a_provider_that_breaks_is_asked_again(clips: EngineHarness) -> None:
     submit_to_provider(clips, provider)
     for collect_calls in (1, 2):
         collect(clips, provider)
-        assert (clips.status(job), clips.read.documents(job), len(provider.collect_calls)) == (
+        assert (clips.status(job), clips.reads.documents(job), len(provider.collect_calls)) == (
             "running",
             [],
             collect_calls,
         )
     collect(clips, provider)
     assert (clips.status(job), len(provider.accepted)) == ("completed", 1)
-    assert [d.body for d in clips.read.documents(job)] == ['{"url":"result"}']
+    assert [d.body for d in clips.reads.documents(job)] == ['{"url":"result"}']
 
 
 def test_a_definite_failure_ends_the_job_with_a_refund(clips: EngineHarness) -> None:
@@ -174,7 +174,7 @@ def test_a_lost_answer_is_looked_up_and_never_submitted_again(clips: EngineHarne
         collect(clips, provider)
     assert provider.collect_calls == [(call_id, None), (call_id, None), (call_id, "found")]
     assert (clips.status(job), provider.accepted) == ("completed", [call_id])
-    assert len(clips.read.attempts(lease.task_id)) == 1
+    assert len(clips.reads.attempts(lease.task_id)) == 1
 
 
 def test_a_call_that_was_never_accepted_is_repeated_without_using_up_an_attempt(harness: EngineHarness) -> None:
@@ -234,7 +234,7 @@ def test_a_provider_that_nobody_knows_ends_at_the_deadline(clips: EngineHarness)
 def test_what_nobody_collects_is_counted(clips: EngineHarness) -> None:
     # R321: the database's own clock says what is overdue, and the house of this test lives in its past
     def calls() -> tuple[int, int]:
-        ((open_, overdue),) = clips.engine.read.fetch("open_calls")
+        ((open_, overdue),) = clips.engine.reads.fetch("open_calls")
         return open_, overdue
 
     assert calls() == (0, 0)
@@ -304,7 +304,7 @@ def test_a_reference_is_never_shown_to_the_user(clips: EngineHarness) -> None:
     # R99, R310, R320
     job = clips.submit_job("clip")
     handed = submit_to_provider(clips, FakeProvider())
-    told = repr(clips.read.events(job)) + repr(clips.job(job))
+    told = repr(clips.reads.events(job)) + repr(clips.job(job))
     assert handed.ref not in told
     assert "ref-1" not in told
 

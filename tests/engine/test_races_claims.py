@@ -10,7 +10,7 @@ from callsheet.core.model.commands import Callback, Claim, HandOff, Lease, Lease
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.core.policy.limits import Limits
 from callsheet.engine.loops.duties import Relay
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from tests.support.concurrency import refusals, run_concurrently, servers
 from tests.support.engine_harness import WORKER, EngineHarness, stage
 
@@ -54,8 +54,8 @@ def work(harness: EngineHarness, worker: str, done: list[str], enough: int) -> l
 
 
 def running(harness: EngineHarness) -> int:
-    queues = [row[0] for row in harness.read.fetch("queues_sharing", kinds=[], workflows=["sketch"], providers=[])]
-    return int(harness.read.fetch("count_running", ids=queues, most=1_000)[0][0])
+    queues = [row[0] for row in harness.reads.fetch("queues_sharing", kinds=[], workflows=["sketch"], providers=[])]
+    return int(harness.reads.fetch("count_running", ids=queues, most=1_000)[0][0])
 
 
 def test_a_workflows_running_limit_holds_under_sixteen_claimers_on_two_servers(database_url):

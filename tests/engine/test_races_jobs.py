@@ -61,7 +61,7 @@ def test_a_cancel_against_a_claim_finds_the_job_never_begun_or_begun_and_asked_t
                 assert taker.fail(leased[0].lease).job_status == "canceled"
             else:
                 assert (row.status, row.started_at) == ("canceled", None)
-            assert one.read.attempts(one.tasks(job)[0].id) != [] or not leased
+            assert one.reads.attempts(one.tasks(job)[0].id) != [] or not leased
             assert one.claim() == two.claim() == []
             assert one.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0)]
 
@@ -121,7 +121,7 @@ def test_a_delete_against_a_complete_settles_the_money_once_and_leaves_no_text(d
             settled = [kind for kind, _, _ in one.ledger(job)]
             assert settled in (["reserve", "consume"], ["reserve", "refund"])
             assert (settled[1] == "refund") == (done.skipped is not None)
-            assert one.read.documents(job) == []
+            assert one.reads.documents(job) == []
 
 
 def test_no_lease_is_granted_after_a_pause_was_answered(database_url):
@@ -152,7 +152,7 @@ def test_a_heartbeat_against_the_sweep_keeps_the_lease_or_loses_it_whole(databas
             heartbeat, *_ = run_concurrently(
                 partial(one.heartbeat, lease), partial(two.do, tick), partial(three.do, tick)
             )
-            (attempt,) = one.read.attempts(task.id)
+            (attempt,) = one.reads.attempts(task.id)
             if refusals([heartbeat]):
                 assert refusals([heartbeat]) == ["lease_lost"]
                 assert (attempt.outcome, one.tasks(job)[0].status) == ("lost", "retried")

@@ -140,7 +140,7 @@ def test_random_batches_from_three_servers_deadlock_nobody_and_leave_everything_
         assert len(world.jobs) > 50
         end_all(one, world)
         for _, job_id in set(world.jobs):
-            assert one.read.fetch("jobs_unlocked", ids=[job_id])[0][10] in JOB.terminal
+            assert one.reads.fetch("jobs_unlocked", ids=[job_id])[0][10] in JOB.terminal
         for tenant in TENANTS:
             assert [one.wallet(user, tenant).reserved for user in USERS] == [0, 0, 0]
 

@@ -129,7 +129,7 @@ def test_whoever_waits_is_woken_when_the_rate_lets_the_next_one_start(database_u
         engine.execute_many([harness.submission()] * 3)
         leased = [engine.claim(Claim(worker_id="w", kinds=("draw",)), wait_seconds=60) for _ in range(3)]
         assert [len(one) for one in leased] == [1, 1, 1]
-        moments = [engine.read.attempts(one[0].lease.task_id)[0].leased_at for one in leased]
+        moments = [engine.reads.attempts(one[0].lease.task_id)[0].leased_at for one in leased]
     assert all(later - sooner >= SECOND for sooner, later in pairwise(moments))
 
 

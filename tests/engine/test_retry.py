@@ -12,10 +12,10 @@ from tests.support.engine_harness import EngineHarness, stage
 
 def evidence(harness: EngineHarness, job: str, run: int) -> list[Any]:
     """Return everything that one run left behind."""
-    attempts = [a for task in harness.tasks(job) for a in harness.read.attempts(task.id) if a.run == run]
-    events = [event for event in harness.read.events(job) if event.run == run]
-    entries = [entry for entry in harness.read.ledger("acme", "ada") if (entry.job_id, entry.run) == (job, run)]
-    return [harness.runs(job)[run - 1], attempts, events, entries, harness.read.documents(job)]
+    attempts = [a for task in harness.tasks(job) for a in harness.reads.attempts(task.id) if a.run == run]
+    events = [event for event in harness.reads.events(job) if event.run == run]
+    entries = [entry for entry in harness.reads.ledger("acme", "ada") if (entry.job_id, entry.run) == (job, run)]
+    return [harness.runs(job)[run - 1], attempts, events, entries, harness.reads.documents(job)]
 
 
 def test_a_retry_opens_a_new_run_and_pays_for_it(harness: EngineHarness) -> None:
@@ -67,13 +67,13 @@ def test_completed_work_is_not_done_again(harness: EngineHarness) -> None:
     first, second = harness.claim("cut", count=2)
     harness.complete(first.lease, {"kept": True})
     harness.fail(second.lease)
-    outputs = [d for d in harness.read.documents(job) if d.name.startswith("output")]
+    outputs = [d for d in harness.reads.documents(job) if d.name.startswith("output")]
     harness.retry(job)
     assert [s.status for s in harness.stages(job)] == ["completed", "pending"]
     (again,) = harness.claim("draw", "cut", count=9)
     assert (again.stage, again.task_no, again.lease.attempt) == ("cut", 2, 2)
     assert harness.complete(again.lease).job_status == "completed"
-    assert [d for d in harness.read.documents(job) if d in outputs] == outputs
+    assert [d for d in harness.reads.documents(job) if d in outputs] == outputs
 
 
 def test_every_attempt_counts_anew_and_its_number_goes_on(harness: EngineHarness) -> None:

@@ -164,7 +164,7 @@ def test_an_abort_cancels_every_stage_but_keeps_what_was_completed(harness: Engi
     assert [task.status for task in harness.tasks(job)] == ["completed", "completed", "canceled", "canceled"]
     assert harness.complete(lease).skipped == "The job is canceled."
     assert statuses(harness, job) == ["completed", "canceled", "canceled"]
-    assert len([d for d in harness.read.documents(job) if d.name.startswith("output")]) == 2
+    assert len([d for d in harness.reads.documents(job) if d.name.startswith("output")]) == 2
 
 
 def test_a_failed_task_ends_stage_and_job_and_stops_its_siblings(harness: EngineHarness) -> None:
@@ -185,5 +185,5 @@ def test_a_cascade_is_one_step_for_whoever_looks(harness: EngineHarness) -> None
     harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True)])
     job = harness.submit_job("film")
     harness.complete(harness.claim_one())
-    told = [(event.seq, event.type) for event in harness.read.events(job)][-3:]
+    told = [(event.seq, event.type) for event in harness.reads.events(job)][-3:]
     assert told == [(5, "task.completed"), (6, "stage.completed"), (7, "stage.waiting")]

@@ -89,7 +89,7 @@ def test_a_doubled_tick_takes_effect_once(harness: EngineHarness) -> None:
     lease = harness.claim_one(lease_seconds=30)
     harness.clock.advance(30)
     harness.engine.execute_many([TickTask(job_id=job, task_id=lease.task_id)] * 5)
-    assert len(harness.read.attempts(lease.task_id)) == 1
+    assert len(harness.reads.attempts(lease.task_id)) == 1
     assert harness.events(job).count("task.retried") == 1
 
 

@@ -81,7 +81,7 @@ def test_what_is_not_there_or_not_ones_own_is_not_named(harness: EngineHarness, 
         put_styled_workflow(style.id, "other"),
     ):
         assert harness.expect_refusal(put).code == "invalid_workflow"
-    assert len(harness.read.fetch("current_workflows", ids=["styled"])) == 0
+    assert len(harness.reads.fetch("current_workflows", ids=["styled"])) == 0
     assert harness.do(put_styled_workflow(style.id, None)).version == 1
     assert harness.do(put_styled_workflow(style.id, "other")).version == 1, (
         "an equal one changes nothing, and names nothing new"

@@ -16,7 +16,7 @@ def sandbox(live_server: LiveServer) -> WorkerSandbox:
 
 def test_a_result_is_kept_with_its_file_its_times_and_its_money(sandbox: WorkerSandbox) -> None:
     """R242, R243, R246, R247, R249, R266, R296."""
-    read = sandbox.live_server.engine.read
+    read = sandbox.live_server.engine.reads
     before = read.wallet(TENANT, "ann").entries
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
@@ -75,7 +75,7 @@ def test_a_workers_token_is_its_own_long_and_kept_as_its_hash(sandbox: WorkerSan
     tokens = [sandbox.http_worker().registration["token"] for _ in range(2)]
     assert len({*tokens}) == 2
     assert all(len(token) >= 40 for token in tokens)
-    (row,) = sandbox.live_server.engine.read.fetch("worker_of", id=sandbox.name("w1"))
+    (row,) = sandbox.live_server.engine.reads.fetch("worker_of", id=sandbox.name("w1"))
     assert Worker(*row).token_hash == hashlib.sha256(tokens[-1].encode()).hexdigest()
     assert not {*tokens} & {*map(str, row)}
     shown = sandbox.live_server.client("operator").get(f"/v1/admin/workers/{sandbox.name('w1')}").text

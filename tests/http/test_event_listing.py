@@ -46,7 +46,7 @@ def test_a_tenants_page_is_full_whatever_others_do_in_between(live_server: LiveS
 def test_a_page_says_whether_there_is_more_and_pages_leave_nothing_out(live_server: LiveServer) -> None:
     start = feed(live_server, "client", after="now")["next"]
     jobs = submits(live_server, 4)
-    total = sum(live_server.engine.read.job(TENANT, job).seq for job in jobs)
+    total = sum(live_server.engine.reads.job(TENANT, job).seq for job in jobs)
     wait_until(lambda: len(feed(live_server, "client", after=start)["events"]) == total)
     whole, (more,) = all_pages(live_server, after=start)
     assert (len(whole), len(set(whole)), more) == (total, total, False)

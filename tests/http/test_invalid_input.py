@@ -175,7 +175,7 @@ def test_whatever_a_text_says_it_is_kept_as_it_is(live_server: LiveServer, text:
     assert made.status_code == 201
     got = client.get(f"/v1/jobs/{made.json()['id']}").json()
     assert (got["labels"], got["metadata"]) == ({"a": text}, {text: text})
-    (document,) = live_server.engine.read.documents(made.json()["id"])
+    (document,) = live_server.engine.reads.documents(made.json()["id"])
     assert json.loads(document.body) == {"prompt": text, text: [text]}
 
 

@@ -152,6 +152,6 @@ def test_a_flood_of_queues_does_not_flood_the_scrape() -> None:
 
 def test_a_database_that_does_not_answer_does_not_break_the_scrape(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "callsheet.db", tmp_path) as live_server:
-        live_server.engine.scans.stop()
+        live_server.engine.reads._scans.stop()  # noqa: SLF001
         found = scrape(live_server)
         assert (found[sample_key("database_up")], sample_key("jobs_active", status="queued") in found) == (0, False)

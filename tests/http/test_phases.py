@@ -49,7 +49,7 @@ def test_a_task_says_whether_it_is_worked_on_is_at_a_provider_or_waits_for_its_n
 def test_a_phase_follows_from_the_row_alone_and_is_never_a_status(live_server: LiveServer) -> None:
     """R303, R362: whatever a row holds, and `draft` and `deleted` are no statuses either."""
     job_id = live_server.submit()["id"]
-    job, (task,) = live_server.engine.read.job("default", job_id), live_server.engine.read.tasks(job_id)
+    job, (task,) = live_server.engine.reads.job("default", job_id), live_server.engine.reads.tasks(job_id)
     jobs, tasks = (next(machine for machine in MACHINES if machine.entity == name) for name in ("job", "task"))
     moments = (None, 1)
     rows: list[Job | Task] = [

@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.config import HttpSettings
 from callsheet.core.model.rows import Event
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.http.auth.authenticator import Caller, Signer
 from callsheet.http.broadcaster import Subscription
 from callsheet.http.routes import events

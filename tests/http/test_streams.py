@@ -37,7 +37,7 @@ def test_a_job_s_stream_tells_everything_once_and_closes_with_the_end(fast_strea
         fast_stream_server.work()
         seen = reading.result(ANSWER_SECONDS)
     assert [frame.id for frame in seen] == [str(number) for number in range(1, len(seen) + 1)]
-    assert [frame.event for frame in seen] == [event.type for event in fast_stream_server.engine.read.events(job)]
+    assert [frame.event for frame in seen] == [event.type for event in fast_stream_server.engine.reads.events(job)]
     assert (seen[-1].event, seen[-1].data["seq"], seen[-1].data["job_id"]) == ("job.completed", len(seen), job)
 
 
@@ -68,7 +68,7 @@ def test_a_stream_does_not_end_with_a_run_that_was_tried_again(fast_stream_serve
     both = read_events(fast_stream_server, f"/v1/jobs/{job}/events")
     assert first[-1].event == "job.failed"
     assert both[: len(first)] == first
-    assert (both[-1].event, len(both)) == ("job.completed", len(fast_stream_server.engine.read.events(job)))
+    assert (both[-1].event, len(both)) == ("job.completed", len(fast_stream_server.engine.reads.events(job)))
 
 
 def test_a_stream_that_follows_stays_open_for_another_run(fast_stream_server: LiveServer) -> None:
@@ -122,9 +122,9 @@ def test_nothing_is_lost_or_doubled_while_readers_come_and_go(fast_stream_server
     of_jobs, of_tenant = answers[2:12], answers[12:]
     for job, seen in zip(jobs[::3], of_jobs, strict=True):
         assert [frame.data["seq"] for frame in seen] == [
-            event.seq for event in fast_stream_server.engine.read.events(job)
+            event.seq for event in fast_stream_server.engine.reads.events(job)
         ]
-    stored = sorted((job, event.seq) for job in jobs for event in fast_stream_server.engine.read.events(job))
+    stored = sorted((job, event.seq) for job in jobs for event in fast_stream_server.engine.reads.events(job))
     for seen in of_tenant:
         mine = [(frame.data["job_id"], frame.data["seq"]) for frame in seen if frame.data["job_id"] in jobs]
         assert len(mine) == len(set(mine))
@@ -358,7 +358,7 @@ def _submit_job(live_server: LiveServer, number: int) -> list[str]:
 def _feed(live_server: LiveServer) -> list[rows.Event]:
     found: list[rows.Event] = []
     place = (0, 0)
-    while page := live_server.engine.read.feed(*place):
+    while page := live_server.engine.reads.feed(*place):
         found.extend(placed.event for placed in page)
         place = page[-1].place
     return found

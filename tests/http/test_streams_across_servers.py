@@ -49,9 +49,9 @@ def test_a_server_that_stops_ends_its_streams_and_the_next_one_goes_on(database_
         second.work()
         rest = read_events(second, paths[0], begun[0][-1].id)
         with open_stream(second, paths[1], begun[1][-1].id) as coming:
-            wanted = {(one, event.seq) for one in (job, other) for event in second.engine.read.events(one)}
+            wanted = {(one, event.seq) for one in (job, other) for event in second.engine.reads.events(one)}
             later = [next(frame for frame in coming if frame.id) for _ in range(len(wanted) - len(begun[1]))]
-        numbers = [event.seq for event in second.engine.read.events(job)]
+        numbers = [event.seq for event in second.engine.reads.events(job)]
         assert [frame.data["seq"] for frame in begun[0] + rest] == numbers
     everything = [(frame.data["job_id"], frame.data["seq"]) for frame in begun[1] + later]
     assert (len(everything), set(everything)) == (len(wanted), wanted)
@@ -103,7 +103,7 @@ def test_a_stream_on_one_server_tells_what_another_commits(postgresql: str, tmp_
             wait_until(lambda: there.callsheet.state.broadcaster.count == 2)
             here.work()
             seen, polled = reading.result(ANSWER_SECONDS), polling.result(ANSWER_SECONDS)
-        assert [frame.data["seq"] for frame in seen] == [event.seq for event in here.engine.read.events(job)]
+        assert [frame.data["seq"] for frame in seen] == [event.seq for event in here.engine.reads.events(job)]
         assert polled.json()["status"] == "completed"
 
 
@@ -136,7 +136,7 @@ def test_events_whose_transactions_began_in_another_order_are_sent_by_their_numb
             _append_event(early, job)
             early.commit()
             seen = [next(frame for frame in coming if frame.id) for _ in range(2)]
-        order = [placed.event.seq for placed in live_server.engine.read.feed() if placed.event.subject == job]
+        order = [placed.event.seq for placed in live_server.engine.reads.feed() if placed.event.subject == job]
         assert order == [1, 3, 2]
         assert [(frame.id, frame.event) for frame in seen] == [("2", "job.paused"), ("3", "job.noted")]
 
@@ -155,7 +155,7 @@ def test_a_writer_elsewhere_that_takes_long_does_not_hold_back_a_job_s_own_strea
             seen = [frame for frame in coming if frame.id]
             answer = polling.result(ANSWER_SECONDS)
         assert (seen[-1].event, answer.json()["status"]) == ("job.completed", "completed")
-        assert [placed.event.seq for placed in live_server.engine.read.feed() if placed.event.subject == job] == [1]
+        assert [placed.event.seq for placed in live_server.engine.reads.feed() if placed.event.subject == job] == [1]
         elsewhere.rollback()
 
 
@@ -173,14 +173,14 @@ def test_streams_outlive_a_database_that_breaks_off_its_connections(postgresql: 
             assert len(broken) > 2
             live_server.work()
             seen: list[Frame] = reading.result(ANSWER_SECONDS)
-        assert [frame.data["seq"] for frame in seen] == [event.seq for event in live_server.engine.read.events(job)]
+        assert [frame.data["seq"] for frame in seen] == [event.seq for event in live_server.engine.reads.events(job)]
 
 
 # -- steps
 
 
 def _count(live_server: LiveServer, jobs: list[str]) -> int:
-    return sum(len(live_server.engine.read.events(job)) for job in jobs)
+    return sum(len(live_server.engine.reads.events(job)) for job in jobs)
 
 
 def _append_event(connection: "psycopg.Connection[tuple[object, ...]]", job: str) -> None:

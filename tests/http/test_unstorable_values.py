@@ -117,8 +117,8 @@ def test_a_question_that_cannot_be_asked_is_its_own_callers_problem(live_server:
     reads = live_server.engine.reads
 
     async def together() -> list[Any]:
-        asked = [reads.fetch("wallet_of", id=f"default/{name}") for name in ("ann", "bob")]
-        broken = reads.fetch("ledger_before", id="x", before=HUGE, count=1)
+        asked = [reads.lookup("wallet_of", id=f"default/{name}") for name in ("ann", "bob")]
+        broken = reads.lookup("ledger_before", id="x", before=HUGE, count=1)
         return list(await asyncio.gather(asked[0], broken, asked[1], return_exceptions=True))
 
     first, failed, second = asyncio.run(together())

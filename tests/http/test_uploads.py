@@ -387,8 +387,8 @@ def test_a_deleted_job_says_what_it_freed_and_a_late_put_is_collected(live_serve
     late = object_keys.output_key(TENANT, lease.job_id, lease.task_id, lease.attempt, 1)
     live_server.blobs.put(late, PICTURE)
     assert [one.key for one in live_server.blobs.list(prefix, "", 9)] == [late]
-    orphans = OrphanCollector(live_server.engine.read, live_server.blobs, 0)
-    while orphans.run_once(live_server.engine.read.now() + 1_000_000):
+    orphans = OrphanCollector(live_server.engine.reads, live_server.blobs, 0)
+    while orphans.run_once(live_server.engine.reads.now() + 1_000_000):
         pass
     assert live_server.blobs.list(prefix, "", 9) == []
     assert client.get(neighbour["url"]).content == PICTURE

@@ -210,8 +210,8 @@ def test_a_deleted_job_frees_its_part_of_the_bucket_and_a_late_put_is_collected(
     freed = live_server.client("client").delete(f"/v1/jobs/{lease.job_id}").json()
     assert (freed, stored_body(double, key)) == ({"files": 1, "bytes": 3, "pending": False}, None)
     assert live_server.client(None).put(late.url, headers=late.headers, content=b"abc").status_code == 200
-    orphans, before = OrphanCollector(live_server.engine.read, blobs, 0, page=2), set(double.objects)
-    while orphans.run_once(live_server.engine.read.now() + 2_000_000):
+    orphans, before = OrphanCollector(live_server.engine.reads, blobs, 0, page=2), set(double.objects)
+    while orphans.run_once(live_server.engine.reads.now() + 2_000_000):
         pass
     assert before - set(double.objects) == {f"house/{key}"}
-    assert verify_files(live_server.engine.read, blobs) == []
+    assert verify_files(live_server.engine.reads, blobs) == []

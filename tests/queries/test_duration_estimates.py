@@ -49,7 +49,7 @@ def made(live_server: LiveServer, name: str) -> str:
 
 
 def seconds(live_server: LiveServer, jobs: list[str]) -> list[float]:
-    rows = [live_server.engine.read.job("default", job) for job in jobs]
+    rows = [live_server.engine.reads.job("default", job) for job in jobs]
     return sorted(round(((row.finished_at or 0) - (row.started_at or 0)) / 1e6, 3) for row in rows)
 
 

@@ -34,7 +34,7 @@ def harness(database_url: str) -> Iterator[EngineHarness]:
 
 def read_stats(harness: EngineHarness, window: int = WINDOW) -> dict[str, KindObservation]:
     """Return every kind, as it is at the virtual moment."""
-    fleet_stats = FleetStats(harness.engine.scans, harness.settings.limits, HttpSettings())
+    fleet_stats = FleetStats(harness.engine.reads, harness.settings.limits, HttpSettings())
     found = asyncio.run(fleet_stats.read(harness.clock.now(), window))
     return {one.kind: one for one in found}
 

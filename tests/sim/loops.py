@@ -10,7 +10,7 @@ from callsheet.core.model.errors import Refusal
 from callsheet.engine.lane import Unavailable
 from callsheet.engine.loops import file_retention
 from callsheet.engine.loops.duties import Collector, Loop, Relay, Sweeper, WorkerTimeouts
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.store.connection import StoreError
 from tests.sim.blobs import GRACE_SECONDS, SimulatedBlobs
 from tests.sim.faulty_database import Crash
@@ -27,7 +27,7 @@ class LoopEngine:
     """The engine as a loop sees it; before each command others may act."""
 
     def __init__(self, server: Server, interleave: Callable[[], None], stuck: Callable[[Command], bool]) -> None:
-        self.read = server.read
+        self.reads = server.reads
         self._interleave = interleave
         self._server = server
         self._stuck = stuck
@@ -99,7 +99,7 @@ class EventReader:
     def act(self, servers: Sequence[Server], page: int) -> int:
         server = self._world.random.choice(servers)
         try:
-            events = server.read.feed(*self._position, page)
+            events = server.reads.feed(*self._position, page)
         except StoreError:
             return 0
         if events:
@@ -127,7 +127,7 @@ class OrphanLoop:
     def __init__(self, engine: LoopEngine, blobs: SimulatedBlobs, page: int) -> None:
         self._engine = engine
         self._blobs = blobs
-        self._orphans = file_retention.OrphanCollector(engine.read, self, GRACE_SECONDS, page)  # type: ignore[arg-type]
+        self._orphans = file_retention.OrphanCollector(engine.reads, self, GRACE_SECONDS, page)  # type: ignore[arg-type]
 
     def run_once(self, now: int) -> int:
         removed = 0

@@ -395,7 +395,7 @@ def the_relay_moves_its_cursor_before_it_delivers(patch: pytest.MonkeyPatch) -> 
         place = self._engine.execute(commands.AcquireCursor(name=self._name, holder=self._holder))
         if not place.reserved:
             return 0
-        events = self._engine.read.feed(place.tx, place.position, self._page)
+        events = self._engine.reads.feed(place.tx, place.position, self._page)
         place = commands.CursorPosition(*events[-1].place) if events else place
         moved = commands.AdvanceCursor(name=self._name, holder=self._holder, tx=place.tx, position=place.position)
         self._engine.execute(moved)

@@ -214,10 +214,10 @@ def deleting_a_job_deletes_files_that_another_needs(patch: pytest.MonkeyPatch) -
 @bug
 def blobs_are_deleted_before_their_rows(patch: pytest.MonkeyPatch) -> None:
     def run_once(self: Any, now: int) -> int:
-        rows = self._engine.read.fetch("due_files", now=now, after_at=0, after_id="", count=self._page)
+        rows = self._engine.reads.fetch("due_files", now=now, after_at=0, after_id="", count=self._page)
         due = [row[1] for row in rows]
         self._blobs.delete(
-            [object_keys.file_key(File(*row)) for row in self._engine.read.fetch("files_by_id", ids=due)]
+            [object_keys.file_key(File(*row)) for row in self._engine.reads.fetch("files_by_id", ids=due)]
         )
         self._engine.execute(commands.DeleteFiles(file_ids=tuple(due)))
         return 0

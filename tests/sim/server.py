@@ -18,7 +18,7 @@ from callsheet.engine.batch import Batch
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.lane import Lane, Unavailable
 from callsheet.engine.prefetch import DefinitionCache
-from callsheet.engine.reads.reader import Reader
+from callsheet.engine.reads.blocking import BlockingReader
 from tests.sim.blobs import SimulatedBlobs
 from tests.sim.faulty_database import Crash, FaultInjectingDatabase
 from tests.sim.history import History
@@ -89,7 +89,7 @@ class Server:
     def _start(self) -> None:
         self.start_count += 1
         self.seen_workers = {}
-        self.read = Reader(self._database, 1)
+        self.reads = BlockingReader(self._database, 1)
         self._definitions = DefinitionCache()
         self._stop_event = VirtualStopEvent(self._world, self._run_interleaved)
         self._lane = ThreadlessLane(self._make_batch, self._settings, self._stop_event)
@@ -99,7 +99,7 @@ class Server:
 
     def close(self) -> None:
         self._lane.close_connection()
-        self.read.close()
+        self.reads.close()
 
     def execute_many(self, many: Sequence[Command]) -> list[Any]:
         """Run commands as one batch, as the lane does. Raises Crash, after which the server has restarted."""

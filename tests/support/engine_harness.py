@@ -61,7 +61,7 @@ class EngineHarness:
         finally:
             connection.close()
         self.engine = Engine(self.database, self.settings, gates=gates)
-        self.read = self.engine.read
+        self.reads = self.engine.reads
         self.sweeper = Sweeper(self.engine)
         self.engine.start()
 
@@ -188,37 +188,37 @@ class EngineHarness:
     # -- looking
 
     def job(self, job_id: str, tenant: str = TENANT) -> Job:
-        return self.read.job(tenant, job_id)
+        return self.reads.job(tenant, job_id)
 
     def status(self, job_id: str) -> str:
         return self.job(job_id).status
 
     def runs(self, job_id: str) -> list[Run]:
-        return self.read.runs(job_id)
+        return self.reads.runs(job_id)
 
     def stages(self, job_id: str) -> list[Stage]:
-        return self.read.stages(job_id)
+        return self.reads.stages(job_id)
 
     def tasks(self, job_id: str) -> list[Task]:
-        return self.read.tasks(job_id)
+        return self.reads.tasks(job_id)
 
     def wallet(self, user: str = USER, tenant: str = TENANT) -> Wallet:
-        return self.read.wallet(tenant, user)
+        return self.reads.wallet(tenant, user)
 
     def balance(self, user: str = USER, tenant: str = TENANT) -> int:
         return self.wallet(user, tenant).balance
 
     def ledger(self, job_id: str | None = None, user: str = USER, tenant: str = TENANT) -> list[tuple[str, int, int]]:
         """Return kind, amount and consumed of a wallet's entries: of one job, or all."""
-        entries = self.read.ledger(tenant, user)
+        entries = self.reads.ledger(tenant, user)
         return [(e.kind, e.amount, e.consumed) for e in entries if job_id is None or e.job_id == job_id]
 
     def events(self, job_id: str) -> list[str]:
-        return [event.type for event in self.read.events(job_id)]
+        return [event.type for event in self.reads.events(job_id)]
 
     def moves(self, job_id: str) -> list[tuple[str | None, str | None]]:
         """Return the job's own moves, from where to where."""
-        events = [event for event in self.read.events(job_id) if event.type.startswith("job.") and event.target]
+        events = [event for event in self.reads.events(job_id) if event.type.startswith("job.") and event.target]
         return [(event.source, event.target) for event in events]
 
     def broken(self) -> list[Violation]:

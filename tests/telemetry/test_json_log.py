@@ -28,8 +28,8 @@ class Log:
 
     def lines(self, job: str) -> list[dict[str, Any]]:
         """Write down what happened so far, and return one job's lines."""
-        count = len(self._studio.read.events(job))
-        wait_until(lambda: len([p for p in self._studio.read.feed() if p.event.subject == job]) == count)
+        count = len(self._studio.reads.events(job))
+        wait_until(lambda: len([p for p in self._studio.reads.feed() if p.event.subject == job]) == count)
         while self._relay.run_once(self._studio.clock.now()):
             pass
         self._writer.run_once(self._studio.clock.now())
@@ -75,7 +75,7 @@ def test_every_line_has_the_common_fields(harness: EngineHarness, log: Log) -> N
     harness.requeue(lease)
     harness.finish(job)
     lines = log.lines(job)
-    events = harness.read.events(job)
+    events = harness.reads.events(job)
     moved = {"job.started", "job.completed"}
     told = ["job.transition" if event.type in moved else event.type for event in events]
     assert sorted(line["event"] for line in lines) == sorted([*told, "job.completed"])

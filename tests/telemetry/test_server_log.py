@@ -14,7 +14,7 @@ from callsheet.core.model.commands import Cancel, Claim, Complete, PutTenant, Pu
 from callsheet.core.model.errors import IllegalTransition
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
-from callsheet.engine.reads.reader import Reader
+from callsheet.engine.reads.facade import Reads
 from callsheet.store.connection import Connection, ConnectionLost, Database
 from tests.support.wait import wait_until
 
@@ -89,8 +89,9 @@ def test_a_refused_move_is_written_down_and_asks_no_database_on_the_event_loop(
     log = io.StringIO()
     with Callsheet(database_url, tmp_path) as house:
         job = ended_job(house.engine)
-        house.engine.read.close()
-        house.engine.read = Reader(NotFromALoop(house.engine.database), 1)
+        house.engine.reads.close()
+        house.engine.reads = Reads(NotFromALoop(house.engine.database), house.engine.settings)
+        house.engine.reads.start()
         house.start(log)
         refused(house.engine, job)
     (line,) = refusal_listeners(log)

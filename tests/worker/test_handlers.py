@@ -112,7 +112,7 @@ def test_a_handler_may_ask_for_another_attempt_or_say_that_none_will_help(
     harness.start(worker)
     job = harness.wait_for_end(harness.submit(retry=RetryPolicy(on="any", attempts_max=9, backoff=NO_BACKOFF)))
     assert (job.status, job.error_code, job.error_message) == ("failed", "no_face", "no face in the picture")
-    attempts = harness.engine.read.attempts(harness.task(job.id).id)
+    attempts = harness.engine.reads.attempts(harness.task(job.id).id)
     assert [(attempt.outcome, attempt.error_code) for attempt in attempts] == [
         ("failed", "too_hot"),
         ("failed", "no_face"),
@@ -208,7 +208,7 @@ def test_progress_and_previews_are_seen_while_the_handler_runs(harness: WorkerHa
     job_id = harness.submit()
 
     def shown() -> list[Any]:
-        events = [e for e in harness.engine.read.events(job_id) if e.type == "task.progressed"]
+        events = [e for e in harness.engine.reads.events(job_id) if e.type == "task.progressed"]
         return [said for said in map(json.loads, (e.data or "" for e in events)) if said.get("preview")]
 
     wait_until(shown)
@@ -229,7 +229,7 @@ def test_less_than_was_asked_for_is_paid_less(harness: WorkerHarness, worker: Wo
     harness.start(worker)
     job_id = harness.submit()
     harness.wait_for_end(job_id)
-    (run,) = harness.engine.read.runs(job_id)
+    (run,) = harness.engine.reads.runs(job_id)
     assert (run.consumed, run.refunded) == (4, 6)
 
 

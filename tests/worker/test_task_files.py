@@ -37,7 +37,7 @@ def upload_file(harness: WorkerHarness, body: bytes, name: str = "cat.png") -> F
 
 def lines(harness: WorkerHarness, job_id: str) -> list[str]:
     """What the task's log has."""
-    events = harness.engine.read.events(job_id)
+    events = harness.engine.reads.events(job_id)
     return [line for event in events if event.type == "task.logged" for line in json.loads(event.data or "")["lines"]]
 
 

@@ -188,7 +188,7 @@ class WorkerHarness:
         self.engine.execute(commands.Cancel(tenant=TENANT, job_id=job_id, grace_seconds=600))
 
     def job(self, job_id: str) -> Job:
-        return self.engine.read.job(TENANT, job_id)
+        return self.engine.reads.job(TENANT, job_id)
 
     def wait_for_end(self, job_id: str) -> Job:
         """Wait for a job's end."""
@@ -196,22 +196,22 @@ class WorkerHarness:
         return self.job(job_id)
 
     def task(self, job_id: str, no: int = 1) -> Task:
-        return self.engine.read.tasks(job_id)[no - 1]
+        return self.engine.reads.tasks(job_id)[no - 1]
 
     def worker(self, name: str = "w1") -> WorkerRow:
         """A worker as the house knows it."""
-        found = [WorkerRow(*row) for row in self.engine.read.fetch("workers_after", after="", gone=1, count=100)]
+        found = [WorkerRow(*row) for row in self.engine.reads.fetch("workers_after", after="", gone=1, count=100)]
         return next(one for one in found if one.id == name)
 
     def outcomes(self, job_id: str) -> list[str | None]:
-        return [attempt.outcome for attempt in self.engine.read.attempts(self.task(job_id).id)]
+        return [attempt.outcome for attempt in self.engine.reads.attempts(self.task(job_id).id)]
 
     def outputs(self, job_id: str) -> list[str]:
-        found = self.engine.read.documents(job_id)
+        found = self.engine.reads.documents(job_id)
         return [document.body for document in found if document.name.startswith("output:")]
 
     def files(self, job_id: str) -> list[File]:
-        return [File(*row) for row in self.engine.read.fetch("files_of", id=job_id)]
+        return [File(*row) for row in self.engine.reads.fetch("files_of", id=job_id)]
 
     def bytes_of(self, file: File) -> bytes:
         with self.blobs.open(object_keys.file_key(file)) as blob:

@@ -15,7 +15,7 @@ def furnish(engine: Engine) -> None:
     demo_definitions = load(WORKFLOWS)
     existing = {
         row[0]
-        for row in engine.read.fetch("current_workflows", ids=[definition.name for definition in demo_definitions])
+        for row in engine.reads.fetch("current_workflows", ids=[definition.name for definition in demo_definitions])
     }
     for definition in demo_definitions:
         if definition.name not in existing:

@@ -144,7 +144,7 @@ class TaskPayloads:
 
     async def _referenced_files(self, task: Task) -> set[str]:
         """Return the files that a task's input refers to, and those of its workflow's graph."""
-        jobs, stages, documents = await self._engine.reads.fetch_all([
+        jobs, stages, documents = await self._engine.reads.lookup_many([
             ("job_of_tenant", {"id": task.job_id, "tenant": task.tenant}), ("stages_of", {"id": task.job_id}),
             ("documents", {"ids": [task.id, task.job_id]}),
         ])  # fmt: skip
@@ -170,7 +170,7 @@ class TaskPayloads:
         self, task: Task, after: worker_protocol.TaskCursor | None = None
     ) -> worker_protocol.PreviousOutputs:
         """Return what the completed tasks of earlier stages made, in order: a page of it, behind what was told."""
-        stages = await self._engine.reads.fetch("stages_of", id=task.job_id)
+        stages = await self._engine.reads.lookup("stages_of", id=task.job_id)
         here = next(stage[3] for stage in stages if stage[0] == task.stage_id)
         place = TaskPosition() if after is None else TaskPosition(after.stage_no, after.task_no)
         for number in place:
@@ -190,7 +190,7 @@ class TaskPayloads:
 
     async def get_leased_task(self, worker_id: str, lease: Lease) -> Task:
         """Return the task of a live lease of this worker."""
-        found = await self._engine.reads.fetch("task_of_job", id=lease.task_id, job=lease.job_id)
+        found = await self._engine.reads.lookup("task_of_job", id=lease.task_id, job=lease.job_id)
         task = Task(*found[0]) if found else None
         if task is None or task.worker_id != worker_id:
             raise NotFound("lease", lease.task_id[:80])
@@ -210,7 +210,7 @@ class TaskPayloads:
     async def _ready_files(self, wanted: set[str]) -> dict[str, File]:
         if not wanted:
             return {}
-        rows = await self._engine.reads.fetch("files_by_id", ids=sorted(filter(is_storable_id, wanted)))
+        rows = await self._engine.reads.lookup("files_by_id", ids=sorted(filter(is_storable_id, wanted)))
         return {file.id: file for file in (File(*row) for row in rows) if file.status == "ready"}
 
     async def _load_definitions(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], WorkflowDefinition]:
@@ -219,7 +219,7 @@ class TaskPayloads:
         if unknown := sorted(wanted - found.keys()):
             if len(self._definitions) + len(unknown) > _DEFINITIONS_MAX:
                 self._definitions.clear()
-            for row in await self._engine.reads.fetch("workflows", keys=unknown):
+            for row in await self._engine.reads.lookup("workflows", keys=unknown):
                 workflow = Workflow(*row)
                 found[workflow.name, workflow.version] = parse_definition(workflow.spec)
             self._definitions |= found

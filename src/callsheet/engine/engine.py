@@ -26,8 +26,7 @@ from callsheet.engine.hints import Hints, call_safely
 from callsheet.engine.lane import Lane, Submission, ThreadFuture, Unavailable
 from callsheet.engine.notification_listener import Listener
 from callsheet.engine.prefetch import DefinitionCache
-from callsheet.engine.reads.batched import BatchedReader
-from callsheet.engine.reads.reader import Reader
+from callsheet.engine.reads.facade import Reads
 from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.postgres import PostgresDatabase
@@ -69,11 +68,7 @@ class Engine:
         each other."""
         self._ids = ids or RandomIds()
         self._definitions = DefinitionCache()
-        self.read = Reader(database, self.settings.readers)
-        self.reads = _key_reader(database, self.settings.read_timeout_seconds)
-        """For reads by key, which take microseconds."""
-        self.scans = BatchedReader(database, "scans")
-        """For lists and counts, which may take long, and behind which no read by key shall wait."""
+        self.reads = Reads(database, self.settings)
         self._lanes = [
             Lane(f"callsheet-lane-{n}", self._make_batch, self._on_batch_done, self.settings)
             for n in range(database.lanes)
@@ -101,15 +96,12 @@ class Engine:
         if self._listener:
             self._listener.start()
         self.reads.start()
-        self.scans.start()
 
     def close(self) -> None:
         """Finish what was handed in, and let go of the database; the writers last, which leaves SQLite in one file."""
         if self._listener:
             self._listener.stop()
-        self.reads.stop()
-        self.scans.stop()
-        self.read.close()
+        self.reads.close()
         for lane in self._lanes:
             lane.stop()
         self._gate_executor.shutdown(wait=False)
@@ -217,7 +209,7 @@ class Engine:
 
     def _is_repeated_submit(self, command: commands.Submit) -> bool:
         dedup_key = dedup_key_of(command)
-        return dedup_key is not None and bool(self.read.fetch("jobs_by_dedup_key", ids=[dedup_key]))
+        return dedup_key is not None and bool(self.reads.fetch("jobs_by_dedup_key", ids=[dedup_key]))
 
     def _shards(self, prepared: Sequence[Any]) -> Iterable[tuple[Lane, Sequence[int]]]:
         shards: dict[int, list[int]] = {}
@@ -270,16 +262,6 @@ def database_for(place: str | Path, settings: Settings) -> Database:
     if "://" in text:
         raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
     return SqliteDatabase(place)
-
-
-def _key_reader(database: Database, seconds: float) -> BatchedReader:
-    """Return the lane for reads by key; PostgreSQL can be waited for by its socket."""
-    if not isinstance(database, PostgresDatabase):
-        return BatchedReader(database, "reads")
-    with_short_timeout = database.with_timeout(seconds)
-    return BatchedReader(
-        with_short_timeout, "reads", direct_timeout_seconds=with_short_timeout.statement_timeout_seconds
-    )
 
 
 def _unwrap(result: Any) -> Any:

@@ -15,7 +15,7 @@ from functools import partial
 from callsheet.config import HttpSettings
 from callsheet.engine.background_thread import BackgroundThread
 from callsheet.engine.engine import Engine
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.http.server.problems import Problem, unavailable
 from callsheet.store.connection import StoreError
 
@@ -162,7 +162,7 @@ class Broadcaster(BackgroundThread):
         if not self.count:
             return
         if self._position_generation != generation:
-            self._position = self._engine.read.feed_end()
+            self._position = self._engine.reads.feed_end()
             self._position_generation = generation
             self._call_in_loop(partial(self._mark_positioned, generation))
         if self._read_pages():
@@ -180,7 +180,7 @@ class Broadcaster(BackgroundThread):
 
     def _read_pages(self) -> bool:
         found = False
-        while self._position is not None and (page := self._engine.read.feed(*self._position, count=_PAGE)):
+        while self._position is not None and (page := self._engine.reads.feed(*self._position, count=_PAGE)):
             found = True
             self._position = page[-1].place
             self._call_in_loop(partial(self._dispatch, page))
@@ -190,7 +190,7 @@ class Broadcaster(BackgroundThread):
         """Let watchers of jobs look whose events are committed and hidden: a job's own order waits for nobody."""
         self._hidden_check_at = time.monotonic() + _HIDDEN_CHECK_SECONDS
         if self._position is not None and (
-            subjects_not_yet_visible := self._engine.read.subjects_not_yet_visible(*self._position)
+            subjects_not_yet_visible := self._engine.reads.subjects_not_yet_visible(*self._position)
         ):
             self._call_in_loop(partial(self._mark_jobs_behind, subjects_not_yet_visible))
 

@@ -38,16 +38,15 @@ class AppState:
     ) -> None:
         self.engine = engine
         self.reads = engine.reads
-        self.scans = engine.scans
         self.blobs = blobs
         self.settings = settings
         self.signer = Signer(secret)
         self.authenticator = Authenticator(engine.reads, self.signer)
         self.broadcaster = Broadcaster(engine, settings)
-        self.duration_estimates = DurationEstimates(engine.reads, engine.scans, settings.estimate_cache_seconds)
+        self.duration_estimates = DurationEstimates(engine.reads, settings.estimate_cache_seconds)
         self.fleet = Fleet(engine, settings)
         self.payloads = TaskPayloads(engine, blobs)
         self.failed_auth_limiter = FailedAuthLimiter(settings.failed_auth_max)
-        self.fleet_stats = FleetStats(engine.scans, engine.settings.limits, settings)
+        self.fleet_stats = FleetStats(engine.reads, engine.settings.limits, settings)
         self.metrics = Metrics()
         self.report_error = report_error

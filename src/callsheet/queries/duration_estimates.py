@@ -12,7 +12,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.model.workflow_definition import parse_definition
 from callsheet.core.policy.duration_estimate import SAMPLES_MAX, PastDurations
 from callsheet.core.policy.fair_order import queue_of
-from callsheet.engine.reads.batched import BatchedReader
+from callsheet.engine.reads.facade import Reads
 
 _CACHE_MAX = 10_000
 _TASKS_MAX = 10_000
@@ -32,9 +32,8 @@ class DurationEstimate(Struct, frozen=True):
 class DurationEstimates:
     """What is expected of each version of a workflow; of one whose jobs bring their own stages, of each job."""
 
-    def __init__(self, reads: BatchedReader, scans: BatchedReader, retention_seconds: float) -> None:
+    def __init__(self, reads: Reads, retention_seconds: float) -> None:
         self._reads = reads
-        self._scans = scans
         self._keep_seconds = retention_seconds
         self._cache: dict[_Key, tuple[float, DurationEstimate | None]] = {}
         self._inline_versions: set[tuple[str, int]] = set()
@@ -64,7 +63,7 @@ class DurationEstimates:
     async def _look_up(self, job: rows.Job) -> DurationEstimate | None:
         """Read the newest jobs that ended in the same queue as this one will: that of its last stage."""
         version = (job.workflow, job.workflow_version)
-        stages, workflows = await self._reads.fetch_all(
+        stages, workflows = await self._reads.lookup_many(
             [("stages_of", {"id": job.id}), ("workflows", {"keys": [version]})]
         )
         if any(parse_definition(rows.Workflow(*row).spec).inline for row in workflows):
@@ -73,7 +72,7 @@ class DurationEstimates:
             return None
         last = rows.Stage(*stages[-1])
         queue = queue_of(last.kind, job.workflow, last.provider)
-        found = await self._scans.fetch(
+        found = await self._reads.scan(
             "job_durations",
             queue=queue,
             count=SAMPLES_MAX,

@@ -18,7 +18,7 @@ from callsheet.core.policy.autoscale import KindObservation
 from callsheet.core.policy.capacity import KindCapacity, WorkerLeases, capacity_by_kind
 from callsheet.core.policy.limits import Limits
 from callsheet.core.policy.rate_limits import Limit, LimitedQueue, limits_of
-from callsheet.engine.reads.batched import BatchedReader
+from callsheet.engine.reads.facade import Reads
 from callsheet.store.connection import Rows
 
 _CACHE_SECONDS = 1.0
@@ -50,8 +50,8 @@ class FleetSnapshot(NamedTuple):
 class FleetStats:
     """Reads what there is, for whoever asks."""
 
-    def __init__(self, scans: BatchedReader, limits: Limits, settings: HttpSettings) -> None:
-        self._scans = scans
+    def __init__(self, reads: Reads, limits: Limits, settings: HttpSettings) -> None:
+        self._reads = reads
         self._limits = limits
         self._wait_target = settings.scale_target_wait_seconds
         self._heard_within = seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
@@ -65,7 +65,7 @@ class FleetStats:
             at, cached = self._cache.get(window_seconds, (0.0, None))
             if cached is not None and time.monotonic() - at < _CACHE_SECONDS:
                 return cached
-            ((now,),) = await self._scans.fetch("clock")
+            ((now,),) = await self._reads.scan("clock")
             found = FleetSnapshot(now, await self.read(now, window_seconds))
             if len(self._cache) >= _WINDOWS_MAX:
                 self._cache.clear()
@@ -76,7 +76,7 @@ class FleetStats:
         """Read every kind that has a queue or a worker."""
         since = now - seconds(window_seconds)
         floor = uuid7((since - seconds(_SKEW_SECONDS)) // MILLISECOND, 0)
-        queues, backoffs, heads, leases, fleet, arrivals, failures = await self._scans.fetch_all([
+        queues, backoffs, heads, leases, fleet, arrivals, failures = await self._reads.scan_many([
             ("scale_queues", {"most": _WAITING_MAX, "since": since, "counted": _RATE_MAX}),
             ("scale_backoffs", {"most": _WAITING_MAX}),
             ("scale_heads", {"most": _HEADS_MAX}),
@@ -87,7 +87,7 @@ class FleetStats:
         ])  # fmt: skip
         queued = _group_queues(queues, backoffs)
         busiest = _busiest(queued)
-        waits, *attempt_durations = await self._scans.fetch_all([
+        waits, *attempt_durations = await self._reads.scan_many([
             ("scale_waits", {"ids": [row[0] for row in heads]}),
             *(("scale_attempts", {"queue": one.queue.id, "count": _DURATIONS_MAX}) for one in busiest),
         ])  # fmt: skip

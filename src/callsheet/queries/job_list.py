@@ -61,9 +61,9 @@ async def list_jobs(state: AppState, request: Request) -> Response:
         "count": count,
     }  # fmt: skip
     if user:
-        found = await state.scans.fetch("jobs_of_wallet", wallet=wallet_id(caller.tenant, user), **filters)
+        found = await state.reads.scan("jobs_of_wallet", wallet=wallet_id(caller.tenant, user), **filters)
     else:
-        found = await state.scans.fetch(_query_name(query), tenant=caller.tenant, **filters)
+        found = await state.reads.scan(_query_name(query), tenant=caller.tenant, **filters)
     page, more = split_page(found, query.limit)
     jobs = [rows.Job(*row) for row in page]
     cursor = encode_cursor(state, "jobs", caller.tenant, jobs[-1].id) if more else None

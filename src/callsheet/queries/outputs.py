@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from callsheet.core.model.rows import File
-from callsheet.engine.reads.batched import BatchedReader
+from callsheet.engine.reads.facade import Reads
 
 TASK_NUMBER_MAX = 2**31
 """Larger than the number of any stage or task."""
@@ -40,10 +40,10 @@ class TaskOutputPage(NamedTuple):
 
 
 async def list_task_outputs(
-    reads: BatchedReader, job_id: str, after_position: TaskPosition, most: int, *, stage_no_below: int = TASK_NUMBER_MAX
+    reads: Reads, job_id: str, after_position: TaskPosition, most: int, *, stage_no_below: int = TASK_NUMBER_MAX
 ) -> TaskOutputPage:
     """Return what completed tasks of a job made, in order: from the first behind a place, of stages before one."""
-    found = await reads.fetch(
+    found = await reads.lookup(
         "tasks_completed",
         id=job_id,
         stage_no=after_position.stage_no,
@@ -54,7 +54,7 @@ async def list_task_outputs(
     page = list(_take_until_full(found[:most]))
     if not page:
         return TaskOutputPage([], None)
-    bodies, files = await reads.fetch_all([
+    bodies, files = await reads.lookup_many([
         ("outputs_by_key", {"keys": [(task_id, f"output:{attempt}") for *_, task_id, attempt, _ in page]}),
         ("files_of_attempts", {"keys": [(task_id, attempt) for *_, task_id, attempt, _ in page]}),
     ])  # fmt: skip

@@ -60,7 +60,7 @@ async def create_quote(state: AppState, request: Request) -> Response:
     body: QuoteBody = request.content
     caller: Caller = request.caller
     check_storable(Submit(tenant=caller.tenant, user=body.user, workflow=body.workflow))
-    found, wallet = await state.reads.fetch_all([
+    found, wallet = await state.reads.lookup_many([
         ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": wallet_id(caller.tenant, body.user)}),
     ])  # fmt: skip
     if not found:
@@ -105,7 +105,7 @@ async def _was_accepted(state: AppState, command: Submit) -> bool:
     return (
         dedup_key is not None
         and dedup_key.isprintable()
-        and bool(await state.reads.fetch("jobs_by_dedup_key", ids=[dedup_key]))
+        and bool(await state.reads.lookup("jobs_by_dedup_key", ids=[dedup_key]))
     )
 
 

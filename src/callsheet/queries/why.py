@@ -95,17 +95,17 @@ async def get_why(state: AppState, request: Request) -> Response:
 
 
 async def _current_stage(state: AppState, job: rows.Job) -> rows.Stage | None:
-    found = await state.reads.fetch("stages_of", id=job.id)
+    found = await state.reads.lookup("stages_of", id=job.id)
     return rows.Stage(*found[job.stages_completed]) if job.stages_completed < len(found) else None
 
 
 async def _load_facts(state: AppState, job: rows.Job, stage: rows.Stage | None) -> tuple[list[rows.Task], Observation]:
     """Read what the explanation needs; an ended job needs nothing."""
     if stage is None or job.finished_at is not None:
-        ((now,),) = await state.reads.fetch("clock")
+        ((now,),) = await state.reads.lookup("clock")
         return [], Observation(now)
     queue = queue_of(stage.kind, job.workflow, stage.provider)
-    clock, open_tasks, queues, sharing = await state.reads.fetch_all([
+    clock, open_tasks, queues, sharing = await state.reads.lookup_many([
         ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues_with_limits", {"ids": [queue]}),
         ("queues_sharing", {"kinds": [stage.kind], "workflows": [job.workflow], "providers": [stage.provider]}),
     ])  # fmt: skip
@@ -114,7 +114,7 @@ async def _load_facts(state: AppState, job: rows.Job, stage: rows.Stage | None) 
     now = clock[0][0]
     limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), state.engine.settings.limits)]
     sharing_queues = [rows.Queue(*row) for row in sharing]
-    ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await state.scans.fetch_all([
+    ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await state.reads.scan_many([
         ("ahead", _position_params(queue, first_ready(tasks))),
         ("count_running", {"ids": [queue], "most": _COUNTED_MAX}),
         ("live_leases_of_kind", {"kind": stage.kind, "most": _COUNTED_MAX}),

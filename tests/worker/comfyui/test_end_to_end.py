@@ -80,7 +80,7 @@ def test_a_worker_that_leaves_its_own_server_cancels_its_prompt_and_another_runs
 
 def _recorded_ref(harness: WorkerHarness, job_id: str) -> str | None:
     """Return what the house knows of the prompt of a job's try."""
-    attempts = harness.engine.read.attempts(harness.task(job_id).id)
+    attempts = harness.engine.reads.attempts(harness.task(job_id).id)
     return attempts[-1].ref if attempts else None
 
 

@@ -18,7 +18,7 @@ from callsheet.store.connection import StoreError
 if TYPE_CHECKING:
     from callsheet.blobs.base import Blobs
     from callsheet.config import BlobSettings
-    from callsheet.engine.reads.reader import Reader
+    from callsheet.engine.reads.blocking import BlockingReader
     from callsheet.store.connection import Connection, Database
     from callsheet.store.verify import Rule
 
@@ -117,15 +117,15 @@ def register(app: typer.Typer) -> None:
 @contextmanager
 def open_storage(
     data: Path | None, url: str | None, config: Path | None
-) -> Iterator[tuple["Reader", "Blobs", "BlobSettings"]]:
+) -> Iterator[tuple["BlockingReader", "Blobs", "BlobSettings"]]:
     """Open a house's database to read, and where its files lie: below --data, or where its settings say."""
     from callsheet.blobs.base import BlobError  # noqa: PLC0415 - brings httpx with it
     from callsheet.blobs.factory import open_blobs  # noqa: PLC0415 - the same
     from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
-    from callsheet.engine.reads.reader import Reader  # noqa: PLC0415 - the same
+    from callsheet.engine.reads.blocking import BlockingReader  # noqa: PLC0415 - the same
 
     settings, _ = load_settings(config)
-    read = Reader(resolve_database(None if url else data, url, config, reading=True), 1)
+    read = BlockingReader(resolve_database(None if url else data, url, config, reading=True), 1)
     try:
         yield read, open_blobs(settings.blobs, (data or DEFAULT_DATA_FOLDER).resolve(), None), settings.blobs
     except BlobError as error:

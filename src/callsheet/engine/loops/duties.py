@@ -23,7 +23,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import BadInput
 from callsheet.engine.background_thread import BackgroundThread
-from callsheet.engine.reads.reader import PositionedEvent, Reader
+from callsheet.engine.reads.blocking import BlockingReader, PositionedEvent
 
 PAGE = 200
 
@@ -39,7 +39,8 @@ class Loop(Protocol):
 class CommandExecutor(Protocol):
     """What the loops need of an engine."""
 
-    read: Reader
+    @property
+    def reads(self) -> BlockingReader: ...
 
     def execute(self, command: Command) -> Any: ...
 
@@ -78,7 +79,7 @@ def sweep(
     """Send a command for everything that is due; what goes wrong with one is told after all of them had theirs."""
     swept = 0
     errors: list[Exception] = []
-    for rows in due(engine.read, query, now, page):
+    for rows in due(engine.reads, query, now, page):
         results = engine.execute_many([command(row) for row in rows])
         errors += [result for result in results if isinstance(result, Exception)]
         swept += len(rows)
@@ -87,7 +88,7 @@ def sweep(
     return swept
 
 
-def due(read: Reader, query: str, now: int, page: int) -> Iterable[Sequence[Sequence[Any]]]:
+def due(read: BlockingReader, query: str, now: int, page: int) -> Iterable[Sequence[Sequence[Any]]]:
     """Yield all that is due, page by page; a row that cannot move on never hides those behind it."""
     after_at, after_id = 0, ""
     while rows := read.fetch(query, now=now, after_at=after_at, after_id=after_id, count=page):
@@ -120,7 +121,7 @@ class Collector:
     def run_once(self, now: int) -> int:
         collected = 0
         errors: list[Exception] = []
-        for rows in due(self._engine.read, "due_calls", now, self._page):
+        for rows in due(self._engine.reads, "due_calls", now, self._page):
             for _, call_id, job_id in rows:
                 try:
                     collected += self._collect(call_id, job_id)
@@ -182,12 +183,12 @@ class Relay:
         self._last_position: tuple[int, int] | None = None
 
     def run_once(self, now: int) -> int:  # noqa: ARG002 - the hold is measured by the database's clock
-        if self._last_position is not None and not self._engine.read.feed(*self._last_position, 1):
+        if self._last_position is not None and not self._engine.reads.feed(*self._last_position, 1):
             return 0  # nothing new: an idle house writes nothing
         place: CursorPosition = self._engine.execute(AcquireCursor(name=self._name, holder=self._holder))
         if not place.reserved:
             return 0
-        events = self._engine.read.feed(place.tx, place.position, self._page)
+        events = self._engine.reads.feed(place.tx, place.position, self._page)
         if events:
             self._sink(events)
             place = CursorPosition(*events[-1].place)

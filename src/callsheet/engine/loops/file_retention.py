@@ -21,7 +21,7 @@ from callsheet.core.model.commands import DeleteFiles
 from callsheet.core.model.rows import File
 from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify_output, classify_upload
 from callsheet.engine.loops.duties import PAGE, CommandExecutor, due
-from callsheet.engine.reads.reader import Reader
+from callsheet.engine.reads.blocking import BlockingReader
 from callsheet.store.verify import ROWS_SHOWN_MAX, Violation
 
 RETENTION_ACTOR = "retention"
@@ -40,7 +40,7 @@ class FileRetention:
     def run_once(self, now: int) -> int:
         deleted = 0
         errors: list[Exception] = []
-        for rows in due(self._engine.read, "due_files", now, self._page):
+        for rows in due(self._engine.reads, "due_files", now, self._page):
             done: DeletedFiles = self._engine.execute(
                 DeleteFiles(file_ids=tuple(row[1] for row in rows), by=RETENTION_ACTOR)
             )
@@ -85,7 +85,7 @@ class OrphanPage(NamedTuple):
 class OrphanCollector:
     """Removes objects that no row needs, page by page; a run that does nothing is the end of a pass."""
 
-    def __init__(self, read: Reader, blobs: Blobs, grace_seconds: int, page: int = PAGE) -> None:
+    def __init__(self, read: BlockingReader, blobs: Blobs, grace_seconds: int, page: int = PAGE) -> None:
         self._read = read
         self._blobs = blobs
         self._grace = grace_seconds * SECOND
@@ -151,7 +151,7 @@ class OrphanCollector:
 # -- proof
 
 
-def verify_files(read: Reader, blobs: Blobs, newest: int = 0, page: int = PAGE) -> list[Violation]:
+def verify_files(read: BlockingReader, blobs: Blobs, newest: int = 0, page: int = PAGE) -> list[Violation]:
     """Say whether ready files, all or so many of the newest, have their bytes, as far as the store can tell."""
     mismatches: list[dict[str, Any]] = []
     for file in _ready_files(read, newest, page):
@@ -165,7 +165,7 @@ def verify_files(read: Reader, blobs: Blobs, newest: int = 0, page: int = PAGE) 
     )
 
 
-def _ready_files(read: Reader, newest: int, page: int) -> Iterator[File]:
+def _ready_files(read: BlockingReader, newest: int, page: int) -> Iterator[File]:
     before, left = _ABOVE_ALL_IDS, newest or sys.maxsize
     while rows := read.fetch("files_ready", before=before, count=min(page, left)):
         yield from (File(*row) for row in rows)

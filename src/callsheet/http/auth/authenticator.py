@@ -12,7 +12,7 @@ import msgspec
 
 from callsheet.core.model.rows import ApiKey, Worker
 from callsheet.core.model.state_machines import Actor
-from callsheet.engine.reads.batched import BatchedReader
+from callsheet.engine.reads.facade import Reads
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import OPERATOR, REGISTERED_WORKER, USER, WORKER
@@ -102,7 +102,7 @@ def hash_secret(secret: str) -> str:
 class Authenticator:
     """Finds out who is asking."""
 
-    def __init__(self, reads: BatchedReader, signer: Signer) -> None:
+    def __init__(self, reads: Reads, signer: Signer) -> None:
         self._reads = reads
         self._signer = signer
         self._cache: dict[str, tuple[float, Caller | None]] = {}
@@ -150,7 +150,7 @@ class Authenticator:
     async def _look_up(self, query: str, mark: str) -> Caller | None:
         """Read whose key or token this is; None if it lets nobody in."""
         known, now = self._cache, time.monotonic()
-        rows = await self._reads.fetch(query, mark=mark)
+        rows = await self._reads.lookup(query, mark=mark)
         caller = _CALLER_FROM_ROW[query](rows[0]) if rows else None
         if len(known) >= _CACHE_MAX:
             known.clear()

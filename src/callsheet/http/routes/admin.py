@@ -117,7 +117,7 @@ async def get_me(state: AppState, request: Request) -> Response:
 
 async def list_tenants(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
-    found = await state.reads.fetch("tenants_after", after=query.after, count=row_count(state, query.limit))
+    found = await state.reads.lookup("tenants_after", after=query.after, count=row_count(state, query.limit))
     page, more = split_page(found, query.limit)
     return Response(TenantPage([views.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None))
 
@@ -136,7 +136,7 @@ async def put_tenant(state: AppState, request: Request) -> Response:
 
 async def list_keys(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
-    found = await state.reads.fetch(
+    found = await state.reads.lookup(
         "api_keys_after", **_scope(request), after=query.after, count=row_count(state, query.limit)
     )
     page, more = split_page(found, query.limit)
@@ -193,16 +193,16 @@ async def list_audit(state: AppState, request: Request) -> Response:
     count = row_count(state, query.limit)
     given = {**_scope(request), "before": query.before, "count": count}
     if query.subject is None:
-        found = await state.scans.fetch("audit_of", **given)
+        found = await state.reads.scan("audit_of", **given)
     else:
-        found = await state.scans.fetch("audit_of_subject", subject=query.subject, **given)
+        found = await state.reads.scan("audit_of_subject", subject=query.subject, **given)
     page, more = split_page(found, query.limit)
     return Response(AuditLog([views.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None))
 
 
 async def get_ops(state: AppState, request: Request) -> Response:
     _ = request
-    depths, active, workers, ((provider_calls, overdue),) = await state.scans.fetch_all([
+    depths, active, workers, ((provider_calls, overdue),) = await state.reads.scan_many([
         ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {}),
     ])  # fmt: skip
     return Response(

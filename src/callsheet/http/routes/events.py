@@ -11,7 +11,7 @@ from callsheet.api import views
 from callsheet.core.decisions.transitions import job_status_after
 from callsheet.core.model import rows
 from callsheet.core.model.state_machines import JOB as JOB_MACHINE
-from callsheet.engine.reads.reader import PositionedEvent
+from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.broadcaster import JOB, TENANT, Key, Subscription
 from callsheet.http.routes.jobs import job_row
@@ -86,7 +86,7 @@ async def job_events(state: AppState, request: Request) -> Response | StreamingR
     if not _accepts_stream(request):
         count = row_count(state, query.limit)
         page, more = split_page(
-            await state.reads.fetch("events_of", subject=job.id, after=after, count=count), query.limit
+            await state.reads.lookup("events_of", subject=job.id, after=after, count=count), query.limit
         )
         return Response(Events([views.event_view(rows.Event(*row[2:])) for row in page], more))
     if job.finished_at is not None and after >= job.seq and not query.follow:
@@ -113,7 +113,7 @@ async def _job_frames(
         if from_database:
             subscription.events.clear()
             subscription.clear_behind()
-            found = await state.reads.fetch("events_of", subject=job.id, after=after, count=_PAGE)
+            found = await state.reads.lookup("events_of", subject=job.id, after=after, count=_PAGE)
             behind = len(found) == _PAGE
             batch = [rows.Event(*row[2:]) for row in found]
         else:
@@ -194,7 +194,7 @@ async def _tenant_frames(
 
 
 async def _page(state: AppState, caller: Caller, place: tuple[int, int], count: int) -> list[PositionedEvent]:
-    found = await state.scans.fetch(
+    found = await state.reads.scan(
         "events_of_tenant", tenant=caller.tenant, tx=place[0], position=place[1], count=count
     )
     return [PositionedEvent((row[1], row[0], rows.Event(*row[2:]))) for row in found]
@@ -204,7 +204,7 @@ async def _start_position(state: AppState, caller: Caller, text: str) -> tuple[i
     if not text:
         return (0, 0)
     if text == "now":
-        found = await state.reads.fetch("feed_end", tx=0, position=0)
+        found = await state.reads.lookup("feed_end", tx=0, position=0)
         return (found[0][0], found[0][1]) if found else (0, 0)
     return decode_cursor(state, "feed", caller.tenant, text, tuple[int, int])
 

@@ -25,7 +25,7 @@ from callsheet.http.state import AppState
 async def file_row(state: AppState, request: Request) -> rows.File:
     """Return the file that a path names, if the caller may see it."""
     caller: Caller = request.caller
-    found = await state.reads.fetch("file_of_tenant", id=request.params["file_id"], tenant=caller.tenant)
+    found = await state.reads.lookup("file_of_tenant", id=request.params["file_id"], tenant=caller.tenant)
     file = rows.File(*found[0]) if found else None
     if file is None or caller.user not in {None, file.user_id}:
         raise not_found("file")
@@ -52,7 +52,7 @@ async def get_file(state: AppState, request: Request) -> Response | StreamingRes
 
 async def get_preview(state: AppState, request: Request) -> StreamingResponse:
     job = await job_row(state, request)
-    found = await state.reads.fetch("task_of_job", id=request.params["task_id"], job=job.id)
+    found = await state.reads.lookup("task_of_job", id=request.params["task_id"], job=job.id)
     if not found:
         raise not_found("task")
     task = rows.Task(*found[0])

@@ -120,7 +120,7 @@ async def list_files(state: AppState, request: Request) -> Response:
         raise Problem(422, "invalid_query", "Say whose files: user=….")
     whose = f"{caller.tenant}/{user}"
     before = decode_cursor(state, "files", whose, query.cursor, str) if query.cursor else LAST_ID
-    found = await state.scans.fetch(
+    found = await state.reads.scan(
         "files_uploaded", tenant=caller.tenant, user=user, before=before, count=row_count(state, query.limit)
     )
     page, more = split_page(found, query.limit)

@@ -31,7 +31,7 @@ async def readyz(state: AppState, request: Request) -> Response:
     _ = request
     try:
         async with asyncio.timeout(_READY_SECONDS):
-            await state.reads.fetch("feed_end", tx=0, position=0)
+            await state.reads.lookup("feed_end", tx=0, position=0)
     except (StoreError, TimeoutError):
         raise Problem(503, "not_ready", "The database does not answer.", {"retry-after": "1"}) from None
     if state.engine.write_error:
@@ -42,7 +42,7 @@ async def readyz(state: AppState, request: Request) -> Response:
 async def metrics(state: AppState, request: Request) -> Response:
     _ = request
     try:
-        depths, active, working, (provider_calls,) = await state.scans.fetch_all([
+        depths, active, working, (provider_calls,) = await state.reads.scan_many([
             ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {}),
         ])  # fmt: skip
         snapshot = MetricsSnapshot(

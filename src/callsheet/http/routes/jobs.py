@@ -231,7 +231,7 @@ def _bulk_item(state: AppState, request: Request, one: Any) -> BulkItem:
 
 async def _find_job(state: AppState, caller: Caller, job_id: str) -> rows.Job:
     """Return a caller's job; another's, and a deleted one, looks absent."""
-    found = await state.reads.row("jobs_unlocked", job_id)
+    found = await state.reads.lookup_row("jobs_unlocked", job_id)
     job = rows.Job(*found) if found else None
     if (
         job is None

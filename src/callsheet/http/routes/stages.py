@@ -100,13 +100,13 @@ class AddedTasks(Struct, frozen=True):
 
 async def get_input(state: AppState, request: Request) -> Response:
     job = await job_row(state, request)
-    found = [rows.Document(*row) for row in await state.reads.fetch("documents", ids=[job.id])]
+    found = [rows.Document(*row) for row in await state.reads.lookup("documents", ids=[job.id])]
     return Response(JobInput(next((msgspec.Raw(one.body.encode()) for one in found if one.name == "input"), None)))
 
 
 async def list_runs(state: AppState, request: Request) -> Response:
     job = await job_row(state, request)
-    found = await state.reads.fetch("runs_of", id=job.id)
+    found = await state.reads.lookup("runs_of", id=job.id)
     return Response(RunList([views.run_view(rows.Run(*row), job) for row in found]))
 
 
@@ -119,7 +119,7 @@ async def list_tasks(state: AppState, request: Request) -> Response:
     count = row_count(state, query.limit)
     job = await job_row(state, request)
     after = _position(state, "tasks", job.id, query.cursor)
-    found = await state.scans.fetch("tasks_after", id=job.id, count=count, **after._asdict())
+    found = await state.reads.scan("tasks_after", id=job.id, count=count, **after._asdict())
     page, more = split_page(found, query.limit)
     tasks = [rows.Task(*row[1:]) for row in page]
     last = TaskPosition(page[-1][0], tasks[-1].no) if more else None
@@ -131,7 +131,7 @@ async def list_tasks(state: AppState, request: Request) -> Response:
 async def list_attempts(state: AppState, request: Request) -> Response:
     job = await job_row(state, request)
     task_id = request.params["task_id"]
-    task, found = await state.reads.fetch_all([
+    task, found = await state.reads.lookup_many([
         ("task_of_job", {"id": task_id, "job": job.id}), ("attempts_of", {"id": task_id}),
     ])  # fmt: skip
     if not task:
@@ -192,7 +192,7 @@ def _build_command(command: Any, request: Request, **more: Any) -> commands.Comm
 
 async def _list_stages(state: AppState, request: Request) -> list[rows.Stage]:
     job = await job_row(state, request)
-    return [rows.Stage(*row) for row in await state.reads.fetch("stages_of", id=job.id)]
+    return [rows.Stage(*row) for row in await state.reads.lookup("stages_of", id=job.id)]
 
 
 async def _find_stage(state: AppState, request: Request) -> rows.Stage:

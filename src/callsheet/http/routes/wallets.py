@@ -66,7 +66,7 @@ class Balance(Struct, frozen=True):
 
 async def get_wallet(state: AppState, request: Request) -> Response:
     caller, user = _wallet_owner(request)
-    found = await state.reads.fetch("wallet_of", id=wallet_id(caller.tenant, user))
+    found = await state.reads.lookup("wallet_of", id=wallet_id(caller.tenant, user))
     wallet = rows.Wallet(*found[0]) if found else rows.Wallet("", caller.tenant, user, 0, 0, 0, 0, 0)
     return Response(views.wallet_view(wallet))
 
@@ -75,7 +75,7 @@ async def get_ledger(state: AppState, request: Request) -> Response:
     caller, user = _wallet_owner(request)
     query = parse_list_query(state, request, LedgerQuery)
     count = row_count(state, query.limit)
-    found = await state.reads.fetch(
+    found = await state.reads.lookup(
         "ledger_before", id=wallet_id(caller.tenant, user), before=query.before, count=count
     )
     page, more = split_page(found, query.limit)

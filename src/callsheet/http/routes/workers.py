@@ -89,13 +89,13 @@ class WorkerToken(Struct, frozen=True):
 
 async def list_workers(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, WorkersQuery)
-    found, live = await state.scans.fetch_all([
+    found, live = await state.reads.scan_many([
         ("workers_after", {"after": query.after, "gone": int(query.gone), "count": row_count(state, query.limit)}),
         ("leases_by_worker", {}),
     ])  # fmt: skip
     page, more = split_page(found, query.limit)
     workers = [rows.Worker(*row) for row in page]
-    known = {row[0] for row in await state.scans.fetch("worker_ids", ids=sorted({row[0] for row in live}))}
+    known = {row[0] for row in await state.reads.scan("worker_ids", ids=sorted({row[0] for row in live}))}
     embedded_names = sorted({row[0] for row in live} - known) if not query.after else []
     leases_by_worker = await _fetch_leases(state, [*(worker.id for worker in workers), *embedded_names], _LISTED_MAX)
     shown = [_view(worker, leases_by_worker.get(worker.id, _EMPTY)) for worker in workers]
@@ -146,7 +146,7 @@ async def _apply(state: AppState, name: str, command: commands.Command) -> None:
 
 
 async def _worker_view(state: AppState, name: str) -> Worker:
-    found = await state.reads.fetch("worker_of", id=name)
+    found = await state.reads.lookup("worker_of", id=name)
     if not found:
         raise not_found("worker")
     leases_by_worker = await _fetch_leases(state, [name], state.engine.settings.limits.worker_concurrency_max)
@@ -165,7 +165,7 @@ _EMPTY = WorkerLeases(0, [])
 
 async def _fetch_leases(state: AppState, names: list[str], most: int) -> dict[str, WorkerLeases]:
     found: dict[str, WorkerLeases] = {}
-    for *row, leases_total in await state.scans.fetch("leases_of_workers", ids=names, most=most) if names else []:
+    for *row, leases_total in await state.reads.scan("leases_of_workers", ids=names, most=most) if names else []:
         task = rows.Task(*row)
         lease = WorkerLease(
             task.job_id, task.id, task.kind, task.attempts, task.progress, views.format_time(task.started_at),

@@ -32,14 +32,14 @@ class WorkflowBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def list_workflows(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
-    found = await state.reads.fetch("current_workflows_after", after=query.after, count=row_count(state, query.limit))
+    found = await state.reads.lookup("current_workflows_after", after=query.after, count=row_count(state, query.limit))
     page, more = split_page(found, query.limit)
     shown = [_workflow_view(request, rows.Workflow(*row)) for row in page]
     return Response(WorkflowPage(shown, shown[-1].name if more else None))
 
 
 async def get_workflow(state: AppState, request: Request) -> Response:
-    found = await state.reads.fetch("current_workflows", ids=[request.params["workflow"]])
+    found = await state.reads.lookup("current_workflows", ids=[request.params["workflow"]])
     if not found:
         raise not_found("workflow")
     return Response(_workflow_view(request, rows.Workflow(*found[0])))

@@ -25,7 +25,7 @@ class PositionedEvent(tuple[int, int, Event]):
         return self[2]
 
 
-class Reader:
+class BlockingReader:
     """What is there, as rows."""
 
     def __init__(self, database: Database, readers: int) -> None:
