@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from callsheet.api.scaling import ScaleQuery
 from callsheet.core.policy.autoscale import KindObservation, ScaleSignals, ScalingTarget, compute_signals
 from callsheet.http.metrics import Metrics, MetricsSnapshot
-from callsheet.http.routes.scaling import ScaleQuery
 from tests.cli.command_tree import commands
 from tests.cli.conftest import invoke_cli
 from tests.support.tidy import ROOT

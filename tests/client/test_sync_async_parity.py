@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import callsheet
 from callsheet import client
-from callsheet.api import views
+from callsheet.api import admin, errors, events, explanation, files, jobs, quotes, stages, wallets, workers, workflows
 from callsheet.client import (
     AsyncClient,
     Client,
@@ -28,17 +28,13 @@ from callsheet.client import (
 )
 from callsheet.client.clients import BaseClient
 from callsheet.client.method_binding import call, iterate
-from callsheet.dispatch import file_deletion
-from callsheet.http.routes import admin, files, jobs, stages, wallets
-from callsheet.http.routes import workers as http_workers
-from callsheet.queries import quotes, why
 
 CALLS: dict[str, Any] = {
     name: one for name in dir(BaseClient) if isinstance(one := inspect.getattr_static(BaseClient, name), call | iterate)
 }
 OURS = {"Job": ("replay",), "BulkResult": ("idempotency_key",)}
 """What the client knows by itself, behind what the server sends."""
-MODULES = (views, jobs, stages, quotes, wallets, why, admin, files, file_deletion, http_workers)
+MODULES = (admin, errors, events, explanation, files, jobs, quotes, stages, wallets, workers, workflows)
 
 
 MODELS: dict[str, Any] = {

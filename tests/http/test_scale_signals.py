@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.api import scaling as api_scaling
 from callsheet.client import models
 from callsheet.client.scaling import ScaleReport
 from callsheet.config import HttpSettings
@@ -171,5 +172,5 @@ def test_a_flood_of_kinds_does_not_flood_the_answer() -> None:
 
 
 def test_the_client_reads_what_the_server_sends() -> None:
-    assert ScaleReport.__struct_fields__ == scaling.ScaleReport.__struct_fields__
+    assert ScaleReport.__struct_fields__ == api_scaling.ScaleReport.__struct_fields__
     assert not hasattr(models, "Scale")

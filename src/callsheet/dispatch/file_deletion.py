@@ -3,19 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from msgspec import Struct
-
+from callsheet.api.files import DeleteSummary
 from callsheet.blobs import base
 from callsheet.http.server.request import Request
 from callsheet.http.state import AppState
-
-
-class DeleteSummary(Struct, frozen=True):
-    """What a deletion freed."""
-
-    files: int
-    bytes: int
-    pending: bool = False
 
 
 async def delete_blobs(state: AppState, request: Request, remove: Callable[[], base.DeleteSummary]) -> DeleteSummary:

@@ -5,8 +5,7 @@ The numbers are kept for a while, so that most answers cost nothing and stay the
 
 import time
 
-from msgspec import Struct
-
+from callsheet.api.jobs import DurationEstimate
 from callsheet.core.model import rows
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.workflow_definition import parse_definition
@@ -18,15 +17,6 @@ _CACHE_MAX = 10_000
 _TASKS_MAX = 10_000
 """So many tasks are looked through for the jobs that they are of."""
 _Key = tuple[str, int, str]
-
-
-class DurationEstimate(Struct, frozen=True):
-    """How long such jobs took from their start to their end: a guess, not a promise."""
-
-    estimate: bool
-    seconds_p50: float
-    seconds_p90: float
-    samples: int
 
 
 class DurationEstimates:

@@ -2,15 +2,13 @@
 
 from typing import Any
 
-from msgspec import Struct
-
-from callsheet.api import views
+from callsheet.api.base import LAST_ID
+from callsheet.api.jobs import JobPage, ListQuery
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.model import rows
 from callsheet.core.model.state_machines import JOB as JOB_MACHINE
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.server.pagination import (
-    LAST_ID,
     decode_cursor,
     encode_cursor,
     parse_list_query,
@@ -21,27 +19,7 @@ from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS_AND_USERS, USER, Response, Route
 from callsheet.http.state import AppState
-
-
-class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs to list; newest first."""
-
-    status: str = ""
-    phase: str = ""
-    workflow: str = ""
-    user: str = ""
-    label: str = ""
-    since: str = ""
-    until: str = ""
-    limit: int = 50
-    cursor: str = ""
-
-
-class JobPage(Struct, frozen=True):
-    """Jobs, newest first, and where to go on."""
-
-    jobs: list[views.Job]
-    next: str | None
+from callsheet.queries import render
 
 
 async def list_jobs(state: AppState, request: Request) -> Response:
@@ -50,8 +28,8 @@ async def list_jobs(state: AppState, request: Request) -> Response:
     count = row_count(state, query.limit)
     if query.status and query.status not in JOB_MACHINE.statuses:
         raise Problem(422, "invalid_query", f"status is one of {', '.join(sorted(JOB_MACHINE.statuses))}.")
-    if query.phase not in {"", views.APPROVAL}:
-        raise Problem(422, "invalid_query", f"phase is {views.APPROVAL}; for others, ask for a status.")
+    if query.phase not in {"", render.APPROVAL}:
+        raise Problem(422, "invalid_query", f"phase is {render.APPROVAL}; for others, ask for a status.")
     user = caller.user if caller.role == USER else query.user
     label, value = _parse_label(query.label)
     filters: dict[str, Any] = {
@@ -68,7 +46,7 @@ async def list_jobs(state: AppState, request: Request) -> Response:
     jobs = [rows.Job(*row) for row in page]
     cursor = encode_cursor(state, "jobs", caller.tenant, jobs[-1].id) if more else None
     return Response(
-        JobPage([views.job_view(job, await state.duration_estimates.estimate(job)) for job in jobs], cursor)
+        JobPage([render.job_view(job, await state.duration_estimates.estimate(job)) for job in jobs], cursor)
     )
 
 
@@ -85,7 +63,7 @@ def _parse_time(text: str, default: int) -> int:
     if not text:
         return default
     try:
-        return views.parse_time(text.replace(" ", "+"))
+        return render.parse_time(text.replace(" ", "+"))
     except (ValueError, OverflowError):
         raise Problem(422, "invalid_query", "A time looks like 2026-01-31T12:00:00Z.") from None
 

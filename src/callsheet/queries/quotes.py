@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from callsheet.api import views
+from callsheet.api.quotes import Quote, QuoteBody
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.decisions.submit import check_enabled, check_user, dedup_key_of, validate_input
 from callsheet.core.model.clock import SECOND
@@ -22,27 +22,9 @@ from callsheet.http.server.problems import Problem, not_found
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import WRITERS, Response, Route
 from callsheet.http.state import AppState
+from callsheet.queries import render
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-class QuoteBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What would be submitted."""
-
-    workflow: str
-    user: str
-    input: Any = None
-
-
-class Quote(Struct, frozen=True):
-    """A price, and the token that fixes it."""
-
-    workflow: str
-    price: int
-    balance: int
-    affordable: bool
-    expires_at: str | None
-    quote: str
 
 
 class QuoteClaims(Struct, frozen=True, array_like=True):
@@ -77,7 +59,7 @@ async def create_quote(state: AppState, request: Request) -> Response:
     )
     balance = wallet[0][3] if wallet else 0
     return Response(
-        Quote(body.workflow, price, balance, balance >= price, views.format_time(expires_at * SECOND), token)
+        Quote(body.workflow, price, balance, balance >= price, render.to_datetime(expires_at * SECOND), token)
     )
 
 

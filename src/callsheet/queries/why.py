@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct
-
-from callsheet.api.views import format_time
+from callsheet.api.explanation import Constraint, JobExplanation, ProgressEstimate, StartEstimate
 from callsheet.core.model import rows
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.ids import child_id
@@ -20,68 +18,9 @@ from callsheet.http.routes.jobs import job_row
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS_AND_USERS, Response, Route
 from callsheet.http.state import AppState
+from callsheet.queries.render import to_datetime
 
 _COUNTED_MAX = 10_000
-
-
-class Constraint(Struct, frozen=True):
-    """One thing that holds the job: a stable code, a sentence, and its numbers; what does not apply is null."""
-
-    code: str
-    message: str
-    tasks: int
-    """How many tasks it is about; 0 is the whole job."""
-    active_since_at: str | None
-    active_until_at: str | None
-    of: str | None
-    """What a limit is of, or who is missing: `workflow`, `kind`, `provider`."""
-    name: str | None
-    running: int | None
-    running_max: int | None
-    started: int | None
-    """Tasks that count towards a rate: they started within its stretch of time."""
-    started_in_window_max: int | None
-    within_seconds: int | None
-    ahead: int | None
-    progress: int | None
-    workers: int | None
-
-
-class StartEstimate(Struct, frozen=True):
-    """When the job, or its next task, may start: a guess from what tasks of its queue took; null without a basis."""
-
-    estimate: bool
-    estimated_start_at: str | None
-    estimated_seconds: float | None
-    duration_seconds_p50: float | None
-    duration_seconds_p90: float | None
-    samples: int
-    reason: str
-
-
-class ProgressEstimate(Struct, frozen=True):
-    """How far the job may be, for kinds that report nothing: a guess from past durations; null without a basis."""
-
-    estimate: bool
-    percent: int | None
-    remaining_seconds_p50: float | None
-    remaining_seconds_p90: float | None
-    samples: int
-    reason: str
-
-
-class JobExplanation(Struct, frozen=True):
-    """What holds a job, its place in its queue, and when it may start and end."""
-
-    job_id: str
-    status: str
-    progress: int
-    stage_no: int | None
-    stage: str | None
-    constraints: list[Constraint]
-    position: int | None
-    start: StartEstimate
-    remaining: ProgressEstimate
 
 
 async def get_why(state: AppState, request: Request) -> Response:
@@ -151,7 +90,7 @@ def _view(job: rows.Job, stage: rows.Stage | None, why: Explanation, now: int) -
         if visible_stage else None,
         [_constraint(constraint) for constraint in why.constraints], why.position,
         StartEstimate(
-            True, None if start.wait is None else format_time(now + start.wait),  # noqa: FBT003 - the label
+            True, None if start.wait is None else to_datetime(now + start.wait),  # noqa: FBT003 - the label
             _seconds(start.wait), _seconds(start.p50), _seconds(start.p90), start.samples, start.reason,
         ),
         ProgressEstimate(
@@ -163,8 +102,8 @@ def _view(job: rows.Job, stage: rows.Stage | None, why: Explanation, now: int) -
 
 def _constraint(constraint: CoreConstraint) -> Constraint:
     return Constraint(
-        constraint.code, constraint.message, constraint.tasks, format_time(constraint.active_since_at),
-        format_time(constraint.active_until_at), constraint.of, constraint.name,
+        constraint.code, constraint.message, constraint.tasks, to_datetime(constraint.active_since_at),
+        to_datetime(constraint.active_until_at), constraint.of, constraint.name,
         constraint.running, constraint.running_max, constraint.started, constraint.started_in_window_max,
         constraint.within_seconds, constraint.ahead,
         constraint.progress, constraint.workers,

@@ -1,112 +1,35 @@
 """The house: tenants, keys, users' tokens, workers, operations, the audit log."""
 
 import time
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct
-
-from callsheet.api import views
+from callsheet.api.admin import (
+    AuditLog,
+    AuditQuery,
+    Identity,
+    Key,
+    KeyBody,
+    KeyPage,
+    NewKey,
+    Ops,
+    Queue,
+    Tenant,
+    TenantBody,
+    TenantPage,
+    Token,
+    TokenBody,
+)
+from callsheet.api.base import NamesQuery
 from callsheet.core.decisions.submit import check_user
 from callsheet.core.model import commands, rows
 from callsheet.http.auth.authenticator import Caller, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.server.pagination import LAST_ID, NamesQuery, parse_list_query, row_count, split_page
+from callsheet.http.server.pagination import parse_list_query, row_count, split_page
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import ADMINS, OPERATOR, OPERATORS, ROLES, WRITERS, Response, Route
 from callsheet.http.state import AppState
-
-
-class TenantPage(Struct, frozen=True):
-    """Tenants by name."""
-
-    tenants: list[views.Tenant]
-    next: str | None
-
-
-class TenantBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tenant's share and cap; what is left out stays as it is."""
-
-    weight: int | None = None
-    status: Literal["active", "suspended"] | None = None
-    active_jobs_max: int | None = None
-
-
-class KeyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who gets in, as what. Only an operator names another tenant, or none for another operator."""
-
-    name: str
-    role: Literal["admin", "client", "viewer", "worker"]
-    tenant: str | None = None
-    expires_in_seconds: int | None = None
-
-
-class KeyPage(Struct, frozen=True):
-    """Keys, oldest first."""
-
-    keys: list[views.Key]
-    next: str | None
-
-
-class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose jobs a browser may watch, and for how long."""
-
-    user: str
-    expires_in_seconds: int = 600
-
-
-class Token(Struct, frozen=True):
-    """A user's token: a bearer key that reads that user's jobs, files and wallet, and nothing else."""
-
-    token: str
-    user: str
-    expires_in_seconds: int
-
-
-class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which lines; newest first."""
-
-    before: str = LAST_ID
-    limit: int = 100
-    subject: str | None = None
-    """Only what was done to this one: a worker, a job, a key."""
-
-
-class AuditLog(Struct, frozen=True):
-    """Lines, newest first."""
-
-    lines: list[views.AuditEntry]
-    next: str | None
-
-
-class Queue(Struct, frozen=True):
-    """What waits and runs of one kind for one workflow."""
-
-    kind: str
-    workflow: str
-    waiting: int
-    running: int
-
-
-class Ops(Struct, frozen=True):
-    """How the house is doing."""
-
-    now: str | None
-    active_jobs: dict[str, int]
-    queues: list[Queue]
-    workers: int
-    streams: int
-    provider_calls: int
-    provider_calls_overdue: int
-
-
-class Identity(Struct, frozen=True):
-    """Who the key says you are."""
-
-    role: str
-    tenant: str
-    id: str
-    user: str | None
+from callsheet.queries import render
 
 
 async def get_me(state: AppState, request: Request) -> Response:
@@ -119,7 +42,7 @@ async def list_tenants(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
     found = await state.reads.lookup("tenants_after", after=query.after, count=row_count(state, query.limit))
     page, more = split_page(found, query.limit)
-    return Response(TenantPage([views.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None))
+    return Response(TenantPage([render.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None))
 
 
 async def put_tenant(state: AppState, request: Request) -> Response:
@@ -131,7 +54,7 @@ async def put_tenant(state: AppState, request: Request) -> Response:
         )
     )  # fmt: skip
     state.authenticator.invalidate()
-    return Response(views.tenant_view(row))
+    return Response(render.tenant_view(row))
 
 
 async def list_keys(state: AppState, request: Request) -> Response:
@@ -140,7 +63,7 @@ async def list_keys(state: AppState, request: Request) -> Response:
         "api_keys_after", **_scope(request), after=query.after, count=row_count(state, query.limit)
     )
     page, more = split_page(found, query.limit)
-    return Response(KeyPage([views.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None))
+    return Response(KeyPage([render.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None))
 
 
 async def create_key(state: AppState, request: Request) -> Response:
@@ -159,7 +82,7 @@ async def create_key(state: AppState, request: Request) -> Response:
             expires_in_seconds=body.expires_in_seconds, by=caller.id,
         )
     )  # fmt: skip
-    return Response(views.NewKey(views.key_view(made), secret), 201)
+    return Response(NewKey(render.key_view(made), secret), 201)
 
 
 async def revoke_key(state: AppState, request: Request) -> Response:
@@ -170,7 +93,7 @@ async def revoke_key(state: AppState, request: Request) -> Response:
         )
     )
     state.authenticator.invalidate()
-    return Response(views.key_view(row))
+    return Response(render.key_view(row))
 
 
 async def create_token(state: AppState, request: Request) -> Response:
@@ -197,7 +120,7 @@ async def list_audit(state: AppState, request: Request) -> Response:
     else:
         found = await state.reads.scan("audit_of_subject", subject=query.subject, **given)
     page, more = split_page(found, query.limit)
-    return Response(AuditLog([views.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None))
+    return Response(AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None))
 
 
 async def get_ops(state: AppState, request: Request) -> Response:
@@ -207,7 +130,7 @@ async def get_ops(state: AppState, request: Request) -> Response:
     ])  # fmt: skip
     return Response(
         Ops(
-            views.format_time(time.time_ns() // 1_000), {row[0]: row[1] for row in active}, [Queue(*row)
+            render.to_datetime(time.time_ns() // 1_000), {row[0]: row[1] for row in active}, [Queue(*row)
             for row in depths],
             len({row[0] for row in workers}), state.broadcaster.count, provider_calls, overdue,
         )
@@ -224,14 +147,14 @@ ROUTES = (
     Route("POST", "/v1/tokens", create_token, WRITERS, "Make a short-lived token for one user's browser", Token,
           TokenBody, status=201, problems=("422 invalid_user", "422 out_of_range")),
     Route("GET", "/v1/admin/tenants", list_tenants, OPERATORS, "List tenants", TenantPage, query=NamesQuery),
-    Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, OPERATORS, "Make or change a tenant", views.Tenant,
+    Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, OPERATORS, "Make or change a tenant", Tenant,
         TenantBody,
           problems=("422 invalid_tenant", *VALUES)),
     Route("GET", "/v1/admin/keys", list_keys, ADMINS, "List keys", KeyPage, query=NamesQuery),
-    Route("POST", "/v1/admin/keys", create_key, ADMINS, "Make a key; its secret is shown once", views.NewKey, KeyBody,
+    Route("POST", "/v1/admin/keys", create_key, ADMINS, "Make a key; its secret is shown once", NewKey, KeyBody,
           status=201, problems=("404 tenant_not_found", "409 secret_in_use", "422 invalid_key_name",
                                "422 tenant_required", "422 tenant_not_allowed", *VALUES)),
-    Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke a key", views.Key,
+    Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke a key", Key,
           problems=("404 key_not_found", "409 cannot_revoke_own_key")),
     Route("GET", "/v1/admin/audit", list_audit, ADMINS, "Who did what, newest first", AuditLog, query=AuditQuery),
     Route("GET", "/v1/admin/ops", get_ops, OPERATORS, "What waits, what runs, who works", Ops),

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta, Struct
 
-from callsheet.api import views
+from callsheet.api.events import Event, Events, EventsQuery, Feed, FeedQuery
 from callsheet.core.decisions.transitions import job_status_after
 from callsheet.core.model import rows
 from callsheet.core.model.state_machines import JOB as JOB_MACHINE
@@ -16,7 +15,6 @@ from callsheet.http.auth.authenticator import Caller
 from callsheet.http.broadcaster import JOB, TENANT, Key, Subscription
 from callsheet.http.routes.jobs import job_row
 from callsheet.http.server.pagination import (
-    NUMBER_MAX,
     decode_cursor,
     encode_cursor,
     parse_list_query,
@@ -27,6 +25,7 @@ from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import SECURITY_HEADERS, Request, Send
 from callsheet.http.server.router import READERS, READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
+from callsheet.queries import render
 from callsheet.store.connection import StoreError
 
 _encode = msgspec.json.Encoder().encode
@@ -38,42 +37,6 @@ _STREAM_HEAD = Response(b"", media_type="text/event-stream; charset=utf-8")
 _NO_FRAME = b""
 """A frame that is not sent: a moment to look whether a sign of life is due."""
 EventFilter = Callable[[rows.Event], bool]
-
-
-class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to begin, in a job's own numbers."""
-
-    after: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
-    """The number of the last event seen; 0 begins with the first."""
-    limit: int = 200
-    follow: bool = False
-    """Keep the stream open when the job has ended: it may be tried again."""
-
-
-class FeedQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to begin, and which events."""
-
-    after: str = ""
-    """A cursor; `now` begins with what comes next."""
-    type: str = ""
-    """Types, or how they begin, with commas between: `job.,task.progressed`."""
-    job: str = ""
-    limit: int = 200
-
-
-class Events(Struct, frozen=True):
-    """Events of a job, oldest first; there may be more behind them."""
-
-    events: list[views.Event]
-    more: bool
-
-
-class Feed(Struct, frozen=True):
-    """Events of a tenant, oldest first, and where to go on: at once if there is more, else when something happened."""
-
-    events: list[views.Event]
-    next: str
-    more: bool
 
 
 # -- one job
@@ -88,7 +51,7 @@ async def job_events(state: AppState, request: Request) -> Response | StreamingR
         page, more = split_page(
             await state.reads.lookup("events_of", subject=job.id, after=after, count=count), query.limit
         )
-        return Response(Events([views.event_view(rows.Event(*row[2:])) for row in page], more))
+        return Response(Events([render.event_view(rows.Event(*row[2:])) for row in page], more))
     if job.finished_at is not None and after >= job.seq and not query.follow:
         return Response(None, 204)  # tells a browser's EventSource not to come back
     if request.method == "HEAD":
@@ -154,14 +117,14 @@ async def tenant_events(state: AppState, request: Request) -> Response | Streami
         subscription = await state.broadcaster.subscribe(key, caller.stream_owner)
         return _stream(state, request, key, subscription, _tenant_frames(state, caller, place, subscription, wanted))
     row_count(state, query.limit)
-    events: list[views.Event] = []
+    events: list[Event] = []
     page, more = split_page(await _page(state, caller, place, _PAGE + 1), _PAGE)
     for placed in page:
         if wanted(placed.event):
             if len(events) == query.limit:
                 more = True
                 break
-            events.append(views.event_view(placed.event, _cursor(state, caller, placed.place)))
+            events.append(render.event_view(placed.event, _cursor(state, caller, placed.place)))
         place = placed.place
     return Response(Feed(events, _cursor(state, caller, place), more))
 
@@ -270,7 +233,7 @@ def _accepts_stream(request: Request) -> bool:
 
 
 def _frame(name: str, event: rows.Event, cursor: str | None) -> bytes:
-    body: Any = _encode(views.event_view(event, cursor))
+    body: Any = _encode(render.event_view(event, cursor))
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (name.encode(), event.type.encode(), body)
 
 

@@ -3,21 +3,19 @@
 import asyncio
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
-
-from callsheet.api import views
+from callsheet.api.base import LAST_ID
+from callsheet.api.files import DeleteSummary, File, FileBody, FilePage, FilesQuery, NewFile, Upload
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import BlobError, Blobs, ClaimMismatch, verify_claim
 from callsheet.core.decisions.files import DeletedFiles
 from callsheet.core.model import commands, rows
 from callsheet.core.model.clock import SECOND
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, matches_type
-from callsheet.dispatch.file_deletion import DeleteSummary, delete_blobs
+from callsheet.dispatch.file_deletion import delete_blobs
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.routes.file_content import file_row
 from callsheet.http.server.pagination import (
-    LAST_ID,
     decode_cursor,
     encode_cursor,
     parse_list_query,
@@ -28,48 +26,7 @@ from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
-
-
-class FileBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file will be."""
-
-    user: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
-
-
-class Upload(Struct, frozen=True):
-    """How to put the bytes: one request, with these headers as they are, within its time."""
-
-    method: str
-    url: str
-    headers: dict[str, str]
-    expires_in_seconds: int
-
-
-class NewFile(Struct, frozen=True):
-    """An announced file, and how to put its bytes."""
-
-    file: views.File
-    upload: Upload
-
-
-class FilesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose files to list; newest first."""
-
-    user: str = ""
-    limit: int = 50
-    cursor: str = ""
-
-
-class FilePage(Struct, frozen=True):
-    """Files that a user brought, newest first, and where to go on."""
-
-    files: list[views.File]
-    next: str | None
-
+from callsheet.queries import render
 
 # -- handlers
 
@@ -93,7 +50,7 @@ async def create_upload(state: AppState, request: Request) -> Response:
         await state.engine.aexecute(commands.DeleteFiles(tenant=file.tenant, file_ids=(file.id,), by=caller.id))
         raise
     upload = Upload(grant.method, grant.url, grant.headers, grant.expires_in_seconds)
-    return Response(NewFile(views.file_view(file), upload), 201, (("location", f"/v1/files/{file.id}/info"),))
+    return Response(NewFile(render.file_view(file), upload), 201, (("location", f"/v1/files/{file.id}/info"),))
 
 
 async def finish_upload(state: AppState, request: Request) -> Response:
@@ -105,11 +62,11 @@ async def finish_upload(state: AppState, request: Request) -> Response:
                 await asyncio.to_thread(state.blobs.delete, [object_keys.file_key(file)])
                 raise problem
     done = await state.engine.aexecute(commands.FinishUpload(tenant=file.tenant, file_id=file.id, by=request.caller.id))
-    return Response(views.file_view(done))
+    return Response(render.file_view(done))
 
 
 async def get_file_info(state: AppState, request: Request) -> Response:
-    return Response(views.file_view(await file_row(state, request)))
+    return Response(render.file_view(await file_row(state, request)))
 
 
 async def list_files(state: AppState, request: Request) -> Response:
@@ -126,7 +83,7 @@ async def list_files(state: AppState, request: Request) -> Response:
     page, more = split_page(found, query.limit)
     files = [rows.File(*row) for row in page]
     cursor = encode_cursor(state, "files", whose, files[-1].id) if more else None
-    return Response(FilePage([views.file_view(file) for file in files], cursor))
+    return Response(FilePage([render.file_view(file) for file in files], cursor))
 
 
 async def delete_file(state: AppState, request: Request) -> Response:
@@ -183,7 +140,7 @@ ROUTES = (
           "it begins with a slash. It takes these very bytes, once, and no key. Announcing again makes another file; "
           "one whose bytes do not come within `upload_timeout_seconds` is deleted."),
     Route("POST", "/v1/files/{file_id}/finish", finish_upload, WRITERS, "Finish a file: say that its bytes are there",
-          views.File,
+          File,
           problems=(_FILE, "422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 type_mismatch",
           _AWAY),
           details="Size and SHA-256 are compared with what was announced, and the media type with the first bytes. "
@@ -192,7 +149,7 @@ ROUTES = (
         FilePage,
           query=FilesQuery, problems=("422 invalid_cursor",)),
     Route("GET", "/v1/files/{file_id}/info", get_file_info, READERS_AND_USERS, "Get what is known of a file",
-        views.File,
+        File,
           problems=(_FILE,)),
     Route("DELETE", "/v1/files/{file_id}", delete_file, WRITERS, "Delete a file", DeleteSummary,
           problems=(_FILE, "409 file_in_use"),

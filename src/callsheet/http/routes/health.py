@@ -2,8 +2,7 @@
 
 import asyncio
 
-from msgspec import Struct
-
+from callsheet.api.admin import Health
 from callsheet.http.metrics import MetricsSnapshot
 from callsheet.http.routes.scaling import default_signals
 from callsheet.http.server.problems import Problem
@@ -14,12 +13,6 @@ from callsheet.store.connection import StoreError
 
 _READY_SECONDS = 5.0
 """Whoever asks whether we are ready wants to know it now."""
-
-
-class Health(Struct, frozen=True):
-    """That we are there."""
-
-    status: str
 
 
 async def healthz(state: AppState, request: Request) -> Response:

@@ -2,17 +2,28 @@
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from callsheet.api import views
+from callsheet.api.files import DeleteSummary
+from callsheet.api.jobs import (
+    BulkBody,
+    BulkItem,
+    BulkResponse,
+    CancelBody,
+    DurationEstimate,
+    Job,
+    JobQuery,
+    RetryBody,
+    SubmitBody,
+    UpdateBody,
+)
 from callsheet.blobs import object_keys
 from callsheet.core.model import commands, rows
 from callsheet.core.model.errors import Refusal
-from callsheet.core.model.workflow_definition import StageSpec
-from callsheet.dispatch.file_deletion import DeleteSummary, delete_blobs
+from callsheet.dispatch.file_deletion import delete_blobs
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.broadcaster import JOB
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, VALUES
@@ -22,77 +33,8 @@ from callsheet.http.server.problems import Problem, not_found
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries.duration_estimates import DurationEstimate
+from callsheet.queries import render
 from callsheet.queries.quotes import quoted_price
-
-
-class SubmitBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job is made of."""
-
-    workflow: str
-    user: str
-    input: Any = None
-    idempotency_key: str | None = None
-    priority: int | None = None
-    start_in_seconds: float = 0
-    deadline_seconds: int | None = None
-    stages: list[StageSpec] | None = None
-    labels: dict[str, str] | None = None
-    metadata: dict[str, Any] | None = None
-    trace: dict[str, str] | None = None
-    quote: str | None = None
-
-
-class BulkBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Up to 1,000 jobs, each with its own outcome."""
-
-    jobs: list[SubmitBody]
-
-
-class BulkItem(Struct, frozen=True, omit_defaults=True):
-    """What became of one job of a bulk: its status as if it had been sent alone."""
-
-    status: int
-    job_id: str | None = None
-    replay: bool = False
-    problem: dict[str, Any] | None = None
-
-
-class BulkResponse(Struct, frozen=True):
-    """Outcomes in the order of the request."""
-
-    results: list[BulkItem]
-
-
-class JobQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to look at a job."""
-
-    wait: Annotated[float, Meta(ge=0, le=86_400)] = 0
-    """Seconds to hold the answer until there is news; more than `wait_seconds_max` counts as that."""
-
-
-class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and how long a worker may take to stop."""
-
-    reason: str = "Canceled by request."
-    grace_seconds: int | None = None
-
-
-class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to try again."""
-
-    retry_as: Literal["new_run", "new_job"] = "new_run"
-    idempotency_key: str | None = None
-
-
-class UpdateBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What may change while a job lives."""
-
-    priority: int | UnsetType = UNSET
-    labels: dict[str, str] | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
-    trace: dict[str, str] | UnsetType = UNSET
-
 
 # -- what others need too
 
@@ -106,7 +48,7 @@ async def job_response(state: AppState, job: rows.Job, status: int = 200, *heade
     """Answer with a job and its tag."""
     duration_estimate = await state.duration_estimates.estimate(job)
     return Response(
-        views.job_json(job, duration_estimate), status, (("etag", job_etag(job, duration_estimate)), *headers)
+        render.job_json(job, duration_estimate), status, (("etag", job_etag(job, duration_estimate)), *headers)
     )
 
 
@@ -288,7 +230,7 @@ _SHOWN = ("ETag",)
 _KEYED = ("400 invalid_idempotency_key", "422 idempotency_key_conflict")
 ROUTES = (
     Route(
-        "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", views.Job, SubmitBody, status=201,
+        "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", Job, SubmitBody, status=201,
         other_statuses=(200,),
         problems=(
             *_KEYED, "402 insufficient_credits", "403 tenant_suspended", "403 *",
@@ -311,24 +253,24 @@ ROUTES = (
         body_max="bulk_body_bytes_max",
     ),
     Route(
-        "GET", "/v1/jobs/{job_id}", get_job, READERS_AND_USERS, "Get a job", views.Job, query=JobQuery,
+        "GET", "/v1/jobs/{job_id}", get_job, READERS_AND_USERS, "Get a job", Job, query=JobQuery,
         other_statuses=(304,),
         problems=(_NOT_FOUND, "429 too_many_streams", "503 stopping"), request_headers=("If-None-Match",),
         response_headers=("ETag",),
         details="`wait` holds the answer until the job has ended, or, with If-None-Match, until it has changed.",
     ),
     Route("PATCH", "/v1/jobs/{job_id}", update_job, WRITERS, "Change a job's priority, labels, metadata or trace",
-          views.Job, UpdateBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), response_headers=_SHOWN),
+          Job, UpdateBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), response_headers=_SHOWN),
     Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job", DeleteSummary,
           problems=(*_MOVE, "409 file_in_use"),
           details="One that lives is canceled first. Its texts and files go; ids, money and evidence stay."),
-    Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", views.Job, CancelBody,
+    Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", Job, CancelBody,
           problems=(*_MOVE, *VALUES), response_headers=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Pause a job: hand out no further task", views.Job,
+    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Pause a job: hand out no further task", Job,
           problems=(*_MOVE, "409 cancel_requested"), response_headers=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Resume a paused job", views.Job,
+    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Resume a paused job", Job,
           problems=_MOVE, response_headers=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Retry a failed or expired job", views.Job,
+    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Retry a failed or expired job", Job,
           RetryBody, request_headers=("Idempotency-Key",), response_headers=_SHOWN,
           problems=(*_MOVE, *REFERENCES, *_KEYED, "402 insufficient_credits", "409 file_deleted", "409 job_deleted",
                     "409 workflow_disabled", "429 too_many_active_jobs"),

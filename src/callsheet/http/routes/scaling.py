@@ -1,45 +1,17 @@
 """Scale signals: for each kind of work what waits, who works, and how many workers it needs."""
 
-from msgspec import Struct
-
-from callsheet.api.views import format_time
+from callsheet.api.scaling import ScaleQuery, ScaleReport
 from callsheet.core.policy.autoscale import KindObservation, ScaleSignals, ScalingTarget, compute_signals
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import OPERATORS, Response, Route
 from callsheet.http.state import AppState
+from callsheet.queries.render import to_datetime
 
 _WINDOW_MAX = 86_400
 _WAIT_MAX = 86_400.0
 _KINDS_MAX = 1_000
 """Jobs may bring kinds of their own: those with the most work are shown."""
-
-
-class ScaleQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which kind, and what its number of workers shall reach; what is left out, this server's settings say."""
-
-    kind: str = ""
-    """Only this kind; one that nobody knows has zeros."""
-    target_wait_seconds: float | None = None
-    """How long a waiting task may wait before it begins."""
-    window_seconds: int | None = None
-    """How far back durations, rates and errors are looked at."""
-    workers_min: int = 0
-    """Never recommend fewer."""
-    workers_max: int | None = None
-    """Never recommend more, unless more are busy."""
-    concurrency: int | None = None
-    """Tasks that one worker does at once; without it, what the kind's workers do now."""
-
-
-class ScaleReport(Struct, frozen=True):
-    """Every kind that ever had a task, or has a worker."""
-
-    now: str | None
-    window_seconds: int
-    target_wait_seconds: float
-    kinds: list[ScaleSignals]
-    """By name."""
 
 
 async def get_scale_signals(state: AppState, request: Request) -> Response:
@@ -62,7 +34,7 @@ async def get_scale_signals(state: AppState, request: Request) -> Response:
     if query.kind:
         kinds = [one for one in kinds if one.kind == query.kind] or [KindObservation(kind=query.kind)]
     return Response(
-        ScaleReport(format_time(seen.now), window, wait, [compute_signals(one, aim) for one in busiest(kinds)])
+        ScaleReport(to_datetime(seen.now), window, wait, [compute_signals(one, aim) for one in busiest(kinds)])
     )
 
 

@@ -3,11 +3,23 @@
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from callsheet.api import views
+from callsheet.api.jobs import JobInput, RunList
+from callsheet.api.stages import (
+    AddedTasks,
+    ApproveBody,
+    AttemptList,
+    Output,
+    OutputPage,
+    OutputsQuery,
+    Stage,
+    StageBody,
+    StageList,
+    TaskPage,
+    TasksBody,
+    TasksQuery,
+)
 from callsheet.core.model import commands, rows
-from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
 from callsheet.http.routes.jobs import job_row
@@ -16,86 +28,8 @@ from callsheet.http.server.problems import not_found
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS, READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
+from callsheet.queries import render
 from callsheet.queries.outputs import TaskPosition, list_task_outputs
-
-
-class JobInput(Struct, frozen=True):
-    """What a job was asked to make."""
-
-    input: Any
-
-
-class RunList(Struct, frozen=True):
-    """A job's runs, oldest first."""
-
-    runs: list[views.Run]
-
-
-class StageList(Struct, frozen=True):
-    """A job's stages in order."""
-
-    stages: list[views.Stage]
-
-
-class TasksQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many at once, and where to go on."""
-
-    limit: int = 100
-    cursor: str = ""
-
-
-class TaskPage(Struct, frozen=True):
-    """A job's tasks in order, and where to go on."""
-
-    tasks: list[views.Task]
-    next: str | None
-
-
-class AttemptList(Struct, frozen=True):
-    """A task's tries, oldest first."""
-
-    attempts: list[views.Attempt]
-
-
-class OutputsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many at once, and where to go on."""
-
-    limit: int = 50
-    cursor: str = ""
-
-
-class OutputPage(Struct, frozen=True):
-    """What completed tasks made, in order, and where to go on."""
-
-    outputs: list[views.Output]
-    next: str | None
-
-
-class ApproveBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who approves."""
-
-    approver: str
-
-
-class TasksBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """One input per task to add."""
-
-    inputs: list[Any]
-
-
-class StageBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage to add behind the others."""
-
-    stage: StageSpec
-
-
-class AddedTasks(Struct, frozen=True):
-    """What was added."""
-
-    stage_id: str
-    stage_no: int
-    task_ids: list[str]
-    first_task_no: int
 
 
 async def get_input(state: AppState, request: Request) -> Response:
@@ -107,11 +41,11 @@ async def get_input(state: AppState, request: Request) -> Response:
 async def list_runs(state: AppState, request: Request) -> Response:
     job = await job_row(state, request)
     found = await state.reads.lookup("runs_of", id=job.id)
-    return Response(RunList([views.run_view(rows.Run(*row), job) for row in found]))
+    return Response(RunList([render.run_view(rows.Run(*row), job) for row in found]))
 
 
 async def list_stages(state: AppState, request: Request) -> Response:
-    return Response(StageList([views.stage_view(stage) for stage in await _list_stages(state, request)]))
+    return Response(StageList([render.stage_view(stage) for stage in await _list_stages(state, request)]))
 
 
 async def list_tasks(state: AppState, request: Request) -> Response:
@@ -124,7 +58,7 @@ async def list_tasks(state: AppState, request: Request) -> Response:
     tasks = [rows.Task(*row[1:]) for row in page]
     last = TaskPosition(page[-1][0], tasks[-1].no) if more else None
     return Response(
-        TaskPage([views.task_view(task) for task in tasks], last and encode_cursor(state, "tasks", job.id, last))
+        TaskPage([render.task_view(task) for task in tasks], last and encode_cursor(state, "tasks", job.id, last))
     )
 
 
@@ -136,7 +70,7 @@ async def list_attempts(state: AppState, request: Request) -> Response:
     ])  # fmt: skip
     if not task:
         raise not_found("task")
-    return Response(AttemptList([views.attempt_view(rows.Attempt(*row)) for row in found]))
+    return Response(AttemptList([render.attempt_view(rows.Attempt(*row)) for row in found]))
 
 
 async def list_outputs(state: AppState, request: Request) -> Response:
@@ -145,9 +79,9 @@ async def list_outputs(state: AppState, request: Request) -> Response:
     job = await job_row(state, request)
     page = await list_task_outputs(state.reads, job.id, _position(state, "outputs", job.id, query.cursor), query.limit)
     outputs = [
-        views.Output(
+        Output(
             one.stage, one.position.stage_no, one.position.task_no, one.task_id, one.output,
-            [views.file_view(file) for file in one.files],
+            [render.file_view(file) for file in one.files],
         )
         for one in page.task_outputs
     ]  # fmt: skip
@@ -158,7 +92,7 @@ async def approve_stage(state: AppState, request: Request) -> Response:
     body: ApproveBody = request.content
     stage = await _find_stage(state, request)
     await state.engine.aexecute(_build_command(commands.Approve, request, stage_id=stage.id, approver=body.approver))
-    return Response(views.stage_view(await _find_stage(state, request)))
+    return Response(render.stage_view(await _find_stage(state, request)))
 
 
 async def add_tasks(state: AppState, request: Request) -> Response:
@@ -221,7 +155,7 @@ ROUTES = (
           OutputPage, query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
           details="In the order of stages and tasks. A page ends at `limit` tasks, and before some 4 MiB of output."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
-          "Approve a waiting stage", views.Stage, ApproveBody,
+          "Approve a waiting stage", Stage, ApproveBody,
           problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),
           details="A stage is named by its number or its name."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,

@@ -1,74 +1,24 @@
 """Wallets: balance, ledger, top-up, adjustment."""
 
-from typing import Annotated
-
-from msgspec import Meta, Struct
-
-from callsheet.api import views
+from callsheet.api.wallets import AdjustBody, Balance, Ledger, LedgerQuery, RefundBody, TopUpBody, Wallet
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.model import commands, rows
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.routes.jobs import job_row
-from callsheet.http.server.pagination import NUMBER_MAX, parse_list_query, row_count, split_page
+from callsheet.http.server.pagination import parse_list_query, row_count, split_page
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import ADMINS, READERS_AND_USERS, USER, Response, Route
 from callsheet.http.state import AppState
-
-
-class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which lines; newest first."""
-
-    before: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = NUMBER_MAX
-    """Lines with a smaller number; without it the newest."""
-    limit: int = 50
-
-
-class Ledger(Struct, frozen=True):
-    """Lines of a wallet's ledger, newest first."""
-
-    entries: list[views.LedgerEntry]
-    next: int | None
-
-
-class TopUpBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bought credits; the same key moves them once."""
-
-    amount: int
-    idempotency_key: str = ""
-    reason: str = "top-up"
-
-
-class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A correction by hand, up or down, and why."""
-
-    amount: int
-    reason: str
-    idempotency_key: str = ""
-
-
-class RefundBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and of which run; by default the last."""
-
-    reason: str
-    run: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
-
-
-class Balance(Struct, frozen=True):
-    """The wallet after the movement."""
-
-    user: str
-    balance: int
-    reserved: int
-    replay: bool
+from callsheet.queries import render
 
 
 async def get_wallet(state: AppState, request: Request) -> Response:
     caller, user = _wallet_owner(request)
     found = await state.reads.lookup("wallet_of", id=wallet_id(caller.tenant, user))
     wallet = rows.Wallet(*found[0]) if found else rows.Wallet("", caller.tenant, user, 0, 0, 0, 0, 0)
-    return Response(views.wallet_view(wallet))
+    return Response(render.wallet_view(wallet))
 
 
 async def get_ledger(state: AppState, request: Request) -> Response:
@@ -79,7 +29,7 @@ async def get_ledger(state: AppState, request: Request) -> Response:
         "ledger_before", id=wallet_id(caller.tenant, user), before=query.before, count=count
     )
     page, more = split_page(found, query.limit)
-    entries = [views.entry_view(rows.LedgerEntry(*row)) for row in page]
+    entries = [render.entry_view(rows.LedgerEntry(*row)) for row in page]
     return Response(Ledger(entries, entries[-1].seq if more else None))
 
 
@@ -132,7 +82,7 @@ _MOVED = (
     "422 invalid_tenant", *VALUES,
 )  # fmt: skip
 ROUTES = (
-    Route("GET", "/v1/wallets/{user}", get_wallet, READERS_AND_USERS, "Get a user's balance", views.Wallet),
+    Route("GET", "/v1/wallets/{user}", get_wallet, READERS_AND_USERS, "Get a user's balance", Wallet),
     Route("GET", "/v1/wallets/{user}/ledger", get_ledger, READERS_AND_USERS, "List a user's ledger, newest first",
         Ledger,
           query=LedgerQuery),

@@ -3,9 +3,8 @@
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
-from callsheet.api import views
+from callsheet.api.workers import Worker, WorkerBody, WorkerLease, WorkerPage, WorkersQuery, WorkerToken
 from callsheet.core.decisions.claim import allowed_kinds
 from callsheet.core.model import commands, rows
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
@@ -15,76 +14,11 @@ from callsheet.http.server.problems import not_found
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import OPERATORS, Response, Route
 from callsheet.http.state import AppState
+from callsheet.queries import render
 
 _EMBEDDED = "embedded"
 _LISTED_MAX = 10
 """Leases of each worker in a list: a page has hundreds of workers, and one may hold a thousand."""
-
-
-class WorkersQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to go on, and whether those that have gone are shown."""
-
-    after: str = ""
-    limit: int = 100
-    gone: bool = False
-
-
-class WorkerLease(Struct, frozen=True):
-    """A task in a worker's hand."""
-
-    job_id: str
-    task_id: str
-    kind: str
-    attempt: int
-    progress: int
-    started_at: str | None
-    lease_expires_at: str | None
-
-
-class Worker(Struct, frozen=True):
-    """A worker: what it may do, what it holds, when it was last heard of."""
-
-    worker: str
-    status: str
-    """pending, approved, revoked, gone; embedded runs inside a server and is not registered."""
-    kinds: list[str]
-    offered: list[str]
-    concurrency: int | None
-    draining: bool
-    leases_total: int
-    """How many tasks it has in hand."""
-    leases: list[WorkerLease]
-    """The tasks, those first that began first: in a list of workers some of them, under its own address all."""
-    starts: int
-    registered_at: str | None
-    started_at: str | None
-    last_seen_at: str | None
-    ended_at: str | None
-    labels: dict[str, str] | None
-    capabilities: dict[str, Any] | None
-
-
-class WorkerPage(Struct, frozen=True):
-    """Workers by name."""
-
-    workers: list[Worker]
-    next: str | None
-
-
-class WorkerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What to change; what is left out stays as it is."""
-
-    approved: bool | None = None
-    draining: bool | None = None
-    kinds: list[str] | None = None
-    """Of what it offers it may take these; an empty list is everything."""
-
-
-class WorkerToken(Struct, frozen=True):
-    """A worker's new token, shown once; the one before is good no longer."""
-
-    worker: str
-    token: str
 
 
 async def list_workers(state: AppState, request: Request) -> Response:
@@ -168,8 +102,8 @@ async def _fetch_leases(state: AppState, names: list[str], most: int) -> dict[st
     for *row, leases_total in await state.reads.scan("leases_of_workers", ids=names, most=most) if names else []:
         task = rows.Task(*row)
         lease = WorkerLease(
-            task.job_id, task.id, task.kind, task.attempts, task.progress, views.format_time(task.started_at),
-            views.format_time(task.lease_expires_at),
+            task.job_id, task.id, task.kind, task.attempts, task.progress, render.to_datetime(task.started_at),
+            render.to_datetime(task.lease_expires_at),
         )  # fmt: skip
         found.setdefault(task.worker_id or "", WorkerLeases(leases_total, [])).leases.append(lease)
     return found
@@ -182,9 +116,9 @@ def _view(worker: rows.Worker, leases_by_worker: WorkerLeases) -> Worker:
     return Worker(
         worker.id, worker.status, list(allowed_kinds(worker)), decoded(worker.offered), worker.concurrency,
         worker.draining_at is not None, leases_by_worker.leases_total, leases_by_worker.leases, worker.starts,
-        views.format_time(worker.created_at),
-        views.format_time(worker.started_at), views.format_time(worker.last_seen_at),
-        views.format_time(worker.ended_at),
+        render.to_datetime(worker.created_at),
+        render.to_datetime(worker.started_at), render.to_datetime(worker.last_seen_at),
+        render.to_datetime(worker.ended_at),
         decoded(worker.labels), decoded(worker.capabilities),
     )  # fmt: skip
 

@@ -1,33 +1,19 @@
 """Workflows: what may be asked for."""
 
-from typing import Any
-
 import msgspec
-from msgspec import Struct
 
-from callsheet.api import views
+from callsheet.api.base import NamesQuery
+from callsheet.api.workflows import Workflow, WorkflowBody, WorkflowPage
 from callsheet.core.model import commands, rows
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.http.openapi.error_codes import STAGE
-from callsheet.http.server.pagination import NamesQuery, parse_list_query, row_count, split_page
+from callsheet.http.server.pagination import parse_list_query, row_count, split_page
 from callsheet.http.server.problems import Problem, not_found
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import OPERATORS, READERS_AND_USERS, USER, Response, Route
 from callsheet.http.server.validation_errors import describe_validation_error
 from callsheet.http.state import AppState
-
-
-class WorkflowPage(Struct, frozen=True):
-    """Workflows by name."""
-
-    workflows: list[views.Workflow]
-    next: str | None
-
-
-class WorkflowBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A definition; its name is the path's."""
-
-    definition: dict[str, Any]
+from callsheet.queries import render
 
 
 async def list_workflows(state: AppState, request: Request) -> Response:
@@ -62,17 +48,17 @@ async def put_workflow(state: AppState, request: Request) -> Response:
     return Response(_workflow_view(request, row))
 
 
-def _workflow_view(request: Request, row: rows.Workflow) -> views.Workflow:
+def _workflow_view(request: Request, row: rows.Workflow) -> Workflow:
     """Show a workflow: graphs are the house's own, and what goes into its stages is no browser's business."""
     role = request.caller.role
     hidden = () if role in OPERATORS else ("comfyui", "inputs") if role == USER else ("comfyui",)
-    return views.workflow_view(row, hidden)
+    return render.workflow_view(row, hidden)
 
 
 ROUTES = (
     Route("GET", "/v1/workflows", list_workflows, READERS_AND_USERS, "List workflows", WorkflowPage, query=NamesQuery),
     Route("GET", "/v1/workflows/{workflow}", get_workflow, READERS_AND_USERS, "Get a workflow with its JSON Schema",
-          views.Workflow, problems=("404 workflow_not_found",)),
-    Route("PUT", "/v1/workflows/{workflow}", put_workflow, OPERATORS, "Make or replace a workflow", views.Workflow,
+          Workflow, problems=("404 workflow_not_found",)),
+    Route("PUT", "/v1/workflows/{workflow}", put_workflow, OPERATORS, "Make or replace a workflow", Workflow,
           WorkflowBody, problems=("422 invalid_definition", "422 invalid_workflow", "422 invalid_rate", *STAGE)),
 )  # fmt: skip

@@ -13,18 +13,6 @@ Q = TypeVar("Q", bound=Struct)
 
 T = TypeVar("T")
 
-NUMBER_MAX = 2**63 - 1
-"""The largest number that a database keeps."""
-LAST_ID = "~"
-"""Sorts after every id."""
-
-
-class NamesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where to go on, in a list by names or ids."""
-
-    after: str = ""
-    limit: int = 100
-
 
 def parse_list_query(state: AppState, request: Request, shape: type[Q]) -> Q:
     """Read the query of a list; whoever names no limit gets at most what this server shows at once."""
