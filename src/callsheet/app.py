@@ -119,7 +119,7 @@ class Callsheet:
         file = self.data / ADMIN_KEY_FILE
         new = not file.exists()
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
-        if not self.engine.reads.fetch("api_key_by_hash", secret_hash=secret_hash):
+        if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
             if not self.engine.reads.fetch("tenants", ids=[DEFAULT_TENANT]):
                 self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
             command = commands.CreateKey(
@@ -132,7 +132,7 @@ class Callsheet:
         """Return the file with a secret for the fleet, made at the first start."""
         file = self.data / FLEET_KEY_FILE
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
-        if not self.engine.reads.fetch("api_key_by_hash", secret_hash=secret_hash):
+        if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
             command = commands.CreateKey(
                 tenant="", role="worker", name="first fleet", secret_hash=secret_hash, by="callsheet"
             )

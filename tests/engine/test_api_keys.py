@@ -31,7 +31,7 @@ def audit(harness: EngineHarness, action: str = "") -> list[Audit]:
 
 def test_a_key_is_found_by_the_hash_of_its_secret_and_ends_when_revoked(harness: EngineHarness) -> None:
     made = harness.do(key(expires_in_seconds=60))
-    ((status, *found),) = harness.reads.fetch("api_key_by_hash", mark=HASH)
+    ((status, *found),) = harness.reads.fetch("api_key_by_hash", key=HASH)
     assert (status, ApiKey(*found)) == ("active", made)
     harness.clock.advance(5)
     ended = harness.do(c.RevokeKey(key_id=made.id, tenant=TENANT))

@@ -150,7 +150,7 @@ class Authenticator:
     async def _look_up(self, query: str, mark: str) -> Caller | None:
         """Read whose key or token this is; None if it lets nobody in."""
         known, now = self._cache, time.monotonic()
-        rows = await self._reads.lookup(query, mark=mark)
+        rows = await self._reads.lookup(query, key=mark)
         caller = _CALLER_FROM_ROW[query](rows[0]) if rows else None
         if len(known) >= _CACHE_MAX:
             known.clear()

@@ -237,7 +237,7 @@ WHERE a.task_id = k.task_id AND a.no = k.no
 SELECT min(t.created_at) FROM tenant t
 
 -- name: worker_by_token
-SELECT {worker w} FROM worker w WHERE w.token_hash = :mark
+SELECT {worker w} FROM worker w WHERE w.token_hash = :key
 
 -- name: due_jobs
 SELECT j.due_at, j.id FROM job j WHERE j.due_at <= :now AND (j.due_at, j.id) > (:after_at, :after_id)
@@ -314,10 +314,10 @@ SELECT {wallet w} FROM wallet w WHERE w.id = :id
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: api_key_by_hash
-SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :mark
+SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :key
 
 -- name: api_key_by_id
-SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :mark
+SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :key
 
 -- name: any_active_api_key
 SELECT k.id FROM api_key k WHERE k.revoked_at IS NULL LIMIT 1
