@@ -1,0 +1,1 @@
+"""Commands for maintainers of this project; `make` calls them."""
