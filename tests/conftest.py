@@ -4,11 +4,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from callsheet.engine import Engine
 from tests.support.database_pool import DatabasePool
+from tests.support.engine_harness import EngineHarness, OpenHarness, set_up
 from tests.support.postgres import Cluster
 
 HERE = Path(__file__).parent
@@ -74,3 +76,30 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     url = database_pool.acquire()
     yield url
     database_pool.release(url)
+
+
+@pytest.fixture
+def open_harness(database_url: str) -> Iterator[OpenHarness]:
+    """Open engines on one database: with other settings, with gates, or a second server.
+
+    After the test, every invariant of the database is checked.
+    """
+    harnesses: list[EngineHarness] = []
+
+    def open_one(*args: Any, **kwargs: Any) -> EngineHarness:
+        harnesses.append(EngineHarness(database_url, *args, **kwargs))
+        return set_up(harnesses[-1])
+
+    yield open_one
+    try:
+        for harness in harnesses[:1]:
+            assert harness.broken() == []
+    finally:
+        for harness in harnesses:
+            harness.close()
+
+
+@pytest.fixture
+def harness(open_harness: OpenHarness) -> EngineHarness:
+    """One server with tenant acme; ada has 100 credits, and a sketch costs 5."""
+    return open_harness()

@@ -19,8 +19,14 @@ from callsheet.core.model.errors import BadInput
 from callsheet.data_folder import ADMIN_KEY_FILE, FLEET_KEY_FILE, PRIVATE_FILE_MODE, SECRET_FILE, write_private
 from callsheet.engine import Engine
 from callsheet.engine.gates import Gate
-from callsheet.engine.loops.duties import Collector, Loop, LoopRunner, Relay, Sweeper, WorkerTimeouts
-from callsheet.engine.loops.file_retention import FileRetention, OrphanCollector
+from callsheet.engine.loops.base import Loop
+from callsheet.engine.loops.collector import Collector
+from callsheet.engine.loops.file_retention import FileRetention
+from callsheet.engine.loops.orphan_files import OrphanCollector
+from callsheet.engine.loops.relay import Relay
+from callsheet.engine.loops.runner import LoopRunner
+from callsheet.engine.loops.sweeper import Sweeper
+from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
 from callsheet.http.server.app import App
 from callsheet.http.state import AppState

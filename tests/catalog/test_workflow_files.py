@@ -34,7 +34,7 @@ PLANTED = [
     # what is written, the line of the finding, what it says, what it says to do
     (f"prise = 3\n{STAGE}", 1, "no field 'prise'", "Did you mean 'price'?"),
     (f"{STAGE}colour = 1\n", 4, "no field 'colour'", "Known are name, kind, tasks"),
-    (f"{STAGE}[retry]\ntries = 2\n", 5, "no field 'tries'", "Did you mean 'attempts_max'?"),
+    (f"{STAGE}[retry]\nattempts = 2\n", 5, "no field 'attempts'", "Did you mean 'attempts_max'?"),
     (f"{STAGE}[retry.backoff]\n\nfaktor = 2\n", 6, "no field 'faktor'", "Did you mean 'factor'?"),
     (f"retry = {{ on = 'any', backoff = {{ jiter = 1 }} }}\n{STAGE}", 1, "no field 'jiter'", "'jitter'"),
     (f'\nprice = "3"\n{STAGE}', 2, "price: expected int, got str", "Write a whole number."),

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
-from callsheet.engine.loops.duties import Relay
+from callsheet.engine.loops.relay import Relay
 from callsheet.engine.reads.blocking import PositionedEvent
 from tests.support.database_pool import DatabasePool
 from tests.support.engine_harness import EngineHarness

@@ -14,9 +14,10 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Complete, DeleteFiles, FinishUpload
 from callsheet.core.model.rows import Audit, File
 from callsheet.core.policy.limits import Limits
-from callsheet.engine.loops.file_retention import FileRetention, OrphanCollector, StorageCounts, verify_files
-from tests.engine.conftest import OpenHarness
-from tests.support.engine_harness import TENANT, EngineHarness
+from callsheet.engine.file_check import verify_files
+from callsheet.engine.loops.file_retention import FileRetention
+from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts
+from tests.support.engine_harness import TENANT, EngineHarness, OpenHarness
 from tests.support.faulty_database import fail_once, faulty_engine
 from tests.support.virtual_time_blobs import (
     BODY,

@@ -21,8 +21,7 @@ from callsheet.core.model.errors import Refusal
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import File
 from callsheet.core.policy.limits import Limits
-from tests.engine.conftest import OpenHarness
-from tests.support.engine_harness import TENANT, USER, EngineHarness, stage
+from tests.support.engine_harness import TENANT, USER, EngineHarness, OpenHarness, stage
 from tests.support.faulty_database import fail_once, faulty_engine
 
 PICTURE = OutputFile(1, "picture.png", "image/png", 48_211, "a" * 64)

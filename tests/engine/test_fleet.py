@@ -20,7 +20,7 @@ from callsheet.core.model.commands import (
 from callsheet.core.model.errors import InvalidWorkerToken, Refusal
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.limits import Limits
-from callsheet.engine.loops.duties import WorkerTimeouts
+from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from tests.support.concurrency import run_concurrently, servers
 from tests.support.database_pool import DatabasePool
 from tests.support.engine_harness import EngineHarness, stage

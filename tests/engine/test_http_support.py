@@ -13,11 +13,10 @@ from callsheet.config import Settings
 from callsheet.core.model.commands import Claim, Complete, Heartbeat, OutputFile, PutTenant, Submit, TopUp
 from callsheet.core.policy.limits import Limits
 from callsheet.engine import Engine
-from callsheet.engine.loops.duties import Relay
+from callsheet.engine.loops.relay import Relay
 from callsheet.engine.reads.blocking import PositionedEvent
-from tests.engine.conftest import OpenHarness, set_up
 from tests.support.database_pool import DatabasePool
-from tests.support.engine_harness import TENANT, USER, EngineHarness
+from tests.support.engine_harness import TENANT, USER, EngineHarness, OpenHarness, set_up
 from tests.support.faulty_database import fail_once, faulty_engine
 from tests.support.wait import wait_until
 

@@ -14,8 +14,10 @@ from callsheet.core.model.commands import Complete, DeleteFiles, FinishUpload, L
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import File
 from callsheet.core.policy.orphan_files import classify_output
-from callsheet.engine.loops import file_retention
-from callsheet.engine.loops.file_retention import FileRetention, OrphanCollector, verify_files
+from callsheet.engine.file_check import verify_files
+from callsheet.engine.loops import orphan_files
+from callsheet.engine.loops.file_retention import FileRetention
+from callsheet.engine.loops.orphan_files import OrphanCollector
 from tests.support.engine_harness import TENANT, EngineHarness, stage
 from tests.support.virtual_time_blobs import GRACE_SECONDS, PICTURE, VirtualTimeBlobs, create_upload, key_of
 
@@ -178,9 +180,9 @@ def test_a_collector_that_forgets_something_is_found_out(
     if forgets == "to collect":
         monkeypatch.setattr(OrphanCollector, "run_once", lambda _self, _now: 0)
     elif forgets == "uploads":
-        monkeypatch.setattr(file_retention, "classify_upload", lambda *_: "orphan")
+        monkeypatch.setattr(orphan_files, "classify_upload", lambda *_: "orphan")
     else:
-        monkeypatch.setattr(file_retention, "classify_output", wrong)
+        monkeypatch.setattr(orphan_files, "classify_output", wrong)
     with pytest.raises(AssertionError):  # noqa: PT012 - one of them
         for seed in range(3):
             run_and_check(harness, folder, seed)

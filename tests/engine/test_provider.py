@@ -4,7 +4,7 @@ import pytest
 
 from callsheet.core.model.commands import HandOff, Outcome, RecordIntent, ReportOutcome
 from callsheet.core.model.workflow_definition import Backoff, Retry
-from callsheet.engine.loops.duties import Collector
+from callsheet.engine.loops.collector import Collector
 from tests.support.engine_harness import EngineHarness
 from tests.support.fake_provider import (
     DONE,

@@ -9,7 +9,7 @@ from callsheet.config import Settings
 from callsheet.core.model.commands import Callback, Claim, HandOff, Lease, LeasedTask, Outcome, RecordIntent
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.core.policy.limits import Limits
-from callsheet.engine.loops.duties import Relay
+from callsheet.engine.loops.relay import Relay
 from callsheet.engine.reads.blocking import PositionedEvent
 from tests.support.concurrency import refusals, run_concurrently, servers
 from tests.support.engine_harness import WORKER, EngineHarness, stage

@@ -10,7 +10,8 @@ import pytest
 
 from callsheet.core.model.commands import TickJob, TickTask
 from callsheet.core.model.errors import IllegalTransition
-from callsheet.engine.loops.duties import LoopRunner, Sweeper
+from callsheet.engine.loops.runner import LoopRunner
+from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.store.connection import Connection
 from tests.support.engine_harness import EngineHarness
 from tests.support.wait import wait_until

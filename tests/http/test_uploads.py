@@ -14,7 +14,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
-from callsheet.engine.loops.file_retention import OrphanCollector
+from callsheet.engine.loops.orphan_files import OrphanCollector
 from tests.support.database_contents import database_contents
 from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
 

@@ -17,7 +17,8 @@ from callsheet.config import BlobSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.policy.limits import Limits
 from callsheet.dispatch.task_payloads import PREVIEW_BYTES_MAX
-from callsheet.engine.loops.file_retention import OrphanCollector, verify_files
+from callsheet.engine.file_check import verify_files
+from callsheet.engine.loops.orphan_files import OrphanCollector
 from tests.http.test_uploads import code, upload_body
 from tests.http.worker_sandbox import PNG, WorkerSandbox, output_file_of
 from tests.support.database_pool import DatabasePool

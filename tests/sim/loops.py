@@ -8,8 +8,12 @@ from callsheet.blobs.base import BlobEntry, DeleteSummary
 from callsheet.core.model.commands import Command, RecordHeartbeats
 from callsheet.core.model.errors import Refusal
 from callsheet.engine.lane import Unavailable
-from callsheet.engine.loops import file_retention
-from callsheet.engine.loops.duties import Collector, Loop, Relay, Sweeper, WorkerTimeouts
+from callsheet.engine.loops import file_retention, orphan_files
+from callsheet.engine.loops.base import Loop
+from callsheet.engine.loops.collector import Collector
+from callsheet.engine.loops.relay import Relay
+from callsheet.engine.loops.sweeper import Sweeper
+from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.store.connection import StoreError
 from tests.sim.blobs import GRACE_SECONDS, SimulatedBlobs
@@ -127,7 +131,7 @@ class OrphanLoop:
     def __init__(self, engine: LoopEngine, blobs: SimulatedBlobs, page: int) -> None:
         self._engine = engine
         self._blobs = blobs
-        self._orphans = file_retention.OrphanCollector(engine.reads, self, GRACE_SECONDS, page)  # type: ignore[arg-type]
+        self._orphans = orphan_files.OrphanCollector(engine.reads, self, GRACE_SECONDS, page)  # type: ignore[arg-type]
 
     def run_once(self, now: int) -> int:
         removed = 0

@@ -28,7 +28,7 @@ from callsheet.core.model.workflow_definition import Refunds
 from callsheet.core.registry import COMMANDS
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.batch import Batch, BatchResult
-from callsheet.engine.loops import duties
+from callsheet.engine.loops import base, relay
 from callsheet.store.connection import StoreError
 from callsheet.store.sqlite import SqliteConnection
 
@@ -378,15 +378,15 @@ def the_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def the_sweeper_reads_one_page_only(patch: pytest.MonkeyPatch) -> None:
-    real = duties.due
+    real = base.due_pages
 
-    def due(read: Any, query: str, now: int, page: int) -> Any:
+    def due_pages(read: Any, query: str, now: int, page: int) -> Any:
         if query not in {"due_jobs", "due_tasks"}:
             return real(read, query, now, page)
         rows = read.fetch(query, now=now, after_at=0, after_id="", count=page)
         return [rows] if rows else []
 
-    patch.setattr(duties, "due", due)
+    patch.setattr(base, "due_pages", due_pages)
 
 
 @bug
@@ -402,4 +402,4 @@ def the_relay_moves_its_cursor_before_it_delivers(patch: pytest.MonkeyPatch) -> 
         self._sink(events)
         return len(events)
 
-    patch.setattr(duties.Relay, "run_once", run_once)
+    patch.setattr(relay.Relay, "run_once", run_once)

@@ -17,7 +17,7 @@ from callsheet.core.model.rows import Attempt, File, Job, JobFile, Task, Worker
 from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, ObjectState, classify_output
 from callsheet.core.registry import COMMANDS
 from callsheet.core.working_set import WorkingSet
-from callsheet.engine.loops import file_retention
+from callsheet.engine.loops import file_retention, orphan_files
 from tests.sim.planted_bugs import BUGS, Bug, bug, do_nothing, replace_decision
 
 __all__ = ["BUGS", "Bug"]
@@ -231,15 +231,15 @@ def orphans_of_a_running_attempt_are_deleted(patch: pytest.MonkeyPatch) -> None:
         closed = made_by._replace(open=False) if made_by else None
         return classify_output(tenant, job_id, no, closed, age)
 
-    patch.setattr(file_retention, "classify_output", fate)
+    patch.setattr(orphan_files, "classify_output", fate)
 
 
 @bug
 def orphans_are_never_deleted(patch: pytest.MonkeyPatch) -> None:
-    def scan_page(_self: Any, _now: int, _after: str = "") -> file_retention.OrphanPage:
-        return file_retention.OrphanPage([], file_retention.StorageCounts(), None)
+    def scan_page(_self: Any, _now: int, _after: str = "") -> orphan_files.OrphanPage:
+        return orphan_files.OrphanPage([], orphan_files.StorageCounts(), None)
 
-    patch.setattr(file_retention.OrphanCollector, "scan_page", scan_page)
+    patch.setattr(orphan_files.OrphanCollector, "scan_page", scan_page)
 
 
 @bug

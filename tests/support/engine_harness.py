@@ -3,7 +3,7 @@
 Unless a scenario says otherwise, the tenant is acme, the user ada, the workflow sketch and the worker w1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from callsheet.config import Settings
@@ -24,7 +24,7 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
 from callsheet.engine.gates import Gate
-from callsheet.engine.loops.duties import Sweeper
+from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.store.connection import Connection
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.verify import Violation, check
@@ -240,3 +240,14 @@ class EngineHarness:
 
 def _rows(connection: Connection, table: str) -> list[str]:
     return sorted(repr(tuple(row)) for row in connection.run(f"SELECT * FROM {table}"))
+
+
+OpenHarness = Callable[..., EngineHarness]
+
+
+def set_up(harness: EngineHarness) -> EngineHarness:
+    """Create tenant acme and workflow sketch, and give ada 100 credits."""
+    harness.tenant()
+    harness.workflow()
+    harness.top_up(100, key="welcome")
+    return harness

@@ -11,7 +11,7 @@ from callsheet.blobs.base import DeleteSummary, StorageUnavailable
 from callsheet.blobs.local import LocalBlobs
 from callsheet.core.model.commands import CreateUpload, FinishUpload, Lease, OutputFile
 from callsheet.core.model.rows import File
-from callsheet.engine.loops.file_retention import OrphanCollector
+from callsheet.engine.loops.orphan_files import OrphanCollector
 from tests.support.engine_harness import TENANT, USER, EngineHarness
 from tests.support.virtual_clock import VirtualClock
 

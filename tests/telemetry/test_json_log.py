@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callsheet.core.model.commands import Cancel, Pause
-from callsheet.engine.loops.duties import Relay
+from callsheet.engine.loops.relay import Relay
 from callsheet.telemetry import JsonLogWriter
 from tests.support.engine_harness import EngineHarness
 from tests.support.fake_provider import FakeProvider, clip_workflow, submit_to_provider

@@ -101,7 +101,7 @@ def test_a_refused_move_is_written_down_and_asks_no_database_on_the_event_loop(
 def test_nobody_waits_for_a_log_that_takes_nothing_neither_an_answer_nor_the_end(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callsheet.app._CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("callsheet.app._CLOSE_TIMEOUT_SECONDS", 0.1)
     log = Hanging()
     house = Callsheet(database_url, tmp_path)
     job = ended_job(house.engine)

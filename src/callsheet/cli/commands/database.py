@@ -67,7 +67,7 @@ def verify(
     finally:
         connection.close()
     if files:
-        from callsheet.engine.loops.file_retention import verify_files  # noqa: PLC0415 - brings the engine with it
+        from callsheet.engine.file_check import verify_files  # noqa: PLC0415 - brings the engine with it
 
         with open_storage(data, database, config) as (read, blobs, _):
             violations += verify_files(read, blobs, newest)

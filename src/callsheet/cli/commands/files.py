@@ -14,7 +14,7 @@ from callsheet.core.model.plural import counted
 
 if TYPE_CHECKING:
     from callsheet.client import Client, File
-    from callsheet.engine.loops.file_retention import StorageCounts
+    from callsheet.engine.loops.orphan_files import StorageCounts
 
 files = create_group("files", help="Bring files, look after them, sweep the storage.")
 FileId = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
@@ -142,7 +142,7 @@ def prune(
 
     A server does that by itself; this is for the house's own machine. Files lie below --data, or where --config says.
     """
-    from callsheet.engine.loops.file_retention import OrphanCollector, StorageCounts  # noqa: PLC0415 - brings the engine with it
+    from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts  # noqa: PLC0415 - brings the engine with it
 
     counts, after = StorageCounts(), ""
     with open_storage(data, database, config) as (read, blobs, settings):
