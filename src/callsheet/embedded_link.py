@@ -67,9 +67,9 @@ class LoopThread(BackgroundThread):
             if self._stopping.is_set():
                 call.close()
                 raise UnreachableError("The house has closed.")
-            request = asyncio.run_coroutine_threadsafe(call, self._loop)
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
-            return request.result()
+            return future.result()
         except CancelledError:
             raise UnreachableError("The house has closed.") from None
 
@@ -207,7 +207,7 @@ class EngineLink:
             await self._payloads.create_grants(task, FileGrantsRequest(lease=lease, downloads=[file_id]))
         ).downloads[0]
 
-    def get(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
+    def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         check()
         self.input_file(work, file.id)  # it must be the task's to read
         (row,) = _translate_errors(lambda: self._engine.reads.fetch("files_by_id", ids=[file.id]))
@@ -217,10 +217,10 @@ class EngineLink:
         ):
             shutil.copyfileobj(blob, target)
 
-    def put(self, work: TaskPayload, made: OutputFile, body: bytes | Path, check: Check) -> None:
+    def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
         check()
         task = self._leased_task(work)
-        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, made.no)
+        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, output_file.no)
         _translate_storage_errors(lambda: self._blobs.put(key, body))
 
     def upload_preview(self, work: TaskPayload, picture: bytes, media_type: str) -> None:
@@ -235,11 +235,11 @@ class EngineLink:
     async def _previous_outputs(self, lease: Lease) -> list[PreviousOutput]:
         task = await self._payloads.get_leased_task(self._worker_id, lease)
         page = await self._payloads.previous_outputs(task)
-        report = page.tasks
+        outputs = page.tasks
         while page.next is not None:
             page = await self._payloads.previous_outputs(task, page.next)
-            report += page.tasks
-        return [replace(previous, output=msgspec.json.decode(previous.output)) for previous in report]
+            outputs += page.tasks
+        return [replace(previous, output=msgspec.json.decode(previous.output)) for previous in outputs]
 
     # -- inside
 

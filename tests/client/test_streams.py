@@ -8,7 +8,6 @@ import pytest
 
 from callsheet.client import APIConnectionError, CallsheetError, Client
 from callsheet.client.operations import Item, Open, Read, Reply, Sleep
-from callsheet.client.sse_parser import Frame, Frames
 from callsheet.core.model import commands
 from tests.client.both_clients import ClientFactory
 from tests.client.cuttable_proxy import CuttableProxy
@@ -209,14 +208,3 @@ def test_a_stream_that_is_refused_says_why_and_one_that_is_too_many_is_tried_aga
     with pytest.raises(Exception, match=r"Not now\.") as refused:
         next(client_of(stub.url).events("j1"))
     assert refused.value.code == "job_not_found"  # type: ignore[attr-defined]
-
-
-def test_bytes_may_be_cut_anywhere() -> None:
-    raw = (
-        b': hello\r\nretry: 5\r\nid: 1\r\ndata: {"a":\r\ndata: 1}\r\n\r\nid: 2\ndata: x\n\ndata: \xc3\xbc\r\rid: 4\n\n'
-    )
-    whole = [Frame("1", b'{"a":\n1}'), Frame("2", b"x"), Frame("2", "ü".encode())]
-    for size in range(1, len(raw) + 1):
-        reader = Frames()
-        found = [frame for at in range(0, len(raw), size) for frame in reader.feed(raw[at : at + size])]
-        assert found == whole, size

@@ -29,8 +29,11 @@ BEGINNINGS = {
     "avif": (iso(b"avif", b"mif1", b"miaf"), magic_bytes.AVIF),
     "avif by another brand": (iso(b"mif1", b"avif"), magic_bytes.AVIF),
     "heic": (iso(b"heic", b"mif1"), magic_bytes.HEIC),
+    "heic by a compatible brand": (iso(b"mif1", b"heic"), magic_bytes.HEIC),
+    "heif of another codec": (iso(b"mif1", b"miaf"), magic_bytes.HEIF),
+    "heif sequence": (iso(b"msf1"), magic_bytes.HEIF),
     "mp4": (iso(b"isom", b"iso2", b"avc1", b"mp41"), magic_bytes.MP4),
-    "mp4 of sound": (iso(b"M4A ", b"isom"), magic_bytes.MP4),
+    "mp4 of sound": (iso(b"M4A ", b"isom"), magic_bytes.M4A),
     "quicktime": (iso(b"qt  "), magic_bytes.QUICKTIME),
     "old quicktime": (b"\0\0\0\x08wide\0\0\x10\0mdat", magic_bytes.QUICKTIME),
     "webm": (ebml(b"webm"), magic_bytes.WEBM),
@@ -46,9 +49,19 @@ BEGINNINGS = {
     "zip": (b"PK\3\4\x14\0", magic_bytes.ZIP),
     "empty zip": (b"PK\5\6" + bytes(18), magic_bytes.ZIP),
 }
+NOT_ENFORCED = {
+    "bmp": (b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0", magic_bytes.BMP),
+    "tiff, little-endian": (b"II*\0\x08\0\0\0", magic_bytes.TIFF),
+    "tiff, big-endian": (b"MM\0*\0\0\0\x08", magic_bytes.TIFF),
+    "exr": (b"v/1\x01\x02\0\0\0", magic_bytes.EXR),
+    "avi": (b"RIFF\x24\0\0\0AVI LIST", magic_bytes.AVI),
+    "glb": (b"glTF\x02\0\0\0", magic_bytes.GLB),
+}
+"""Recognized types that may be declared for any content: they have variants that are not recognized."""
 NOTHING = {
+    "text that begins like a BMP": b"BM 42 is a postcode.", "text that begins like a GLB": b"glTF is a format.",
     "nothing": b"", "one byte": b"\xff", "text": b"A lighthouse at dusk.", "json": b"[1]", "html": b"<!doctype html>",
-    "svg": b"<svg xmlns='http://www.w3.org/2000/svg'>", "a sound of no type": b"RIFF\x24\0\0\0AVI LIST",
+    "svg": b"<svg xmlns='http://www.w3.org/2000/svg'>", "a RIFF of another type": b"RIFF\x24\0\0\0CDDAfmt ",
     "text in UTF-16": b"\xff\xfea\0b\0c\0", "text in UTF-8 with a mark": b"\xef\xbb\xbfabc",
     "aac": b"\xff\xf1\x50\x80\0\0",
     "a frame of no rate": b"\xff\xfb\xf0\x64", "a frame of no sampling": b"\xff\xfb\x9c\x64", "zeros": bytes(64),
@@ -65,6 +78,14 @@ def test_a_file_is_told_by_its_first_bytes(head: bytes, found: str) -> None:
     assert matches_type("application/octet-stream", head)
     assert not matches_type("text/plain", head)
     assert not matches_type("application/json", head)
+
+
+@pytest.mark.parametrize(("head", "found"), NOT_ENFORCED.values(), ids=NOT_ENFORCED)
+def test_types_that_are_recognized_but_not_enforced(head: bytes, found: str) -> None:
+    assert magic_bytes.sniff(head) == found
+    assert matches_type(found, head)
+    assert matches_type(found, b"a variant")
+    assert not matches_type("text/plain", head)
 
 
 @pytest.mark.parametrize("head", NOTHING.values(), ids=NOTHING)
@@ -91,6 +112,13 @@ def test_only_a_type_of_the_same_family_is_taken_for_another() -> None:
         (magic_bytes.MP4, magic_bytes.QUICKTIME),
         (magic_bytes.QUICKTIME, magic_bytes.MP4),
         (magic_bytes.MATROSKA, magic_bytes.WEBM),
+        (magic_bytes.HEIC, magic_bytes.HEIF),
+        (magic_bytes.HEIF, magic_bytes.HEIC),
+        (magic_bytes.HEIF, magic_bytes.AVIF),
+        (magic_bytes.M4A, magic_bytes.MP4),
+        (magic_bytes.M4A, magic_bytes.QUICKTIME),
+        (magic_bytes.MP4, magic_bytes.M4A),
+        (magic_bytes.QUICKTIME, magic_bytes.M4A),
     }
     for said in told:
         for found, head in told.items():

@@ -17,6 +17,7 @@ from tests.support.wait import wait_until
 
 MODULE = '''"""A worker of one's own."""
 
+import time
 from pathlib import Path
 
 from callsheet.worker import Context, Worker
@@ -38,7 +39,7 @@ def hold(ctx: Context) -> str:
     while not (HERE / "go").exists():
         ctx.progress(50)
         (HERE / f"held-{ctx.attempt}").touch()
-        ctx._hand._rest(0.01)
+        time.sleep(0.01)
     ctx.upload("late.txt", f"by try {ctx.attempt}".encode(), "text/plain")
     return f"by try {ctx.attempt}"
 '''
@@ -130,14 +131,14 @@ def test_a_module_of_handlers_works_anywhere(yard: WorkerSandbox) -> None:
         job = client.submit(yard.shout, user="ann", input="hello")
         working = yard.work("--kinds", yard.shout, "--name", yard.shout, "--label", "zone=a",
                             "--capability", "gpu=H100", "--capability", "vram_gb:=80")  # fmt: skip
-        came = told(working, "arrived")
+        came = told(working, "worker.registered")
         assert (came["worker"], came["kinds"], came["pid"]) == (yard.shout, [yard.shout], working.process.pid)
         assert client.wait(job.id, ENDS).completed
         (output,) = client.outputs(job.id)
         assert output.output == "HELLO"
         assert [client.read(file) for file in output.files] == [b"HELLO"]
-        ended = told(working, "ended")
-        assert (ended["kind"], ended["job_id"], ended["how"]) == (yard.shout, job.id, "completed")
+        ended = told(working, "task.ended")
+        assert (ended["kind"], ended["job_id"], ended["outcome"]) == (yard.shout, job.id, "completed")
         here = client.worker(yard.shout)
         assert (here.labels, here.capabilities) == ({"zone": "a"}, {"gpu": "H100", "vram_gb": 80})
         assert working.stop() == 0
@@ -149,7 +150,7 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Wo
     notice = yard.folder / "notice"
     with yard.server.client() as client:
         first = yard.work("--spot", f"file:{notice}")
-        name = told(first, "arrived")["worker"]
+        name = told(first, "worker.registered")["worker"]
         job = client.submit(yard.hold, user="ann")
         yard.held()
         if how == "notice":
@@ -174,17 +175,17 @@ def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: Wo
     """F18; weak point 16: the restart is the same worker, gives back at once what it held, and sweeps up."""
     with yard.server.client() as client:
         first = yard.work()
-        name = told(first, "arrived")["worker"]
+        name = told(first, "worker.registered")["worker"]
         job = client.submit(yard.hold, user="ann")
         yard.held()
         first.kill()
         assert len(yard.left_behind()) == 1
         yard.go()
         again = yard.work()
-        assert told(again, "arrived")["worker"] == name
+        assert told(again, "worker.registered")["worker"] == name
         assert client.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["requeued", "completed"]
-        told(again, "ended")
+        told(again, "task.ended")
         assert yard.left_behind() == []
 
 
@@ -213,7 +214,7 @@ def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: WorkerSand
         yard.go()
         first.process.send_signal(signal.SIGCONT)
         assert client.wait(job.id, ENDS).completed
-        assert told(first, "ended")["how"] == "lost"
+        assert told(first, "task.ended")["outcome"] == "lost"
         assert outcomes(client, job.id) == ["lost", "completed"]
         (output,) = client.outputs(job.id)
         assert (output.output, [client.read(file) for file in output.files]) == ("by try 2", [b"by try 2"])
@@ -229,7 +230,7 @@ def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
         with server.client() as client:
             jobs = [client.submit(yard.hold, user="ann").id for _ in workers]
         for working in workers:
-            told(working, "began")
+            told(working, "task.started")
         server.kill()
         yard.go()
         with (
@@ -248,7 +249,7 @@ def test_three_workers_race_for_one_task_and_one_has_it(yard: WorkerSandbox) -> 
     with yard.server.client() as client:
         workers = [yard.work(place=place) for place in "abc"]
         for working in workers:
-            told(working, "arrived")
+            told(working, "worker.registered")
         yard.go()
         job = client.submit(yard.hold, user="ann")
         assert client.wait(job.id, ENDS).completed
@@ -256,7 +257,7 @@ def test_three_workers_race_for_one_task_and_one_has_it(yard: WorkerSandbox) -> 
         for working in workers:
             os.kill(working.process.pid, signal.SIGTERM)
         said = [[json.loads(line)["event"] for line in iter(working.line, "")] for working in workers]
-        assert sorted(lines.count("began") for lines in said) == [0, 0, 1]
+        assert sorted(lines.count("task.started") for lines in said) == [0, 0, 1]
 
 
 def test_a_drained_worker_ends_its_work_and_exits(yard: WorkerSandbox) -> None:

@@ -36,7 +36,7 @@ def test_a_worker_comes_works_and_goes(http_harness: WorkerHarness, worker: Work
     assert http_harness.faults == []
 
 
-CALLS = ("register", "claim", "heartbeat", "files", "earlier", "complete")
+CALLS = ("register", "claim", "heartbeat", "files", "previous-outputs", "complete")
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(
     wait_until(lambda: http_harness.outcomes(late) == ["requeued"], 20)
     task = http_harness.task(late)
     assert (task.status, task.requeues, task.attempts_counted) == ("retried", 1, 0)
-    assert (worker_run.busy, handler.stopped_by) == (1, [])
+    assert (worker_run.active_count, handler.stopped_by) == (1, [])
 
 
 def test_work_that_was_claimed_and_never_heard_of_is_given_back(

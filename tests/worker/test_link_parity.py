@@ -33,7 +33,7 @@ def claim_work(harness: WorkerHarness, link: RecordingLink) -> TaskPayload:
 
 def test_the_same_report_again_gets_the_same_answer(harness: WorkerHarness, link: RecordingLink) -> None:
     work = claim_work(harness, link)
-    link.put(work, MADE, BODY, lambda: None)
+    link.upload(work, MADE, BODY, lambda: None)
     told = Complete(lease=work.lease, output={"a": 1}, files=[MADE])
     first, again = link.complete(told), link.complete(told)
     assert (first.status, first.replay) == ("completed", False)
@@ -59,7 +59,7 @@ def test_an_output_may_have_its_whole_limit_and_one_beyond_it_is_too_large(
     with pytest.raises(BadInput) as refused:
         link.complete(Complete(lease=work.lease, output="x" * (most + over)))
     assert refused.value.code == "output_too_large"
-    link.put(work, MADE, BODY, lambda: None)
+    link.upload(work, MADE, BODY, lambda: None)
     assert link.complete(Complete(lease=work.lease, output="x" * most, files=[MADE])).status == "completed"
 
 
@@ -70,7 +70,7 @@ def test_outputs_of_earlier_stages_are_returned_whole_however_large_they_are(
     job_id = harness.submit(StageSpec(name="draw", kind="draw", tasks=6), StageSpec(name="cut", kind="draw"))
     for no in range(6):
         (work,) = link.claim(Claim(count=1, kinds=["draw"])).tasks
-        link.put(work, MADE, BODY, lambda: None)
+        link.upload(work, MADE, BODY, lambda: None)
         link.complete(Complete(lease=work.lease, output=f"{no}" * 1_000_000, files=[MADE]))
     (work,) = link.claim(Claim(count=1, kinds=["draw"])).tasks
     previous_outputs = link.previous_outputs(work)
@@ -88,7 +88,7 @@ def test_a_lease_that_is_not_the_workers_is_lost_to_it(harness: WorkerHarness, l
     for ask in (
         lambda: link.fail(Fail(lease=strange.lease)), lambda: link.previous_outputs(strange),
         lambda: link.input_file(strange, "f"),
-        lambda: link.put(strange, MADE, BODY, lambda: None),
+        lambda: link.upload(strange, MADE, BODY, lambda: None),
     ):  # fmt: skip
         with pytest.raises(LeaseLost):
             ask()

@@ -294,7 +294,7 @@ def test_what_a_handler_raised_is_written_with_its_stack_and_what_says_all_in_a_
         handler()
     assert "in handler\n" in written(failed.value)
     with pytest.raises(OSError, match="cannot be run") as run:
-        CommandProtection(str(tmp_path / "not-there")).set(on=True)
+        CommandProtection(str(tmp_path / "not-there")).set(enabled=True)
     assert written(run.value) == f"A draw failed: {tmp_path}/not-there cannot be run: No such file or directory\n"
     assert written(UnreachableError("nobody there")) == "A draw failed: nobody there\n"
 
@@ -309,8 +309,8 @@ class RecordingProtection:
         self.calls: list[bool] = []
         self.broken = False
 
-    def set(self, *, on: bool) -> None:
-        self.calls.append(on)
+    def set(self, *, enabled: bool) -> None:
+        self.calls.append(enabled)
         if self.broken:
             raise OSError("no rights")
 
@@ -322,10 +322,10 @@ def test_protection_changes_with_work_and_not_between_two_tasks() -> None:
     guard.start()
     wait_until(lambda: switch.calls == [False])
     for _ in range(5):
-        guard.busy(on=True)
-        guard.busy(on=True)
+        guard.set_busy(busy=True)
+        guard.set_busy(busy=True)
         wait_until(lambda: switch.calls[-1])
-        guard.busy(on=False)
+        guard.set_busy(busy=False)
     with pytest.raises(TimeoutError):
         wait_until(lambda: len(switch.calls) > 2, 0.2)
     assert switch.calls == [False, True]
@@ -337,9 +337,9 @@ def test_protection_goes_when_there_is_no_work_for_a_while() -> None:
     switch = RecordingProtection()
     guard = ProtectionController(switch, lambda _: None, idle_seconds=0.01)
     guard.start()
-    guard.busy(on=True)
+    guard.set_busy(busy=True)
     wait_until(lambda: switch.calls[-1:] == [True])
-    guard.busy(on=False)
+    guard.set_busy(busy=False)
     wait_until(lambda: switch.calls[-1:] == [False])
     guard.stop()
     assert switch.calls[-2:] == [True, False]
@@ -350,7 +350,7 @@ def test_a_protection_that_fails_is_reported_and_retried_at_the_next_change() ->
     switch.broken = True
     guard = ProtectionController(switch, told.append, idle_seconds=0)
     guard.start()
-    guard.busy(on=True)
+    guard.set_busy(busy=True)
     wait_until(lambda: switch.calls[-1:] == [True])
     guard.stop()
     assert [event.message for event in told if isinstance(event, WorkerError)][-2:] == [
@@ -364,10 +364,10 @@ def test_a_command_is_run_with_on_and_off(tmp_path: Path) -> None:
     script.write_text(f'#!/bin/sh\necho "$1 $2" >> {log}\n')
     script.chmod(0o700)
     protection = CommandProtection(f"'{script}' group-1")
-    protection.set(on=True)
-    protection.set(on=False)
+    protection.set(enabled=True)
+    protection.set(enabled=False)
     assert log.read_text() == "group-1 on\ngroup-1 off\n"
     with pytest.raises(OSError, match="ended with 3: no such group"):
-        CommandProtection("sh -c 'echo no such group >&2; exit 3'").set(on=True)
+        CommandProtection("sh -c 'echo no such group >&2; exit 3'").set(enabled=True)
     with pytest.raises(ValueError, match="empty"):
         CommandProtection(" ")

@@ -304,7 +304,7 @@ def test_a_tasks_folder_is_gone_however_it_ends(harness: WorkerHarness, worker: 
         harness.cancel(job_id)
     elif ends == "is left":
         worker_run.stop()
-    wait_until(lambda: worker_run.busy == 0)
+    wait_until(lambda: worker_run.active_count == 0)
     assert not seen[0].exists()
     assert harness.scratch.exists()
 

@@ -276,7 +276,7 @@ def test_a_stop_lets_work_end_within_its_grace(harness: WorkerHarness, worker: W
     go.set()
     stopping.join()
     assert harness.job(job_id).status == "completed"
-    assert worker_run.busy == 0
+    assert worker_run.active_count == 0
 
 
 def test_a_stopped_run_claims_nothing_more(harness: WorkerHarness, worker: Worker) -> None:
@@ -313,7 +313,7 @@ def test_a_handler_that_ends_after_its_task_was_given_back_changes_nothing(
     assert began.wait(20)
     worker_run.stop()
     go.set()
-    wait_until(lambda: worker_run.busy == 0)
+    wait_until(lambda: worker_run.active_count == 0)
     harness.start(worker, harness.link("w2"))
     assert harness.wait_for_end(job_id).status == "completed"
     assert harness.outputs(job_id) == ['"the second"']
@@ -332,8 +332,8 @@ def test_a_report_of_a_canceled_task_that_nobody_answers_is_given_up_with_its_le
     link.fail_unreachable = True
     worker_run = harness.start(worker, link)
     job_id = harness.submit(lease_seconds=1)
-    wait_until(lambda: worker_run.busy == 1)
+    wait_until(lambda: worker_run.active_count == 1)
     harness.cancel(job_id)
-    wait_until(lambda: worker_run.busy == 0)
+    wait_until(lambda: worker_run.active_count == 0)
     assert harness.faults[-1] == "Reporting draw failed: nobody there"
     assert harness.wait_for_end(job_id).status == "canceled"

@@ -102,10 +102,10 @@ class RecordingLink:
             raise UnreachableError("the answer was lost")
         return state
 
-    def put(self, work: TaskPayload, made: OutputFile, body: bytes | Path, check: Check) -> None:
+    def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
         if self.tamper_with_files and isinstance(body, Path):
             body.write_bytes(b"other")
-        self._link.put(work, made, body, check)
+        self._link.upload(work, output_file, body, check)
 
     def fail(self, report: Fail) -> ReportResult:
         if self.fail_unreachable:

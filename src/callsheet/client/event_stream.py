@@ -20,7 +20,7 @@ from callsheet.client.operations import (
 )
 from callsheet.client.resource import Resource, get, parse_reply, path
 from callsheet.client.retry import connection_error, send_with_retries
-from callsheet.client.sse_parser import Frame, Frames
+from callsheet.transport.sse import SseEvent, SseEventTooLargeError, SseParser
 
 _NO_CONTENT = 204
 _NOT_FOUND = 404
@@ -90,11 +90,11 @@ class _FeedPosition:
     def __init__(self, last_id: str) -> None:
         self.last_id = last_id
 
-    def is_new(self, frame: Frame) -> bool:
+    def is_new(self, frame: SseEvent) -> bool:
         """Say whether a frame is news; Broken opens the stream anew."""
         return frame.id != self.last_id
 
-    def advance(self, frame: Frame, event: Event) -> None:
+    def advance(self, frame: SseEvent, event: Event) -> None:
         """Go on to an event."""
         _ = event
         self.last_id = frame.id
@@ -103,7 +103,7 @@ class _FeedPosition:
 class _JobPosition(_FeedPosition):
     """How far a job's events were heard, and whether it has ended: by its own moves, not by remarks about it."""
 
-    def is_new(self, frame: Frame) -> bool:
+    def is_new(self, frame: SseEvent) -> bool:
         """A job's events are numbered without holes: seen ones are skipped, a hole is read again."""
         if not frame.id.isdecimal():
             raise TransportError("an event of the stream has no number", sent=True)
@@ -111,7 +111,7 @@ class _JobPosition(_FeedPosition):
             raise TransportError("the stream has a hole", sent=True)
         return int(frame.id) > int(self.last_id)
 
-    def advance(self, frame: Frame, event: Event) -> None:
+    def advance(self, frame: SseEvent, event: Event) -> None:
         super().advance(frame, event)
         self.ended = (self.ended or event.type in _TERMINAL_EVENTS) and event.type != "job.retried"
         self.deleted = event.type == "job.deleted"
@@ -119,10 +119,13 @@ class _JobPosition(_FeedPosition):
 
 def _read_events(stream: Reply, position: _FeedPosition) -> IterableOperation[Event]:
     """Yield what is new of an open stream, up to its end."""
-    frames = Frames()
-    while not position.deleted and (chunk := (yield Read())):
-        for frame in frames.feed(chunk):
-            if position.is_new(frame):
-                event = parse_reply(Event, stream._replace(body=frame.data))
-                position.advance(frame, event)
-                yield Item(event)
+    parser = SseParser()
+    try:
+        while not position.deleted and (chunk := (yield Read())):
+            for frame in parser.feed(chunk):
+                if position.is_new(frame):
+                    event = parse_reply(Event, stream._replace(body=frame.data))
+                    position.advance(frame, event)
+                    yield Item(event)
+    except SseEventTooLargeError as error:
+        raise TransportError(str(error), sent=True) from None

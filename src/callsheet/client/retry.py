@@ -1,6 +1,5 @@
 """How a request is tried again: only where that is safe, a little later each time, not in step with others."""
 
-from random import SystemRandom
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -9,12 +8,12 @@ from msgspec import Struct
 from callsheet.client.deadline import seconds_left
 from callsheet.client.errors import APIConnectionError, CallsheetError
 from callsheet.client.operations import Open, Operation, Reply, Request, Send, Sleep, TransportError
+from callsheet.transport.backoff import delay_after
+from callsheet.transport.retry_after import parse_retry_after
 
 _TOO_MANY_REQUESTS = 429
 _ACTIVE_JOBS_CODE = b'"too_many_active_jobs"'
 _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
-_RETRY_AFTER_SECONDS_MAX = 60.0
-_uniform = SystemRandom().uniform
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -26,8 +25,7 @@ class RetryPolicy(Struct, frozen=True):
 
     def delay_seconds(self, failures: int) -> float:
         """Return the wait after so many failures: it doubles, and is drawn from its upper half."""
-        upper = min(self.base_seconds * 2.0 ** max(failures - 1, 0), self.max_seconds)
-        return _uniform(upper / 2, upper)
+        return delay_after(failures, self.base_seconds, self.max_seconds)
 
 
 class RetryContext(Protocol):
@@ -90,5 +88,4 @@ def _should_retry(answer: Reply | TransportError, request: Request) -> bool:
 
 def _retry_after_seconds(answer: Reply | TransportError) -> float:
     """Return the wait that the server asks for, within reason."""
-    header = "" if isinstance(answer, TransportError) else answer.headers.get("retry-after", "")
-    return min(float(header), _RETRY_AFTER_SECONDS_MAX) if header.isdecimal() else 0.0
+    return 0.0 if isinstance(answer, TransportError) else parse_retry_after(answer.headers.get("retry-after"))

@@ -35,13 +35,13 @@ class Context:
         self,
         task: ActiveTask,
         link: Link,
-        folder: Callable[[], Path],
+        make_folder: Callable[[], Path],
         cache: Cache | None,
         on_update: Callable[[], None],
     ) -> None:
         self._task = task
         self._link = link
-        self._make_folder = folder
+        self._make_folder = make_folder
         self._folder: Path | None = None
         self._cache = cache
         self._on_update = on_update
@@ -75,7 +75,7 @@ class Context:
     @property
     def should_stop(self) -> bool:
         """Whether to stop; for a handler that has something to tidy up before its next call would raise."""
-        return self._task.stop is not None
+        return self._task.stop_reason is not None
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
@@ -134,7 +134,7 @@ class Context:
             self._upload_no += 1
             output_file = OutputFile(self._upload_no, name, media_type, size, sha256)
         self._task.call_with_retry(
-            lambda: self._link.put(self._task.work, output_file, body, self._task.raise_if_stopped)
+            lambda: self._link.upload(self._task.work, output_file, body, self._task.raise_if_stopped)
         )
         self._uploaded[output_file.no] = output_file
         return output_file
@@ -182,7 +182,7 @@ class Context:
             return
         partial = path.with_name(f".{path.name}.part")
         self._task.call_with_retry(
-            lambda: self._link.get(self._task.work, input_file, partial, self._task.raise_if_stopped)
+            lambda: self._link.download(self._task.work, input_file, partial, self._task.raise_if_stopped)
         )
         if digest_of(partial) != input_file.sha256:
             partial.unlink()

@@ -21,7 +21,7 @@ from callsheet.worker.comfyui.adapters.error_text import describe_failure, descr
 from callsheet.worker.comfyui.adapters.output_list import parse_outputs, select_outputs
 from callsheet.worker.comfyui.adapters.websocket_frames import HELLO, MessageReader
 from callsheet.worker.comfyui.asset_cache import AssetCache
-from callsheet.worker.comfyui.media_type import extension, media_type
+from callsheet.worker.comfyui.media_type import detect_media_type, extension_for
 from callsheet.worker.comfyui.progress import PromptProgress
 from callsheet.worker.comfyui.prompt_graph import bypass_cache, fill_in_files, validate_graph
 from tests.support.comfyui import sample_files
@@ -183,14 +183,14 @@ def test_a_failure_is_its_node_and_its_kind() -> None:
     ],
 )  # fmt: skip
 def test_the_first_bytes_tell_what_a_file_is(body: bytes, kind: str) -> None:
-    assert media_type(body[:64], "text/html", "lies.txt") == kind
-    assert extension(kind).startswith(".")
+    assert detect_media_type(body[:64], "text/html", "lies.txt") == kind
+    assert extension_for(kind).startswith(".")
 
 
 def test_without_known_bytes_the_server_and_then_the_name_are_believed() -> None:
-    assert media_type(b"{}", "application/json; charset=utf-8", "a.png") == "application/json"
-    assert media_type(b"??", "application/octet-stream", "a.svg") == "image/svg+xml"
-    assert media_type(b"", "", "") == "application/octet-stream"
+    assert detect_media_type(b"{}", "application/json; charset=utf-8", "a.png") == "application/json"
+    assert detect_media_type(b"??", "application/octet-stream", "a.svg") == "image/svg+xml"
+    assert detect_media_type(b"", "", "") == "application/octet-stream"
 
 
 def test_outputs_are_found_under_any_key_once_each() -> None:

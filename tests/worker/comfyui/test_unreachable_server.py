@@ -176,15 +176,15 @@ def test_each_adapter_sees_whether_its_server_is_there(
 ) -> None:
     seen: list[ComfyBackend] = [adapter, adapter_v1, adapter_v2]
     for one in seen:
-        one.ready()
+        one.check_ready()
     strange: Any = [
         SelfHosted(f"{comfy.url}/nowhere"), SelfHosted(cloud_v2.url), CloudV1(v1.KEY, f"{comfy.url}/nowhere"),
         CloudV2(v2.KEY, comfy.url), CloudV1("wrong", cloud_v1.url), CloudV2("wrong", cloud_v2.url),
     ]  # fmt: skip
     for one in strange:
         with pytest.raises((ComfyUnreachableError, ComfyAccessDeniedError)):
-            one.ready()
+            one.check_ready()
         one.close()
     comfy.answers["/queue"] = [as_json({"status": "ok"})]
     with pytest.raises(ComfyUnreachableError, match="no ComfyUI server"):
-        adapter.ready()
+        adapter.check_ready()

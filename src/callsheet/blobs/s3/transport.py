@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +14,11 @@ from msgspec import Struct
 from callsheet.blobs.base import StorageFull, StorageRefused, StorageUnavailable
 from callsheet.blobs.s3.credentials import CachedCredentials
 from callsheet.blobs.s3.sigv4 import S3Credentials, SigV4Signer, encode_path, encode_query
+from callsheet.transport.backoff import delay_after
 
 _ATTEMPTS_MAX: Final = 5
-_WAIT_SECONDS: Final = 0.1
-_WAIT_SECONDS_MAX: Final = 5.0
+_RETRY_SECONDS: Final = 0.2
+_RETRY_SECONDS_MAX: Final = 5.0
 _RETRYABLE_STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
 _ERROR_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
@@ -104,7 +104,7 @@ class S3Transport:
         reason = "it does not answer"
         for attempt in range(_ATTEMPTS_MAX):
             if attempt:
-                self._wait(min(_WAIT_SECONDS * 2**attempt, _WAIT_SECONDS_MAX) * random.uniform(0.5, 1))  # noqa: S311
+                self._wait(delay_after(attempt, _RETRY_SECONDS, _RETRY_SECONDS_MAX))
             signed_headers = self._signer.headers(self._keys(), method, url, headers or {}, digest, self._now())
             request = self._client.build_request(
                 method, url, headers=signed_headers | {"accept-encoding": "identity"}, content=body() if body else None

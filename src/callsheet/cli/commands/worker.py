@@ -293,11 +293,11 @@ def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
     """Return what prints all that happens; why the worker has gone is left in a list: that may be a failure to tell."""
     from callsheet.worker.runtime.events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - `--help` goes without it
 
-    def on_event(fact: "WorkerEvent") -> None:
-        log_to_stderr(fact)
-        if isinstance(fact, WorkerStopped) and not json:
-            stop_reasons.append(fact.reason)
-        line = _event_json(fact) if json else _event_text(fact)
+    def on_event(event: "WorkerEvent") -> None:
+        log_to_stderr(event)
+        if isinstance(event, WorkerStopped) and not json:
+            stop_reasons.append(event.reason)
+        line = _event_json(event) if json else _event_text(event)
         if line:
             print_line(json_line(line) if json else str(line))
             sys.stdout.flush()
@@ -305,23 +305,25 @@ def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
     return on_event
 
 
-def _event_json(fact: "WorkerEvent") -> dict[str, Any]:
+def _event_json(event: "WorkerEvent") -> dict[str, Any]:
     from callsheet.worker.runtime import events  # noqa: PLC0415 - `--help` goes without it
 
-    event = type(fact).__name__.lower()
-    match fact:
+    match event:
         case events.WorkerRegistered(worker, kinds, approved):
-            return {"event": event, "worker": worker, "kinds": kinds, "approved": approved, "pid": os.getpid()}
-        case events.TaskStarted(work):
-            return {"event": event, **_task_fields(work)}
-        case events.TaskEnded(work, how, seconds):
-            return {"event": event, **_task_fields(work), "how": how, "seconds": round(seconds, 3)}
-        case events.WorkerError(message, error):
-            return {"event": event, "what": message, "error": f"{type(error).__name__}: {error}"}
-        case events.WorkerWaiting(reason) | events.WorkerStopped(reason):
-            return {"event": event, "why": reason}
+            registration = {"worker": worker, "kinds": kinds, "approved": approved, "pid": os.getpid()}
+            return {"event": "worker.registered", **registration}
+        case events.WorkerWaiting(reason):
+            return {"event": "worker.waiting", "reason": reason}
         case events.WorkerReady():
-            return {"event": event}
+            return {"event": "worker.ready"}
+        case events.TaskStarted(work):
+            return {"event": "task.started", **_task_fields(work)}
+        case events.TaskEnded(work, outcome, seconds):
+            return {"event": "task.ended", **_task_fields(work), "outcome": outcome, "seconds": round(seconds, 3)}
+        case events.WorkerError(message, error):
+            return {"event": "worker.error", "message": message, "error": f"{type(error).__name__}: {error}"}
+        case events.WorkerStopped(reason):
+            return {"event": "worker.stopped", "reason": reason}
 
 
 def _task_fields(work: Any) -> dict[str, Any]:
@@ -329,10 +331,10 @@ def _task_fields(work: Any) -> dict[str, Any]:
     return {"kind": work.kind, "job_id": lease.job_id, "task_id": lease.task_id, "attempt": lease.attempt}
 
 
-def _event_text(fact: "WorkerEvent") -> str | None:
+def _event_text(event: "WorkerEvent") -> str | None:
     from callsheet.worker.runtime import events  # noqa: PLC0415 - `--help` goes without it
 
-    match fact:
+    match event:
         case events.WorkerRegistered(worker, kinds, approved):
             next_step = "Ctrl-C gives back what is in hand." if approved else "An operator has to approve it first."
             return f"{worker} works on {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {next_step}"
@@ -340,7 +342,7 @@ def _event_text(fact: "WorkerEvent") -> str | None:
             return "What it waited for is there: it takes work."
         case events.TaskStarted(work):
             return f"{work.kind} {work.lease.task_id[-8:]} begins (job {work.lease.job_id}, try {work.lease.attempt})"
-        case events.TaskEnded(work, how, seconds):
-            return f"{work.kind} {work.lease.task_id[-8:]} {how} after {seconds:.1f} s"
+        case events.TaskEnded(work, outcome, seconds):
+            return f"{work.kind} {work.lease.task_id[-8:]} {outcome} after {seconds:.1f} s"
         case _:
             return None

@@ -1,14 +1,11 @@
 """Files that a server already has: an unchanged one is not brought there twice."""
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 _ENTRIES_MAX = 10_000
-_CHUNK_BYTES = 1 << 20
 
 
 class AssetCache:
@@ -37,11 +34,3 @@ class AssetCache:
         with self._lock:
             for sha256 in digests:
                 self._entries.pop((endpoint, sha256), None)
-
-
-def digest_of(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -34,13 +34,13 @@ def comfyui_worker(
 ) -> Worker:
     """Return a worker whose every kind of work is to run the graph of its task, once it has seen the server."""
 
-    def ready() -> None:
+    def check_ready() -> None:
         try:
-            comfy.ready()
+            comfy.check_ready()
         except (ComfyUnreachableError, ComfyAccessDeniedError) as error:
             raise UnreachableError(f"{error} Is {comfy.endpoint} the server?") from None
 
-    worker, handler = Worker(name, ready), ComfyHandler(comfy, timeouts)
+    worker, handler = Worker(name, check_ready), ComfyHandler(comfy, timeouts)
     for kind in kinds:
         worker.task(kind)(handler)
     return worker

@@ -7,12 +7,13 @@ server is paid and may have taken a graph without anybody knowing, the task ends
 
 import time
 import uuid
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from callsheet.comfyui.template import RenderedGraph
+from callsheet.core.model.commands import PreviousSubmission
 from callsheet.core.model.plural import counted
 from callsheet.worker.comfyui.adapters.base import (
     NOT_FOUND,
@@ -31,7 +32,7 @@ from callsheet.worker.comfyui.adapters.base import (
     SubmissionUnknownError,
 )
 from callsheet.worker.comfyui.asset_cache import AssetCache
-from callsheet.worker.comfyui.input_files import FileSlot, InputFiles
+from callsheet.worker.comfyui.input_files import InputFiles
 from callsheet.worker.comfyui.progress import PromptProgress
 from callsheet.worker.comfyui.prompt_follower import AllReceived, Follower, PromptTimeoutError, open_events
 from callsheet.worker.comfyui.prompt_graph import bypass_cache, fill_in_files, validate_graph
@@ -44,26 +45,6 @@ from callsheet.worker.runtime.events import EventListener, WorkerWaiting, ignore
 _STOP_CHECK_SECONDS = 0.25
 _LOOKUPS_MAX, _PAID_LOOKUPS_MAX = 2, 5
 """How often a prompt is looked for before it is not there: a list of jobs may be late."""
-
-
-class RenderedGraph(Protocol):
-    """A graph with its values, but for its files."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def assets(self) -> Sequence[FileSlot]: ...
-    @property
-    def output_node(self) -> str | None: ...
-
-
-class PreviousSubmission(Protocol):
-    """What an earlier try handed to a server."""
-
-    @property
-    def provider(self) -> str: ...
-    @property
-    def ref(self) -> str: ...
 
 
 class TaskContext(Protocol):
@@ -164,15 +145,15 @@ class _GraphRun:
         """Take up what an earlier try began, else begin; again where the server lost something."""
         result = self._resume_previous()
         stale_nodes: set[str] = set()
-        ensure_uploaded = False
+        reuploaded = False
         for _ in range(self._timeouts.submissions_max):
             if result is None:
                 try:
                     result = self._submit_and_follow(stale_nodes)
                 except ComfyRejectedError as error:
-                    if ensure_uploaded or not self._files.invalidate_missing(error):
+                    if reuploaded or not self._files.invalidate_missing(error):
                         raise
-                    ensure_uploaded = True
+                    reuploaded = True
                     continue
             self._resumable = result.outcome == "succeeded"
             if result.outcome in {"lost", "canceled"}:
@@ -254,7 +235,7 @@ class _GraphRun:
                     return self._follow(ref, live, self._pictures.all_received)
             except ComfyBusyError as busy:
                 self._resumable = False
-                self._wait(busy.seconds, deadline, busy)
+                self._wait(busy.retry_after_seconds, deadline, busy)
 
     def _wait_for_socket(self, live: EventStream, deadline: float) -> None:
         """Wait for the socket if pictures come over it alone: what cannot be heard is not begun."""

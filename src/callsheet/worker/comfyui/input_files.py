@@ -2,24 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from callsheet.comfyui.template import FileSlot
 from callsheet.worker.comfyui.adapters.base import ComfyBackend, ComfyRejectedError
-from callsheet.worker.comfyui.asset_cache import AssetCache, digest_of
-from callsheet.worker.comfyui.media_type import HEAD_BYTES, extension, media_type
-
-
-class FileSlot(Protocol):
-    """A field of a node that takes an uploaded file."""
-
-    @property
-    def node(self) -> str: ...
-    @property
-    def field(self) -> str: ...
-    @property
-    def file_id(self) -> str: ...
-    @property
-    def sha256(self) -> str | None: ...
+from callsheet.worker.comfyui.asset_cache import AssetCache
+from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type, extension_for
+from callsheet.worker.files.cache import digest_of
 
 
 class InputFiles:
@@ -68,5 +57,5 @@ class InputFiles:
 def _upload_name(sha256: str, path: Path) -> str:
     """Name a file by its content, so that a server that has it keeps one."""
     with path.open("rb") as file:
-        suffix = extension(media_type(file.read(HEAD_BYTES), name=path.name)) or path.suffix
+        suffix = extension_for(detect_media_type(file.read(HEAD_BYTES), name=path.name)) or path.suffix
     return f"callsheet-{sha256[:32]}{suffix}"

@@ -1,42 +1,24 @@
-"""What a file is, by its content. ComfyUI lists an MP4 under `images`; only the bytes tell."""
+"""Media type and file extension of a file that ComfyUI produced.
+
+The content decides: ComfyUI lists MP4 files under `images`. The server's Content-Type and the file name are fallbacks.
+"""
 
 import mimetypes
 
-HEAD_BYTES = 64
+from callsheet.core.policy.magic_bytes import FLAC, GLB, HEAD_BYTES, OGG, WAV, WEBM, WEBP, sniff
+
+__all__ = ["HEAD_BYTES", "detect_media_type", "extension_for"]
 _DEFAULT_TYPE = "application/octet-stream"
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"BM", "image/bmp"),
-    (b"II*\x00", "image/tiff"),
-    (b"MM\x00*", "image/tiff"),
-    (b"v/1\x01", "image/x-exr"),
-    (b"fLaC", "audio/flac"),
-    (b"ID3", "audio/mpeg"),
-    (b"\xff\xfb", "audio/mpeg"),
-    (b"\xff\xf3", "audio/mpeg"),
-    (b"\xff\xf2", "audio/mpeg"),
-    (b"OggS", "audio/ogg"),
-    (b"glTF", "model/gltf-binary"),
-    (b"PK\x03\x04", "application/zip"),
-    (b"%PDF-", "application/pdf"),
-)
-_RIFF_FORMATS = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
-_MP4_BRANDS = {
-    b"avif": "image/avif", b"avis": "image/avif", b"heic": "image/heic", b"mif1": "image/heif", b"M4A ": "audio/mp4",
-    b"qt  ": "video/quicktime",
-}  # fmt: skip
-_EXTENSIONS = {
-    "audio/flac": ".flac", "audio/wav": ".wav", "audio/ogg": ".ogg", "image/webp": ".webp", "video/webm": ".webm",
-    "model/gltf-binary": ".glb",
-}  # fmt: skip
+_EXTENSIONS = {FLAC: ".flac", WAV: ".wav", OGG: ".ogg", WEBP: ".webp", WEBM: ".webm", GLB: ".glb"}
+"""Types that `mimetypes` does not know, or maps to another extension on some systems."""
 
 
-def media_type(head: bytes, content_type: str = "", name: str = "") -> str:
-    """Return what the first bytes say; else what the server says, else what the name says."""
-    sniffed = _sniff(head)
+def detect_media_type(head: bytes, content_type: str = "", name: str = "") -> str:
+    """Return the media type by content, else by the server's Content-Type, else by the name.
+
+    `head` is the first `HEAD_BYTES` bytes of the file.
+    """
+    sniffed = sniff(head)
     if sniffed:
         return sniffed
     declared = content_type.partition(";")[0].strip().lower()
@@ -45,16 +27,6 @@ def media_type(head: bytes, content_type: str = "", name: str = "") -> str:
     return mimetypes.guess_type(name)[0] or _DEFAULT_TYPE
 
 
-def _sniff(head: bytes) -> str:
-    if head[:4] == b"RIFF":
-        return _RIFF_FORMATS.get(head[8:12], "")
-    if head[4:8] == b"ftyp":
-        return _MP4_BRANDS.get(head[8:12], "video/mp4")
-    if head[:4] == b"\x1a\x45\xdf\xa3":
-        return "video/webm" if b"webm" in head else "video/x-matroska"
-    return next((kind for start, kind in _SIGNATURES if head.startswith(start)), "")
-
-
-def extension(kind: str) -> str:
-    """Return the ending for a name of this type, with its dot; nothing if there is none."""
-    return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ""
+def extension_for(media_type: str) -> str:
+    """Return the file extension of a media type, with its dot; empty if it has none."""
+    return _EXTENSIONS.get(media_type) or mimetypes.guess_extension(media_type) or ""

@@ -106,18 +106,18 @@ class Follower:
         deadline = time.monotonic() + interval
         while (remaining := deadline - time.monotonic()) > 0:
             check()
-            receive = self._forward_events(live, min(remaining, _STOP_CHECK_SECONDS), on_event)
-            if any(isinstance(event, PromptEnded) for event in receive):
+            events = self._forward_events(live, min(remaining, _STOP_CHECK_SECONDS), on_event)
+            if any(isinstance(event, PromptEnded) for event in events):
                 return
         check()
 
     def _forward_events(self, live: EventStream, seconds: float, on_event: EventCallback) -> Sequence[ProgressEvent]:
         """Tell what has come, and return it."""
-        receive = live.receive(self._ref, seconds)
-        for event in receive:
+        events = live.receive(self._ref, seconds)
+        for event in events:
             self.end_seen = self.end_seen or isinstance(event, PromptEnded)
             on_event(event)
-        return receive
+        return events
 
     def _receive_rest(
         self, live: EventStream, on_event: EventCallback, check: Check, all_received: AllReceived, silence: float

@@ -17,7 +17,7 @@ from callsheet.worker.comfyui.adapters.base import (
     PromptResult,
 )
 from callsheet.worker.comfyui.adapters.output_list import select_outputs
-from callsheet.worker.comfyui.media_type import HEAD_BYTES, extension, media_type
+from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type, extension_for
 from callsheet.worker.comfyui.prompt_follower import forget
 from callsheet.worker.comfyui.prompt_graph import input_texts
 from callsheet.worker.errors import NonRetryableError, RetryableError
@@ -84,7 +84,7 @@ class OutputSaver:
         into = Path(output.location) if output.kind == "sent" else self._folder / str(no)
         content_type = "" if output.kind == "sent" else self._comfy.fetch(output, into)
         with into.open("rb") as file:
-            return into, media_type(file.read(HEAD_BYTES), content_type, output.name)
+            return into, detect_media_type(file.read(HEAD_BYTES), content_type, output.name)
 
     def _save(self, output: Output, path: Path | None, kind: str) -> dict[str, Any]:
         if path is None:
@@ -106,7 +106,7 @@ class OutputSaver:
     def _unique_name(self, output: Output, kind: str) -> str:
         """Return a name that is a file's and no path's, and no other's of this task."""
         base = "".join(c if c.isalnum() or c in "._-" else "_" for c in output.name)[-_NAME_CHARS_MAX:].lstrip(".")
-        name = base if "." in base else f"{base or 'file'}{extension(kind)}"
+        name = base if "." in base else f"{base or 'file'}{extension_for(kind)}"
         if name in self._names:
             name = f"{len(self._names) + 1}-{name}"
         self._names.add(name)

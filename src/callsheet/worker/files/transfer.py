@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 
 from callsheet.api.worker_protocol import Grant
+from callsheet.transport.retry_after import parse_retry_after
 from callsheet.worker.errors import NonRetryableError, RetryableError, UnreachableError
 from callsheet.worker.link.base import Check
-from callsheet.worker.runtime.backoff import parse_retry_after
 
 _CHUNK_BYTES = 256 * 1024
 _OK, _PARTIAL, _NOT_FOUND, _FORBIDDEN, _PRECONDITION_FAILED, _CONFLICT, _RANGE_NOT_SATISFIABLE = (
@@ -39,7 +39,7 @@ class FileTransfer:
         self._http = http
         self._server_url = server_url
 
-    def put(self, grant: Grant, body: bytes | Path, size: int, check: Check) -> None:
+    def upload(self, grant: Grant, body: bytes | Path, size: int, check: Check) -> None:
         """Put a file. One that is there already is ours: nobody else has this address."""
         headers = {name.lower(): value for name, value in grant.headers.items()} | {"content-length": str(size)}
         headers.pop("host", None)
@@ -51,7 +51,7 @@ class FileTransfer:
         if not response.is_success and response.status_code != _PRECONDITION_FAILED:
             raise _error_for(response)
 
-    def get(self, grant: Grant, into: Path, size: int, check: Check) -> None:
+    def download(self, grant: Grant, into: Path, size: int, check: Check) -> None:
         """Fetch a file, from where an earlier try broke off."""
         offset = into.stat().st_size if into.exists() else 0
         if offset and offset == size:

@@ -51,11 +51,11 @@ class Link(Protocol):
         """Say what a file of the task is."""
         ...
 
-    def get(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
+    def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         """Write the bytes of a file to a path. What an earlier call left there is gone on with."""
         ...
 
-    def put(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
+    def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
         """Store a file that the task made; the same number again is the same file."""
         ...
 

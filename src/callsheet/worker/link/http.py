@@ -39,6 +39,8 @@ from callsheet.api.worker_protocol import (
 )
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.errors import BadInput, Conflict, Denied, LeaseLost, Refusal
+from callsheet.transport.backoff import backoff_delays
+from callsheet.transport.retry_after import parse_retry_after
 from callsheet.worker.errors import (
     InvalidTokenError,
     NonRetryableError,
@@ -49,7 +51,6 @@ from callsheet.worker.errors import (
 from callsheet.worker.files.signed_urls import GrantCache
 from callsheet.worker.files.transfer import NETWORK_ERRORS, FileTransfer, GrantRejectedError
 from callsheet.worker.link.base import LOST_LEASE_CODES, Check
-from callsheet.worker.runtime.backoff import backoff_delays, parse_retry_after
 
 T = TypeVar("T")
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
@@ -147,7 +148,7 @@ class HttpLink:
 
     # -- work
 
-    def claim(self, parse_retry_after: Claim) -> ClaimResult:
+    def claim(self, request: Claim) -> ClaimResult:
         """Ask in a thread of its own: a request that waits cannot be cut off, only left alone.
 
         What such a request still gets after `stop` is given back.
@@ -158,7 +159,7 @@ class HttpLink:
                 return ClaimResult([], drain=False)
             self._pending_claim = answer
         threading.Thread(
-            target=self._claim_in_thread, args=(parse_retry_after, answer), name="callsheet-claim", daemon=True
+            target=self._claim_in_thread, args=(request, answer), name="callsheet-claim", daemon=True
         ).start()
         claimed = answer.get()
         if isinstance(claimed, Exception):
@@ -204,10 +205,12 @@ class HttpLink:
     # -- files
 
     def previous_outputs(self, work: TaskPayload) -> list[PreviousOutput]:
-        page = self._post("earlier", PreviousOutputsRequest(lease=work.lease), PreviousOutputs)
+        page = self._post("previous-outputs", PreviousOutputsRequest(lease=work.lease), PreviousOutputs)
         tasks = page.tasks
         while page.next is not None:
-            page = self._post("earlier", PreviousOutputsRequest(lease=work.lease, after=page.next), PreviousOutputs)
+            page = self._post(
+                "previous-outputs", PreviousOutputsRequest(lease=work.lease, after=page.next), PreviousOutputs
+            )
             tasks += page.tasks
         for previous_outputs in tasks:
             self._grant_cache_of(work.lease.token).add(previous_outputs.files)
@@ -219,21 +222,21 @@ class HttpLink:
             raise NonRetryableError("This task has no such file.", code="file_not_found")
         return found[0]
 
-    def get(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
+    def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         cached_grant = self._grant_cache_of(work.lease.token).pop(file.id)
         try:
-            self._transfer.get(cached_grant or self.input_file(work, file.id).get, into, file.bytes, check)
+            self._transfer.download(cached_grant or self.input_file(work, file.id).get, into, file.bytes, check)
         except GrantRejectedError as error:
             if cached_grant is None:  # not even a new address is taken
                 raise RetryableError(f"A file cannot be read: {error}.", code="file_refused") from None
             raise
 
-    def put(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
+    def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
         granted = self._request_grants(FileGrantsRequest(lease=work.lease, uploads=[output_file])).uploads
         if not granted:
             raise RetryableError("The house gives no address for a file.", code="file_refused")
         try:
-            self._transfer.put(granted[0].put, body, output_file.bytes, check)
+            self._transfer.upload(granted[0].put, body, output_file.bytes, check)
         except GrantRejectedError as error:
             raise RetryableError(f"A file cannot be put: {error}.", code="file_refused") from None
 
@@ -244,7 +247,7 @@ class HttpLink:
         if grant is None:
             raise UnreachableError("the house takes no preview")
         try:
-            self._transfer.put(grant, picture, len(picture), lambda: None)
+            self._transfer.upload(grant, picture, len(picture), lambda: None)
         except UnreachableError:
             grant_cache.discard_preview()
             raise

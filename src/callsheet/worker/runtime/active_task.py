@@ -13,6 +13,7 @@ from typing import TypeVar
 from callsheet.api.worker_protocol import HeartbeatResult, TaskHeartbeat, TaskPayload
 from callsheet.core.model.errors import LeaseLost, NotFound
 from callsheet.core.model.plural import counted
+from callsheet.transport.backoff import backoff_delays
 from callsheet.worker.errors import (
     InvalidTokenError,
     TaskCanceled,
@@ -22,7 +23,6 @@ from callsheet.worker.errors import (
     WorkerShutdown,
 )
 from callsheet.worker.link.base import LOST_LEASE_CODES
-from callsheet.worker.runtime.backoff import backoff_delays
 
 T = TypeVar("T")
 UPDATE_INTERVAL_SECONDS = 0.2
@@ -91,7 +91,7 @@ class ActiveTask:
         return self._preview == self._preview_acknowledged
 
     @property
-    def stop(self) -> type[TaskStopped] | None:
+    def stop_reason(self) -> type[TaskStopped] | None:
         """Return why the handler must stop, if it must."""
         if self._stop is None and time.monotonic() >= self._stop_at:
             self.request_stop(TaskLeaseLost)
@@ -104,7 +104,7 @@ class ActiveTask:
 
     def raise_if_stopped(self) -> None:
         """Raise inside the handler what it must stop for."""
-        if (stop := self.stop) is not None:
+        if (stop := self.stop_reason) is not None:
             raise stop
 
     def call_with_retry(self, call: Callable[[], T]) -> T:

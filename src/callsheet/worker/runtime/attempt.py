@@ -12,6 +12,7 @@ from typing import Any
 from callsheet.api.worker_protocol import Complete, Fail, ReportResult
 from callsheet.core.model.errors import BadInput, LeaseLost, Refusal
 from callsheet.core.policy.redaction import redact_error
+from callsheet.transport.backoff import backoff_delays
 from callsheet.worker.context import Context
 from callsheet.worker.errors import (
     InvalidTokenError,
@@ -25,7 +26,6 @@ from callsheet.worker.files.cache import Cache
 from callsheet.worker.files.temp_folders import Scratch, remove_folder
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import ActiveTask
-from callsheet.worker.runtime.backoff import backoff_delays
 from callsheet.worker.runtime.events import EventListener, WorkerError
 from callsheet.worker.runtime.heartbeater import Heartbeater
 
@@ -56,8 +56,8 @@ class AttemptRunner:
             ctx = Context(self._task, self._link, create_folder, cache, self._heartbeater.wake)
             output, error = _run_handler(self._task, handler, ctx)
         finally:
-            for result in folders:
-                remove_folder(result)
+            for task_folder in folders:
+                remove_folder(task_folder)
         try:
             return self._report_outcome(ctx, output, error)
         except Exception as report_error:  # noqa: BLE001 - the lease runs out, and the task is another's
@@ -65,7 +65,7 @@ class AttemptRunner:
             return "unreported"
 
     def _report_outcome(self, ctx: Context, output: Any, error: BaseException | None) -> str:
-        stop = self._task.stop
+        stop = self._task.stop_reason
         if stop is WorkerShutdown:
             return "requeued"
         self._flush_updates()
@@ -79,7 +79,7 @@ class AttemptRunner:
         """Tell what the handler said last before its task ends; afterwards nobody would listen."""
         task = self._task
         for pause in backoff_delays():
-            if not task.has_unsent_updates or task.lease_expired or task.stop not in {None, TaskCanceled}:
+            if not task.has_unsent_updates or task.lease_expired or task.stop_reason not in {None, TaskCanceled}:
                 return
             if not self._heartbeater.send_now(task):
                 time.sleep(pause)
@@ -128,7 +128,8 @@ class AttemptRunner:
             except (LeaseLost, InvalidTokenError):
                 return "lost"  # the task is another's by now, and what this one made is not wanted
             except UnreachableError as error:
-                if self._task.lease_expired or self._task.stop is WorkerShutdown or time.monotonic() >= retry_deadline:
+                stopped = self._task.lease_expired or self._task.stop_reason is WorkerShutdown
+                if stopped or time.monotonic() >= retry_deadline:
                     raise
                 time.sleep(max(pause, min(error.retry_after_seconds, _RETRY_AFTER_SECONDS_MAX)))
             else:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 from callsheet.api.worker_protocol import HeartbeatResult
 from callsheet.core.model.errors import Refusal
+from callsheet.transport.backoff import add_jitter
 from callsheet.worker.errors import InvalidTokenError, UnreachableError
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import HEARTBEAT_RETRY_SECONDS, UPDATE_INTERVAL_SECONDS, ActiveTask
-from callsheet.worker.runtime.backoff import add_jitter
 from callsheet.worker.runtime.events import EventListener, WorkerError
 
 _IDLE_SECONDS = 3_600.0
@@ -22,10 +22,10 @@ class Heartbeater:
     """Beats for every task in hand, in as few calls as there can be."""
 
     def __init__(
-        self, link: Link, drain: Callable[[], None], on_invalid_token: Callable[[], None], on_event: EventListener
+        self, link: Link, on_drain: Callable[[], None], on_invalid_token: Callable[[], None], on_event: EventListener
     ) -> None:
         self._link = link
-        self._on_drain = drain
+        self._on_drain = on_drain
         self._on_invalid_token = on_invalid_token
         self._emit = on_event
         self._tasks: set[ActiveTask] = set()
@@ -63,12 +63,12 @@ class Heartbeater:
 
     def send_now(self, task: ActiveTask) -> bool:
         """Beat for a task as soon as the house hears it, and return whether that was answered."""
-        apply_heartbeat_result = task.acknowledged_count
+        acknowledged_before = task.acknowledged_count
         with self._wake:
             self._urgent.add(task)
             self._wake.notify_all()
             self._wake.wait_for(lambda: self._stopping or task not in self._urgent)
-        return task.acknowledged_count > apply_heartbeat_result
+        return task.acknowledged_count > acknowledged_before
 
     def _run(self) -> None:
         while True:
@@ -103,7 +103,7 @@ class Heartbeater:
 
     def _open_tasks(self) -> set[ActiveTask]:
         """Return the tasks to beat for; one that was told to stop is not asked about again."""
-        return {task for task in self._tasks if task.stop is None} | self._urgent
+        return {task for task in self._tasks if task.stop_reason is None} | self._urgent
 
     def _due_at(self, task: ActiveTask) -> float:
         """Return when to beat for a task: when it is due, and not before the house said, if its lease lasts so long."""
@@ -142,5 +142,5 @@ class Heartbeater:
     def _handle_result(self, task: ActiveTask, result: HeartbeatResult | Exception, sent_at: float) -> None:
         task.apply_heartbeat_result(result, sent_at)
         error = result.error if isinstance(result, HeartbeatResult) else result if isinstance(result, Refusal) else None
-        if error is not None and task.stop is None:
+        if error is not None and task.stop_reason is None:
             self._emit(WorkerError("A heartbeat was refused", Refusal(error.code, error.message)))

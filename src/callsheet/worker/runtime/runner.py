@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from callsheet.api.worker_protocol import Claim, ClaimResult, Registration, Requeue, TaskPayload
 from callsheet.core.model.errors import LeaseLost, Refusal
+from callsheet.transport.backoff import backoff_delays
 from callsheet.worker.errors import InvalidTokenError, RegistrationError, TaskLeaseLost, UnreachableError
 from callsheet.worker.files.cache import Cache
 from callsheet.worker.files.temp_folders import Scratch
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import ActiveTask
 from callsheet.worker.runtime.attempt import AttemptRunner, Handler
-from callsheet.worker.runtime.backoff import backoff_delays
 from callsheet.worker.runtime.events import (
     EventListener,
     TaskEnded,
@@ -120,7 +120,7 @@ class WorkerRun:
         return self._ended.wait(seconds)
 
     @property
-    def busy(self) -> int:
+    def active_count(self) -> int:
         """How many tasks are in hand."""
         return len(self._tasks)
 
@@ -278,7 +278,7 @@ class WorkerRun:
         with self._changed:
             self._tasks.add(task)
             if self._controller:
-                self._controller.busy(on=True)
+                self._controller.set_busy(busy=True)
         self._heartbeater.add(task)
         self._emit(TaskStarted(work))
         name = f"callsheet-{work.kind}-{work.lease.task_id[-6:]}"
@@ -297,7 +297,7 @@ class WorkerRun:
             with self._changed:
                 self._tasks.discard(task)
                 if self._controller and not self._tasks:
-                    self._controller.busy(on=False)
+                    self._controller.set_busy(busy=False)
                 self._changed.notify_all()
 
     def _requeue(self, work: TaskPayload, shutdown: Shutdown) -> None:

@@ -16,7 +16,7 @@ _IDLE_SECONDS = 5.0
 class ScaleInProtection(Protocol):
     """Whatever keeps a machine from being taken away. May block, and may fail."""
 
-    def set(self, *, on: bool) -> None:
+    def set(self, *, enabled: bool) -> None:
         """Protect this machine, or let it go."""
         ...
 
@@ -29,10 +29,10 @@ class CommandProtection:
         if not self._argv:
             raise ValueError("The command that protects this machine is empty.")
 
-    def set(self, *, on: bool) -> None:
+    def set(self, *, enabled: bool) -> None:
         try:
             completed = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
-                [*self._argv, "on" if on else "off"],
+                [*self._argv, "on" if enabled else "off"],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                 timeout=_COMMAND_TIMEOUT_SECONDS, check=False,
             )  # fmt: skip
@@ -68,11 +68,11 @@ class ProtectionController:
             self._changed.notify_all()
         self._thread.join(_COMMAND_TIMEOUT_SECONDS)
 
-    def busy(self, *, on: bool) -> None:
+    def set_busy(self, *, busy: bool) -> None:
         """Say whether there is work in hand."""
         with self._changed:
-            if self._busy != on:
-                self._busy = on
+            if self._busy != busy:
+                self._busy = busy
                 self._changed.notify_all()
 
     def _run(self) -> None:
@@ -81,15 +81,15 @@ class ProtectionController:
                 self._changed.wait_for(lambda: self._stopping or self._busy != self._protected)
                 if self._protected and not self._stopping:
                     self._changed.wait_for(lambda: self._stopping or self._busy, self._idle_seconds)
-                on, stopping = self._busy, self._stopping
-            if on != self._protected:
-                self._apply(on=on)
+                busy, stopping = self._busy, self._stopping
+            if busy != self._protected:
+                self._apply(enabled=busy)
             if stopping:
                 return
 
-    def _apply(self, *, on: bool) -> None:
-        self._protected = on
+    def _apply(self, *, enabled: bool) -> None:
+        self._protected = enabled
         try:
-            self._protection.set(on=on)
+            self._protection.set(enabled=enabled)
         except Exception as error:  # noqa: BLE001 - an operator's hook: it is told, and never fatal
-            self._emit(WorkerError(f"Switching the protection {'on' if on else 'off'} failed", error))
+            self._emit(WorkerError(f"Switching the protection {'on' if enabled else 'off'} failed", error))

@@ -109,7 +109,7 @@ class ComfyBackend(Protocol):
     safe_to_resubmit: bool
     """Whether what cannot be found was never taken, and may be submitted again; else that might be paid twice."""
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         """Look whether the server is there and would work for us; `Away` or `Declined` if not."""
         ...
 
@@ -162,9 +162,9 @@ class ComfyUnreachableError(Exception):
 class ComfyBusyError(Exception):
     """Not now."""
 
-    def __init__(self, message: str, seconds: float) -> None:
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
         super().__init__(message)
-        self.seconds = seconds
+        self.retry_after_seconds = retry_after_seconds
 
 
 class ComfyRejectedError(Exception):

@@ -61,7 +61,7 @@ class CloudV1:
     def close(self) -> None:
         self._http.close()
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         json_body(
             _require_success(self._http.send("GET", "/api/jobs", params={"limit": 1}, timeout=READY_TIMEOUT_SECONDS))
         )

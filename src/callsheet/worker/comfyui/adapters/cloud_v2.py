@@ -35,7 +35,7 @@ from callsheet.worker.comfyui.adapters.transport import (
     require_success,
     retry_after_seconds,
 )
-from callsheet.worker.comfyui.media_type import HEAD_BYTES, media_type
+from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type
 
 URL = "https://cloud.comfy.org"
 _BYTES_MAX = 5 << 30
@@ -66,7 +66,7 @@ class CloudV2:
     def close(self) -> None:
         self._http.close()
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         """Look for a job that there is not: a server that speaks this API says so in JSON."""
         response = self._http.send("GET", f"{_API_ROOT}/jobs/{uuid.uuid4()}", timeout=READY_TIMEOUT_SECONDS)
         if response.status_code != httpx.codes.NOT_FOUND:
@@ -81,7 +81,7 @@ class CloudV2:
 
     def upload(self, name: str, path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
-            kind = media_type(file.read(HEAD_BYTES), name=name)
+            kind = detect_media_type(file.read(HEAD_BYTES), name=name)
         response = self._http.upload_form(
             f"{_API_ROOT}/assets", "file", name, path, {"content_type": kind, "file_path": name}
         )

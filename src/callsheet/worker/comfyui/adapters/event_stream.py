@@ -15,10 +15,14 @@ from typing import Any
 
 import httpx
 
+from callsheet.transport.backoff import backoff_delays
+from callsheet.transport.sse import SseEventTooLargeError, SseParser
 from callsheet.worker.comfyui.adapters.base import OverallProgress, Preview, ProgressEvent, PromptEnded
 
 _EVENTS_MAX = 256
+_EVENT_BYTES_MAX = 64 << 20
 _RECONNECT_SECONDS, _RECONNECT_SECONDS_MAX = 0.5, 30.0
+_STREAM_ERRORS = (httpx.HTTPError, httpx.StreamError, OSError, SseEventTooLargeError)
 _END_STATUSES = {"succeeded", "failed", "canceled", "expired"}
 
 OpenStream = Callable[[str], AbstractContextManager[httpx.Response]]
@@ -63,20 +67,19 @@ class SseEventStream:
             self._thread.join(1.0)
 
     def _read_events(self, ref: str) -> None:
-        pause = _RECONNECT_SECONDS
+        delays = backoff_delays(_RECONNECT_SECONDS, _RECONNECT_SECONDS_MAX)
         while not self._closed.is_set():
             started_at = time.monotonic()
-            with suppress(httpx.HTTPError, httpx.StreamError, OSError), self._open_stream(ref) as response:
+            with suppress(*_STREAM_ERRORS), self._open_stream(ref) as response:
                 self._response = response
                 if response.is_success and not self._closed.is_set():
-                    for event in _parse_events(response.iter_lines()):
+                    for event in _read_chunks(response):
                         self._enqueue(event)
                         if isinstance(event, PromptEnded):
                             return
             if time.monotonic() - started_at > _RECONNECT_SECONDS_MAX:
-                pause = _RECONNECT_SECONDS
-            self._closed.wait(pause)
-            pause = min(pause * 2, _RECONNECT_SECONDS_MAX)
+                delays = backoff_delays(_RECONNECT_SECONDS, _RECONNECT_SECONDS_MAX)
+            self._closed.wait(next(delays))
 
     def _enqueue(self, event: ProgressEvent) -> None:
         """Keep the newest: whoever is slow misses what is older."""
@@ -90,22 +93,16 @@ class SseEventStream:
                 return
 
 
-def _parse_events(lines: Iterator[str]) -> Iterator[ProgressEvent]:
-    name, data = "", []
-    for line in lines:
-        field, _, value = line.partition(":")
-        if field == "event":
-            name = value.strip()
-        elif field == "data":
-            data.append(value.removeprefix(" "))
-        elif not line:
-            yield from _parse_event(name, "\n".join(data))
-            name, data = "", []
+def _read_chunks(response: httpx.Response) -> Iterator[ProgressEvent]:
+    parser = SseParser(_EVENT_BYTES_MAX)
+    for chunk in response.iter_bytes():
+        for event in parser.feed(chunk):
+            yield from _parse_event(event.name, event.data)
 
 
-def _parse_event(name: str, text: str) -> Iterator[ProgressEvent]:
+def _parse_event(name: str, body: bytes) -> Iterator[ProgressEvent]:
     try:
-        data: Any = json.loads(text)
+        data: Any = json.loads(body)
     except ValueError:
         return
     if not isinstance(data, dict):

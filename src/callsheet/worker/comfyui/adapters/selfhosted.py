@@ -54,7 +54,7 @@ class SelfHosted:
     def close(self) -> None:
         self._http.close()
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         queue = json_body(require_success(self._http.send("GET", "/queue", timeout=READY_TIMEOUT_SECONDS)))
         if not isinstance(queue, dict) or "queue_running" not in queue:
             raise ComfyUnreachableError("There is no ComfyUI server at this address.")

@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from callsheet.transport.backoff import delay_after
+from callsheet.transport.retry_after import parse_retry_after
 from callsheet.worker.comfyui.adapters.base import (
     ComfyAccessDeniedError,
     ComfyRejectedError,
@@ -27,9 +29,9 @@ _CONNECT_TIMEOUT_SECONDS = 10.0
 _UPLOAD_ATTEMPTS = 3
 READY_TIMEOUT_SECONDS = 5.0
 """How long a look whether a server is there may take."""
-_RETRY_DELAYS = (0.2, 1.0, None)
-"""Between the tries of a file; after the last there is none."""
-_RETRY_AFTER_SECONDS, _RETRY_AFTER_SECONDS_MAX = 5.0, 60.0
+_FETCH_ATTEMPTS = 3
+_FETCH_RETRY_SECONDS, _FETCH_RETRY_SECONDS_MAX = 0.4, 2.0
+_DEFAULT_RETRY_AFTER_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 20
 _MIB = 1 << 20
 _DENIED = {401: "does not accept the key", 402: "has no credits left", 403: "does not allow this"}
@@ -109,19 +111,19 @@ class ComfyHttp:
 
     def fetch(self, output: Output, path: str, params: Mapping[str, str], into: Path) -> str:
         """Write a file; follow the server to its storage, but leave the key at home."""
-        for delay in _RETRY_DELAYS:
+        for failures in range(1, _FETCH_ATTEMPTS + 1):
             try:
                 with self._client.stream("GET", path, params=dict(params)) as response:
                     if response.is_redirect:
                         return self._fetch_from_storage(output, response.headers.get("location", ""), into)
                     return self._write_response(output, response, into)
             except ComfyUnreachableError:
-                if delay is None:
+                if failures == _FETCH_ATTEMPTS:
                     raise
             except httpx.HTTPError as error:
-                if delay is None:
+                if failures == _FETCH_ATTEMPTS:
                     raise ComfyUnreachableError(f"Fetching {output.name} failed ({type(error).__name__}).") from error
-            time.sleep(delay)
+            time.sleep(delay_after(failures, _FETCH_RETRY_SECONDS, _FETCH_RETRY_SECONDS_MAX))
         raise AssertionError("not reached")
 
     def _fetch_from_storage(self, output: Output, location: str, into: Path) -> str:
@@ -178,7 +180,4 @@ def is_server_error(response: httpx.Response) -> bool:
 
 def retry_after_seconds(response: httpx.Response) -> float:
     """Return how long a server that takes no work wants to be left alone."""
-    try:
-        return min(float(response.headers.get("Retry-After", _RETRY_AFTER_SECONDS)), _RETRY_AFTER_SECONDS_MAX)
-    except ValueError:
-        return _RETRY_AFTER_SECONDS
+    return parse_retry_after(response.headers.get("Retry-After"), _DEFAULT_RETRY_AFTER_SECONDS)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
+from callsheet.transport.backoff import backoff_delays
 from callsheet.worker.comfyui.adapters import websocket_frames
 from callsheet.worker.comfyui.adapters.base import ProgressEvent
 
@@ -29,7 +30,7 @@ class WebSocketEventStream:
         self._connection: ClientConnection | None = None
         self._exit_stack = ExitStack()
         self._reconnect_at = 0.0
-        self._reconnect_delay = _RECONNECT_SECONDS
+        self._reconnect_delays = _reconnect_delays()
         self.disconnects = 0
         self.open()
 
@@ -52,7 +53,7 @@ class WebSocketEventStream:
         except (OSError, WebSocketException):
             self._on_disconnect()
         else:
-            self._reconnect_delay = _RECONNECT_SECONDS
+            self._reconnect_delays = _reconnect_delays()
 
     def receive(self, ref: str, seconds: float) -> Sequence[ProgressEvent]:
         """Return what has come for a prompt; wait up to `seconds` for something."""
@@ -82,9 +83,12 @@ class WebSocketEventStream:
         self._reader = websocket_frames.MessageReader(
             exclusive=self._exclusive
         )  # what ran may be over by the time it is heard again
-        self._reconnect_at = time.monotonic() + self._reconnect_delay
-        self._reconnect_delay = min(self._reconnect_delay * 2, _RECONNECT_SECONDS_MAX)
+        self._reconnect_at = time.monotonic() + next(self._reconnect_delays)
 
     def close(self) -> None:
         self._connection = None
         self._exit_stack.close()
+
+
+def _reconnect_delays() -> Iterator[float]:
+    return backoff_delays(_RECONNECT_SECONDS, _RECONNECT_SECONDS_MAX)

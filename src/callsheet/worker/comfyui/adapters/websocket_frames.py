@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.worker.comfyui.adapters.base import NodeProgress, Preview, ProgressEvent, PromptEnded
 
 HELLO = json.dumps({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
@@ -12,7 +13,7 @@ HELLO = json.dumps({"type": "feature_flags", "data": {"supports_preview_metadata
 _PREVIEW, _TEXT, _PREVIEW_WITH_METADATA = 1, 3, 4
 _UINT32 = struct.Struct(">I")
 _END_EVENTS = {"execution_success", "execution_error", "execution_interrupted"}
-_PICTURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+_PICTURE_TYPES = {PNG, JPEG}
 
 
 class MessageReader:
@@ -111,7 +112,7 @@ def _read_uint32(frame: bytes) -> tuple[int, bytes]:
 
 
 def _read_picture(body: bytes, node: str | None) -> Iterator[ProgressEvent]:
-    if body.startswith(_PICTURES):
+    if sniff(body[:HEAD_BYTES]) in _PICTURE_TYPES:
         yield Preview(body, node)
 
 
