@@ -8,7 +8,7 @@ from typing import Any
 from callsheet.app import Callsheet
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.http.server.uvicorn_server import Server, bind
+from callsheet.http.listener.uvicorn_server import Server, bind
 from callsheet.store.postgres import PostgresConnection
 from callsheet.store.sqlite import SqliteConnection
 

@@ -28,6 +28,7 @@ from callsheet.engine.loops.runner import LoopRunner
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
+from callsheet.http.native import native_apis
 from callsheet.http.server.app import App
 from callsheet.http.state import AppState
 from callsheet.telemetry.json_log import JsonLogWriter
@@ -55,7 +56,7 @@ class Callsheet:
         blobs = open_blobs(settings.blobs, data, Signer(secret), file_bytes_max=settings.limits.file_bytes_max)
         self.engine = Engine.open(database, settings, gates=gates)
         self.state = AppState(self.engine, blobs, secret, http or HttpSettings())
-        self.app = App(self.state)
+        self.app = App(self.state, native_apis(self.state.settings))
         self._loops: list[LoopRunner] = []
         self._writer: JsonLogWriter | None = None
 

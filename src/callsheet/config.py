@@ -111,3 +111,35 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The wait that the recommended number of workers aims at."""
     token_expires_in_seconds_max: int = 3_600
     quote_expires_in_seconds: int = 900
+    form_fields_max: int = 100
+    """Fields and files in one form."""
+    form_field_bytes_max: int = 64 * 1024
+    """Size of one text field of a form."""
+    form_file_bytes_max: int = 32 * 1024 * 1024
+    """Size of one file in a multipart form."""
+    form_part_header_bytes_max: int = 4 * 1024
+    """Size of the headers of one part of a multipart form."""
+    multipart_body_bytes_max: int = 64 * 1024 * 1024
+    """Size of a multipart body."""
+    multipart_memory_bytes_max: int = 256 * 1024
+    """A larger file of a multipart form is written to a temporary file on disk."""
+    multipart_bodies_max: int = 16
+    """Multipart bodies that one server receives at once. Further requests get 503."""
+    multipart_timeout_seconds: float = 300.0
+    """A multipart body that takes longer to arrive is refused."""
+
+
+class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Python objects that extend a server, each written as `module:name`."""
+
+    gates: tuple[str, ...] = ()
+    """Gates: callables that may refuse a job before it is accepted."""
+    sinks: tuple[str, ...] = ()
+    """Event sinks: callables that get every event at least once, in order."""
+    apis: tuple[str, ...] = ()
+    """Further HTTP APIs to mount."""
+    providers: dict[str, str] = {}
+    """Providers by the name that workflows use, as `fal = "my_package.fal:provider"`."""
+    entry_points: bool = True
+    """Also load plugins of installed packages (entry points `callsheet.gates`, `callsheet.sinks`, `callsheet.apis`,
+    `callsheet.providers`)."""

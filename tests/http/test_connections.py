@@ -10,7 +10,7 @@ import pytest
 
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
-from callsheet.http.server.uvicorn_server import bind
+from callsheet.http.listener.uvicorn_server import bind
 from tests.support.live_server import TENANT, LiveServer
 from tests.support.raw_http import RawConnection
 from tests.support.wait import wait_until
@@ -339,11 +339,11 @@ def test_an_answer_without_a_body_says_no_length(
 def test_a_taken_port_is_said_in_one_sentence() -> None:
     taken = bind("127.0.0.1", 0)
     port = taken.getsockname()[1]
-    with pytest.raises(OSError, match="is taken by another program") as caught:
+    with pytest.raises(OSError, match="is in use by another program") as caught:
         bind("127.0.0.1", port)
     taken.close()
     assert (caught.value.errno, caught.value.strerror) == (
-        errno.EADDRINUSE, f"Port {port} on 127.0.0.1 is taken by another program: choose another port.",
+        errno.EADDRINUSE, f"Port {port} on 127.0.0.1 is in use by another program: choose another port.",
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from callsheet.blobs.local import LocalBlobs
 from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.http.server.uvicorn_server import Server, bind
+from callsheet.http.listener.uvicorn_server import Server, bind
 
 TENANT, OTHER_TENANT = "default", "other"
 SKETCH = WorkflowDefinition(

@@ -41,8 +41,8 @@ from callsheet.data_folder import (
     write_private,
 )
 from callsheet.embedded_link import EngineLink
-from callsheet.http.server.connection import RESERVED_FILES
-from callsheet.http.server.uvicorn_server import Server, bind, raise_file_limit
+from callsheet.http.listener.connection import RESERVED_FILES
+from callsheet.http.listener.uvicorn_server import Server, bind, raise_file_limit
 from callsheet.store.connection import StoreError
 from callsheet.telemetry.rotating_file import RotatingFile
 from callsheet.worker import Worker, WorkerRun

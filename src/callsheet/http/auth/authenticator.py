@@ -1,4 +1,4 @@
-"""Who is asking: API keys, kept only as hashes, and short-lived signed tokens of a single user."""
+"""Authentication: API keys, stored as hashes, worker tokens, and short-lived signed tokens of one user."""
 
 import hashlib
 import hmac
@@ -22,27 +22,27 @@ KEY_PREFIX, TOKEN_PREFIX, WORKER_PREFIX = "cs_", "cst_", "csw_"
 _SECRET_BYTES = 32
 _SECRET_CHARS_MAX = 1_024
 _CACHE_SECONDS = 1.0
-"""How long another server's revocation may go unnoticed; this server's own counts at once."""
+"""A key revoked on another server is accepted for this long; one revoked on this server is refused at once."""
 _CACHE_MAX = 10_000
 _NOT_CACHED = (float("-inf"), None)
 DEFAULT_TENANT = "default"
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
-    """The caller: what it may do, for which tenant, as whom."""
+    """Who sent a request: role, tenant, key and, with a user token, user."""
 
     role: str
     tenant: str
     id: str
     user: str | None = None
     suspended: bool = False
-    """The tenant may look, and change nothing."""
+    """The tenant is suspended: it may read, and change nothing."""
     worker: Worker | None = None
-    """The row of a registered worker, as it was a moment ago."""
+    """The row of a registered worker, at most a second old."""
 
     @property
     def stream_owner(self) -> str:
-        """Whose streams count together."""
+        """Streams with the same owner count against one limit."""
         return f"{self.tenant}/{self.id}"
 
     @property
@@ -51,23 +51,23 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
 
 
 class Signer:
-    """Signs small facts that come back later: cursors, quotes, users' tokens."""
+    """Signs small values that clients send back: cursors, quotes, user tokens, file URLs."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def sign(self, purpose: str, payload: Any) -> str:
-        """Return a fact as text that only we can make."""
+        """Return a value as signed text, valid for one purpose."""
         body = msgspec.msgpack.encode(payload)
         return _encode_base64(self._signature_of(purpose, body) + body)
 
     def read(self, purpose: str, text: str, shape: type[T]) -> T | None:
-        """Return the fact, or None if we did not make it for this purpose."""
+        """Return the signed value, or None if the signature is not valid for this purpose."""
         try:
             raw = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
             mark, body = raw[:16], raw[16:]
             if _encode_base64(raw) != text or not hmac.compare_digest(mark, self._signature_of(purpose, body)):
-                return None  # base64 has many texts for the same bytes, and ours is one of them
+                return None  # several base64 texts decode to the same bytes: accept only the one that was issued
             return msgspec.msgpack.decode(body, type=shape)
         except (ValueError, msgspec.MsgspecError):
             return None
@@ -81,7 +81,7 @@ def _encode_base64(raw: bytes) -> str:
 
 
 class UserToken(msgspec.Struct, frozen=True, array_like=True):
-    """What a user's token says: whose jobs may be seen, until when (unix seconds), and with which key it ends."""
+    """Contents of a user token: tenant, user, expiry in Unix seconds, and the key that created it."""
 
     tenant: str
     user: str
@@ -90,17 +90,17 @@ class UserToken(msgspec.Struct, frozen=True, array_like=True):
 
 
 def new_secret(prefix: str = KEY_PREFIX) -> str:
-    """Make a key's secret, or a worker's token."""
+    """Generate the secret of a key, or a worker's token."""
     return prefix + secrets.token_urlsafe(_SECRET_BYTES)
 
 
 def hash_secret(secret: str) -> str:
-    """Return what is kept of a secret."""
+    """Return the SHA-256 of a secret, which is what the database stores."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class Authenticator:
-    """Finds out who is asking."""
+    """Finds the caller of a request by its secret, with a short cache."""
 
     def __init__(self, reads: Reads, signer: Signer) -> None:
         self._reads = reads
@@ -108,10 +108,12 @@ class Authenticator:
         self._cache: dict[str, tuple[float, Caller | None]] = {}
 
     async def authenticate(self, request: Request, *, in_query: bool = False) -> Caller:
-        """Return the caller, or answer 401; asked again, say whether it is still let in."""
+        """Return the caller or raise 401. A stream calls it again, to end when its key is revoked."""
         if request.secret is None:
             request.secret = _secret(request, in_query=in_query)
         secret, token = request.secret, None
+        if len(secret) > _SECRET_CHARS_MAX or not secret.isascii():
+            raise _invalid_key()
         if secret.startswith(TOKEN_PREFIX):
             token = self._read_user_token(secret)
             query, mark = "api_key_by_id", token.key
@@ -130,14 +132,14 @@ class Authenticator:
             return caller
         if caller.role == OPERATOR:
             return msgspec.structs.replace(caller, tenant=tenant)
-        raise Problem(403, "forbidden", "This key is not of the tenant that Callsheet-Tenant names.")
+        raise Problem(403, "forbidden", "Callsheet-Tenant names another tenant than the key's: leave the header out.")
 
     def invalidate(self) -> None:
-        """Look every key up again: one was revoked, or a tenant suspended."""
+        """Clear the cache: a key was revoked, or a tenant suspended."""
         self._cache = {}
 
     def create_user_token(self, caller: Caller, user: str, seconds: int) -> str:
-        """Make a token with which a browser sees one user's jobs."""
+        """Create a token with which a browser reads one user's jobs."""
         expires_at = int(time.time()) + seconds
         return TOKEN_PREFIX + self._signer.sign("user", UserToken(caller.tenant, user, expires_at, caller.id))
 
@@ -148,25 +150,25 @@ class Authenticator:
         return token
 
     async def _look_up(self, query: str, mark: str) -> Caller | None:
-        """Read whose key or token this is; None if it lets nobody in."""
+        """Read the caller of a key or token from the database; None if it is unknown, revoked or expired."""
         known, now = self._cache, time.monotonic()
         rows = await self._reads.lookup(query, key=mark)
         caller = _CALLER_FROM_ROW[query](rows[0]) if rows else None
         if len(known) >= _CACHE_MAX:
             known.clear()
-        known[mark] = (now, caller)  # what was read before `forget` is written where nobody looks any more
+        known[mark] = (now, caller)  # after `invalidate`, this writes to the old dictionary, which is not read again
         return caller
 
 
 def _secret(request: Request, *, in_query: bool) -> str:
-    """Return the key or token of a request: from its header; a user's token also from the query, where that may be."""
+    """Return the key or token from the header, or a user token from the query where the route accepts one."""
     given = request.header(b"authorization")
     if b"token=" in request.query_string and (tokens := request.pop_query_parameter("token")):
         if given is not None or not in_query or len(tokens) > 1 or not tokens[0].startswith(TOKEN_PREFIX):
-            raise _unauthorized("key_in_url", "A key does not belong in an address: send it as Authorization: Bearer.")
+            raise _unauthorized("key_in_url", "Do not send a key in the URL: send it as Authorization: Bearer.")
         given = f"Bearer {tokens[0]}"
     if given is None:
-        raise _unauthorized("missing_key", "Send your key: Authorization: Bearer cs_….")
+        raise missing_key("Send your key: Authorization: Bearer cs_….")
     scheme, _, secret = given.partition(" ")
     if scheme.lower() != "bearer" or not secret or len(secret) > _SECRET_CHARS_MAX or not secret.isascii():
         raise _unauthorized("invalid_key", "The Authorization header is not a bearer key.")
@@ -174,7 +176,7 @@ def _secret(request: Request, *, in_query: bool) -> str:
 
 
 def _caller_from_key(row: Sequence[Any]) -> Caller | None:
-    """Return whose key this is: the row of its tenant's status and the key."""
+    """Return the caller of a row of tenant status and key; None if the key is revoked or expired."""
     key = ApiKey(*row[1:])
     if key.revoked_at is not None or (key.expires_at is not None and key.expires_at < time.time() * 1_000_000):
         return None
@@ -196,8 +198,13 @@ _CALLER_FROM_ROW: dict[str, Callable[[Sequence[Any]], Caller | None]] = {
 }
 
 
+def missing_key(message: str) -> Problem:
+    """Return the error for a request without a key."""
+    return _unauthorized("missing_key", message)
+
+
 def _invalid_key() -> Problem:
-    return _unauthorized("invalid_key", "This key is not known, or no longer valid.")
+    return _unauthorized("invalid_key", "This key is unknown, revoked or expired.")
 
 
 def _unauthorized(code: str, message: str) -> Problem:

@@ -12,22 +12,9 @@ from callsheet.http.openapi.builder import build_document
 from callsheet.http.openapi.html_page import ReferencePage
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import PUBLIC, Response, Route
+from callsheet.http.server.security_headers import PAGE_SECURITY_HEADERS
 
 _HTML = "text/html; charset=utf-8"
-PAGE_SECURITY_HEADERS = (
-    (
-        "content-security-policy",
-        (
-            "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
-            "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
-        ),
-    ),
-    ("x-frame-options", "DENY"),
-    ("cross-origin-opener-policy", "same-origin"),
-    ("cross-origin-resource-policy", "same-origin"),
-    ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=()"),
-)
-"""What every page of ours is sent with: it loads from here only, and nobody frames it."""
 
 
 def routes(api: tuple[Route, ...]) -> tuple[Route, ...]:

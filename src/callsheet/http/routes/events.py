@@ -22,7 +22,7 @@ from callsheet.http.server.pagination import (
     split_page,
 )
 from callsheet.http.server.problems import Problem
-from callsheet.http.server.request import SECURITY_HEADERS, Request, Send
+from callsheet.http.server.request import Request, Send
 from callsheet.http.server.router import READERS, READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 from callsheet.queries import render
@@ -188,7 +188,7 @@ def _stream(
     state: AppState, request: Request, key: Key, subscription: Subscription, frames: AsyncIterator[bytes]
 ) -> StreamingResponse:
     async def send_all(send: Send) -> None:
-        headers = [*SECURITY_HEADERS, *_HEADERS, *request.extra_headers, (b"x-request-id", request.id.encode())]
+        headers = [*request.response_headers(), *_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
         try:
@@ -216,7 +216,7 @@ async def _with_keepalives(state: AppState, request: Request, frames: AsyncItera
     async for frame in frames:
         now = clock()
         if now - authenticated_at >= keepalive_seconds:
-            await state.authenticator.authenticate(request)
+            await request.api.authenticate(state, request)
             authenticated_at = now
         if frame or now - sent_at >= keepalive_seconds:
             yield frame or b": alive\n\n"

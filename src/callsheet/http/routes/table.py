@@ -1,4 +1,4 @@
-"""All routes."""
+"""The table of all routes of the native API."""
 
 from callsheet.http.routes import (
     admin,
@@ -19,10 +19,10 @@ from callsheet.http.routes import (
 from callsheet.http.server.router import Route
 from callsheet.queries import job_list, quotes, why
 
-_API: tuple[Route, ...] = (
+API_ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES, *job_list.ROUTES, *stages.ROUTES, *file_content.ROUTES, *files.ROUTES, *signed_files.ROUTES,
     *why.ROUTES,
     *events.ROUTES, *quotes.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
     *scaling.ROUTES, *health.ROUTES, *worker_protocol.ROUTES,
 )  # fmt: skip
-ROUTES: tuple[Route, ...] = (*_API, *api_docs.routes(_API))
+ROUTES: tuple[Route, ...] = (*API_ROUTES, *api_docs.routes(API_ROUTES))

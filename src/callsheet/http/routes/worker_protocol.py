@@ -68,7 +68,7 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
             raise
         return Response(worker_protocol.ClaimResult([], drain=True))
     if not tasks:
-        request.caller = await state.authenticator.authenticate(request)  # what was decided about it while it waited
+        request.caller = await request.api.authenticate(state, request)  # what was decided about it while it waited
         return Response(worker_protocol.ClaimResult([], _calling_worker(state, request).draining_at is not None))
     try:
         build_payloads = await state.payloads.build_payloads(tasks)

@@ -1,36 +1,45 @@
-"""The ASGI application: match, ask who, parse, handle, render. Every answer has a request id and safe headers."""
+"""The ASGI application: APIs mounted on one router. Match, authenticate, read the body, handle, render.
+
+Every response has a request id and the security headers. Every error is rendered by the API of its path.
+"""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from callsheet.http.auth.authenticator import Caller
-from callsheet.http.routes.table import ROUTES
-from callsheet.http.server.cors import Cors
+from callsheet.http.server.api import Api, render_problem
+from callsheet.http.server.body.reader import BodyReader
 from callsheet.http.server.exception_map import problem_from
-from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id
-from callsheet.http.server.request import SECURITY_HEADERS, ClientDisconnected, Receive, Request, Scope, Send
-from callsheet.http.server.router import PUBLIC, ROLES, CompiledRoute, Response, Router, StreamingResponse
+from callsheet.http.server.path_tree import PathTree
+from callsheet.http.server.problems import Problem, new_request_id
+from callsheet.http.server.request import ClientDisconnected, Receive, Request, Scope, Send
+from callsheet.http.server.router import PUBLIC, ROLES, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 
 _encode = msgspec.json.Encoder().encode
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
 _REQUEST_ID_CHARS_MAX = 128
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
+_CLIENT_CLOSED_REQUEST = 499
 
 
 class App:
-    """Answers requests for one house."""
+    """Serves several APIs with one state: under their prefixes, or at the root of a port of their own."""
 
-    def __init__(self, state: AppState) -> None:
+    def __init__(self, state: AppState, apis: Sequence[Api]) -> None:
         self._state = state
-        self._router = Router(ROUTES)
-        self._cors = Cors(state.settings.cors_origins)
+        self._main = PathTree(api for api in apis if api.on_main_port)
+        self._by_port: dict[int, PathTree] = {}
+
+    def serve_at_root(self, api: Api, port: int) -> None:
+        """Serve an API without its prefix to clients that connect to this port."""
+        self._by_port[port] = PathTree([api], at_root=True)
 
     def end_streams(self) -> None:
-        """Let every stream and long poll end: the server stops."""
+        """End every stream and long poll: the server is stopping."""
         self._state.broadcaster.end()
         self._state.fleet.waiting_claims.end()
 
@@ -42,73 +51,98 @@ class App:
             return
         start = time.perf_counter()
         settings = self._state.settings
+        tree = self._by_port.get(scope["server"][1], self._main) if self._by_port else self._main
         request = Request(scope, receive, settings.body_bytes_max, settings.body_timeout_seconds)
         request.id = _request_id(request)
-        request.extra_headers = self._cors.headers(request)
-        compiled: CompiledRoute | None = None
         try:
-            answer: Response | StreamingResponse | None = self._cors.preflight(request)
+            answer = _preflight(tree, request) if scope["method"] == "OPTIONS" else None
             if answer is None:
-                compiled = self._router.find(scope["method"], scope["raw_path"].decode("latin-1"), request.params)
-                answer = await self._handle(compiled, request)
+                answer = await self._handle(tree, request)
             if isinstance(answer, StreamingResponse):
                 status = await self._send_stream(answer, request, send)
             else:
                 status = answer.status
                 await _send(send, request, answer)
         except ClientDisconnected:
-            status = 499
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer and no details
-            failed = self._error_response(error, request)
+            status = _CLIENT_CLOSED_REQUEST
+        except Exception as error:  # noqa: BLE001 - any error is answered, without its details
+            failed = self._error_response(tree, error, request)
             status = failed.status
             await _send(send, request, failed)
-        self._state.metrics.record_request(compiled.route if compiled else None, status, time.perf_counter() - start)
+        finally:
+            if request.form is not None:
+                request.form.close()
+        self._state.metrics.record_request(request.route, status, time.perf_counter() - start)
 
-    async def _handle(self, compiled: CompiledRoute, request: Request) -> Response | StreamingResponse:
-        route = compiled.route
+    async def _handle(self, tree: PathTree, request: Request) -> Response | StreamingResponse:
+        scope = request.scope
+        compiled = tree.find(scope["method"], scope["raw_path"].decode("latin-1"), request.params)
+        route, api = compiled.route, compiled.api
+        request.route, request.api = route, api
+        request.extra_headers = api.cors.headers(request)
         if route.roles is not PUBLIC:
-            authenticate = (
-                self._authenticate_limited if route.limit_failed_auth else self._state.authenticator.authenticate
-            )
-            caller = request.caller = await authenticate(request, in_query=route.token_in_query)
-            if caller.role not in route.roles:
-                needed = " or ".join(role for role in ROLES if role in route.roles)
-                raise Problem(403, "forbidden", f"A key of the role {caller.role} may not do this; it takes {needed}.")
-            if caller.suspended and request.method not in _SAFE_METHODS:
-                raise Problem(403, "tenant_suspended", "This tenant is suspended: it may look, and change nothing.")
-        if compiled.decoder is not None:
-            extra = getattr(self._state.engine.settings.limits, route.extra_body_limit) if route.extra_body_limit else 0
-            request.body_max = getattr(self._state.settings, route.body_max) + extra
-            request.content = await request.body(compiled.decoder, required=compiled.needs_body)
+            request.caller = await self._authenticate(api, route, request)
+        if compiled.body is not None:
+            await self._read_body(compiled.body, route, request)
         return await route.handler(self._state, request)
 
-    async def _authenticate_limited(self, request: Request, *, in_query: bool) -> Caller:
-        """Ask who it is, and count wrong keys."""
+    async def _authenticate(self, api: Api, route: Route, request: Request) -> Caller:
+        """Return the caller, if its role may call the route; failed attempts are counted here only."""
         try:
-            return await self._state.authenticator.authenticate(request, in_query=in_query)
+            caller: Caller = await api.authenticate(self._state, request)
         except Problem as refused:
-            self._state.failed_auth_limiter.record_failure(request.client_address, refused)
+            if route.limit_failed_auth:
+                self._state.failed_auth_limiter.record_failure(request.client_address, refused)
             raise
+        if caller.role not in route.roles:
+            needed = " or ".join(role for role in ROLES if role in route.roles)
+            raise Problem(403, "forbidden", f"A key with the role {caller.role} may not do this: use {needed}.")
+        if caller.suspended and request.method not in _SAFE_METHODS:
+            raise Problem(403, "tenant_suspended", "This tenant is suspended: it may read, and change nothing.")
+        return caller
+
+    async def _read_body(self, body: BodyReader, route: Route, request: Request) -> None:
+        state = self._state
+        extra = getattr(state.engine.settings.limits, route.extra_body_limit) if route.extra_body_limit else 0
+        request.body_max = getattr(state.settings, route.body_max) + extra
+        request.content = await body.read(request, state.settings)
 
     async def _send_stream(self, answer: StreamingResponse, request: Request, send: Send) -> int:
         try:
             await answer.send(send)
         except ClientDisconnected:
             raise
-        except Exception as error:  # noqa: BLE001 - it has begun: all that is left is to break off
+        except Exception as error:  # noqa: BLE001 - the response has begun: close the connection
             self._state.report_error(request.id, error)
             return 500
         return answer.status
 
-    def _error_response(self, error: Exception, request: Request) -> Response:
+    def _error_response(self, tree: PathTree, error: Exception, request: Request) -> Response:
+        """Render an error as the API of the request's path does."""
         problem = problem_from(self._state, request.id, error)
-        headers = tuple(problem.headers.items())
-        return Response(problem.body(request.id), problem.status, headers, CONTENT_TYPE)
+        api = request.api
+        if api is None:
+            api = tree.api_at(request.scope["raw_path"].decode("latin-1"))
+            request.extra_headers = api.cors.headers(request)
+        try:
+            response: Response = api.render_error(problem, request)
+        except Exception as broken:  # noqa: BLE001 - an error format of a plugin that breaks
+            self._state.report_error(request.id, broken)
+            return render_problem(problem, request)
+        return response
+
+
+def _preflight(tree: PathTree, request: Request) -> Response | StreamingResponse | None:
+    api = tree.api_at(request.scope["raw_path"].decode("latin-1"))
+    response = api.cors.preflight(request)
+    if response is not None:
+        request.extra_headers = api.cors.headers(request)
+    return response
 
 
 async def _send(send: Send, request: Request, answer: Response) -> None:
     body = answer.body if isinstance(answer.body, bytes) else b"" if answer.body is None else _encode(answer.body)
-    headers = [*SECURITY_HEADERS, *request.extra_headers, (b"x-request-id", request.id.encode())]
+    headers = request.response_headers()
     if answer.status not in _STATUSES_WITHOUT_BODY:
         headers.append((b"content-length", b"%d" % len(body)))
     if answer.body is not None:

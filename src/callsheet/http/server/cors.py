@@ -1,28 +1,35 @@
-"""Calls from web pages of other origins: only those that are listed may read what we answer.
+"""Cross-origin requests (CORS): only pages of listed origins may read responses.
 
-A key or token goes in the Authorization header, never in a cookie, so no answer ever allows credentials.
+Keys and tokens are sent in a header, never in a cookie, so no response allows credentials.
 """
 
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from callsheet.http.server.request import Header, Request
+from callsheet.http.server.request import Request
 from callsheet.http.server.router import Response
+from callsheet.http.server.security_headers import Header
 
 _METHODS = "GET, POST, PUT, PATCH, DELETE"
-_MAY_SEND = "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, range, x-request-id"
-_MAY_READ = b"accept-ranges, content-range, etag, location, idempotent-replay, retry-after, x-request-id"
+_REQUEST_HEADERS = (
+    "authorization, content-type, idempotency-key, if-none-match, if-range, last-event-id, range, x-request-id"
+)
+_EXPOSED_HEADERS = "accept-ranges, content-range, etag, location, idempotent-replay, retry-after, x-request-id"
 _VARY: Header = (b"vary", b"origin")
 
 
 class Cors:
-    """Knows the origins that may call."""
+    """The origins that may call an API, and the headers they may send and read besides the usual ones."""
 
-    def __init__(self, origins: Iterable[str]) -> None:
+    def __init__(
+        self, origins: Iterable[str], *, request_headers: Iterable[str] = (), exposed_headers: Iterable[str] = ()
+    ) -> None:
         self._origins = frozenset(map(_checked, origins))
+        self._request_headers = ", ".join((_REQUEST_HEADERS, *request_headers))
+        self._exposed_headers = ", ".join((_EXPOSED_HEADERS, *exposed_headers)).encode()
 
     def headers(self, request: Request) -> tuple[Header, ...]:
-        """Return what goes with every answer to this request."""
+        """Return the CORS headers of every response to this request."""
         if not self._origins:
             return ()
         origin = request.header(b"origin")
@@ -31,18 +38,18 @@ class Cors:
         return (
             _VARY,
             (b"access-control-allow-origin", origin.encode()),
-            (b"access-control-expose-headers", _MAY_READ),
+            (b"access-control-expose-headers", self._exposed_headers),
         )
 
     def preflight(self, request: Request) -> Response | None:
-        """Answer a browser that asks first; None for any other request."""
+        """Return the response to a preflight request of an allowed origin, else None."""
         if request.method != "OPTIONS" or request.header(b"access-control-request-method") is None:
             return None
         if request.header(b"origin") not in self._origins:
             return None
         allowed = (
             ("access-control-allow-methods", _METHODS),
-            ("access-control-allow-headers", _MAY_SEND),
+            ("access-control-allow-headers", self._request_headers),
             ("access-control-max-age", "600"),
         )
         return Response(None, 204, allowed)

@@ -8,8 +8,9 @@ from typing import IO, Any, NamedTuple
 from callsheet.blobs.disposition import content_headers
 from callsheet.http.server.conditional import etag_matches, parse_range
 from callsheet.http.server.problems import not_found
-from callsheet.http.server.request import SECURITY_HEADERS, Request, Send
+from callsheet.http.server.request import Request, Send
 from callsheet.http.server.router import Response, StreamingResponse
+from callsheet.http.server.security_headers import FILE_SECURITY_HEADERS
 from callsheet.http.state import AppState
 
 CHUNK = 256 * 1024
@@ -53,7 +54,7 @@ def _file_headers(name: str, media_type: str, tag: str) -> tuple[tuple[str, str]
     return (
         ("content-type", shown),
         ("content-disposition", disposition),
-        ("content-security-policy", "sandbox; default-src 'none'"),
+        *FILE_SECURITY_HEADERS,
         ("etag", tag),
         ("accept-ranges", "bytes"),
     )
@@ -64,12 +65,7 @@ def stream_blob(
 ) -> StreamingResponse:
     """Return an answer that sends an open blob, and closes it."""
     status, sent = (200, range(blob.size)) if byte_range is None else (206, byte_range)
-    headers = [
-        *SECURITY_HEADERS,
-        *request.extra_headers,
-        (b"x-request-id", request.id.encode()),
-        (b"content-length", b"%d" % len(sent)),
-    ]
+    headers = [*request.response_headers(), (b"content-length", b"%d" % len(sent))]
     headers.extend((name.encode(), value.encode()) for name, value in headers_to_add)
     if byte_range is not None:
         headers.append((b"content-range", b"bytes %d-%d/%d" % (byte_range.start, byte_range.stop - 1, blob.size)))

@@ -1,4 +1,4 @@
-"""One request: its parts read lazily, its body read within limits."""
+"""An HTTP request: headers and query are parsed when they are used, the body is read within limits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -9,42 +9,38 @@ import msgspec
 
 from callsheet.core.model.plural import counted
 from callsheet.http.server.problems import Problem
+from callsheet.http.server.security_headers import SECURITY_HEADERS, Header
 from callsheet.http.server.validation_errors import describe_validation_error
 
 T = TypeVar("T")
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Header = tuple[bytes, bytes]
 
-SECURITY_HEADERS: tuple[Header, ...] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-)
-"""What goes with every answer."""
 _QUERY_PARAMETERS_MAX = 64
-_JSON_TYPES = {"application/json", "application/json;charset=utf-8"}
 
 
-class ClientDisconnected(Exception):  # noqa: N818 - the client is gone
-    """The client went away before it was answered."""
+class ClientDisconnected(Exception):  # noqa: N818 - an event, not an error
+    """The client closed the connection before it got a response."""
 
 
 class Request:
-    """What a handler sees."""
+    """The request as handlers see it."""
 
     __slots__ = (
         "_headers",
+        "api",
         "body_max",
         "body_timeout_seconds",
         "caller",
         "content",
         "extra_headers",
+        "form",
         "id",
         "params",
         "query_string",
         "receive",
+        "route",
         "scope",
         "secret",
     )  # fmt: skip
@@ -58,12 +54,18 @@ class Request:
         self.id = ""
         self.caller: Any = None
         self.content: Any = None
-        """The body, as the struct that the route takes."""
+        """The body, decoded into the route's `request` struct."""
         self.extra_headers: tuple[Header, ...] = ()
-        """Headers that go with the answer, whatever it is."""
+        """Response headers that do not depend on the outcome (CORS)."""
         self.query_string: bytes = scope["query_string"]
         self.secret: str | None = None
-        """The key or token it came with, once that was looked for."""
+        """The key or token of the request, after authentication has read it."""
+        self.api: Any = None
+        """The API that handles the request."""
+        self.route: Any = None
+        """The route that handles the request, with its full path."""
+        self.form: Any = None
+        """The form that the body held; the app closes its files after the response."""
         self._headers: dict[bytes, bytes] | None = None
 
     @property
@@ -72,7 +74,7 @@ class Request:
 
     @property
     def client_address(self) -> str:
-        """Where the request comes from, as far as the socket knows."""
+        """The IP address of the socket's other end: the client, or its proxy."""
         client = self.scope.get("client")
         return str(client[0]) if client else ""
 
@@ -83,36 +85,42 @@ class Request:
         value = self._headers.get(name)
         return None if value is None else value.decode("latin-1")
 
+    def response_headers(self) -> list[Header]:
+        """Return the headers that every response to this request has: security, CORS, request id."""
+        return [*SECURITY_HEADERS, *self.extra_headers, (b"x-request-id", self.id.encode())]
+
     def idempotency_key(self, given: str | None) -> str | None:
-        """Return the key of a request: from its body or its header, and the same if from both."""
+        """Return the idempotency key from the body or the header; if both are set they must be equal."""
         header = self.header(b"idempotency-key")
         if header is None:
             return given
         try:
-            header = header.encode("latin-1").decode()  # the same text as in a body, or a repetition is another job
+            header = header.encode("latin-1").decode()  # the same text as in a body, so that both name the same job
         except UnicodeDecodeError:
             raise Problem(400, "invalid_idempotency_key", "The Idempotency-Key header is not UTF-8.") from None
         if given and given != header:
             raise Problem(
-                422, "idempotency_key_conflict", "The body's key and the Idempotency-Key header differ: send one."
+                422,
+                "idempotency_key_conflict",
+                "The body's idempotency key and the Idempotency-Key header differ: send one.",
             )
         return header
 
     def query(self, shape: type[T]) -> T:
-        """Read the query string into a struct; a parameter that is not listed is refused."""
+        """Decode the query string into a struct; unknown parameters are refused."""
         pairs = self._query_pairs()
         given = dict(pairs)
         if len(given) != len(pairs):
-            raise Problem(422, "invalid_query", "A query parameter is given twice.")
+            raise Problem(422, "invalid_query", "A query parameter is repeated: send it once.")
         if any("\0" in value for value in given.values()):
-            raise Problem(422, "invalid_query", "A query parameter has a character that no database keeps.")
+            raise Problem(422, "invalid_query", "A query parameter has a NUL character: remove it.")
         try:
             return msgspec.convert(given, shape, strict=False)
         except msgspec.ValidationError as error:
             raise Problem(422, "invalid_query", f"Query: {describe_validation_error(error, shape)}") from None
 
     def pop_query_parameter(self, name: str) -> list[str]:
-        """Take the values of a parameter out of the query string."""
+        """Remove a parameter from the query string and return its values."""
         pairs = self._query_pairs()
         self.query_string = urlencode([pair for pair in pairs if pair[0] != name]).encode()
         return [value for given, value in pairs if given == name]
@@ -125,10 +133,12 @@ class Request:
                 self.query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_QUERY_PARAMETERS_MAX
             )
         except ValueError:
-            raise Problem(422, "invalid_query", f"More than {_QUERY_PARAMETERS_MAX} query parameters.") from None
+            raise Problem(
+                422, "invalid_query", f"The query has more than {_QUERY_PARAMETERS_MAX} parameters."
+            ) from None
 
     async def until_disconnect(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something that takes long, unless the client leaves first."""
+        """Await something that may take long; cancel it if the client disconnects."""
         work_task, disconnect_wait = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_for_disconnect())
         try:
             await asyncio.wait((work_task, disconnect_wait), return_when=asyncio.FIRST_COMPLETED)
@@ -144,26 +154,17 @@ class Request:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
-    async def body(self, decoder: "msgspec.json.Decoder[T]", *, required: bool) -> T:
-        """Read and check a JSON body."""
-        raw = await self.read_body()
-        if raw or required:
-            self._check_content_type(raw)
-        try:
-            return decoder.decode(raw or b"{}")
-        except msgspec.ValidationError as error:
-            _check_json(raw)
-            raise Problem(422, "invalid_body", describe_validation_error(error, decoder.type)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise _not_json(error) from None
+    def check_body_headers(self) -> None:
+        """Refuse a body that its headers already make unacceptable."""
+        length = self.header(b"content-length")
+        if length is not None and length.isdecimal() and int(length) > self.body_max:
+            raise self.body_too_large()
+        if self.header(b"content-encoding"):
+            raise Problem(415, "unsupported_encoding", "Send the body without Content-Encoding.")
 
     async def read_body(self) -> bytes:
         """Read the body up to its limit, within its time."""
-        length = self.header(b"content-length")
-        if length is not None and length.isdecimal() and int(length) > self.body_max:
-            raise self._too_large()
-        if self.header(b"content-encoding"):
-            raise Problem(415, "unsupported_encoding", "Send the body without Content-Encoding.")
+        self.check_body_headers()
         try:
             async with asyncio.timeout(self.body_timeout_seconds):
                 return await self._receive_body()
@@ -177,38 +178,23 @@ class Request:
         parts: list[bytes] = []
         size = 0
         while True:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnected
-            part = message.get("body", b"")
+            part, more = await self.receive_part()
             size += len(part)
             if size > self.body_max:
-                raise self._too_large()
+                raise self.body_too_large()
             parts.append(part)
-            if not message.get("more_body"):
+            if not more:
                 return b"".join(parts) if len(parts) > 1 else part
 
-    def _too_large(self) -> Problem:
+    async def receive_part(self) -> tuple[bytes, bool]:
+        """Return the next bytes of the body, and whether more follow."""
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        return message.get("body", b""), bool(message.get("more_body"))
+
+    def body_too_large(self) -> Problem:
+        """Return the error for a body over its limit; the rest of the body is not read."""
         return Problem(
             413, "body_too_large", f"The body is larger than {self.body_max} bytes.", {"connection": "close"}
         )
-
-    def _check_content_type(self, raw: bytes) -> None:
-        if not raw:
-            raise Problem(400, "body_required", "This call needs a JSON body.")
-        given = (self.header(b"content-type") or "").lower().replace(" ", "").replace('"', "")
-        if given not in _JSON_TYPES:
-            raise Problem(415, "unsupported_media_type", "Send JSON: Content-Type: application/json.")
-
-
-def _check_json(raw: bytes) -> None:
-    """A body that is not JSON at all is told so, even where it already looked wrong before it broke."""
-    try:
-        msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _not_json(error) from None
-
-
-def _not_json(error: Exception) -> Problem:
-    why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-    return Problem(400, "invalid_json", f"The body is not JSON: {why}.")

@@ -1,15 +1,11 @@
-"""The table of routes: who may call what, what goes in and what comes out.
+"""Routes: method, path, handler, roles, and the types of request and response.
 
-Routing, the checks of roles, the OpenAPI document and the reference page all read this one table.
+Routing, role checks, the OpenAPI document and the reference page all read the same table of routes.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
-import msgspec
-
-from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 
 OPERATOR = "operator"
@@ -17,32 +13,36 @@ ADMIN, CLIENT, VIEWER, WORKER, USER = "admin", "client", "viewer", "worker", "us
 REGISTERED_WORKER = "machine"
 ROLES = (OPERATOR, ADMIN, CLIENT, VIEWER, WORKER, REGISTERED_WORKER, USER)
 FLEET_KEYS = frozenset({WORKER})
-"""Whoever has the fleet's secret, a key of the role worker, may register."""
+"""Keys of the role `worker`: the fleet's secret, with which a worker registers."""
 REGISTERED_WORKERS = frozenset({REGISTERED_WORKER})
-"""A registered worker, with the token of its own."""
+"""A registered worker, with the token it got at registration."""
 OPERATORS = frozenset({OPERATOR})
 ADMINS = frozenset({OPERATOR, ADMIN})
 WRITERS = ADMINS | {CLIENT}
 READERS = WRITERS | {VIEWER}
 READERS_AND_USERS = READERS | {USER}
-"""Readers, and a browser with a user's token, which sees that user's jobs only."""
+"""Readers, and browsers with a user token, which reads the data of that user only."""
 PUBLIC: frozenset[str] = frozenset()
-"""No key is asked for."""
+"""The route needs no key."""
+JSON, FORM, MULTIPART = "application/json", "application/x-www-form-urlencoded", "multipart/form-data"
+JSON_ONLY = (JSON,)
 
 
 class Response(NamedTuple):
-    """What a handler gives back: a struct or bytes, and how to send it."""
+    """A response that is sent whole."""
 
     body: Any
+    """A struct, a dictionary or bytes; None is no body."""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     media_type: str = "application/json"
 
 
 class StreamingResponse(NamedTuple):
-    """An answer that the handler sends by itself, piece by piece."""
+    """A response that the handler sends itself, in pieces."""
 
     send: Callable[[Any], Awaitable[None]]
+    """Gets the ASGI `send` callable. Start the headers with `request.response_headers()`."""
     status: int = 200
 
 
@@ -50,7 +50,7 @@ Handler = Callable[[Any, Request], Awaitable[Response | StreamingResponse]]
 
 
 class Route(NamedTuple):
-    """One row of the table."""
+    """One operation of an API."""
 
     method: str
     path: str
@@ -62,26 +62,28 @@ class Route(NamedTuple):
     query: type[Any] | None = None
     status: int = 200
     other_statuses: tuple[int, ...] = ()
-    """Other statuses that are not problems: a replay, nothing new."""
+    """Other statuses that are not errors: a replay, nothing new."""
     problems: tuple[str, ...] = ()
-    """Codes of the problems that are this route's own, as `status code`."""
+    """Errors that only this route returns, as `status code`."""
     media_type: str = "application/json"
-    """What comes out without `gives`; several have commas between."""
+    """Media type of the response if `response` is not set; separate several with ", "."""
     details: str = ""
     body_max: str = "body_bytes_max"
-    """The setting that limits the body."""
+    """The HTTP setting that limits the body."""
     extra_body_limit: str | None = None
-    """A limit of the engine that comes on top: of what the body carries."""
+    """An engine limit that is added to `body_max`, for what the body carries."""
     token_in_query: bool = False
-    """A user's token may come as `?token=`: a browser's EventSource and pictures cannot send headers."""
+    """Accept a user token as `?token=`: EventSource and `<img>` in a browser cannot send headers."""
     request_headers: tuple[str, ...] = ()
-    """Headers of the request that matter, besides the key."""
+    """Request headers that the route reads, besides the key."""
     response_headers: tuple[str, ...] = ()
-    """Headers of the answer, besides those that every answer has."""
+    """Response headers, besides those that every response has."""
     limit_failed_auth: bool = False
-    """Wrong keys are counted by address here, and too many of them are told to come back later."""
+    """Count failed authentication by client address, and answer 429 after too many."""
     event_stream: bool = False
-    """Whether whoever accepts text/event-stream gets one."""
+    """The route streams to clients that accept text/event-stream."""
+    body_types: tuple[str, ...] = JSON_ONLY
+    """Media types of the body that the route accepts: `JSON`, `FORM`, `MULTIPART`."""
 
     @property
     def name(self) -> str:
@@ -90,82 +92,3 @@ class Route(NamedTuple):
     @property
     def tag(self) -> str:
         return self.handler.__module__.rpartition(".")[2]
-
-
-class CompiledRoute(NamedTuple):
-    """A route with the decoder of its body, made once."""
-
-    route: Route
-    decoder: "msgspec.json.Decoder[Any] | None"
-    needs_body: bool
-
-
-class PathNode:
-    """A place in the tree of paths."""
-
-    __slots__ = ("literals", "methods", "name", "wildcard")
-
-    def __init__(self) -> None:
-        self.literals: dict[str, PathNode] = {}
-        self.wildcard: PathNode | None = None
-        self.name = ""
-        self.methods: dict[str, CompiledRoute] = {}
-
-
-class Router:
-    """Finds the route of a method and a path."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._root = PathNode()
-        for route in routes:
-            node = self._root
-            for part in route.path.strip("/").split("/"):
-                if part.startswith("{"):
-                    if node.wildcard is None:
-                        node.wildcard, node.name = PathNode(), part[1:-1]
-                    node = node.wildcard
-                else:
-                    node = node.literals.setdefault(part, PathNode())
-            node.methods[route.method] = _compile_route(route)
-
-    def find(self, method: str, path: str, params: dict[str, str]) -> CompiledRoute:
-        """Return the route of a raw path; its parameters are put into `params`, decoded one by one."""
-        node = self._root
-        parts = path.strip("/").split("/")
-        for part in map(_decode_segment, parts) if "%" in path else parts:
-            if (literals := node.literals.get(part)) is not None:
-                node = literals
-            elif node.wildcard is not None and part:
-                params[node.name] = part
-                node = node.wildcard
-            else:
-                raise _route_not_found()
-        if not node.methods:
-            raise _route_not_found()
-        compiled = node.methods.get("GET" if method == "HEAD" else method)
-        if compiled is None:
-            allowed = ", ".join(sorted({*node.methods, *({"HEAD"} if "GET" in node.methods else ())}))
-            raise Problem(405, "method_not_allowed", f"This address takes {allowed}.", {"allow": allowed})
-        return compiled
-
-
-def _decode_segment(part: str) -> str:
-    """Decode one part of a path: an escaped slash stays within it."""
-    try:
-        text = unquote(part, errors="strict")
-    except UnicodeDecodeError:
-        raise _route_not_found() from None
-    if any(ord(c) < ord(" ") or c == "\x7f" for c in text):
-        raise _route_not_found()
-    return text
-
-
-def _route_not_found() -> Problem:
-    return Problem(404, "route_not_found", "There is nothing at this address.")
-
-
-def _compile_route(route: Route) -> CompiledRoute:
-    if route.request is None:
-        return CompiledRoute(route, None, needs_body=False)
-    needs = any(field.required for field in msgspec.structs.fields(route.request))
-    return CompiledRoute(route, msgspec.json.Decoder(route.request), needs)

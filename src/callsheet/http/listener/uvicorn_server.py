@@ -1,11 +1,11 @@
-"""Serving the application: uvicorn on httptools and uvloop, with limits on what a client may hold."""
+"""The HTTP server: uvicorn on httptools and uvloop, on one or several ports, with limits per client."""
 
 import asyncio
 import errno
 import logging
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -14,38 +14,41 @@ from typing import Any
 import uvicorn
 
 from callsheet.config import HttpSettings
-from callsheet.http.server.connection import RESERVED_FILES, Connection
+from callsheet.http.listener.connection import RESERVED_FILES, Connection
 
 _BACKLOG = 2_048
 _OPEN_FILES_MAX = 65_536
-"""More than one process can serve."""
+"""More connections than one process can serve."""
 _PORT_MAX = 65_535
 _FILE_THREADS = 32
-"""Threads that read and write files, or wait for a store of them; so many of them may wait without anybody else's."""
+"""Threads that read and write files, or wait for object storage."""
 _BIND_ERRORS = {
-    errno.EADDRINUSE: "{where} is taken by another program: choose another port.",
+    errno.EADDRINUSE: "{where} is in use by another program: choose another port.",
     errno.EACCES: "{where} needs more rights than this user has: choose a port above 1023.",
     errno.EADDRNOTAVAIL: "{host} is not an address of this machine.",
 }
 
 
 class Server(uvicorn.Server):
-    """A server that says when it answers, and lets its streams go when it stops."""
+    """Serves one app on bound sockets; all ports share limits, metrics and shutdown. Streams end when it stops."""
 
-    def __init__(self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None],
+        more: Sequence[socket.socket] = (),
+    ) -> None:  # fmt: skip
         connection: Any = partial(Connection, settings, max(raise_file_limit() - RESERVED_FILES, 1))
         super().__init__(
             uvicorn.Config(
                 app, http=connection, ws="none", lifespan="off", server_header=False, date_header=False,
                 proxy_headers=False,
-                # What breaks in the application is written down by it; what clients send wrong is theirs to hear.
+                # The app reports its own errors, and clients get a response to theirs: uvicorn logs nothing.
                 log_config=None, log_level=logging.CRITICAL, access_log=False,
                 timeout_keep_alive=settings.idle_timeout_seconds,
                 timeout_graceful_shutdown=settings.shutdown_timeout_seconds,
                 backlog=_BACKLOG,
             )
         )  # fmt: skip
-        self._socket = bound
+        self._sockets = [bound, *more]
         self._ready = ready
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, "callsheet-files")
         self._end_streams: Callable[[], None] | None = getattr(app, "end_streams", None)
@@ -59,35 +62,35 @@ class Server(uvicorn.Server):
         if self._end_streams is not None:
             self._end_streams()
         await super().shutdown(sockets)
-        for connection in self.server_state.connections:  # whoever does not read would hold the loop open for ever
+        for connection in self.server_state.connections:  # a client that does not read would keep the loop open
             connection.transport.abort()
         self._file_threads.shutdown(wait=False, cancel_futures=True)
-        # The loop waits for its threads when it ends, and one may hang in a storage for minutes: it gets an idle one.
+        # A closing loop waits for its threads, and one may wait for storage for minutes: give it an idle executor.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     def serve_on_socket(self) -> None:
-        """Serve on the bound socket until told to stop."""
-        self.run(sockets=[self._socket])
+        """Serve on the bound sockets until `should_exit` is set."""
+        self.run(sockets=self._sockets)
 
 
 def raise_file_limit() -> int:
-    """Let this process have as many files open as it may, and say how many: each connection is one.
+    """Raise the limit of open files to the hard limit and return it: each connection is one file.
 
-    Shells and services begin with 1,024, which a few streams use up.
+    Shells and services start with 1,024, which a few streams use up.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
     if soft == resource.RLIM_INFINITY or soft >= most:
         return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
-    with suppress(OSError, ValueError):  # the system may say less than it lets one have
+    with suppress(OSError, ValueError):  # the system may refuse its own hard limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address and listen on it; port 0 is any that is free.
+    """Bind a socket and listen; port 0 takes a free one.
 
-    An OSError that comes out of here has a sentence for a person as its `strerror`.
+    The `strerror` of an OSError is a sentence for the operator.
     """
     if not 0 <= port <= _PORT_MAX:
         raise OSError(errno.EINVAL, f"{port} is not a port: choose one from 0 to {_PORT_MAX}.")
@@ -96,12 +99,12 @@ def bind(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # nobody knows the name, or this machine does not speak its family
+    except (OSError, UnicodeError):  # an unknown name, or an address family that is not available
         raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of this machine.") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(_BACKLOG)  # two may bind, but only one can listen: better known now
+        bound.listen(_BACKLOG)  # two processes may bind, but only one can listen
     except OSError as error:
         bound.close()
         why = _BIND_ERRORS.get(error.errno or 0, "{where} cannot be used: {error}.")

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from callsheet.config import HttpSettings
 from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id, unavailable
+from callsheet.http.server.security_headers import SECURITY_HEADERS
 
 RESERVED_FILES = 128
 """For what is no connection: the database, files that are sent, and those who are refused."""
@@ -277,8 +278,9 @@ def _render_problem(problem: Problem) -> bytes:
     body = msgspec.json.encode(problem.body(name))
     headers = {
         "content-type": CONTENT_TYPE, "content-length": len(body), "x-request-id": name, **problem.headers,
-        "x-content-type-options": "nosniff", "cache-control": "no-store", "connection": "close",
+        "connection": "close",
     }  # fmt: skip
     lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]
     lines += [f"{header}: {value}" for header, value in headers.items()]
+    lines += [f"{header.decode()}: {value.decode()}" for header, value in SECURITY_HEADERS]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,1 @@
+"""Sockets and connections: uvicorn with limits on what one client may use."""

@@ -1,0 +1,59 @@
+"""An API: routes under one prefix that share authentication, error format and CORS policy. An app mounts several."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from callsheet.http.server.cors import Cors
+from callsheet.http.server.problems import CONTENT_TYPE, Problem
+from callsheet.http.server.request import Request
+from callsheet.http.server.router import Response, Route
+
+Authenticate = Callable[[Any, Request], Awaitable[Any]]
+"""From the app's state and a request to its `Caller`; raises a `Problem` if the caller is unknown."""
+RenderError = Callable[[Problem, Request], Response]
+"""From an error to the response that the clients of this API understand."""
+
+
+def render_problem(problem: Problem, request: Request) -> Response:
+    """Render an error as application/problem+json, the format of the native API."""
+    return Response(problem.body(request.id), problem.status, tuple(problem.headers.items()), CONTENT_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Routes and how they authenticate, report errors and answer browsers."""
+
+    prefix: str
+    """`/v1`, or "" for the root. Paths of the routes start after it."""
+    routes: tuple[Route, ...]
+    authenticate: Authenticate
+    render_error: RenderError = render_problem
+    """Also renders errors that no route handles: an unknown path under the prefix, a wrong method, a bad body."""
+    cors: Cors = field(default_factory=lambda: Cors(()))
+    documented: bool = False
+    """List the routes in the OpenAPI document, which describes bearer keys and problem+json errors."""
+    port: int | None = None
+    """Serve the API at the root of this port too; 0 takes a free one. With the prefix "" it has that port only."""
+
+    def __post_init__(self) -> None:
+        parts = self.prefix.split("/")[1:]
+        if self.prefix and (not self.prefix.startswith("/") or not all(parts) or "{" in self.prefix):
+            raise ValueError(f"The prefix {self.prefix!r} is not valid: write it as /v1, without a slash at its end.")
+        for route in self.routes:
+            if not route.path.startswith("/"):
+                raise ValueError(f"The path {route.path!r} of {route.name} is not valid: start it with a slash.")
+        if self.documented and self.render_error is not render_problem:
+            raise ValueError(
+                f"The API at {self.prefix or '/'} cannot be documented: the OpenAPI document describes problem+json "
+                "errors. Leave `documented` out, or use `render_problem`."
+            )
+
+    @property
+    def on_main_port(self) -> bool:
+        """Whether the main port serves the API under its prefix."""
+        return bool(self.prefix) or self.port is None
+
+    def full_path(self, route: Route) -> str:
+        """Return the path of a route on the main port."""
+        return (self.prefix + route.path).rstrip("/") or "/"

@@ -1,0 +1,1 @@
+"""Request bodies: JSON, forms and multipart, each within limits."""
