@@ -11,7 +11,7 @@ from msgspec.structs import fields
 
 from callsheet.catalog.validate import WorkflowFile
 from callsheet.cli import docs_page
-from callsheet.comfyui.template import ComfySpec
+from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry, StageSpec
 from tests.cli.command_tree import commands
 from tests.cli.conftest import Run, invoke_cli

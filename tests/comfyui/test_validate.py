@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.comfyui.template import ComfySpec, Target, render, resolve_values
-from callsheet.comfyui.validate import check_graph, find_graph_issues, find_issues
+from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.template import render, resolve_values
+from callsheet.comfyui.validate import find_graph_issues, find_issues
 from callsheet.core.model import commands as c
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.graph_spec import ComfySpec, Target
 from callsheet.core.model.workflow_definition import (
     StageSpec,
     WorkflowDefinition,
@@ -67,7 +69,7 @@ def test_a_graph_that_could_not_run_is_found_with_what_to_do(
     assert message in found.message
     assert hint in found.hint
     with pytest.raises(BadInput, match="Stage 'draw': ") as refused:
-        check_graph("draw", ComfySpec(graph=graph), LIMITS)
+        COMFYUI_GRAPH_RULES.check_graph("draw", ComfySpec(graph=graph), LIMITS)
     assert refused.value.code == "invalid_graph"
 
 
@@ -194,7 +196,7 @@ def test_a_placeholder_has_a_default_or_is_required_of_the_job(schema: Any, soun
 def test_a_stages_own_inputs_fit_its_graph() -> None:
     definition = WorkflowDefinition(name="poster", stages=[replace(STAGE, inputs=[{"prompt": "a"}, {"prompt": 3}])])
     with pytest.raises(BadInput, match=r"inputs\[1\]: prompt: must be a text"):
-        check_definition(definition, LIMITS)
+        check_definition(definition, LIMITS, COMFYUI_GRAPH_RULES)
 
 
 def test_jobs_bring_no_graphs() -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TypeVar
 
+from callsheet.core.facts import Key
 from callsheet.core.model.rows import Attempt, Call, Event, Job, LedgerEntry, Row, Run, Stage, Task, Wallet
 from callsheet.core.model.state_machines import JOB, STAGE, TASK
-from callsheet.core.working_set import Key
 
 R = TypeVar("R", bound=Row)
 Rows = dict[type[Row], dict[Key, Row]]

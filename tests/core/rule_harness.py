@@ -5,12 +5,14 @@ at the end of the batch. What is loaded in the middle of a batch comes from the 
 a rule that forgets what its own batch did is found out here. After every batch the books are checked.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
+from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.core import facts
+from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import Refusal
@@ -19,6 +21,7 @@ from callsheet.core.model.rows import (
     ROWS,
     ApiKey,
     Call,
+    Document,
     Event,
     File,
     Inbox,
@@ -27,6 +30,7 @@ from callsheet.core.model.rows import (
     LedgerEntry,
     Queue,
     Row,
+    Run,
     Stage,
     Task,
     Wallet,
@@ -35,10 +39,9 @@ from callsheet.core.model.rows import (
     WorkflowFile,
 )
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition, validator
-from callsheet.core.policy.fair_order import QueueTail
 from callsheet.core.policy.limits import Limits
 from callsheet.core.registry import COMMANDS
-from callsheet.core.working_set import Key, NotLoaded, WorkingSet
+from callsheet.core.working_set import NotLoaded, WorkingSet
 from tests.core import invariants
 from tests.core.invariants import key_of
 
@@ -46,8 +49,6 @@ R = TypeVar("R", bound=Row)
 ROUNDS_MAX = 64
 START = 1_700_000_000 * SECOND
 DRAW = WorkflowDefinition(name="draw", price=10, stages=[StageSpec(name="draw", kind="draw")])
-_BY_TABLE = {row.TABLE: row for row in ROWS if row is not LedgerEntry}
-_WORKFLOW_WANTS = ("current_definition", "current_version", "validator")
 
 
 class CoreHarness:
@@ -75,7 +76,7 @@ class CoreHarness:
 
     def batch(self, *many: c.Command, retrying: bool = False) -> list[Any]:
         """Decide commands in one batch; each result is an answer or the exception it would have raised."""
-        ws = WorkingSet(self.now, self.limits, retrying=retrying)
+        ws = WorkingSet(self.now, self.limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying)
         prepared = [self._prepare(command) for command in many]
         demand = sum(command.count for command in prepared if isinstance(command, c.Claim))
         loader = _Loader(self, ws, demand)
@@ -98,7 +99,7 @@ class CoreHarness:
                     ws.undo()
                     results[place] = refusal
             for want in missing:
-                loader.load(want.want, want.key)
+                loader.load(want.need, want.key)
             if not rest:
                 self._store(ws)
                 return results
@@ -192,15 +193,15 @@ class CoreHarness:
         return command if command.id else msgspec.structs.replace(command, id=self.new_id())
 
     def _prefetch(self, loader: "_Loader", ws: WorkingSet, prepared: list[c.Command]) -> None:
-        key_sets: dict[str, set[Key]] = defaultdict(set)
+        needs = Needs()
         for command in prepared:
-            COMMANDS[type(command)].key_sets(command, key_sets)
-        loader.load_all(key_sets)
-        key_sets.clear()
+            COMMANDS[type(command)].add_needs(command, needs)
+        loader.load_all(needs)
+        needs = Needs()
         for command in prepared:
-            if dependents := COMMANDS[type(command)].dependents:
-                dependents(ws, command, key_sets)
-        loader.load_all(key_sets)
+            if add_follow_up_needs := COMMANDS[type(command)].add_follow_up_needs:
+                add_follow_up_needs(ws, command, needs)
+        loader.load_all(needs)
 
     def _store(self, ws: WorkingSet) -> None:
         for row, new, changed in ws.writes():
@@ -227,22 +228,20 @@ class _Loader:
         self.ws = ws
         self.demand = demand
 
-    def load_all(self, key_sets: dict[str, set[Key]]) -> None:
-        """Load what a decision is known to need. Locks and other such wants mean nothing here."""
-        for want, keys in key_sets.items():
-            if want not in _BY_TABLE and want not in _WORKFLOW_WANTS and not hasattr(self, f"_{want}"):
-                continue
+    def load_all(self, needs: Needs) -> None:
+        """Load what a decision is known to need; locks mean nothing here."""
+        for need, keys in needs.keys.items():
             for key in keys:
-                self.load(want, key)
+                self.load(need, key)
 
-    def load(self, want: str, key: Any) -> None:
-        if row := _BY_TABLE.get(want):
-            found = self.harness.rows[row].get(key)
-            self.ws.load(row, [found] if found else [], [key])
-        elif want in _WORKFLOW_WANTS:
+    def load(self, need: Need, key: Any) -> None:
+        if not isinstance(need, Fact):
+            found = self.harness.rows[need].get(key)
+            self.ws.load(need, [found] if found else [], [key])
+        elif need in facts.CURRENT_WORKFLOW_FACTS:
             self._workflow(key)
-        elif (want, key) not in self.ws.facts:
-            self.ws.facts[want, key] = getattr(self, f"_{want}")(key)
+        elif need not in _LOCKS and (need, key) not in self.ws.facts:
+            self.ws.facts[need, key] = _FACT_LOADERS[need](self, key)
 
     def _group(self, row: type[R], keep: Any) -> list[str]:
         found = sorted((r for r in self.harness.all(row) if keep(r)), key=lambda r: getattr(r, "no", 0))
@@ -254,45 +253,45 @@ class _Loader:
         definition = parse_definition(row.spec) if row else None
         if row:
             self.ws.load(Workflow, [row])
-        self.ws.facts["current_definition", name] = definition
-        self.ws.facts["current_version", name] = row.version if row else 0
-        self.ws.facts["validator", name] = validator(definition) if definition else None
+        self.ws.facts[facts.CURRENT_DEFINITION, name] = definition
+        self.ws.facts[facts.CURRENT_VERSION, name] = row.version if row else 0
+        self.ws.facts[facts.INPUT_VALIDATOR, name] = validator(definition) if definition else None
 
     def _definition(self, key: Key) -> WorkflowDefinition | None:
         row = self.harness.rows[Workflow].get(key)
         return parse_definition(row.spec) if isinstance(row, Workflow) else None
 
-    def _holds(self, key: str) -> tuple[str, ...]:
+    def _leased_task_ids(self, key: str) -> tuple[str, ...]:
         return tuple(t.id for t in self.harness.all(Task) if t.worker_id == key and t.token_hash is not None)
 
-    def _fleet(self, _key: str) -> int:
+    def _worker_count(self, _key: str) -> int:
         return sum(w.status in {"pending", "approved"} for w in self.harness.all(Worker))
 
-    def _dedup_key(self, key: str) -> Job | None:
+    def _job_by_idempotency_key(self, key: str) -> Job | None:
         return next((job for job in self.harness.all(Job) if job.dedup_key == key), None)
 
-    def _entry(self, key: str) -> int | None:
+    def _ledger_amount(self, key: str) -> int | None:
         return next((e.amount for e in self.harness.all(LedgerEntry) if e.dedup_key == key), None)
 
-    def _queues(self, key: str) -> int:
+    def _queue_count(self, key: str) -> int:
         return sum(queue.workflow == key for queue in self.harness.all(Queue))
 
-    def _active(self, key: str) -> int:
+    def _active_job_count(self, key: str) -> int:
         return sum(1 for j in self.harness.all(Job) if j.wallet_id == key and j.finished_at is None)
 
-    def _key_of(self, key: str) -> str | None:
+    def _api_key_by_secret(self, key: str) -> str | None:
         found = next((k for k in self.harness.all(ApiKey) if k.secret_hash == key), None)
         self.ws.load(ApiKey, [found] if found else [])
         return found.id if found else None
 
-    def _uploading(self, key: tuple[str, str]) -> int:
+    def _pending_upload_count(self, key: tuple[str, str]) -> int:
         files = self.harness.all(File)
         return sum(1 for f in files if (f.tenant, f.user_id) == key and f.job_id is None and f.status == "uploading")
 
-    def _used(self, key: str) -> tuple[Key, ...]:
+    def _file_links(self, key: str) -> tuple[Key, ...]:
         return tuple(JobFile.key_of(use) for use in self.harness.all(JobFile) if use.job_id == key)
 
-    def _files_of(self, key: str) -> tuple[str, ...]:
+    def _output_files(self, key: str) -> tuple[str, ...]:
         return tuple(file.id for file in self.harness.all(File) if file.job_id == key)
 
     def _needed_by_others(self, key: str) -> str | None:
@@ -300,7 +299,7 @@ class _Loader:
         others = {use.job_id for use in self.harness.all(JobFile) if use.file_id == key} - {maker}
         return self._named(key) or self._of_open(others)
 
-    def _needed(self, key: str) -> str | None:
+    def _needed_by(self, key: str) -> str | None:
         jobs = {u.job_id for u in self.harness.all(JobFile) if u.file_id == key}
         jobs |= {f.job_id for f in self.harness.all(File) if f.id == key and f.job_id is not None}
         return self._named(key) or self._of_open(jobs)
@@ -317,7 +316,7 @@ class _Loader:
                 return use.workflow
         return None
 
-    def _tail(self, key: tuple[str, int, str]) -> QueueTail:
+    def _queue_tail(self, key: tuple[str, int, str]) -> QueueTail:
         queue, priority, tenant = key
         ready = [t for t in self.harness.all(Task) if t.ready and (t.queue, t.priority) == (queue, priority)]
         mine = [t.rank for t in ready if t.tenant == tenant]
@@ -332,27 +331,57 @@ class _Loader:
     def _open_tasks(self, key: str) -> list[str]:
         return self._group(Task, lambda t: t.stage_id == key and t.finished_at is None)
 
-    def _tasks_of_workers(self, key: str) -> list[str]:
+    def _tasks_of_worker(self, key: str) -> list[str]:
         return self._group(Task, lambda t: t.worker_id == key and t.status == "running")
 
-    def _held_callbacks(self, key: str) -> list[str]:
+    def _waiting_callbacks(self, key: str) -> list[str]:
         return self._group(Inbox, lambda i: i.ref == key and i.status == "held")
 
-    def _call_link(self, key: str) -> str | None:
+    def _job_of_call(self, key: str) -> str | None:
         return next((call.job_id for call in self.harness.all(Call) if call.id == key), None)
 
-    def _call_by_ref(self, key: tuple[str, str]) -> str | None:
+    def _call_by_reference(self, key: tuple[str, str]) -> str | None:
         return next((call.id for call in self.harness.all(Call) if (call.provider, call.ref) == key), None)
 
-    def _offer(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
+    def _candidates(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
         ready = [t for t in self.harness.all(Task) if t.ready and t.kind in kinds]
         ready.sort(key=lambda t: (-t.priority, t.rank, t.id))
-        self.ws.facts["place", kinds] = 0
+        self.ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
         offered = ready[: self.demand]
-        self.ws.facts |= {("rated", task.queue): False for task in offered}
+        self.ws.facts |= {(facts.HAS_RATE_LIMIT, task.queue): False for task in offered}
         self.ws.load(Task, offered)
         for task in offered:
             job = self.harness.job(task.job_id)
-            self.load_all({"job": {job.id}, "stage": {task.stage_id}, "run": {(job.id, job.run)}})
-            self.load_all({"document": {(task.id, "input"), (job.id, "input")}})
+            for need, key in (
+                (Job, job.id), (Stage, task.stage_id), (Run, (job.id, job.run)),
+                (Document, (task.id, "input")), (Document, (job.id, "input")),
+            ):  # fmt: skip
+                self.load(need, key)
         return tuple(t.id for t in offered)
+
+
+_LOCKS = (facts.REFERENCE_LOCK, facts.TENANT_LOCK)
+_FACT_LOADERS: dict[Fact[Any, Any], Callable[[_Loader, Any], Any]] = {
+    facts.DEFINITION: _Loader._definition,  # noqa: SLF001
+    facts.LEASED_TASK_IDS: _Loader._leased_task_ids,  # noqa: SLF001
+    facts.WORKER_COUNT: _Loader._worker_count,  # noqa: SLF001
+    facts.JOB_BY_IDEMPOTENCY_KEY: _Loader._job_by_idempotency_key,  # noqa: SLF001
+    facts.LEDGER_AMOUNT: _Loader._ledger_amount,  # noqa: SLF001
+    facts.QUEUE_COUNT: _Loader._queue_count,  # noqa: SLF001
+    facts.ACTIVE_JOB_COUNT: _Loader._active_job_count,  # noqa: SLF001
+    facts.API_KEY_BY_SECRET: _Loader._api_key_by_secret,  # noqa: SLF001
+    facts.PENDING_UPLOAD_COUNT: _Loader._pending_upload_count,  # noqa: SLF001
+    facts.FILE_LINKS_OF_JOB: _Loader._file_links,  # noqa: SLF001
+    facts.OUTPUT_FILES_OF_JOB: _Loader._output_files,  # noqa: SLF001
+    facts.NEEDED_BY_OTHERS: _Loader._needed_by_others,  # noqa: SLF001
+    facts.NEEDED_BY: _Loader._needed_by,  # noqa: SLF001
+    facts.QUEUE_TAIL: _Loader._queue_tail,  # noqa: SLF001
+    facts.STAGES_OF_JOB: _Loader._stages,  # noqa: SLF001
+    facts.TASKS_OF_STAGE: _Loader._tasks,  # noqa: SLF001
+    facts.OPEN_TASKS_OF_STAGE: _Loader._open_tasks,  # noqa: SLF001
+    facts.TASKS_OF_WORKER: _Loader._tasks_of_worker,  # noqa: SLF001
+    facts.WAITING_CALLBACKS: _Loader._waiting_callbacks,  # noqa: SLF001
+    facts.JOB_OF_CALL: _Loader._job_of_call,  # noqa: SLF001
+    facts.CALL_BY_REFERENCE: _Loader._call_by_reference,  # noqa: SLF001
+    facts.CANDIDATE_TASK_IDS: _Loader._candidates,  # noqa: SLF001
+}

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions import cascade as rules
 from callsheet.core.model import commands as c
 from callsheet.core.model.rows import Attempt, Job, Run, Stage, Task
@@ -219,7 +220,7 @@ def test_rules_that_find_no_rest_are_stopped_at_a_bound(monkeypatch: pytest.Monk
     ws.load(Stage, harness.stages(job_id))
     ws.load(Task, harness.tasks(job_id))
     ws.load(Run, harness.all(Run))
-    ws.facts["stages", job_id] = [stage.id for stage in harness.stages(job_id)]
+    ws.facts[facts.STAGES_OF_JOB, job_id] = [stage.id for stage in harness.stages(job_id)]
     monkeypatch.setattr(rules, "RULES", (lambda *_: True,))
     with pytest.raises(AssertionError, match="found no rest"):
         rules.cascade(ws, job_id)

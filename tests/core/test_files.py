@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.comfyui.template import ComfySpec, Target
 from callsheet.core.decisions.files import DeletedFiles, find_references, workflow_file_ids
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import Refusal
+from callsheet.core.model.graph_spec import ComfySpec, Target
 from callsheet.core.model.rows import Audit, File, JobFile, WorkflowFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.limits import Limits

@@ -231,7 +231,7 @@ def test_a_failed_try_says_when_the_next_one_comes() -> None:
     found = why(harness, job_id)
     held = only(found, "backoff")
     assert (held.active_until_at, held.tasks) == (harness.now + 40 * SECOND, 1)
-    assert held.message == "1 task failed and will be tried again: the first in 40 seconds."
+    assert held.message == "1 task failed and will be retried: the first in 40 seconds."
     assert found.start.wait == 40 * SECOND
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.model.rows import Document, Job, Tenant
 from callsheet.core.policy.limits import Limits
 from callsheet.core.working_set import NotLoaded, WorkingSet
@@ -23,7 +24,7 @@ def _fresh() -> WorkingSet:
     ws = WorkingSet(NOW, Limits())
     ws.load(Tenant, [Tenant("t1", 1, "active", 0, 1)], ["t1", "t2"])
     ws.load(Job, [_job(1), _job(2)])
-    ws.facts["active", "a"] = 1
+    ws.facts[facts.ACTIVE_JOB_COUNT, "a"] = 1
     return ws
 
 
@@ -36,7 +37,7 @@ def _apply(ws: WorkingSet, step: Step) -> None:
     elif what == "emit":
         ws.emit(ws.get(Job, f"j{key % 2 + 1}"), "job.changed", "user", {"value": value})
     elif what == "fact":
-        ws.set_fact("active", "abc"[key % 3], value)
+        ws.set_fact(facts.ACTIVE_JOB_COUNT, "abc"[key % 3], value)
     elif what == "make":
         ws.put(replace(_job(3 + key), seq=0))
         ws.emit(ws.get(Job, f"j{3 + key}"), "job.created", "user")
@@ -114,13 +115,13 @@ def test_a_row_nobody_loaded_is_missing_and_a_wanted_one_without_a_row_is_absent
     ws = _fresh()
     with pytest.raises(NotLoaded) as caught:
         ws.find(Tenant, "t9")
-    assert (caught.value.want, caught.value.key) == ("tenant", "t9")
+    assert (caught.value.need, caught.value.key) == (Tenant, "t9")
     assert ws.find(Tenant, "t2") is None
     with pytest.raises(LookupError):
         ws.get(Tenant, "t2")
-    with pytest.raises(NotLoaded) as get_fact:
-        ws.get_fact("tail", "q")
-    assert (get_fact.value.want, get_fact.value.key) == ("tail", "q")
+    with pytest.raises(NotLoaded) as missing_fact:
+        ws.get_fact(facts.ACTIVE_JOB_COUNT, "acme/bob")
+    assert (missing_fact.value.need, missing_fact.value.key) == (facts.ACTIVE_JOB_COUNT, "acme/bob")
     assert (ws.is_loaded(Tenant, "t2"), ws.is_loaded(Tenant, "t9")) == (True, False)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from callsheet.config import Settings
+from callsheet.core import facts
 from callsheet.core.model import commands as c
 from callsheet.core.model.commands import Command
 from callsheet.core.model.rows import ApiKey, Tenant
@@ -182,15 +183,13 @@ def test_what_strangers_asked_for_in_vain_is_not_kept() -> None:
     first.load(Tenant, [Tenant("acme", 1, "active", 0, 0, 0)], ["acme", "x" * 900_000])
     for name, definition in (("sketch", WorkflowDefinition(name="sketch", stages=[stage()])), ("y" * 900_000, None)):
         first.facts |= {
-            ("current_definition", name): definition, ("current_version", name): int(definition is not None),
-            ("validator", name): None,
+            (facts.CURRENT_DEFINITION, name): definition, (facts.CURRENT_VERSION, name): int(definition is not None),
+            (facts.INPUT_VALIDATOR, name): None,
         }  # fmt: skip
     then = WorkingSet(0, Limits(), previous=first)
     assert (then.is_loaded(Tenant, "acme"), then.is_loaded(Tenant, "x" * 900_000)) == (True, False)
-    assert then.has_fact("validator", "sketch")
-    assert not any(
-        then.has_fact(name, "y" * 900_000) for name in ("current_definition", "current_version", "validator")
-    )
+    assert then.has_fact(facts.INPUT_VALIDATOR, "sketch")
+    assert not any(then.has_fact(fact, "y" * 900_000) for fact in facts.CURRENT_WORKFLOW_FACTS)
     assert len(then) == 4
 
 

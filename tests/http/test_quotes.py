@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callsheet.comfyui.template import ComfySpec, Target
 from callsheet.core.model import commands
+from callsheet.core.model.graph_spec import ComfySpec, Target
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.queries.quotes import QuoteClaims, _digest
 from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer

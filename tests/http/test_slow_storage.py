@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from callsheet.blobs.local import LocalBlobs
-from callsheet.comfyui.template import ComfySpec
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
+from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.engine import Engine

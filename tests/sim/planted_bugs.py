@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions import (
     cascade,
     claim,
@@ -185,8 +186,8 @@ def the_cap_is_not_counted_within_a_batch(patch: pytest.MonkeyPatch) -> None:
 
     def check_active_jobs(ws: WorkingSet, tenant: Any, wallet: Any) -> None:
         real(ws, tenant, wallet)
-        if ("active", wallet.id) in ws.facts:
-            ws.set_fact("active", wallet.id, ws.facts["active", wallet.id] - 1)
+        if (facts.ACTIVE_JOB_COUNT, wallet.id) in ws.facts:
+            ws.set_fact(facts.ACTIVE_JOB_COUNT, wallet.id, ws.facts[facts.ACTIVE_JOB_COUNT, wallet.id] - 1)
 
     patch.setattr(submit, "check_active_jobs", check_active_jobs)
     patch.setattr(job_actions, "check_active_jobs", check_active_jobs)

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from callsheet.blobs import object_keys
+from callsheet.core import facts
 from callsheet.core.decisions import claim, files, fleet, job_actions, lease, lease_check, submit
 from callsheet.core.decisions.lease import AttemptEnd
 from callsheet.core.model import commands
@@ -38,11 +39,11 @@ def _places_without(rule: Rule) -> Callable[[WorkingSet, Claim], int]:
             raise Conflict("worker_draining", "")
         if rule != "kinds" and not set(command.kinds) <= set(claim.allowed_kinds(worker)):
             raise Conflict("kind_not_assigned", "")
-        held: tuple[str, ...] = ws.get_fact("holds", worker.id)
+        held = ws.get_fact(facts.LEASED_TASK_IDS, worker.id)
         if rule != "holds" and command.held_task_ids is not None and not set(held) <= set(command.held_task_ids):
             claim.requeue_held_tasks(ws, worker.id, "lost", keep_task_ids=command.held_task_ids)
             held = tuple(key for key in held if ws.get(Task, key).token_hash is not None)
-            ws.set_fact("holds", worker.id, held)
+            ws.set_fact(facts.LEASED_TASK_IDS, worker.id, held)
         if rule == "concurrency":
             return command.count
         if len(held) >= worker.concurrency:
@@ -136,7 +137,11 @@ def leases_are_not_counted_within_a_batch(patch: pytest.MonkeyPatch) -> None:
 @bug
 def leases_are_not_requeued_within_a_batch(patch: pytest.MonkeyPatch) -> None:
     def note(ws: WorkingSet, worker_id: str, taken: list[commands.LeasedTask]) -> None:
-        ws.set_fact("holds", worker_id, (*ws.get_fact("holds", worker_id), *(leased.lease.task_id for leased in taken)))
+        ws.set_fact(
+            facts.LEASED_TASK_IDS,
+            worker_id,
+            (*ws.get_fact(facts.LEASED_TASK_IDS, worker_id), *(leased.lease.task_id for leased in taken)),
+        )
 
     patch.setattr(claim, "_record_leases", note)
 
@@ -196,7 +201,7 @@ def a_job_uses_anybodys_file(patch: pytest.MonkeyPatch) -> None:
                 raise NotFound("file", key)
             if ws.find(JobFile, (job.id, key)) is None:
                 ws.put(JobFile(job.id, key))
-            ws.set_fact("needed", key, value=True)
+            ws.set_fact(facts.NEEDED_BY, key, "")
 
     patch.setattr(submit, "link_files", link_files)
 
@@ -245,7 +250,7 @@ def orphans_are_never_deleted(patch: pytest.MonkeyPatch) -> None:
 @bug
 def open_uploads_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     def ask(ws: WorkingSet, command: commands.CreateUpload) -> File:
-        ws.set_fact("uploading", (command.tenant, command.user), 0)
+        ws.set_fact(facts.PENDING_UPLOAD_COUNT, (command.tenant, command.user), 0)
         return files.create_upload(ws, command)
 
     replace_decision(patch, commands.CreateUpload, ask)

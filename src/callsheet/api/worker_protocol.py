@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from callsheet.comfyui.template import RenderedGraph
 from callsheet.core.model.commands import Json, Lease, OutputFile, PreviousSubmission
+from callsheet.core.model.graph_spec import RenderedGraph
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

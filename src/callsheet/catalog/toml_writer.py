@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callsheet.comfyui.draft import WorkflowDraft
-from callsheet.comfyui.template import Target
+from callsheet.core.model.graph_spec import Target
 from callsheet.core.model.workflow_definition import NAME
 from callsheet.core.policy.limits import Limits
 

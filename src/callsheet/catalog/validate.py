@@ -15,9 +15,10 @@ from callsheet.catalog.extends import EXTENDS, OVERRIDES, ExtendsResolver
 from callsheet.catalog.source_file import Finding
 from callsheet.catalog.struct_check import Violation, find_violations
 from callsheet.catalog.toml_positions import Path as KeyPath
-from callsheet.comfyui.template import ComfySpec
+from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
 from callsheet.comfyui.validate import describe_invalid_input, describe_unset_placeholder, find_issues
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import (
     NAME,
     StageSpec,
@@ -155,7 +156,7 @@ def _check_field(name: str, key_path: KeyPath, value: Any) -> Iterator[Violation
 
 def _check_definition(key_path: KeyPath, table: dict[str, Any]) -> Iterator[Violation]:
     try:
-        check_definition(msgspec.convert(table, WorkflowDefinition), _LIMITS)
+        check_definition(msgspec.convert(table, WorkflowDefinition), _LIMITS, COMFYUI_GRAPH_RULES)
     except BadInput as error:
         yield Violation(key_path, str(error).removesuffix(f" {RATE_FORMAT_HELP}"), _hint_for(error.code))
 

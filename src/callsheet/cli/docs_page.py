@@ -17,7 +17,7 @@ from msgspec.structs import FieldInfo, fields
 
 from callsheet.catalog.validate import WorkflowFile
 from callsheet.cli.config_file import ConfigFile, minimum_of
-from callsheet.comfyui.template import ComfySpec
+from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry, StageSpec, WorkflowDefinition
 
 _INTRO = """\

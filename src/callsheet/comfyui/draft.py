@@ -19,7 +19,8 @@ from callsheet.comfyui.node_info import (
     sends_over_websocket,
     takes_file,
 )
-from callsheet.comfyui.template import FILE_KEY, Graph, Target
+from callsheet.comfyui.template import FILE_KEY
+from callsheet.core.model.graph_spec import Graph, Target
 
 _SAFE_INTEGER_MAX = 2**53 - 1
 """What every JSON reader can count to."""

@@ -10,63 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
 from callsheet.comfyui.node_info import is_link, takes_file
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.graph_spec import ComfySpec, FileSlot, Graph, RenderedGraph, Target
 from callsheet.core.model.media_type import SHA256
 
-Graph = dict[str, Any]
-"""The API format: a node's id -> {class_type, inputs, _meta}."""
 FILE_KEY, DIGEST_KEY = "$file", "sha256"
-
-
-class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A field of a node."""
-
-    node: str
-    """The node's id in the graph."""
-    field: str
-    """The name of one of its inputs, which has a value and no link."""
-
-
-class ComfySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A graph, and what of it a job may set."""
-
-    graph: Graph
-    """The graph as ComfyUI exports it with Export (API): a file in the folder of the workflow, or a table. At most
-    `graph_bytes_max` bytes and `graph_nodes_max` nodes."""
-    inputs: dict[str, Target | list[Target] | str] = {}
-    """By name in the job's input: the field of a node, `{ node, field }`, a list of them, or a placeholder: a text that
-    stands in the graph."""
-    defaults: dict[str, Any] = {}
-    """Values by input; without one the graph's own holds. A file is {"$file": id, "sha256": digest}."""
-    overrides: dict[str, Any] = {}
-    """Values of a workflow that extends another, which has them as `[overrides]`; they go before the defaults."""
-    random: list[str] = []
-    """Inputs that get a number of 31 bits where nobody gives one. It follows from the task: every task has its own, and
-    every try of a task the same, so that a retry makes the same picture."""
-    output_node: str | None = None
-    """The node whose files are the output; without it every file is."""
-
-
-class FileSlot(Struct, frozen=True):
-    """A field that takes the name under which ComfyUI keeps an uploaded file."""
-
-    node: str
-    field: str
-    file_id: str
-    sha256: str | None = None
-    """The digest that the workflow states; a job's own input states none, its file's row does."""
-    input: str = ""
-
-
-class RenderedGraph(Struct, frozen=True):
-    """A graph with its values, ready to be sent once the slots are filled."""
-
-    graph: Graph
-    assets: list[FileSlot] = []
-    output_node: str | None = None
 
 
 class FileRef(NamedTuple):

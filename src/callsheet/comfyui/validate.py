@@ -9,8 +9,6 @@ import msgspec
 
 from callsheet.comfyui.node_info import is_link, is_socket
 from callsheet.comfyui.template import (
-    ComfySpec,
-    Graph,
     describe_mismatch,
     iter_targets,
     parse_file_ref,
@@ -19,6 +17,7 @@ from callsheet.comfyui.template import (
     rewrite_graph,
 )
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.graph_spec import ComfySpec, Graph
 from callsheet.core.model.plural import counted
 from callsheet.core.policy.limits import Limits
 
@@ -39,13 +38,6 @@ class GraphIssue(NamedTuple):
     key_path: tuple[str | int, ...]
     message: str
     hint: str
-
-
-def check_graph(stage: str, spec: ComfySpec, limits: Limits) -> None:
-    """Refuse a graph that could not work, with the first of its flaws."""
-    issue = next(find_issues(spec, limits), None)
-    if issue is not None:
-        raise BadInput("invalid_graph", f"Stage {stage!r}: {issue.message} {issue.hint}"[: limits.message_chars_max])
 
 
 def find_issues(spec: ComfySpec, limits: Limits) -> Iterator[GraphIssue]:

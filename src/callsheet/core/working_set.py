@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.core import facts
+from callsheet.core.facts import Fact, Key, Need
+from callsheet.core.model.graph_rules import NO_GRAPHS, GraphRules
 from callsheet.core.model.rows import (
     ROWS,
     Audit,
@@ -28,7 +31,9 @@ from callsheet.core.model.state_machines import Actor
 from callsheet.core.policy.limits import Limits
 
 R = TypeVar("R", bound=Row)
-Key = Hashable
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+_FactKey = tuple[Fact[Any, Any], Key]
 
 
 class _Absent:
@@ -50,16 +55,14 @@ CACHED_ROWS = tuple(
     row for row in ROWS if row not in {Event, LedgerEntry, Document, File, JobFile, WorkflowFile, Worker, Audit}
 )
 """Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
-_CURRENT_WORKFLOW_FACTS = frozenset({"current_definition", "current_version", "validator"})
-CACHED_FACTS = _CURRENT_WORKFLOW_FACTS | {"stages", "definition"}
 
 
 class NotLoaded(Exception):  # noqa: N818 - a request to the engine, not an error
     """A decision needs rows that the batch has not loaded."""
 
-    def __init__(self, want: str, key: Key) -> None:
-        super().__init__(f"{want} {key}")
-        self.want = want
+    def __init__(self, need: Need, key: Key) -> None:
+        super().__init__(f"{need} {key}")
+        self.need = need
         self.key = key
 
 
@@ -72,14 +75,16 @@ class WorkingSet:
     """Rows by table and key, with what was new, what changed, and facts counted from live rows."""
 
     def __init__(
-        self, now: int, limits: Limits, *, retrying: bool = False, previous: "WorkingSet | None" = None
-    ) -> None:
+        self, now: int, limits: Limits, *, graph_rules: GraphRules = NO_GRAPHS, retrying: bool = False,
+        previous: "WorkingSet | None" = None,
+    ) -> None:  # fmt: skip
         self.now = now
         self.limits = limits
+        self.graph_rules = graph_rules
         self.retrying = retrying
         """The commands may have been committed before: look for their own work."""
-        self.facts: dict[tuple[str, Key], Any] = {}
-        self._cached_facts: dict[tuple[str, Key], Any] = {}
+        self.facts: dict[_FactKey, Any] = {}
+        self._cached_facts: dict[_FactKey, Any] = {}
         self.woken_kinds: set[str] = set()
         """Kinds that have new work."""
         self.purged_job_ids: list[str] = []
@@ -97,28 +102,28 @@ class WorkingSet:
         self._seqs: dict[str, int] = {}
         self._undo: list[tuple[Any, Key, Any]] = []
 
-    def _facts_to_cache(self) -> Iterator[tuple[tuple[str, Key], Any]]:
+    def _facts_to_cache(self) -> Iterator[tuple[_FactKey, Any]]:
         """Forget what was asked for and is not there, since strangers choose it; yield the facts that last."""
         for cls, key in self._absent:
             if self._rows[cls].get(key, _ABSENT) is None:
                 del self._rows[cls][key]
-        for (name, key), get_fact in self.facts.items():
-            if name in CACHED_FACTS and (
-                name not in _CURRENT_WORKFLOW_FACTS or self.find_fact("current_definition", key) is not None
+        for (fact, key), value in self.facts.items():
+            if fact.cached and (
+                fact not in facts.CURRENT_WORKFLOW_FACTS or self.facts.get((facts.CURRENT_DEFINITION, key)) is not None
             ):
-                yield (name, key), get_fact
+                yield (fact, key), value
 
     # -- reading
 
     def load(self, cls: type[R], rows: Iterable[R], wanted: Iterable[Key] = ()) -> None:
         """Take rows in from the database; a wanted key without a row is known to be absent."""
-        find_fact = self._rows[cls]
+        rows_by_key = self._rows[cls]
         key_of = cls.key_of
         for row in rows:
-            find_fact.setdefault(key_of(row), row)
+            rows_by_key.setdefault(key_of(row), row)
         for key in wanted:
-            if key not in find_fact:
-                find_fact[key] = None
+            if key not in rows_by_key:
+                rows_by_key[key] = None
                 self._absent.append((cls, key))
 
     def find(self, cls: type[R], key: Key) -> R | None:
@@ -126,14 +131,14 @@ class WorkingSet:
         try:
             return self._rows[cls][key]  # type: ignore[return-value]
         except KeyError:
-            raise NotLoaded(cls.TABLE, key) from None
+            raise NotLoaded(cls, key) from None
 
     def get(self, cls: type[R], key: Key) -> R:
         """Return a row that must exist, because another row points to it."""
         try:
             row = self._rows[cls][key]
         except KeyError:
-            raise NotLoaded(cls.TABLE, key) from None
+            raise NotLoaded(cls, key) from None
         if row is None:
             raise LookupError(f"{cls.TABLE} {key!r} is referred to and does not exist")
         return row  # type: ignore[return-value]
@@ -144,27 +149,27 @@ class WorkingSet:
 
     def not_loaded(self, cls: type[Row], keys: Iterable[Key]) -> list[Key]:
         """Return the keys that have not been looked up."""
-        find_fact = self._rows[cls]
-        return [key for key in keys if key not in find_fact]
+        rows_by_key = self._rows[cls]
+        return [key for key in keys if key not in rows_by_key]
 
-    def get_fact(self, name: str, key: Key) -> Any:
-        """Return something counted from live rows (active jobs of a wallet, tail of a queue, …)."""
+    def get_fact(self, fact: Fact[K, V], key: K) -> V:
+        """Return a fact, such as the active jobs of a wallet or the tail of a queue."""
         try:
-            return self.facts[name, key]
+            value: V = self.facts[fact, key]
         except KeyError:
-            found = self._cached_facts.get((name, key), _ABSENT)
-        if found is _ABSENT:
-            raise NotLoaded(name, key)
-        return found
+            value = self._cached_facts.get((fact, key), _ABSENT)
+        if value is _ABSENT:
+            raise NotLoaded(fact, key)
+        return value
 
-    def has_fact(self, name: str, key: Key) -> bool:
-        """Say whether a fact is in hand."""
-        return (name, key) in self.facts or (name, key) in self._cached_facts
+    def has_fact(self, fact: Fact[K, Any], key: K) -> bool:
+        """Return whether a fact is loaded."""
+        return (fact, key) in self.facts or (fact, key) in self._cached_facts
 
-    def find_fact(self, name: str, key: Key) -> Any:
-        """Return a fact if it is in hand; else something that is no fact, and false."""
-        found = self.facts.get((name, key), _ABSENT)
-        return self._cached_facts.get((name, key), _ABSENT) if found is _ABSENT else found
+    def find_fact(self, fact: Fact[K, V], key: K) -> V | None:
+        """Return a fact, or None if it is not loaded."""
+        found: V | None = self.facts.get((fact, key), _ABSENT)
+        return self._cached_facts.get((fact, key)) if found is _ABSENT else found
 
     def change_time(self, job: Job) -> int:
         """Return when a change to a job happens: now, or with its last change if the database's clock went back."""
@@ -190,10 +195,10 @@ class WorkingSet:
         rows.append(row)
         self._undo.append((rows, None, _POP))
 
-    def set_fact(self, name: str, key: Key, value: Any) -> None:
-        """Keep a counted fact true while the batch goes on."""
-        self._undo.append((self.facts, (name, key), self.facts.get((name, key), _ABSENT)))
-        self.facts[name, key] = value
+    def set_fact(self, fact: Fact[K, V], key: K, value: V) -> None:
+        """Update a fact for the commands that follow in this batch."""
+        self._undo.append((self.facts, (fact, key), self.facts.get((fact, key), _ABSENT)))
+        self.facts[fact, key] = value
 
     def purge(self, job_id: str) -> None:
         """Drop a deleted job's documents."""

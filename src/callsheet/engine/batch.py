@@ -1,21 +1,24 @@
 """One batch: prefetch, decide, store, commit. Everything that a crash may cut in two lies between begin and commit."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.core import facts
 from callsheet.core.decisions.money import wallet_id
+from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
+from callsheet.core.model.rows import Wallet
 from callsheet.core.policy.limits import Limits
 from callsheet.core.registry import COMMANDS
-from callsheet.core.working_set import Key, NotLoaded, WorkingSet
+from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
 _CACHED_ROWS_MAX = 50_000
-_LOADED_LAST = ("wallet", "active", "tail")
-"""Wanted by many, loaded once, after everything that is locked before them."""
+_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL)
+"""Many commands need these. They are loaded once, after the rows that are locked before them."""
 
 
 def ordering_key(command: Command) -> str:
@@ -60,7 +63,7 @@ class Batch:
         try:
             version = connection.version()
             reusable = kept[1] if kept is not None and kept[0] == version else None
-            ws = WorkingSet(0, self._limits, retrying=retrying, previous=reusable)
+            ws = WorkingSet(0, self._limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying, previous=reusable)
             results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
@@ -81,9 +84,9 @@ class Batch:
         ws.now = self.connection.now()  # once everything is locked: never earlier than what is seen
         results: list[Any] = [None] * len(commands)
         waiting: Sequence[int] = range(len(commands))
-        loaded: set[tuple[str, Key]] = set()
+        loaded: set[tuple[Need, Key]] = set()
         while True:
-            missing: dict[str, set[Key]] = defaultdict(set)
+            missing = Needs()
             deferred: list[int] = []
             blocked_keys: set[str] = set()
             for count, index in enumerate(waiting, 1):
@@ -96,9 +99,9 @@ class Batch:
                 ws.begin()
                 try:
                     results[index] = COMMANDS[type(command)].decide(ws, command)
-                except NotLoaded as want:
+                except NotLoaded as miss:
                     ws.undo()
-                    missing[want.want].add(want.key)
+                    missing.keys.setdefault(miss.need, set()).add(miss.key)
                     deferred.append(index)
                     blocked_keys.add(ordering_key(command))  # what comes after it on the same job waits with it
                 except Exception as error:  # noqa: BLE001 - a refusal, or a fault that is its caller's alone to hear of
@@ -106,7 +109,7 @@ class Batch:
                     results[index] = error
             if not deferred:
                 return results
-            requested = {(name, key) for name, keys in missing.items() for key in keys}
+            requested = {(need, key) for need, keys in missing.keys.items() for key in keys}
             if requested <= loaded:
                 raise AssertionError(f"a decision still misses {requested}, which was loaded for it")
             loaded |= requested
@@ -119,23 +122,23 @@ class Batch:
         self.connection.push()
 
     def _prefetch(self, prefetch: Prefetch, ws: WorkingSet, commands: Sequence[Command]) -> None:
-        key_sets: dict[str, set[Key]] = defaultdict(set)
+        needs = Needs()
         self._selector.begin()
         for command in commands:
-            COMMANDS[type(command)].key_sets(command, key_sets)
+            COMMANDS[type(command)].add_needs(command, needs)
             if isinstance(command, Claim):
                 demand = self._selector.demand
                 count = min(max(command.count, 1), self._limits.claim_tasks_max)  # what is refused for it comes later
                 demand[command.kinds] = demand.get(command.kinds, 0) + count
-        dependents: dict[str, set[Key]] = defaultdict(set)
-        for name in _LOADED_LAST:
-            dependents[name] = key_sets.pop(name, set())
-        prefetch.load(key_sets)
+        follow_up = Needs()
+        for need in _LOADED_LAST:
+            needs.move(need, follow_up)
+        prefetch.load(needs)
         for command in commands:
-            follow = COMMANDS[type(command)].dependents
-            if follow is not None:
-                follow(ws, command, dependents)
-        prefetch.load(dependents)
+            add_follow_up_needs = COMMANDS[type(command)].add_follow_up_needs
+            if add_follow_up_needs is not None:
+                add_follow_up_needs(ws, command, follow_up)
+        prefetch.load(follow_up)
 
     def _store(self, ws: WorkingSet) -> bool:
         wrote = False

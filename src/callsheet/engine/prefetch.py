@@ -1,12 +1,14 @@
-"""Loading what decisions want, with set queries, in the one lock order: jobs, what is below them, then wallets.
+"""Prefetch: loads what the decisions of a batch need, with set queries, in lock order: jobs, their parts, wallets.
 
-A loader is a generator that asks once and takes the rows; loaders that follow each other ask in one trip.
+A loader is a generator that yields one query and receives its rows. Consecutive loaders share one round trip.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from callsheet.core import facts
+from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
 from callsheet.core.model.rows import (
     ApiKey,
     Attempt,
@@ -29,12 +31,11 @@ from callsheet.core.model.rows import (
     Workflow,
 )
 from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition, validator
-from callsheet.core.policy.fair_order import QueueTail
-from callsheet.core.working_set import Key, WorkingSet
+from callsheet.core.working_set import WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.store.connection import Connection, NamedQuery, Rows
 
-KeySets = Mapping[str, set[Key]]
+V = TypeVar("V")
 QuerySteps = Generator[NamedQuery, Rows, None]
 
 
@@ -72,36 +73,36 @@ class Prefetch:
         self._definitions = definitions
         self._selector = selector
 
-    def load(self, key_sets: KeySets) -> None:
-        """Load everything wanted, in the one order."""
-        key_sets = self._add_jobs_of_workers(key_sets)
+    def load(self, needs: Needs) -> None:
+        """Load everything that is needed, in lock order."""
+        self._add_jobs_of_workers(needs)
         pending: list[QuerySteps] = []
-        for name in _ORDER:
-            keys = key_sets.get(name)
-            if not keys:
-                continue
-            if row := _ROWS.get(name):
-                missing = self._ws.not_loaded(row, keys)
+        for need, keys in sorted(needs.keys.items(), key=_position_in_lock_order):
+            if isinstance(need, Fact):
+                missing = [key for key in keys if not self._ws.has_fact(need, key)]
             else:
-                missing = [key for key in keys if not self._ws.has_fact(name, key)]
-            if missing and name in _STEPS:
+                missing = self._ws.not_loaded(need, keys)
+            if not missing:
+                continue
+            if step := _STEPS.get(need):
                 self._run_loaders(pending)
                 pending = []
-                _STEPS[name](self, missing)
-            elif missing:
-                pending.append(_LOADERS[name](self, missing))
+                step(self, missing)
+            else:
+                pending.append(_LOADERS[need](self, missing))
         self._run_loaders(pending)
-        if not_loaded := set(key_sets) - set(_ORDER):
-            raise LookupError(f"nobody knows how to load {not_loaded}")
 
-    def _add_jobs_of_workers(self, key_sets: KeySets) -> KeySets:
-        """Add the jobs of what workers hold: they are locked with the others, once the workers are, and then read."""
-        keys = [key for key in key_sets.get("tasks_of_workers", ()) if not self._ws.has_fact("tasks_of_workers", key)]
+    def _add_jobs_of_workers(self, needs: Needs) -> None:
+        """Add the jobs of the tasks that workers have leased, so that they are locked together with the others."""
+        fact = facts.TASKS_OF_WORKER
+        keys = [key for key in needs.keys.get(fact, ()) if not self._ws.has_fact(fact, key)]
         if not keys:
-            return key_sets
-        self.load({name: key_sets[name] for name in ("ref", "worker") if name in key_sets})
-        jobs = {row[0] for row in self._connection.fetch("jobs_of_workers", ids=keys)}
-        return {**key_sets, "job": {*key_sets.get("job", ()), *jobs}}
+            return
+        before_jobs = Needs()
+        for need in (facts.REFERENCE_LOCK, Worker):
+            needs.move(need, before_jobs)
+        self.load(before_jobs)
+        needs.update(Job, (row[0] for row in self._connection.fetch("jobs_of_workers", ids=keys)))
 
     def _run_loaders(self, loaders: Iterable[QuerySteps]) -> None:
         """Let loaders ask together and give each its rows; one that finds that it knows all does not ask."""
@@ -116,51 +117,56 @@ class Prefetch:
                 continue
             raise AssertionError("a loader asks once")
 
-    def _set_facts(self, name: str, keys: Iterable[Key], values: Mapping[Key, Any], default: Any) -> None:
+    def _set_facts(self, fact: Fact[Any, V], keys: Iterable[Key], values: Mapping[Any, V], default: V) -> None:
         for key in keys:
-            self._ws.facts.setdefault((name, key), values.get(key, default))
+            self._ws.facts.setdefault((fact, key), values.get(key, default))
 
     # -- loaders: one question each
 
     def _load_rows(self, row: type[Row], query: str, keys: list[Key]) -> QuerySteps:
-        found = yield query, {"keys" if query in _BY_TABLE else "ids": keys}
+        found = yield query, {"keys" if query in _KEYED_BY_TUPLE else "ids": keys}
         self._ws.load(row, [row(*values) for values in found], keys)
 
-    def _load_grouped(self, name: str, row: type[Row], query: str, field: str, keys: list[Key]) -> QuerySteps:
+    def _load_grouped(
+        self, fact: Fact[str, Any], row: type[Row], query: str, field: str, keys: list[Key]
+    ) -> QuerySteps:
         found = [row(*values) for values in (yield query, {"ids": keys})]
         self._ws.load(row, found, ())
         groups: dict[Key, list[str]] = defaultdict(list)
         for one in found:
             groups[getattr(one, field)].append(row.key_of(one))  # type: ignore[arg-type]
         for key in keys:
-            self._ws.facts.setdefault((name, key), tuple(groups.get(key, ())))
+            self._ws.facts.setdefault((fact, key), tuple(groups.get(key, ())))
 
-    def _idem(self, keys: list[Key]) -> QuerySteps:
+    def _job_by_idempotency_key(self, keys: list[Key]) -> QuerySteps:
         """Look keys up without taking the jobs into the working set: they are not locked."""
         found = [Job(*row) for row in (yield "jobs_by_dedup_key", {"ids": keys})]
-        self._set_facts("dedup_key", keys, {job.dedup_key: job for job in found}, None)
+        self._set_facts(facts.JOB_BY_IDEMPOTENCY_KEY, keys, {job.dedup_key: job for job in found}, None)
 
-    def _run_by_command(self, keys: list[Key]) -> QuerySteps:
+    def _run_exists(self, keys: list[Key]) -> QuerySteps:
         found = yield "runs_by_command", {"keys": keys}
-        self._set_facts("run_by_command", keys, dict.fromkeys(map(tuple, found), True), False)  # noqa: FBT003 - whether there is one
+        self._set_facts(facts.RUN_EXISTS, keys, dict.fromkeys(map(tuple, found), True), False)  # noqa: FBT003 - whether there is one
 
-    def _entry(self, keys: list[Key]) -> QuerySteps:
+    def _ledger_amount(self, keys: list[Key]) -> QuerySteps:
         found = yield "entries_by_dedup_key", {"ids": keys}
-        self._set_facts("entry", keys, dict(found), None)  # type: ignore[arg-type]
+        self._set_facts(facts.LEDGER_AMOUNT, keys, dict(found), None)  # type: ignore[arg-type]
 
     def _active_job_count(self, keys: list[Key]) -> QuerySteps:
         found = yield "active", {"ids": keys}
-        self._set_facts("active", keys, dict(found), 0)  # type: ignore[arg-type]
+        self._set_facts(facts.ACTIVE_JOB_COUNT, keys, dict(found), 0)  # type: ignore[arg-type]
 
-    def _tail(self, keys: list[Key]) -> QuerySteps:
+    def _queue_tail(self, keys: list[Key]) -> QuerySteps:
         rows = yield "queue_tails", {"keys": keys}
         self._set_facts(
-            "tail", keys, {(q, p, t): QueueTail(head, last) for q, p, t, head, last in rows}, QueueTail(None, None)
+            facts.QUEUE_TAIL,
+            keys,
+            {(q, p, t): QueueTail(head, last) for q, p, t, head, last in rows},
+            QueueTail(None, None),
         )
 
-    def _queues(self, keys: list[Key]) -> QuerySteps:
+    def _queue_count(self, keys: list[Key]) -> QuerySteps:
         found = yield "queues_sharing", {"kinds": [], "workflows": keys, "providers": []}
-        self._set_facts("queues", keys, Counter(Queue(*row).workflow for row in found), 0)
+        self._set_facts(facts.QUEUE_COUNT, keys, Counter(Queue(*row).workflow for row in found), 0)
 
     def _current_definition(self, keys: list[Key]) -> QuerySteps:
         rows = [Workflow(*values) for values in (yield "current_workflows", {"ids": keys})]
@@ -168,9 +174,9 @@ class Prefetch:
         found = {row.name: row for row in rows}
         for key in keys:
             row = found.get(str(key))
-            self._ws.facts["current_definition", key] = self._definitions.get_definition(row) if row else None
-            self._ws.facts["current_version", key] = row.version if row else 0
-            self._ws.facts["validator", key] = self._definitions.validator(row) if row else None
+            self._ws.facts[facts.CURRENT_DEFINITION, key] = self._definitions.get_definition(row) if row else None
+            self._ws.facts[facts.CURRENT_VERSION, key] = row.version if row else 0
+            self._ws.facts[facts.INPUT_VALIDATOR, key] = self._definitions.validator(row) if row else None
 
     def _definition(self, keys: list[Any]) -> QuerySteps:
         if not_loaded := [key for key in keys if self._definitions.cached(key) is None]:
@@ -179,55 +185,60 @@ class Prefetch:
             for row in rows:
                 self._definitions.get_definition(row)
         for key in keys:
-            self._ws.facts["definition", key] = self._definitions.cached(key)
+            self._ws.facts[facts.DEFINITION, key] = self._definitions.cached(key)
 
-    def _leases_of_workers(self, keys: list[Key]) -> QuerySteps:
+    def _leased_task_ids(self, keys: list[Key]) -> QuerySteps:
         """Name the tasks in each worker's hand, without locking or loading them."""
         found: dict[Key, list[str]] = defaultdict(list)
         for worker, task in (yield "holds", {"ids": keys}):
             found[worker].append(task)
-        self._set_facts("holds", keys, {key: tuple(tasks) for key, tasks in found.items()}, ())
+        self._set_facts(facts.LEASED_TASK_IDS, keys, {key: tuple(tasks) for key, tasks in found.items()}, ())
 
     def _worker_count(self, keys: list[Key]) -> QuerySteps:
         found = yield "fleet", {}
-        self._set_facts("fleet", keys, {}, found[0][0])
+        self._set_facts(facts.WORKER_COUNT, keys, {}, found[0][0])
 
-    def _api_key_of_secret(self, keys: list[Key]) -> QuerySteps:
+    def _api_key_by_secret(self, keys: list[Key]) -> QuerySteps:
         """Find the keys that have these secrets."""
         found = [ApiKey(*values) for values in (yield "api_keys_by_hash", {"ids": keys})]
         self._ws.load(ApiKey, found)
-        self._set_facts("key_of", keys, {key.secret_hash: key.id for key in found}, None)
+        self._set_facts(facts.API_KEY_BY_SECRET, keys, {key.secret_hash: key.id for key in found}, None)
 
     def _pending_upload_count(self, keys: list[Key]) -> QuerySteps:
         found = yield "uploading", {"keys": keys}
-        self._set_facts("uploading", keys, {(tenant, user): count for tenant, user, count in found}, 0)
+        self._set_facts(facts.PENDING_UPLOAD_COUNT, keys, {(tenant, user): count for tenant, user, count in found}, 0)
 
-    def _needed(self, keys: list[Key]) -> QuerySteps:
+    def _needed_by(self, keys: list[Key]) -> QuerySteps:
         found = yield "needed", {"ids": keys}
-        self._set_facts("needed", keys, {key: workflow or "" for key, workflow in found}, None)
+        self._set_facts(facts.NEEDED_BY, keys, {key: workflow or "" for key, workflow in found}, None)
 
     def _needed_by_others(self, keys: list[Key]) -> QuerySteps:
         found = yield "needed_by_others", {"ids": keys}
-        self._set_facts("needed_by_others", keys, {key: workflow or "" for key, workflow in found}, None)
+        self._set_facts(facts.NEEDED_BY_OTHERS, keys, {key: workflow or "" for key, workflow in found}, None)
 
     def _document(self, keys: list[Any]) -> QuerySteps:
         found = yield "documents", {"ids": [owner for owner, _ in keys]}
         self._ws.load(Document, [Document(*values) for values in found], keys)
 
-    def _ref(self, keys: list[Any]) -> QuerySteps:
-        """Let one at a time speak of a reference: a callback and the hand-over of its task must not miss each other."""
+    def _lock_references(self, keys: list[Any]) -> QuerySteps:
+        """Lock references, so that a callback and the hand-off of its task run one after the other."""
         yield "lock_refs", {"keys": [(key,) for key in sorted(keys)]}
-        self._set_facts("ref", keys, {}, default=True)
+        self._set_facts(facts.REFERENCE_LOCK, keys, {}, default=True)
 
-    def _call_by_ref(self, keys: list[Any]) -> QuerySteps:
+    def _lock_tenants(self, keys: list[Any]) -> QuerySteps:
+        found = yield "tenants_for_update", {"ids": keys}
+        self._ws.load(Tenant, [Tenant(*values) for values in found], keys)
+        self._set_facts(facts.TENANT_LOCK, keys, {}, default=True)
+
+    def _call_by_reference(self, keys: list[Any]) -> QuerySteps:
         found = [Call(*values) for values in (yield "calls_by_ref", {"keys": keys})]
-        self._set_facts("call_by_ref", keys, {(call.provider, call.ref): call.id for call in found}, None)
+        self._set_facts(facts.CALL_BY_REFERENCE, keys, {(call.provider, call.ref): call.id for call in found}, None)
         for call in found:
-            self._ws.facts["call_link", call.id] = call.job_id
+            self._ws.facts[facts.JOB_OF_CALL, call.id] = call.job_id
 
-    def _call_link(self, keys: list[Key]) -> QuerySteps:
+    def _job_of_call(self, keys: list[Key]) -> QuerySteps:
         found = [Call(*values) for values in (yield "calls", {"ids": keys})]
-        self._set_facts("call_link", keys, {call.id: call.job_id for call in found}, None)
+        self._set_facts(facts.JOB_OF_CALL, keys, {call.id: call.job_id for call in found}, None)
 
     # -- steps: several questions, each after the answer to the one before
 
@@ -235,21 +246,21 @@ class Prefetch:
         tasks: list[str] = []
         jobs: dict[str, None] = {}
         for kinds, offer in self._selector.pick(self._connection, self._ws.limits, sorted(keys)):
-            self._ws.facts["offer", kinds] = tuple(one.task for one in offer)
-            self._ws.facts["place", kinds] = 0
+            self._ws.facts[facts.CANDIDATE_TASK_IDS, kinds] = tuple(one.task for one in offer)
+            self._ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
             tasks += (one.task for one in offer)
             jobs |= dict.fromkeys(one.job for one in offer)
-        self._ws.facts |= {("rated", queue): rated for queue, rated in self._selector.rated.items()}
+        self._ws.facts |= {(facts.HAS_RATE_LIMIT, queue): rated for queue, rated in self._selector.rated.items()}
         self._load_for_lease(tasks, list(jobs))
 
     def _load_tasks_of_workers(self, keys: list[Key]) -> None:
         """Read what workers hold, now that its jobs are locked: until that moment any of it may have ended."""
-        self._run_loaders([self._load_grouped("tasks_of_workers", Task, "tasks_of_workers", "worker_id", keys)])
+        self._run_loaders([self._load_grouped(facts.TASKS_OF_WORKER, Task, "tasks_of_workers", "worker_id", keys)])
         tasks: list[Task] = []
         for key in keys:  # what came into a hand since then is not locked, and not looked at
-            held = [self._ws.get(Task, task) for task in self._ws.facts["tasks_of_workers", key]]
+            held = [self._ws.get(Task, task) for task in self._ws.facts[facts.TASKS_OF_WORKER, key]]
             tasks += (locked := [task for task in held if self._ws.is_loaded(Job, task.job_id)])
-            self._ws.facts["tasks_of_workers", key] = tuple(task.id for task in locked)
+            self._ws.facts[facts.TASKS_OF_WORKER, key] = tuple(task.id for task in locked)
         self._load_for_lease([task.id for task in tasks], [task.job_id for task in tasks])
 
     def _load_for_lease(self, tasks: list[str], jobs: list[str]) -> None:
@@ -261,8 +272,8 @@ class Prefetch:
             loaders.append(self._load_rows(Job, "jobs_unlocked", not_loaded))
         if not_loaded := self._ws.not_loaded(Task, tasks):
             loaders.append(self._load_rows(Task, "tasks", not_loaded))
-        if missing := [key for key in jobs if not self._ws.has_fact("stages", key)]:
-            loaders.append(_LOADERS["stages"](self, missing))
+        if missing := [key for key in jobs if not self._ws.has_fact(facts.STAGES_OF_JOB, key)]:
+            loaders.append(_LOADERS[facts.STAGES_OF_JOB](self, missing))
         self._run_loaders(loaders)
 
 
@@ -273,66 +284,64 @@ def _by_id(row: type[Row], query: str) -> Loader:
     return lambda self, keys: self._load_rows(row, query, keys)
 
 
-def _group(name: str, row: type[Row], query: str, field: str) -> Loader:
-    return lambda self, keys: self._load_grouped(name, row, query, field, keys)
+def _grouped(fact: Fact[str, Any], row: type[Row], query: str, field: str) -> Loader:
+    return lambda self, keys: self._load_grouped(fact, row, query, field, keys)
 
 
-_BY_TABLE = frozenset({"workflows", "runs", "attempts", "uses"})
-_ROWS: dict[str, type[Row]] = {
-    "job": Job, "stage": Stage, "task": Task, "run": Run, "attempt": Attempt, "document": Document, "call": Call,
-    "inbox": Inbox, "cursor": Cursor, "api_key": ApiKey, "file": File, "job_file": JobFile, "worker": Worker,
-    "audit": Audit,
-    "queue": Queue, "tenant": Tenant, "tenant_for_update": Tenant, "wallet": Wallet, "workflow": Workflow,
-}  # fmt: skip
-_BEFORE_STEPS: dict[str, Loader] = {
-    "ref": Prefetch._ref,  # noqa: SLF001 - as above
-    "worker": _by_id(Worker, "workers"),
-    "holds": Prefetch._leases_of_workers,  # noqa: SLF001
-    "fleet": Prefetch._worker_count,  # noqa: SLF001
-    "call_by_ref": Prefetch._call_by_ref,  # noqa: SLF001
-    "call_link": Prefetch._call_link,  # noqa: SLF001
-    "job": _by_id(Job, "jobs"),
+_KEYED_BY_TUPLE = frozenset({"workflows", "runs", "attempts", "uses"})
+_BEFORE_STEPS: dict[Need, Loader] = {
+    facts.REFERENCE_LOCK: Prefetch._lock_references,  # noqa: SLF001 - the table of this class's own loaders
+    Worker: _by_id(Worker, "workers"),
+    facts.LEASED_TASK_IDS: Prefetch._leased_task_ids,  # noqa: SLF001
+    facts.WORKER_COUNT: Prefetch._worker_count,  # noqa: SLF001
+    facts.CALL_BY_REFERENCE: Prefetch._call_by_reference,  # noqa: SLF001
+    facts.JOB_OF_CALL: Prefetch._job_of_call,  # noqa: SLF001
+    Job: _by_id(Job, "jobs"),
 }
-_STEPS: dict[str, Callable[[Prefetch, list[Any]], None]] = {
-    "offer": Prefetch._load_candidates,  # noqa: SLF001 - as above
-    "tasks_of_workers": Prefetch._load_tasks_of_workers,  # noqa: SLF001
+_STEPS: dict[Need, Callable[[Prefetch, list[Any]], None]] = {
+    facts.CANDIDATE_TASK_IDS: Prefetch._load_candidates,  # noqa: SLF001
+    facts.TASKS_OF_WORKER: Prefetch._load_tasks_of_workers,  # noqa: SLF001
 }
-_AFTER_STEPS: dict[str, Loader] = {
-    "dedup_key": Prefetch._idem,  # noqa: SLF001
-    "tenant_for_update": _by_id(Tenant, "tenants_for_update"),
-    "tenant": _by_id(Tenant, "tenants"),
-    "current_definition": Prefetch._current_definition,  # noqa: SLF001
-    "definition": Prefetch._definition,  # noqa: SLF001
-    "workflow": _by_id(Workflow, "workflows"),
-    "queue": _by_id(Queue, "queues"),
-    "queues": Prefetch._queues,  # noqa: SLF001
-    "task": _by_id(Task, "tasks"),
-    "stage": _by_id(Stage, "stages_by_id"),
-    "stages": _group("stages", Stage, "stages", "job_id"),
-    "open_tasks": _group("open_tasks", Task, "open_tasks", "stage_id"),
-    "tasks": _group("tasks", Task, "tasks_of_stages", "stage_id"),
-    "run": _by_id(Run, "runs"),
-    "run_by_command": Prefetch._run_by_command,  # noqa: SLF001
-    "attempt": _by_id(Attempt, "attempts"),
-    "document": Prefetch._document,  # noqa: SLF001
-    "call": _by_id(Call, "calls"),
-    "inbox": _by_id(Inbox, "inbox"),
-    "held_callbacks": _group("held_callbacks", Inbox, "held_callbacks", "ref"),
-    "cursor": _by_id(Cursor, "cursors"),
-    "used": _group("used", JobFile, "file_uses_of_jobs", "job_id"),
-    "file": _by_id(File, "files"),
-    "files_of": _group("files_of", File, "files_of_jobs", "job_id"),
-    "needed_by_others": Prefetch._needed_by_others,  # noqa: SLF001
-    "job_file": _by_id(JobFile, "uses"),
-    "uploading": Prefetch._pending_upload_count,  # noqa: SLF001
-    "needed": Prefetch._needed,  # noqa: SLF001
-    "api_key": _by_id(ApiKey, "api_keys"),
-    "key_of": Prefetch._api_key_of_secret,  # noqa: SLF001
-    "audit": _by_id(Audit, "audits"),
-    "entry": Prefetch._entry,  # noqa: SLF001
-    "wallet": _by_id(Wallet, "wallets"),
-    "active": Prefetch._active_job_count,  # noqa: SLF001
-    "tail": Prefetch._tail,  # noqa: SLF001
+_AFTER_STEPS: dict[Need, Loader] = {
+    facts.JOB_BY_IDEMPOTENCY_KEY: Prefetch._job_by_idempotency_key,  # noqa: SLF001
+    facts.TENANT_LOCK: Prefetch._lock_tenants,  # noqa: SLF001
+    Tenant: _by_id(Tenant, "tenants"),
+    facts.CURRENT_DEFINITION: Prefetch._current_definition,  # noqa: SLF001
+    facts.DEFINITION: Prefetch._definition,  # noqa: SLF001
+    Workflow: _by_id(Workflow, "workflows"),
+    Queue: _by_id(Queue, "queues"),
+    facts.QUEUE_COUNT: Prefetch._queue_count,  # noqa: SLF001
+    Task: _by_id(Task, "tasks"),
+    Stage: _by_id(Stage, "stages_by_id"),
+    facts.STAGES_OF_JOB: _grouped(facts.STAGES_OF_JOB, Stage, "stages", "job_id"),
+    facts.OPEN_TASKS_OF_STAGE: _grouped(facts.OPEN_TASKS_OF_STAGE, Task, "open_tasks", "stage_id"),
+    facts.TASKS_OF_STAGE: _grouped(facts.TASKS_OF_STAGE, Task, "tasks_of_stages", "stage_id"),
+    Run: _by_id(Run, "runs"),
+    facts.RUN_EXISTS: Prefetch._run_exists,  # noqa: SLF001
+    Attempt: _by_id(Attempt, "attempts"),
+    Document: Prefetch._document,  # noqa: SLF001
+    Call: _by_id(Call, "calls"),
+    Inbox: _by_id(Inbox, "inbox"),
+    facts.WAITING_CALLBACKS: _grouped(facts.WAITING_CALLBACKS, Inbox, "held_callbacks", "ref"),
+    Cursor: _by_id(Cursor, "cursors"),
+    facts.FILE_LINKS_OF_JOB: _grouped(facts.FILE_LINKS_OF_JOB, JobFile, "file_uses_of_jobs", "job_id"),
+    File: _by_id(File, "files"),
+    facts.OUTPUT_FILES_OF_JOB: _grouped(facts.OUTPUT_FILES_OF_JOB, File, "files_of_jobs", "job_id"),
+    facts.NEEDED_BY_OTHERS: Prefetch._needed_by_others,  # noqa: SLF001
+    JobFile: _by_id(JobFile, "uses"),
+    facts.PENDING_UPLOAD_COUNT: Prefetch._pending_upload_count,  # noqa: SLF001
+    facts.NEEDED_BY: Prefetch._needed_by,  # noqa: SLF001
+    ApiKey: _by_id(ApiKey, "api_keys"),
+    facts.API_KEY_BY_SECRET: Prefetch._api_key_by_secret,  # noqa: SLF001
+    Audit: _by_id(Audit, "audits"),
+    facts.LEDGER_AMOUNT: Prefetch._ledger_amount,  # noqa: SLF001
+    Wallet: _by_id(Wallet, "wallets"),
+    facts.ACTIVE_JOB_COUNT: Prefetch._active_job_count,  # noqa: SLF001
+    facts.QUEUE_TAIL: Prefetch._queue_tail,  # noqa: SLF001
 }
 _LOADERS = _BEFORE_STEPS | _AFTER_STEPS
-_ORDER = (*_BEFORE_STEPS, *_STEPS, *_AFTER_STEPS)
+_LOCK_ORDER: dict[Need, int] = {need: no for no, need in enumerate((*_BEFORE_STEPS, *_STEPS, *_AFTER_STEPS))}
+
+
+def _position_in_lock_order(item: tuple[Need, set[Any]]) -> int:
+    return _LOCK_ORDER[item[0]]

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from callsheet.api.quotes import Quote, QuoteBody
+from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.decisions.submit import check_enabled, check_user, dedup_key_of, validate_input
 from callsheet.core.model.clock import SECOND
@@ -51,7 +52,7 @@ async def create_quote(state: AppState, request: Request) -> Response:
     limits = state.engine.settings.limits
     check_user(body.user, limits)
     check_enabled(definition)
-    validate_input(definition, schema, body.input, limits)
+    validate_input(definition, schema, body.input, limits, COMFYUI_GRAPH_RULES)
     price = definition.price
     expires_at = int(time.time()) + state.settings.quote_expires_in_seconds
     token = state.signer.sign(

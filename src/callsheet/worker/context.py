@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.api.worker_protocol import InputFile, PreviousOutput, ProviderSubmission
-from callsheet.comfyui.template import RenderedGraph
 from callsheet.core.model.commands import OutputFile, PreviousSubmission
 from callsheet.core.model.errors import LeaseLost
+from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.policy.redaction import redact_error
 from callsheet.worker.errors import InvalidTokenError, RetryableError, TaskLeaseLost, UnreachableError
 from callsheet.worker.files.cache import Cache, digest_of

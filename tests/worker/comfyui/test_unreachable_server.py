@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from callsheet.comfyui.template import ComfySpec
 from callsheet.core.model.commands import PreviousSubmission
+from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.worker import RetryableError, UnreachableError
 from callsheet.worker.comfyui import (

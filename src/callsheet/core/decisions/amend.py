@@ -1,9 +1,11 @@
 """What may change while a job lives: priority and notes; more stages at its end, more tasks in an open stage."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.cascade import cascade, definition_of, open_tasks, stages
 from callsheet.core.decisions.job_actions import get_job, get_stage, job_state
 from callsheet.core.decisions.submit import Slot, check_annotations, encode_or_none
@@ -71,9 +73,9 @@ def _reprioritise(ws: WorkingSet, job: Job, priority: int) -> None:
 def add_stage(ws: WorkingSet, command: AddStage) -> AddedTasks:
     """Append a stage to an unfinished job; its number follows the last one."""
     job = get_job(ws, command)
-    stage_ids = ws.get_fact("stages", job.id)
+    stage_ids = ws.get_fact(facts.STAGES_OF_JOB, job.id)
     if ws.retrying and command.id in stage_ids:
-        return _added_tasks(ws, ws.get(Stage, command.id), ws.get_fact("tasks", command.id))
+        return _added_tasks(ws, ws.get(Stage, command.id), ws.get_fact(facts.TASKS_OF_STAGE, command.id))
     if job.finished_at is not None:
         raise Conflict("job_ended", f"The job is {job.status}: it takes no more stages.")
     if job.stages_total >= ws.limits.stages_per_job_max:
@@ -85,11 +87,11 @@ def add_stage(ws: WorkingSet, command: AddStage) -> AddedTasks:
     no = job.stages_total + 1
     job = replace(job, stages_total=no)
     ws.put(job)
-    ws.set_fact("stages", job.id, [*stage_ids, command.id])
+    ws.set_fact(facts.STAGES_OF_JOB, job.id, [*stage_ids, command.id])
     stage = plan_stage(ws, job, definition_of(ws, job), command.stage, Slot(no, command.id))
     ws.emit(job, "stage.added", command.actor, {"stage_no": no}, entity_id=stage.id, target="created")
     cascade(ws, job.id)
-    return _added_tasks(ws, stage, ws.get_fact("open_tasks", stage.id))
+    return _added_tasks(ws, stage, ws.get_fact(facts.OPEN_TASKS_OF_STAGE, stage.id))
 
 
 def add_tasks(ws: WorkingSet, command: AddTasks) -> AddedTasks:
@@ -114,6 +116,6 @@ def add_tasks(ws: WorkingSet, command: AddTasks) -> AddedTasks:
     return AddedTasks(stage.id, stage.no, keys, first)
 
 
-def _added_tasks(ws: WorkingSet, stage: Stage, keys: list[str]) -> AddedTasks:
+def _added_tasks(ws: WorkingSet, stage: Stage, keys: Sequence[str]) -> AddedTasks:
     first = ws.get(Task, keys[0]).no if keys else stage.tasks_total + 1
     return AddedTasks(stage.id, stage.no, list(keys), first)

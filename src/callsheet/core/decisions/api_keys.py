@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.commands import CreateKey, RevokeKey
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
@@ -30,7 +31,7 @@ def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
         raise BadInput("invalid_key_name", f"A key's name has 1 to {ws.limits.name_chars_max} printable characters.")
     if len(command.secret_hash) != _HASH_CHARS:
         raise BadInput("invalid_secret", "The hash of a key's secret has 64 characters.")
-    if (other := ws.get_fact("key_of", command.secret_hash)) is not None:
+    if (other := ws.get_fact(facts.API_KEY_BY_SECRET, command.secret_hash)) is not None:
         return _return_same_key(ws.get(ApiKey, other), command)
     expires_in_seconds = command.expires_in_seconds
     if expires_in_seconds is not None:
@@ -40,7 +41,7 @@ def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
         None if expires_in_seconds is None else ws.now + seconds(expires_in_seconds),
     )  # fmt: skip
     ws.put(created)
-    ws.set_fact("key_of", created.secret_hash, created.id)
+    ws.set_fact(facts.API_KEY_BY_SECRET, created.secret_hash, created.id)
     return created
 
 

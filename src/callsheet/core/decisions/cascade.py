@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.money import settle
 from callsheet.core.decisions.transitions import move_job, move_stage, move_task_silently
 from callsheet.core.model.ids import child_id
@@ -42,12 +43,12 @@ def cascade(ws: WorkingSet, job_id: str) -> Job:
 
 def stages(ws: WorkingSet, job: Job) -> list[Stage]:
     """Return a job's stages in order."""
-    return [ws.get(Stage, key) for key in ws.get_fact("stages", job.id)]
+    return [ws.get(Stage, key) for key in ws.get_fact(facts.STAGES_OF_JOB, job.id)]
 
 
 def open_tasks(ws: WorkingSet, stage: Stage) -> list[Task]:
     """Return the tasks of a stage that have not ended."""
-    found = (ws.get(Task, key) for key in ws.get_fact("open_tasks", stage.id))
+    found = (ws.get(Task, key) for key in ws.get_fact(facts.OPEN_TASKS_OF_STAGE, stage.id))
     return [task for task in found if task.status not in TASK.terminal]
 
 
@@ -55,13 +56,12 @@ def current_stage(ws: WorkingSet, job: Job) -> Stage | None:
     """Return the first stage that is not completed."""
     if job.stages_completed >= job.stages_total:
         return None
-    return ws.get(Stage, ws.get_fact("stages", job.id)[job.stages_completed])
+    return ws.get(Stage, ws.get_fact(facts.STAGES_OF_JOB, job.id)[job.stages_completed])
 
 
 def definition_of(ws: WorkingSet, job: Job) -> WorkflowDefinition:
     """Return the definition as it was when the job was submitted."""
-    definition: WorkflowDefinition = ws.get_fact("definition", (job.workflow, job.workflow_version))
-    return definition
+    return ws.get_fact(facts.DEFINITION, (job.workflow, job.workflow_version))
 
 
 # -- the rules
@@ -186,14 +186,14 @@ def finish(
         finished_at=change_time, error_code=code, error_message=message,
     )  # fmt: skip
     ws.put(record)
-    active = ws.facts.get(("active", job.wallet_id))
+    active = ws.facts.get((facts.ACTIVE_JOB_COUNT, job.wallet_id))
     if active is not None:
-        ws.set_fact("active", job.wallet_id, active - 1)
+        ws.set_fact(facts.ACTIVE_JOB_COUNT, job.wallet_id, active - 1)
     return after
 
 
 def _last_stage(ws: WorkingSet, job: Job) -> Stage:
-    return ws.get(Stage, ws.get_fact("stages", job.id)[-1])
+    return ws.get(Stage, ws.get_fact(facts.STAGES_OF_JOB, job.id)[-1])
 
 
 def _delivered_percent(ws: WorkingSet, job: Job) -> int:

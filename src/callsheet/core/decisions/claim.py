@@ -5,6 +5,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.cascade import accepts_claims
 from callsheet.core.decisions.lease import mark_call_unanswered, requeue_task
 from callsheet.core.decisions.lease_check import hash_token
@@ -28,9 +29,9 @@ def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
     if ws.retrying and (own := _find_previous_claim(ws, command)):
         return own
     most = command.count if command.session is None else free_slots(ws, command)
-    offered: tuple[str, ...] = ws.get_fact("offer", command.kinds)
+    offered = ws.get_fact(facts.CANDIDATE_TASK_IDS, command.kinds)
     taken: list[LeasedTask] = []
-    next_index: int = ws.get_fact("place", command.kinds)
+    next_index = ws.get_fact(facts.NEXT_CANDIDATE, command.kinds)
     start = next_index
     while next_index < len(offered) and len(taken) < most:
         task = ws.get(Task, offered[next_index])
@@ -38,7 +39,7 @@ def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
         if leased := _lease_task(ws, command, task, command.tokens[len(taken)]):
             taken.append(leased)
     if next_index != start:
-        ws.set_fact("place", command.kinds, next_index)
+        ws.set_fact(facts.NEXT_CANDIDATE, command.kinds, next_index)
     if taken and command.session is not None:
         _record_leases(ws, command.worker_id, taken)
     return taken
@@ -46,11 +47,9 @@ def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
 
 def _record_leases(ws: WorkingSet, worker_id: str, taken: list[LeasedTask]) -> None:
     """Let the rest of the batch know what a worker holds now: it may be put out in the same one."""
-    for get_fact in ("holds", "tasks_of_workers"):
-        if ws.has_fact(get_fact, worker_id):
-            ws.set_fact(
-                get_fact, worker_id, (*ws.get_fact(get_fact, worker_id), *(leased.lease.task_id for leased in taken))
-            )
+    for fact in (facts.LEASED_TASK_IDS, facts.TASKS_OF_WORKER):
+        if ws.has_fact(fact, worker_id):
+            ws.set_fact(fact, worker_id, (*ws.get_fact(fact, worker_id), *(leased.lease.task_id for leased in taken)))
 
 
 def free_slots(ws: WorkingSet, command: Claim) -> int:
@@ -64,7 +63,7 @@ def free_slots(ws: WorkingSet, command: Claim) -> int:
         raise Conflict("worker_draining", "This worker is to finish what it holds and go: it gets no more work.")
     if not set(command.kinds) <= set(allowed_kinds(worker)):
         raise Conflict("kind_not_assigned", "This worker is not assigned to all of these kinds.")
-    held: tuple[str, ...] = ws.get_fact("holds", worker.id)
+    held = ws.get_fact(facts.LEASED_TASK_IDS, worker.id)
     if command.held_task_ids is not None and not set(held) <= set(command.held_task_ids):
         asked_at = ws.now - seconds(command.waited_seconds) if command.waited_seconds else None
         requeue_held_tasks(
@@ -75,7 +74,7 @@ def free_slots(ws: WorkingSet, command: Claim) -> int:
             leased_until=asked_at,
         )
         held = tuple(key for key in held if _holds_task(ws, worker.id, key))  # and what this very batch leased stays
-        ws.set_fact("holds", worker.id, held)
+        ws.set_fact(facts.LEASED_TASK_IDS, worker.id, held)
     if len(held) >= worker.concurrency:
         most = counted(worker.concurrency, "task")
         raise Conflict("worker_full", f"This worker holds {most}, which is all that it said it can do at once.")
@@ -87,7 +86,7 @@ def requeue_held_tasks(
 ) -> int:
     """Give back what a worker holds, without using up a try, but for the tasks it knows of or got since then."""
     released = 0
-    for key in ws.get_fact("tasks_of_workers", worker_id):
+    for key in ws.get_fact(facts.TASKS_OF_WORKER, worker_id):
         task = ws.get(Task, key)
         if key in keep_task_ids or not _holds_task(ws, worker_id, key):
             continue
@@ -129,7 +128,7 @@ def _lease_task(ws: WorkingSet, command: Claim, task: Task, token: str) -> Lease
     lease_expires_at = ws.now + lease_seconds * SECOND
     resumed = _previous_submission(ws, task.id, task.attempts)
     token = _lease_token(token, task.id, task.attempts + 1)
-    rate_queue = task.queue if ws.get_fact("rated", task.queue) else None
+    rate_queue = task.queue if ws.get_fact(facts.HAS_RATE_LIMIT, task.queue) else None
     attempt = Attempt(
         task.id, task.attempts + 1, job.id, job.run, job.tenant, command.worker_id, hash_token(token), now, rate_queue,
         provider=resumed.provider if resumed else None, ref=resumed.ref if resumed else None,
@@ -184,7 +183,7 @@ def _lease_token(token: str, task_id: str, attempt: int) -> str:
 def _find_previous_claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
     """Find what this very claim had leased before its answer was lost."""
     mine = [
-        task for key in ws.get_fact("tasks_of_workers", command.worker_id) if (task := ws.get(Task, key)).token_hash
+        task for key in ws.get_fact(facts.TASKS_OF_WORKER, command.worker_id) if (task := ws.get(Task, key)).token_hash
     ]
     pairs = ((task, _lease_token(token, task.id, task.attempts)) for token in command.tokens for task in mine)
     return [

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import CreateUpload, DeleteFiles, FinishUpload
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
@@ -68,12 +69,12 @@ def link_files(ws: WorkingSet, job: Job, body: str) -> None:
 
 def relink_files(ws: WorkingSet, job: Job) -> None:
     """Let a job that is opened again need its files again; what was deleted meanwhile is missed now, not at work."""
-    for _, key in ws.get_fact("used", job.id):
+    for _, key in ws.get_fact(facts.FILE_LINKS_OF_JOB, job.id):
         file = ws.find(File, key)
         if file is None or _is_deleted(ws, file):
             raise NotFound("file", key[:80])
         _mark_needed(ws, job, file)
-    for key in ws.get_fact("files_of", job.id):
+    for key in ws.get_fact(facts.OUTPUT_FILES_OF_JOB, job.id):
         created = ws.get(File, key)
         if created.status == "deleted":
             raise Conflict("file_deleted", f"The file {created.name!r} that it made is gone: retry it as a new job.")
@@ -86,15 +87,15 @@ def _is_deleted(ws: WorkingSet, file: File) -> bool:
 
 def _mark_needed(ws: WorkingSet, job: Job, file: File) -> None:
     """Keep what is needed true for the rest of the batch."""
-    ws.set_fact("needed", file.id, "")
+    ws.set_fact(facts.NEEDED_BY, file.id, "")
     if file.job_id not in {None, job.id}:
-        ws.set_fact("needed_by_others", file.id, "")
+        ws.set_fact(facts.NEEDED_BY_OTHERS, file.id, "")
 
 
 def check_files_unused(ws: WorkingSet, job: Job) -> None:
     """Refuse to let a job's files go with it while another job, or a workflow, needs one of them."""
-    for key in ws.get_fact("files_of", job.id):
-        if (by := ws.get_fact("needed_by_others", key)) is not None:
+    for key in ws.get_fact(facts.OUTPUT_FILES_OF_JOB, job.id):
+        if (by := ws.get_fact(facts.NEEDED_BY_OTHERS, key)) is not None:
             raise Conflict(
                 "file_in_use", f"The file {ws.get(File, key).name!r} of this job is needed by {_describe_needer(by)}."
             )
@@ -130,8 +131,8 @@ def link_workflow_files(ws: WorkingSet, definition: WorkflowDefinition, version:
                 "bring it first.",
             )
         ws.append(WorkflowFile(definition.name, version, key))
-        ws.set_fact("needed", key, definition.name)
-        ws.set_fact("needed_by_others", key, definition.name)
+        ws.set_fact(facts.NEEDED_BY, key, definition.name)
+        ws.set_fact(facts.NEEDED_BY_OTHERS, key, definition.name)
 
 
 def check_workflow_files(ws: WorkingSet, definition: WorkflowDefinition) -> None:
@@ -157,14 +158,14 @@ def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
         raise BadInput("invalid_user", f"A user id has 1 to {limits.key_chars_max} printable characters.")
     check_file(command.name, command.media_type, command.bytes, command.sha256, limits)
     owner = (command.tenant, command.user)
-    waiting: int = ws.get_fact("uploading", owner)
+    waiting = ws.get_fact(facts.PENDING_UPLOAD_COUNT, owner)
     if waiting >= limits.uploads_pending_max:
         raise Conflict(
             "too_many_uploads",
             f"{waiting} announced files of this user have not been put yet: put and finish them first.",
             waiting=waiting, max=limits.uploads_pending_max,
         )  # fmt: skip
-    ws.set_fact("uploading", owner, waiting + 1)
+    ws.set_fact(facts.PENDING_UPLOAD_COUNT, owner, waiting + 1)
     created = File(
         command.id, command.tenant, command.user, None, None, 0, 0, command.name, command.media_type, command.bytes,
         command.sha256, ws.now, "uploading", ws.now + seconds(limits.upload_timeout_seconds),
@@ -254,5 +255,4 @@ def _needed_by(ws: WorkingSet, file: File) -> str | None:
     maker = ws.find(Job, file.job_id) if file.job_id and ws.is_loaded(Job, file.job_id) else None
     if maker is not None and maker.finished_at is None:  # perhaps opened again by a command before this one
         return ""
-    needed: str | None = ws.get_fact("needed", file.id)
-    return needed
+    return ws.get_fact(facts.NEEDED_BY, file.id)

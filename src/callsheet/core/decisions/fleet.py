@@ -10,6 +10,7 @@ command that is tried again looks for its own line in the audit log, and does no
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.claim import allowed_kinds, requeue_held_tasks
 from callsheet.core.decisions.submit import check_annotations, encode_bounded, encode_or_none
 from callsheet.core.model.clock import seconds
@@ -74,12 +75,12 @@ def _check_registration(ws: WorkingSet, command: Register) -> None:
 
 
 def _take_worker_slot(ws: WorkingSet) -> None:
-    registered: int = ws.get_fact("fleet", FLEET)
+    registered = ws.get_fact(facts.WORKER_COUNT, FLEET)
     if registered >= ws.limits.workers_max:
         most = ws.limits.workers_max
         message = f"{counted(registered, 'worker', verb='is')} registered and {most} may be: wait, or raise the cap."
         raise Conflict("fleet_full", message, workers=registered, max=most)
-    ws.set_fact("fleet", FLEET, registered + 1)
+    ws.set_fact(facts.WORKER_COUNT, FLEET, registered + 1)
 
 
 def deregister(ws: WorkingSet, command: Deregister) -> WorkerState:
@@ -187,7 +188,7 @@ def _already_applied(ws: WorkingSet, command: Command) -> bool:
 
 def _drain_time(ws: WorkingSet, worker: Worker) -> int:
     """Return now, or the moment of its last lease if the clock was set back since: it gets none behind that."""
-    leased_tasks = (ws.get(Task, key) for key in ws.get_fact("tasks_of_workers", worker.id))
+    leased_tasks = (ws.get(Task, key) for key in ws.get_fact(facts.TASKS_OF_WORKER, worker.id))
     return max([ws.now, *(ws.get(Attempt, (task.id, task.attempts)).leased_at for task in leased_tasks)])
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.cascade import (
     cascade,
     current_stage,
@@ -66,7 +67,7 @@ def get_job(ws: WorkingSet, command: JobCommand) -> Job:
 
 def get_stage(ws: WorkingSet, job: Job, key: str) -> Stage:
     """Return a stage of a job."""
-    if key not in ws.get_fact("stages", job.id):
+    if key not in ws.get_fact(facts.STAGES_OF_JOB, job.id):
         raise NotFound("stage", key[:80])
     return ws.get(Stage, key)
 
@@ -194,7 +195,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         return own
     JOB.step(job.status, "retry", command.actor)
     definition = definition_of(ws, job)
-    check_enabled(ws.get_fact("current_definition", job.workflow))
+    check_enabled(ws.get_fact(facts.CURRENT_DEFINITION, job.workflow) or definition)
     check_workflow_files(ws, definition)
     wallet = wallet_of(ws, job.tenant, job.user_id)
     check_active_jobs(ws, get_active_tenant(ws, job.tenant), wallet)
@@ -206,7 +207,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         body = ws.find(Document, (job.id, "input"))
         create_run(ws, new_job, definition, _stage_specs(ws, job), body.body if body else None, command)
         if new_job.dedup_key:
-            ws.set_fact("dedup_key", new_job.dedup_key, new_job)
+            ws.set_fact(facts.JOB_BY_IDEMPOTENCY_KEY, new_job.dedup_key, new_job)
         return job_state(ws, new_job)
     retrying = replace(job, run=job.run + 1)
     relink_files(ws, retrying)
@@ -214,7 +215,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     dedup_key = retry_dedup_key(command)
     ws.put(Run(job.id, retrying.run, job.tenant, dedup_key or command.id, job.price, ws.change_time(job)))
     if dedup_key:
-        ws.set_fact("run_by_command", (job.id, dedup_key), value=True)
+        ws.set_fact(facts.RUN_EXISTS, (job.id, dedup_key), value=True)
     retrying = move_job(
         ws, retrying, "retry", command.actor, {"price": job.price}, start_at=None, deadline_at=new_deadline_at,
         started_at=None,
@@ -231,7 +232,7 @@ def _stage_specs(ws: WorkingSet, job: Job) -> list[StageSpec]:
     """Describe a job's stages as they are, with those that it brought or got later."""
     specs = []
     for stage in stages(ws, job):
-        bodies = [ws.find(Document, (key, "input")) for key in ws.get_fact("tasks", stage.id)]
+        bodies = [ws.find(Document, (key, "input")) for key in ws.get_fact(facts.TASKS_OF_STAGE, stage.id)]
         inputs = [msgspec.json.decode(body.body) if body else None for body in bodies]
         specs.append(
             StageSpec(
@@ -252,8 +253,8 @@ def _find_previous_retry(ws: WorkingSet, job: Job, command: Retry) -> JobState |
     if command.retry_as == "new_run":
         last = ws.find(Run, (job.id, job.run)) if ws.retrying else None
         own = last is not None and last.command_id == command.id
-        return job_state(ws, job) if own or (dedup_key and ws.get_fact("run_by_command", (job.id, dedup_key))) else None
-    existing: Job | None = ws.get_fact("dedup_key", dedup_key) if dedup_key else None
+        return job_state(ws, job) if own or (dedup_key and ws.get_fact(facts.RUN_EXISTS, (job.id, dedup_key))) else None
+    existing = ws.get_fact(facts.JOB_BY_IDEMPOTENCY_KEY, dedup_key) if dedup_key else None
     if ws.retrying:
         existing = existing or ws.find(Job, command.id)
     if existing is None:
@@ -267,14 +268,14 @@ def _reset_unfinished(ws: WorkingSet, job: Job) -> None:
     for stage in stages(ws, job):
         if stage.status == "completed":
             continue
-        for key in ws.get_fact("tasks", stage.id):
+        for key in ws.get_fact(facts.TASKS_OF_STAGE, stage.id):
             task = ws.get(Task, key)
             if task.status in TASK.terminal and task.status != "completed":
                 move_task_silently(
                     ws, task, "reset", "system", attempts_counted=0, requeues=0, progress=0, message=None,
                     ready_at=None, worker_id=None, error_code=None, error_message=None, finished_at=None,
                 )  # fmt: skip
-        ws.set_fact("open_tasks", stage.id, ws.get_fact("tasks", stage.id))
+        ws.set_fact(facts.OPEN_TASKS_OF_STAGE, stage.id, ws.get_fact(facts.TASKS_OF_STAGE, stage.id))
         reset = ws.get(Stage, stage.id)
         move_stage(ws, job, reset, "reset", "system", approved_by=None, approved_at=None, finished_at=None)
 
@@ -295,11 +296,11 @@ def refund(ws: WorkingSet, command: Refund) -> Balance:
         raise Conflict("nothing_to_refund", f"Run {no} kept nothing: {back} went back when it ended.")
     dedup_key = f"refund/{job.id}/{no}"
     wallet = ws.get(Wallet, job.wallet_id)
-    if ws.get_fact("entry", dedup_key) is not None:
+    if ws.get_fact(facts.LEDGER_AMOUNT, dedup_key) is not None:
         return Balance(wallet.balance, wallet.reserved, replay=True)
     reason = redact_error(command.reason, ws.limits.message_chars_max)
     wallet = refund_consumed(ws, wallet, job, run, dedup_key, reason, command.actor)
-    ws.set_fact("entry", dedup_key, run.consumed)
+    ws.set_fact(facts.LEDGER_AMOUNT, dedup_key, run.consumed)
     ws.emit(job, "job.refunded", command.actor, {"refunded_run": no, "refunded": run.consumed})
     return Balance(wallet.balance, wallet.reserved)
 
@@ -317,7 +318,7 @@ def delete(ws: WorkingSet, command: Delete) -> JobState:
     ws.put(replace(job, deleted_at=ws.change_time(job), **_NO_ANNOTATIONS))
     for stage in stages(ws, job):
         ws.put(replace(stage, **_NO_ANNOTATIONS))
-        for key in ws.get_fact("tasks", stage.id):
+        for key in ws.get_fact(facts.TASKS_OF_STAGE, stage.id):
             ws.put(replace(ws.get(Task, key), message=None, **_NO_ANNOTATIONS))
     ws.purge(job.id)
     ws.emit(job, "job.deleted", command.actor)

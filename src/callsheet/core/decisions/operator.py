@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.files import link_workflow_files
 from callsheet.core.decisions.money import adjust as post_adjustment
 from callsheet.core.decisions.money import top_up as post_top_up
@@ -45,9 +46,9 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
 def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
     """Store a definition as the newest version; an equal one changes nothing."""
     definition = command.definition
-    check_definition(definition, ws.limits)
+    check_definition(definition, ws.limits, ws.graph_rules)
     spec = encode(definition)
-    version: int = ws.get_fact("current_version", definition.name)
+    version = ws.get_fact(facts.CURRENT_VERSION, definition.name)
     before = ws.find(Workflow, (definition.name, version)) if version else None
     if before is not None:
         if before.spec == spec:
@@ -56,10 +57,10 @@ def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
     after = Workflow(definition.name, version + 1, 1, definition.running_max, definition.rate_max, spec, ws.now)
     ws.put(after)
     link_workflow_files(ws, definition, version + 1, command.owner)
-    ws.set_fact("current_version", definition.name, version + 1)
-    ws.set_fact("current_definition", definition.name, definition)
-    ws.set_fact("definition", (definition.name, version + 1), definition)
-    ws.set_fact("validator", definition.name, validator(definition))
+    ws.set_fact(facts.CURRENT_VERSION, definition.name, version + 1)
+    ws.set_fact(facts.CURRENT_DEFINITION, definition.name, definition)
+    ws.set_fact(facts.DEFINITION, (definition.name, version + 1), definition)
+    ws.set_fact(facts.INPUT_VALIDATOR, definition.name, validator(definition))
     return after
 
 
@@ -89,7 +90,7 @@ def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
         raise NotFound("tenant", command.tenant[:80])
     dedup_key = dedup_key_of(command)
     wallet = wallet_of(ws, command.tenant, command.user)
-    before: int | None = ws.get_fact("entry", dedup_key)
+    before = ws.get_fact(facts.LEDGER_AMOUNT, dedup_key)
     if before is not None:
         if before != command.amount:
             raise Conflict("idempotency_key_reused", "This key moved another amount before.")
@@ -97,7 +98,7 @@ def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
     post = post_top_up if isinstance(command, TopUp) else post_adjustment
     reason = redact_error(command.reason, ws.limits.message_chars_max) if command.reason.strip() else ""
     after: Wallet = post(ws, wallet, command.amount, dedup_key, reason, command.actor)
-    ws.set_fact("entry", dedup_key, command.amount)
+    ws.set_fact(facts.LEDGER_AMOUNT, dedup_key, command.amount)
     return Balance(after.balance, after.reserved)
 
 

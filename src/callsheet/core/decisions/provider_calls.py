@@ -9,6 +9,7 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.core import facts
 from callsheet.core.decisions.cascade import definition_of, finish
 from callsheet.core.decisions.lease import accept_result, close_call, fail_attempt, requeue_task
 from callsheet.core.decisions.lease_check import get_leased_task, hash_token
@@ -75,7 +76,7 @@ def _lease_matches(ws: WorkingSet, command: HandOff) -> bool:
 
 
 def _bind_ref(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
-    other = ws.get_fact("call_by_ref", (call.provider, ref))
+    other = ws.get_fact(facts.CALL_BY_REFERENCE, (call.provider, ref))
     if other is not None and other != call.id:
         raise Conflict("ref_taken", "That provider reference belongs to another task.")
     after = replace(
@@ -83,7 +84,7 @@ def _bind_ref(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Cal
         collect_at=ws.now + seconds(definition_of(ws, job).collect_seconds),
     )  # fmt: skip
     ws.put(after)
-    ws.set_fact("call_by_ref", (call.provider, ref), call.id)
+    ws.set_fact(facts.CALL_BY_REFERENCE, (call.provider, ref), call.id)
     ws.put(replace(task, token_hash=None, lease_expires_at=None, due_at=None))
     ws.emit(job, "task.submitted", "worker", {"attempt": task.attempts}, entity_id=task.id)
     return after
@@ -168,7 +169,7 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
     if call_id is None:
         ws.put(inbox_row)
         if command.ref:
-            ws.set_fact("held_callbacks", command.ref, [*ws.get_fact("held_callbacks", command.ref), key])
+            ws.set_fact(facts.WAITING_CALLBACKS, command.ref, [*ws.get_fact(facts.WAITING_CALLBACKS, command.ref), key])
         return TaskState("", "", "", "", skipped="unknown")
     outcome = command.outcome if command.outcome.ref or not command.ref else replace(command.outcome, ref=command.ref)
     result = _apply_outcome_and_held(ws, ws.get(Call, call_id), outcome)
@@ -177,19 +178,18 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
 
 
 def _find_call_id(ws: WorkingSet, command: Callback) -> str | None:
-    if command.call_id and ws.get_fact("call_link", command.call_id):
+    if command.call_id and ws.get_fact(facts.JOB_OF_CALL, command.call_id):
         call = ws.find(Call, command.call_id)
         if call is not None and call.provider == command.provider:
             return call.id
     if not command.ref:
         return None
-    found: str | None = ws.get_fact("call_by_ref", (command.provider, command.ref))
-    return found
+    return ws.get_fact(facts.CALL_BY_REFERENCE, (command.provider, command.ref))
 
 
 def _apply_held_callbacks(ws: WorkingSet, call: Call, ref: str) -> None:
     """Apply the callbacks that came before their reference was known."""
-    for key in ws.get_fact("held_callbacks", ref):
+    for key in ws.get_fact(facts.WAITING_CALLBACKS, ref):
         inbox_row = ws.get(Inbox, key)
         if inbox_row.provider == call.provider and inbox_row.status == "held":
             outcome = msgspec.json.decode(inbox_row.body or "null", type=Outcome)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from callsheet.comfyui.template import resolve_values
+from callsheet.core import facts
 from callsheet.core.decisions.cascade import accepts_claims
 from callsheet.core.decisions.files import link_files
 from callsheet.core.decisions.money import reserve, wallet_id, wallet_of
@@ -15,6 +15,7 @@ from callsheet.core.decisions.transitions import due
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.commands import Retry, Submit, SubmitResult
 from callsheet.core.model.errors import BadInput, Conflict, Denied, NotFound
+from callsheet.core.model.graph_rules import GraphRules
 from callsheet.core.model.ids import stage_id, task_id
 from callsheet.core.model.plural import counted
 from callsheet.core.model.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
@@ -28,7 +29,9 @@ from callsheet.core.working_set import WorkingSet, encode, encode_bytes
 def submit(ws: WorkingSet, command: Submit) -> SubmitResult:
     """Make a job, or return the one that the same key made before."""
     definition = _validate_submit(ws, command)
-    body = validate_input(definition, ws.get_fact("validator", definition.name), command.input, ws.limits)
+    body = validate_input(
+        definition, ws.get_fact(facts.INPUT_VALIDATOR, definition.name), command.input, ws.limits, ws.graph_rules
+    )
     stages = definition.stages if command.stages is None else command.stages
     fingerprint = _fingerprint(command, body)
     if known := _find_existing(ws, command, fingerprint):
@@ -42,7 +45,7 @@ def submit(ws: WorkingSet, command: Submit) -> SubmitResult:
     reserve(ws, wallet, job, command.actor)
     create_run(ws, job, definition, stages, body, command)
     if job.dedup_key:
-        ws.set_fact("dedup_key", job.dedup_key, job)
+        ws.set_fact(facts.JOB_BY_IDEMPOTENCY_KEY, job.dedup_key, job)
     return SubmitResult(job.id, job.status, job.price, job.run)
 
 
@@ -66,7 +69,7 @@ def create_run(
     for no, spec in enumerate(stages, 1):
         event = None if no > 1 else "hold" if spec.approval else "open"
         names.append(add_stage(ws, job, definition, spec, Slot(no, stage_id(job.id, no), event)).id)
-    ws.set_fact("stages", job.id, names)
+    ws.set_fact(facts.STAGES_OF_JOB, job.id, names)
 
 
 class Slot(NamedTuple):
@@ -108,13 +111,17 @@ def add_tasks(
         ws.put(task)
         if body is not None:
             if graph := graph_of(definition, stage.no):
-                resolve_values(graph, body)
+                ws.graph_rules.check_input(graph, body)
             text = _encode_input(body, ws.limits)
             ws.append(Document(key, "input", job.id, text))
             link_files(ws, job, text)
     if offered:
         ws.woken_kinds.add(stage.kind)
-    ws.set_fact("open_tasks", stage.id, [*ws.get_fact("open_tasks", stage.id), *keys] if stage.tasks_total else keys)
+    ws.set_fact(
+        facts.OPEN_TASKS_OF_STAGE,
+        stage.id,
+        [*ws.get_fact(facts.OPEN_TASKS_OF_STAGE, stage.id), *keys] if stage.tasks_total else keys,
+    )
     extended = replace(stage, tasks_total=stage.tasks_total + len(keys))
     ws.put(extended)
     return extended
@@ -123,13 +130,13 @@ def add_tasks(
 def _open_queue(ws: WorkingSet, queue: Queue, definition: WorkflowDefinition) -> None:
     """Make a queue. Jobs with stages of their own name kinds and providers as they like, so they may name so many."""
     if definition.inline:
-        known, most = ws.get_fact("queues", queue.workflow), ws.limits.queues_per_workflow_max
+        known, most = ws.get_fact(facts.QUEUE_COUNT, queue.workflow), ws.limits.queues_per_workflow_max
         if known >= most:
             raise Conflict(
                 "too_many_queues", f"Jobs of {queue.workflow!r} have named {known} pairs of kind and provider: use one "
                 "of them.", queues=known, max=most,
             )  # fmt: skip
-        ws.set_fact("queues", queue.workflow, known + 1)
+        ws.set_fact(facts.QUEUE_COUNT, queue.workflow, known + 1)
     ws.put(queue)
 
 
@@ -153,7 +160,7 @@ def _validate_submit(ws: WorkingSet, command: Submit) -> WorkflowDefinition:
     check_user(command.user, limits)
     if command.idempotency_key is not None:
         check_key(command.idempotency_key, limits)
-    definition: WorkflowDefinition | None = ws.get_fact("current_definition", command.workflow)
+    definition = ws.get_fact(facts.CURRENT_DEFINITION, command.workflow)
     if definition is None:
         raise NotFound("workflow", command.workflow[:80])
     check_enabled(definition)
@@ -204,7 +211,7 @@ def _find_existing(ws: WorkingSet, command: Submit, fingerprint: str) -> SubmitR
     if ws.retrying and (own := ws.find(Job, command.id)):
         return SubmitResult(own.id, own.status, own.price, own.run)
     dedup_key = dedup_key_of(command)
-    job: Job | None = ws.get_fact("dedup_key", dedup_key) if dedup_key else None
+    job = ws.get_fact(facts.JOB_BY_IDEMPOTENCY_KEY, dedup_key) if dedup_key else None
     if job is None:
         return None
     if job.fingerprint != fingerprint:
@@ -262,20 +269,20 @@ def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
     cap = tenant.active_jobs_max or ws.limits.active_jobs_max
     if not cap:
         return
-    active: int = ws.get_fact("active", wallet.id)
+    active = ws.get_fact(facts.ACTIVE_JOB_COUNT, wallet.id)
     if active >= cap:
         raise Conflict(
             "too_many_active_jobs",
             f"This user has {counted(active, 'active job')}, and may have {cap}: wait for one to end.",
             active=active, max=cap,
         )  # fmt: skip
-    ws.set_fact("active", wallet.id, active + 1)
+    ws.set_fact(facts.ACTIVE_JOB_COUNT, wallet.id, active + 1)
 
 
 def _new_job(ws: WorkingSet, command: Submit, definition: WorkflowDefinition, fingerprint: str, stages: int) -> Job:
     start_at = ws.now + seconds(command.start_in_seconds) if command.start_in_seconds else None
     deadline_at = (start_at or ws.now) + seconds(command.deadline_seconds or definition.deadline_seconds)
-    version: int = ws.get_fact("current_version", definition.name)
+    version = ws.get_fact(facts.CURRENT_VERSION, definition.name)
     return Job(
         command.id, command.tenant, command.user, wallet_id(command.tenant, command.user), definition.name, version,
         dedup_key_of(command), fingerprint, None, ws.now, JOB.target("schedule" if start_at else "submit"), 1,
@@ -300,7 +307,9 @@ def check_key(key: str, limits: Limits) -> None:
     _check_text("idempotency key", key, limits.key_chars_max)
 
 
-def validate_input(definition: WorkflowDefinition, validator: Any, value: Any, limits: Limits) -> str | None:
+def validate_input(
+    definition: WorkflowDefinition, validator: Any, value: Any, limits: Limits, graph_rules: GraphRules
+) -> str | None:
     """Return an input as it is kept, or refuse it: no JSON, too deep, too large, not what its workflow takes."""
     if value is None and definition.input_schema is None:
         return None
@@ -310,7 +319,7 @@ def validate_input(definition: WorkflowDefinition, validator: Any, value: Any, l
         raise BadInput("invalid_input", f"{where}: {error.message}"[: limits.message_chars_max])
     for stage in definition.stages:
         if stage.comfyui is not None and stage.inputs is None:
-            resolve_values(stage.comfyui, value)  # what does not fit its graph is refused now, not by a worker
+            graph_rules.check_input(stage.comfyui, value)  # what does not fit its graph is refused now, not by a worker
     return body
 
 

@@ -8,10 +8,10 @@ import jsonschema_rs
 import msgspec
 from msgspec import Struct
 
-from callsheet.comfyui.template import ComfySpec
-from callsheet.comfyui.validate import check_graph, describe_invalid_input, describe_unset_placeholder
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.graph_rules import NO_GRAPHS, GraphRules
+from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.policy.limits import Limits
 from callsheet.core.policy.rate_limits import check_rate
 
@@ -152,7 +152,7 @@ _CHECKS: tuple[tuple[str, int, str], ...] = (
 )
 
 
-def check_definition(definition: WorkflowDefinition, limits: Limits) -> None:
+def check_definition(definition: WorkflowDefinition, limits: Limits, graph_rules: GraphRules = NO_GRAPHS) -> None:
     """Refuse a definition that could not work, naming the field."""
     check_name("workflow", definition.name, limits)
     for field, least, most in _CHECKS:
@@ -166,12 +166,12 @@ def check_definition(definition: WorkflowDefinition, limits: Limits) -> None:
         check_range(f"{definition.name}.refunds.{field}", getattr(definition.refunds, field), 0, _PERCENT_MAX)
     if not definition.stages and not definition.inline:
         raise BadInput("invalid_workflow", f"Workflow {definition.name!r} has no stages and takes none inline.")
-    check_stages(definition.stages, limits, allow_graphs=True)
-    _check_graph_inputs(definition)
+    check_stages(definition.stages, limits, graph_rules)
+    _check_graph_inputs(definition, graph_rules)
     validator(definition)
 
 
-def _check_graph_inputs(definition: WorkflowDefinition) -> None:
+def _check_graph_inputs(definition: WorkflowDefinition, graph_rules: GraphRules) -> None:
     """Refuse graphs with values that no job could bring, or that a stage's own inputs do not."""
     for stage in definition.stages:
         if stage.comfyui is None:
@@ -179,10 +179,12 @@ def _check_graph_inputs(definition: WorkflowDefinition) -> None:
         if definition.inline:
             raise BadInput("invalid_graph", f"Stage {stage.name!r} has a graph; jobs may bring others in its place.")
         for no, input in enumerate(stage.inputs or ()):
-            if flaw := describe_invalid_input(stage.comfyui, input):
-                raise BadInput("invalid_graph", f"Stage {stage.name!r}, inputs[{no}]: {flaw}")
-        if stage.inputs is None and (missing := describe_unset_placeholder(stage.comfyui, definition.input_schema)):
-            raise BadInput("invalid_graph", f"Stage {stage.name!r}: {missing}")
+            try:
+                graph_rules.check_input(stage.comfyui, input)
+            except BadInput as error:
+                raise BadInput("invalid_graph", f"Stage {stage.name!r}, inputs[{no}]: {error}") from None
+        if stage.inputs is None:
+            graph_rules.check_schema(stage.name, stage.comfyui, definition.input_schema)
 
 
 def _check_backoff(definition: WorkflowDefinition) -> None:
@@ -193,7 +195,7 @@ def _check_backoff(definition: WorkflowDefinition) -> None:
             raise BadInput("out_of_range", f"{definition.name}.retry.backoff.{field} must be from {least} to {most}.")
 
 
-def check_stages(stages: list[StageSpec], limits: Limits, *, allow_graphs: bool = False) -> None:
+def check_stages(stages: list[StageSpec], limits: Limits, graph_rules: GraphRules | None = None) -> None:
     """Refuse stages that could not run; graphs belong to workflows, not to the stages that a job brings."""
     if len(stages) > limits.stages_per_job_max:
         raise BadInput("too_many_stages", f"A job has at most {limits.stages_per_job_max} stages.")
@@ -206,9 +208,9 @@ def check_stages(stages: list[StageSpec], limits: Limits, *, allow_graphs: bool 
             check_name("provider", stage.provider, limits)
         check_range(f"tasks of stage {stage.name!r}", stage.size, 0, limits.tasks_per_stage_max)
         if stage.comfyui is not None:
-            if not allow_graphs:
+            if graph_rules is None:
                 raise BadInput("invalid_graph", f"Stage {stage.name!r} brings a graph: put it into a workflow first.")
-            check_graph(stage.name, stage.comfyui, limits)
+            graph_rules.check_graph(stage.name, stage.comfyui, limits)
 
 
 def graph_of(definition: WorkflowDefinition, stage_no: int) -> ComfySpec | None:

@@ -8,6 +8,8 @@ rows only (the head and the tail of what waits), so there is no counter to leak 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from callsheet.core import facts
+from callsheet.core.facts import QueueTail
 from callsheet.core.model.rows import Task, Tenant
 from callsheet.core.working_set import WorkingSet
 
@@ -19,27 +21,20 @@ def queue_of(kind: str, workflow: str, provider: str) -> str:
     return f"{kind}/{workflow}/{provider}" if provider else f"{kind}/{workflow}"
 
 
-class QueueTail(NamedTuple):
-    """What waits in one queue at one priority: the lowest rank of all, the highest of one tenant."""
-
-    head: int | None
-    last: int | None
-
-
 def next_rank(ws: WorkingSet, queue: str, priority: int, tenant: str) -> int:
     """Give a newly ready task its place behind its tenant's others."""
     key = (queue, priority, tenant)
-    tail: QueueTail = ws.get_fact("tail", key)
+    tail = ws.get_fact(facts.QUEUE_TAIL, key)
     stride = STRIDE // ws.get(Tenant, tenant).weight
     floor = 0 if tail.head is None else max(tail.head - stride, 0)
     rank = (floor if tail.last is None else max(tail.last, floor)) + stride
-    ws.set_fact("tail", key, QueueTail(rank if tail.head is None else tail.head, rank))
+    ws.set_fact(facts.QUEUE_TAIL, key, QueueTail(rank if tail.head is None else tail.head, rank))
     return rank
 
 
 def front_rank(ws: WorkingSet, task: Task) -> int:
     """Put a task that was given back at the head of its queue, without pulling the queue's time back."""
-    tail: QueueTail = ws.get_fact("tail", (task.queue, task.priority, task.tenant))
+    tail = ws.get_fact(facts.QUEUE_TAIL, (task.queue, task.priority, task.tenant))
     return task.rank if tail.head is None else max(task.rank, tail.head)
 
 

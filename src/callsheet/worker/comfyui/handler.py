@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from callsheet.comfyui.template import RenderedGraph
 from callsheet.core.model.commands import PreviousSubmission
+from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.model.plural import counted
 from callsheet.worker.comfyui.adapters.base import (
     NOT_FOUND,

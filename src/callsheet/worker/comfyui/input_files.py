@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from callsheet.comfyui.template import FileSlot
+from callsheet.core.model.graph_spec import FileSlot
 from callsheet.worker.comfyui.adapters.base import ComfyBackend, ComfyRejectedError
 from callsheet.worker.comfyui.asset_cache import AssetCache
 from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type, extension_for

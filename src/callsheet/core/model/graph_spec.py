@@ -1,0 +1,60 @@
+"""The ComfyUI graph of a stage as plain data: the graph, and which of its values a job may set.
+
+The rules about graphs are in `callsheet.comfyui`; decisions reach them through `GraphRules`.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+Graph = dict[str, Any]
+"""A graph in ComfyUI's API format: node id -> {class_type, inputs, _meta}."""
+
+
+class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A field of a node."""
+
+    node: str
+    """The node's id in the graph."""
+    field: str
+    """The name of one of the node's inputs. The input must have a value, not a link to another node."""
+
+
+class ComfySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A ComfyUI graph and the values of it that a job may set."""
+
+    graph: Graph
+    """The graph, exported from ComfyUI with Export (API): a path relative to the workflow's folder, or a table. At most
+    `graph_bytes_max` bytes and `graph_nodes_max` nodes."""
+    inputs: dict[str, Target | list[Target] | str] = {}
+    """For each field of the job's input, where its value goes: `{ node, field }`, a list of these, or a placeholder
+    text that occurs in the graph."""
+    defaults: dict[str, Any] = {}
+    """Values by input. An input without a default keeps the value in the graph. Write a file as
+    `{"$file": id, "sha256": digest}`."""
+    overrides: dict[str, Any] = {}
+    """Values that a workflow with `extends` sets in `[overrides]`. They take precedence over `defaults`."""
+    random: list[str] = []
+    """Inputs that get a random 31-bit number if the job sets none. The number is derived from the task's id: each task
+    has its own, and all attempts of a task use the same, so a retry produces the same image."""
+    output_node: str | None = None
+    """The id of the node whose files are the output. If absent, all files that the graph saves are."""
+
+
+class FileSlot(Struct, frozen=True):
+    """A field of a node that receives the name under which ComfyUI stores an uploaded file."""
+
+    node: str
+    field: str
+    file_id: str
+    sha256: str | None = None
+    """The digest that the workflow states. A file from the job's input has none here; its row has it."""
+    input: str = ""
+
+
+class RenderedGraph(Struct, frozen=True):
+    """A graph with the values of one task; a worker uploads the files, fills the slots and sends it."""
+
+    graph: Graph
+    assets: list[FileSlot] = []
+    output_node: str | None = None
