@@ -62,7 +62,7 @@ def product(page: Page, origins: list[str]) -> Page:
 
 def token(up: ServerProcess, user: str = "demo") -> str:
     with up.client() as client:
-        return client.create_token(user).token
+        return client.tokens.create(user).token
 
 
 WATCH = """([url, token, job]) => new Promise((resolve, reject) => {
@@ -103,7 +103,7 @@ def test_a_page_watches_a_job_to_its_end_and_shows_its_picture(
     product: Page, up: ServerProcess, complaints: list[str]
 ) -> None:
     with up.client() as client:
-        job = client.submit("sketch", user="demo", input={"prompt": "a lighthouse at dusk"})
+        job = client.jobs.submit("sketch", user="demo", input={"prompt": "a lighthouse at dusk"})
     mine = [up.url, token(up), job.id]
     seen = product.evaluate(WATCH, mine)
     assert [seen[0]["type"], seen[-1]["type"]] == ["job.created", "job.completed"]
@@ -114,8 +114,8 @@ def test_a_page_watches_a_job_to_its_end_and_shows_its_picture(
 
 def test_a_page_reads_what_the_api_says_and_nothing_of_other_users(product: Page, up: ServerProcess) -> None:
     with up.client() as client:
-        job = client.submit("sketch", user="demo", input={"prompt": "mine alone"})
-        client.wait(job.id)
+        job = client.jobs.submit("sketch", user="demo", input={"prompt": "mine alone"})
+        client.jobs.wait(job.id)
     status, etag, body = product.evaluate(ASK, [up.url, token(up), f"/v1/jobs/{job.id}"])
     assert (status, body["status"], bool(etag)) == (200, "completed", True)
     status, _, body = product.evaluate(ASK, [up.url, token(up, "eve"), f"/v1/jobs/{job.id}"])

@@ -162,7 +162,7 @@ def job(**more: Any) -> Job:
     row = JOB | {"status": "running", "started_at": "2026-01-31T12:00:00.000Z", "expected": EXPECTED, **more}
     house = StubServer([], [row])
     with house.client as client:
-        return client.get("j1")
+        return client.jobs.get("j1")
 
 
 def test_events_are_yielded_with_a_tick_whenever_none_comes_and_failures_are_raised_to_the_reader() -> None:

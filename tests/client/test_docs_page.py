@@ -12,7 +12,7 @@ import callsheet
 from callsheet.blobs import object_keys
 from callsheet.client import docs_page
 from callsheet.core.model import commands
-from tests.client.test_sync_async_parity import CALLS
+from tests.client.test_sync_async_parity import METHODS
 from tests.support.live_server import LiveServer
 from tests.support.source_scan import listed
 from tests.support.tidy import ROOT
@@ -42,7 +42,7 @@ def test_the_example_runs(live_server: LiveServer, tmp_path: Path) -> None:
     assert len(text.splitlines()) <= 15
     worker = threading.Thread(target=draw, args=(live_server,))
     worker.start()
-    env = os.environ | {"CALLSHEET_URL": live_server.url, "CALLSHEET_API_KEY": live_server.keys["operator"]}
+    env = os.environ | {"METHODSHEET_URL": live_server.url, "METHODSHEET_API_KEY": live_server.keys["operator"]}
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
     )
@@ -60,8 +60,8 @@ def test_the_readme_shows_the_same_example_if_it_shows_one() -> None:
 def test_every_call_is_on_the_page_with_its_signature() -> None:
     text = PAGE.read_text()
     assert text == docs_page.render_page(text), "run: python -m callsheet.client.docs_page docs/client.md"
-    assert docs_page.signatures().keys() == CALLS.keys()
-    assert docs_page.signatures()["tasks"] == "tasks(job_id: str) -> Iterator[Task]"
+    assert docs_page.signatures().keys() == METHODS.keys()
+    assert docs_page.signatures()["jobs.tasks"] == "jobs.tasks(job_id: str) -> Iterator[Task]"
     assert docs_page.render_page(text.replace("retry_as: Literal", "retry_like: Literal")) == text
 
 
@@ -76,7 +76,7 @@ def test_what_the_page_names_is_imported_from_the_package() -> None:
 
 
 def test_every_call_is_on_the_page_and_iterators_are_marked() -> None:
-    rows = listed(PAGE, "Calls")
-    assert set(rows) == set(CALLS)
+    rows = listed(PAGE, "Methods")
+    assert set(rows) == set(METHODS)
     marked = {name for name, cells in rows.items() if cells[0].startswith("∞")}
-    assert marked == {name for name, one in CALLS.items() if type(one).__name__ == "iterate"}
+    assert marked == {name for name, one in METHODS.items() if type(one).__name__ == "iterate"}

@@ -69,26 +69,26 @@ def target(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("file", [record(), "f1"], ids=["record", "id"])
 def test_a_download_that_was_cut_goes_on_where_it_was(client_of: ClientFactory, target: Path, file: Any) -> None:
     with RangeServer([100_000, 50_000, 1]) as stub:
-        assert client_of(stub.url).download(file, target).read_bytes() == BODY
+        assert client_of(stub.url).files.download(file, target).read_bytes() == BODY
         assert stub.ranges_asked == [None, "bytes=100000-", "bytes=150000-", "bytes=150001-"]
         assert {asked.headers.get("if-range") for asked in stub.asked[1:]} == {tag(BODY)}
 
 
 def test_bytes_read_into_memory_go_on_too(client_of: ClientFactory) -> None:
     with RangeServer([1_000]) as stub:
-        assert client_of(stub.url).read(record()) == BODY
+        assert client_of(stub.url).files.read(record()) == BODY
         assert stub.ranges_asked == [None, "bytes=1000-"]
 
 
 def test_a_line_that_breaks_often_but_gets_further_each_time_is_enough(client_of: ClientFactory, target: Path) -> None:
     with RangeServer([25_000] * 11) as stub:
-        assert client_of(stub.url).download(record(), target).read_bytes() == BODY
+        assert client_of(stub.url).files.download(record(), target).read_bytes() == BODY
         assert len(stub.asked) == 12
 
 
 def test_a_server_that_knows_no_ranges_is_asked_for_everything_again(client_of: ClientFactory, target: Path) -> None:
     with RangeServer([100_000], ranges=False) as stub:
-        assert client_of(stub.url).download(record(), target).read_bytes() == BODY
+        assert client_of(stub.url).files.download(record(), target).read_bytes() == BODY
         assert len(stub.asked) == 2
 
 
@@ -99,23 +99,23 @@ def test_a_file_that_became_another_meanwhile_is_not_mixed(client_of: ClientFact
             self.body = OTHER
 
     with ChangingServer([100_000]) as stub:
-        assert client_of(stub.url).download("f1", target).read_bytes() == OTHER
+        assert client_of(stub.url).files.download("f1", target).read_bytes() == OTHER
     with ChangingServer([100_000]) as stub, pytest.raises(CorruptFileError):
-        client_of(stub.url).download(record(), target)
+        client_of(stub.url).files.download(record(), target)
 
 
 def test_a_server_that_breaks_at_the_same_place_for_ever_is_given_up(client_of: ClientFactory, target: Path) -> None:
     with RangeServer([100_000, *[0] * 50]) as stub, pytest.raises(CallsheetError, match="does not answer"):
-        client_of(stub.url).download(record(), target)
+        client_of(stub.url).files.download(record(), target)
     with RangeServer([100_000] * 50, ranges=False) as stub, pytest.raises(CallsheetError, match="does not answer"):
-        client_of(stub.url).download(record(), target)
+        client_of(stub.url).files.download(record(), target)
 
 
 def test_downloads_to_one_path_at_once_each_arrive_whole_and_the_last_one_stays(target: Path, tmp_path: Path) -> None:
     def both() -> Iterator[bytes]:
         """Send a file, and in the middle of it fetch the other to the same path."""
         yield BODY[:100_000]
-        assert client.download(record(OTHER), target).read_bytes() == OTHER
+        assert client.files.download(record(OTHER), target).read_bytes() == OTHER
         yield BODY[100_000:]
         assert target.read_bytes() == OTHER
 
@@ -123,7 +123,7 @@ def test_downloads_to_one_path_at_once_each_arrive_whole_and_the_last_one_stays(
     with Client(
         "http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(responses)))
     ) as client:
-        assert client.download(record(), target).read_bytes() == BODY
+        assert client.files.download(record(), target).read_bytes() == BODY
     assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
 
 
@@ -140,7 +140,7 @@ def test_a_download_that_is_stopped_leaves_nothing_and_what_was_there_stays(targ
 
         transport = httpx.MockTransport(lambda _: httpx.Response(200, content=endless()))
         async with AsyncClient("http://x", transport=transport) as client:
-            task = asyncio.create_task(client.download(record(), target))
+            task = asyncio.create_task(client.files.download(record(), target))
             await under_way.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -156,7 +156,7 @@ def test_a_downloaded_file_may_be_read_by_those_who_may_read_any_new_one(
     usual = tmp_path / "usual"
     usual.touch()
     with RangeServer([]) as stub:
-        saved = client_of(stub.url).download(record(), tmp_path)
+        saved = client_of(stub.url).files.download(record(), tmp_path)
     assert saved.stat().st_mode == usual.stat().st_mode
 
 
@@ -169,7 +169,7 @@ def test_what_is_refused_on_the_way_is_raised(client_of: ClientFactory, target: 
                 StubServer.send_answer(handler, problem(404, "file_not_found"))
 
     with RefusingServer([100_000]) as stub, pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).download(record(), target)
+        client_of(stub.url).files.download(record(), target)
     assert refused.value.code == "file_not_found"
 
 
@@ -185,7 +185,7 @@ def test_a_name_that_somebody_gave_leads_nowhere_else_and_to_no_hidden_file(
     folder.mkdir()
     (folder / ".bashrc").write_text("mine")
     with RangeServer([]) as stub:
-        got = client_of(stub.url).download(replace(record(), name=name), folder)
+        got = client_of(stub.url).files.download(replace(record(), name=name), folder)
     assert (got, got.read_bytes()) == (folder / saved, BODY)
     assert (folder / ".bashrc").read_text() == "mine"
     assert {path.name for path in folder.iterdir()} == {".bashrc", saved}
@@ -201,9 +201,9 @@ def test_what_a_folder_has_is_kept_and_the_same_bytes_are_there_once(
     (tmp_path / "a-3.bin").symlink_to("nowhere")
     with RangeServer([]) as stub:
         client = client_of(stub.url)
-        saved = client.download(file, tmp_path)
+        saved = client.files.download(file, tmp_path)
         assert (saved, saved.read_bytes()) == (tmp_path / "a-4.bin", BODY)
-        assert client.download(file, tmp_path) == saved
+        assert client.files.download(file, tmp_path) == saved
         assert len(stub.asked) == (1 if isinstance(file, File) else 2), "what is known to be there is not fetched"
     assert (tmp_path / "a.bin").read_bytes() == OTHER
     assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "a-2.bin", "a-3.bin", "a-4.bin"}
@@ -214,10 +214,10 @@ def test_a_file_is_replaced_by_who_says_so_or_names_it_himself(client_of: Client
     with RangeServer([]) as stub:
         client = client_of(stub.url)
         target.write_bytes(OTHER)
-        assert client.download(record(), tmp_path, overwrite=True) == target
+        assert client.files.download(record(), tmp_path, overwrite=True) == target
         assert target.read_bytes() == BODY
         target.write_bytes(OTHER)
-        assert client.download(record(), target) == target
+        assert client.files.download(record(), target) == target
         assert target.read_bytes() == BODY
     assert [path.name for path in tmp_path.iterdir()] == ["a.bin"]
 
@@ -226,14 +226,14 @@ def test_two_files_of_one_name_that_arrive_at_once_are_both_kept(tmp_path: Path)
     def both() -> Iterator[bytes]:
         """Send a file, and in the middle of it fetch another of the same name."""
         yield BODY[:100_000]
-        assert client.download(record(OTHER), tmp_path).name == "a.bin"
+        assert client.files.download(record(OTHER), tmp_path).name == "a.bin"
         yield BODY[100_000:]
 
     responses: Iterator[Any] = iter([both(), OTHER])
     with Client(
         "http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=next(responses)))
     ) as client:
-        assert client.download(record(), tmp_path).name == "a-2.bin"
+        assert client.files.download(record(), tmp_path).name == "a-2.bin"
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER, "a-2.bin": BODY}
 
 
@@ -246,7 +246,7 @@ def test_a_name_is_taken_also_where_no_file_has_two(
     monkeypatch.setattr("os.link", refused)
     (tmp_path / "a.bin").write_bytes(OTHER)
     with RangeServer([]) as stub:
-        assert client_of(stub.url).download("a.bin", tmp_path).read_bytes() == BODY
+        assert client_of(stub.url).files.download("a.bin", tmp_path).read_bytes() == BODY
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.bin": OTHER, "a-2.bin": BODY}
 
 
@@ -255,7 +255,7 @@ def test_download_progress_is_reported_and_resumes_where_the_connection_was_cut(
 ) -> None:
     told: list[int] = []
     with RangeServer([100_000]) as stub:
-        client_of(stub.url).download(record(), target, progress=told.append)
+        client_of(stub.url).files.download(record(), target, progress=told.append)
     assert told == sorted(told)
     assert (told[-1], 100_000 in told) == (len(BODY), True)
 

@@ -42,4 +42,4 @@ def test_a_caller_without_a_key_learns_where_to_send_it(stub: StubServer, client
     with pytest.raises(
         CallsheetError, match=r"^Give a key: Client\(url, key\), or CALLSHEET_API_KEY in the environment\."
     ):
-        client_of(stub.url).me()
+        client_of(stub.url).identity.get()

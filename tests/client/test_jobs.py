@@ -38,7 +38,7 @@ def complete_with_file(live_server: LiveServer, body: bytes = b"picture", digest
 
 
 def sketch(client: Any, **more: Any) -> Any:
-    return client.submit("sketch", user="ann", input={"prompt": "a lighthouse"}, **more)
+    return client.jobs.submit("sketch", user="ann", input={"prompt": "a lighthouse"}, **more)
 
 
 def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(
@@ -53,25 +53,25 @@ def test_a_job_is_submitted_waited_for_and_its_file_arrives_whole(
         False,
     )
     complete_with_file(live_server)
-    job = client.wait(job.id, timeout=10)
+    job = client.jobs.wait(job.id, timeout=10)
     assert (job.status, job.ended, job.completed) == ("completed", True, True)
-    (output,) = client.outputs(job.id)
+    (output,) = client.jobs.outputs(job.id)
     (file,) = output.files
     assert (output.output, output.stage, file.name, file.bytes) == ({"seed": 7}, "draw", "sketch.png", 7)
-    assert client.read(file) == client.read(file.id) == b"picture"
-    assert client.download(file, tmp_path) == tmp_path / "sketch.png"
-    assert client.download(file, tmp_path / "mine.png").read_bytes() == b"picture"
+    assert client.files.read(file) == client.files.read(file.id) == b"picture"
+    assert client.files.download(file, tmp_path) == tmp_path / "sketch.png"
+    assert client.files.download(file, tmp_path / "mine.png").read_bytes() == b"picture"
     assert {path.name for path in tmp_path.iterdir()} == {"sketch.png", "mine.png"}
 
 
 def test_outputs_are_read_page_by_page(live_server: LiveServer, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.resource.PAGE", 2)
+    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
     many = WorkflowDefinition(name="many", stages=[StageSpec(name="draw", kind="many", tasks=5)])
     live_server.engine.execute(commands.PutWorkflow(definition=many))
-    job = client.submit("many", user="ann")
+    job = client.jobs.submit("many", user="ann")
     for no in range(5):
         live_server.work("many", no)
-    assert [(output.task_no, output.output) for output in client.outputs(job.id)] == [(n + 1, n) for n in range(5)]
+    assert [(output.task_no, output.output) for output in client.jobs.outputs(job.id)] == [(n + 1, n) for n in range(5)]
 
 
 def test_a_file_with_other_bytes_than_its_record_is_refused_and_leaves_nothing(
@@ -79,34 +79,34 @@ def test_a_file_with_other_bytes_than_its_record_is_refused_and_leaves_nothing(
 ) -> None:
     job = sketch(client)
     complete_with_file(live_server, digest="0" * 64)
-    (file,) = next(client.outputs(client.wait(job.id).id)).files
+    (file,) = next(client.jobs.outputs(client.jobs.wait(job.id).id)).files
     for wrong in (file, File(file.id, file.name, file.media_type, 6, hashlib.sha256(b"picture").hexdigest(), file.url)):
         with pytest.raises(CorruptFileError, match="other bytes"):
-            client.download(wrong, tmp_path)
+            client.files.download(wrong, tmp_path)
     with pytest.raises(CorruptFileError):
-        client.read(file.id)
+        client.files.read(file.id)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_waiting_ends_with_a_timeout_that_says_where_the_job_is(client: Any) -> None:
     job = sketch(client)
     with pytest.raises(TimeoutError, match="is queued after 0"):
-        client.wait(job.id, timeout=0.05)
-    assert client.cancel(job.id, reason="enough").status == "canceled"
-    assert client.wait(job.id).error.message == "enough"
+        client.jobs.wait(job.id, timeout=0.05)
+    assert client.jobs.cancel(job.id, reason="enough").status == "canceled"
+    assert client.jobs.wait(job.id).error.message == "enough"
 
 
 def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.resource.PAGE", 2)
+    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
     label = {"list": f"of {type(client).__name__} {id(client)}".replace(" ", "-")}
     made = [sketch(client, labels=label).id for _ in range(5)]
-    found = client.jobs(label=f"list={label['list']}", status="queued", user="ann", workflow="sketch")
+    found = client.jobs.list(label=f"list={label['list']}", status="queued", user="ann", workflow="sketch")
     assert [job.id for job in found] == made[::-1]
-    since = client.get(made[0]).created_at
-    assert {job.id for job in client.jobs(since=since, label=f"list={label['list']}")} == set(made)
-    assert list(client.jobs(until="2020-01-01T00:00:00Z")) == []
+    since = client.jobs.get(made[0]).created_at
+    assert {job.id for job in client.jobs.list(since=since, label=f"list={label['list']}")} == set(made)
+    assert list(client.jobs.list(until="2020-01-01T00:00:00Z")) == []
     for one in made:
-        client.cancel(one)
+        client.jobs.cancel(one)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pyte
 def test_no_more_is_read_of_a_list_than_is_wanted(
     stub: StubServer, client_of: ClientFactory, monkeypatch: pytest.MonkeyPatch, limit: int | None, asked: list[int]
 ) -> None:
-    monkeypatch.setattr("callsheet.client.resource.PAGE", 2)
+    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
     full = ScriptedResponse(200, {"jobs": [JOB, JOB], "next": "c"})
     stub.responses = [full, full, ScriptedResponse(200, {"jobs": [JOB], "next": None})]
-    found = list(client_of(stub.url).jobs(limit=limit))
+    found = list(client_of(stub.url).jobs.list(limit=limit))
     assert len(found) == (5 if limit is None else min(limit, 5))
     assert [int(parse_qs(urlsplit(one.path).query)["limit"][0]) for one in stub.asked] == asked
 
@@ -127,27 +127,27 @@ def test_many_are_submitted_at_once_each_with_its_own_outcome(client: Any, monke
     monkeypatch.setattr("callsheet.client.bulk_submit._JOBS_MAX", 2)
     key = f"bulk-{type(client).__name__}"
     new = NewJob(workflow="sketch", user="ann", input={}, idempotency_key=key)
-    outcomes = client.submit_many([
+    outcomes = client.jobs.submit_many([
         new, NewJob(workflow="nothing", user="ann"), new, NewJob(workflow="sketch", user="ann", input={}),
     ])  # fmt: skip
     assert [(one.status, one.replay) for one in outcomes] == [(201, False), (404, False), (200, True), (201, False)]
     assert outcomes[1].problem["code"] == "workflow_not_found"
     assert outcomes[0].job_id == outcomes[2].job_id != outcomes[3].job_id
     for place in (0, 3):
-        client.cancel(outcomes[place].job_id)
+        client.jobs.cancel(outcomes[place].job_id)
 
 
 def test_a_job_is_paused_resumed_changed_canceled_and_deleted(client: Any) -> None:
     job = sketch(client)
-    assert client.pause(job.id).status == "paused"
-    assert client.why(job.id).constraints[0].code == "paused"
-    assert client.resume(job.id).status == "queued"
-    changed = client.update(job.id, priority=80, labels={"a": "b"})
+    assert client.jobs.pause(job.id).status == "paused"
+    assert client.jobs.explain(job.id).constraints[0].code == "paused"
+    assert client.jobs.resume(job.id).status == "queued"
+    changed = client.jobs.update(job.id, priority=80, labels={"a": "b"})
     assert (changed.priority, changed.labels, changed.metadata) == (80, {"a": "b"}, None)
-    assert client.cancel(job.id, grace_seconds=0).status == "canceled"
-    assert client.delete(job.id) == DeleteSummary(0, 0, pending=False)
+    assert client.jobs.cancel(job.id, grace_seconds=0).status == "canceled"
+    assert client.jobs.delete(job.id) == DeleteSummary(0, 0, pending=False)
     with pytest.raises(CallsheetError) as refused:
-        client.get(job.id)
+        client.jobs.get(job.id)
     error = refused.value
     assert (error.status, error.code, bool(error.request_id)) == (404, "job_not_found", True)
 
@@ -156,35 +156,37 @@ def test_a_failed_job_is_tried_again_and_both_runs_are_kept(live_server: LiveSer
     job = sketch(client)
     (leased,) = live_server.engine.execute(commands.Claim(worker_id="w9", kinds=("draw",)))
     live_server.engine.execute(commands.Fail(lease=leased.lease, code="no_ink", message="No ink.", retryable=False))
-    failed = client.wait(job.id)
+    failed = client.jobs.wait(job.id)
     assert (failed.status, failed.error.code, failed.completed) == ("failed", "no_ink", False)
-    assert client.retry(job.id, "new_job").retry_of == job.id
-    assert [client.retry(job.id, idempotency_key="once").run for _ in range(2)] == [2, 2]
-    assert [run.status for run in client.runs(job.id)] == ["failed", "open"]
-    (task,) = client.tasks(job.id)
-    (attempt,) = client.attempts(job.id, task.id)
+    assert client.jobs.retry(job.id, "new_job").retry_of == job.id
+    assert [client.jobs.retry(job.id, idempotency_key="once").run for _ in range(2)] == [2, 2]
+    assert [run.status for run in client.jobs.runs(job.id)] == ["failed", "open"]
+    (task,) = client.jobs.tasks(job.id)
+    (attempt,) = client.jobs.attempts(job.id, task.id)
     assert (attempt.worker, attempt.outcome, attempt.error.code) == ("w9", "failed", "no_ink")
     live_server.work()
     live_server.work()
-    assert [run.status for run in client.runs(job.id)] == ["failed", "completed"]
+    assert [run.status for run in client.jobs.runs(job.id)] == ["failed", "completed"]
 
 
 def test_stages_are_approved_and_extended(live_server: LiveServer, client: Any) -> None:
     live_server.engine.execute(commands.PutWorkflow(definition=FILM))
-    job = client.submit("film", user="ann")
-    assert [(stage.name, stage.approval, stage.tasks_total) for stage in client.stages(job.id)] == [
+    job = client.jobs.submit("film", user="ann")
+    assert [(stage.name, stage.approval, stage.tasks_total) for stage in client.jobs.stages(job.id)] == [
         ("board", False, 2), ("render", True, 1),
     ]  # fmt: skip
-    assert client.add_tasks(job.id, "board", [{"shot": 3}]).first_task_no == 3
-    assert client.add_stage(job.id, {"name": "mix", "kind": "mix"}).stage_no == 3
+    assert client.jobs.add_tasks(job.id, "board", [{"shot": 3}]).first_task_no == 3
+    assert client.jobs.add_stage(job.id, {"name": "mix", "kind": "mix"}).stage_no == 3
     for _ in range(3):
         live_server.work("board")
-    assert client.stages(job.id)[1].status == "waiting"
-    assert [(one.id, one.phase) for one in client.jobs(phase="approval", workflow="film")] == [(job.id, "approval")]
-    approved = client.approve(job.id, "render", approver="eve")
+    assert client.jobs.stages(job.id)[1].status == "waiting"
+    assert [(one.id, one.phase) for one in client.jobs.list(phase="approval", workflow="film")] == [
+        (job.id, "approval")
+    ]
+    approved = client.jobs.approve(job.id, "render", approver="eve")
     assert (approved.name, approved.status, approved.approved_by) == ("render", "pending", "eve")
-    assert client.approve(job.id, 2, approver="eve").approved_by == "eve"
-    client.cancel(job.id, grace_seconds=0)
+    assert client.jobs.approve(job.id, 2, approver="eve").approved_by == "eve"
+    client.jobs.cancel(job.id, grace_seconds=0)
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -196,17 +198,17 @@ def test_nothing_is_no_name_and_never_asks_for_the_list_instead(client: Any, nam
 
 
 def test_a_quote_fixes_the_price_of_a_submit(client: Any) -> None:
-    quote = client.quote("sketch", user="ann", input={"prompt": "dunes"})
+    quote = client.quotes.create("sketch", user="ann", input={"prompt": "dunes"})
     assert (quote.price, quote.affordable, quote.balance > 3) == (3, True, True)
-    job = client.submit("sketch", user="ann", input={"prompt": "dunes"}, quote=quote.quote)
+    job = client.jobs.submit("sketch", user="ann", input={"prompt": "dunes"}, quote=quote.quote)
     assert job.price == 3
-    client.cancel(job.id)
+    client.jobs.cancel(job.id)
     with pytest.raises(CallsheetError) as refused:
-        client.submit("sketch", user="ann", input={"prompt": "other"}, quote=quote.quote)
+        client.jobs.submit("sketch", user="ann", input={"prompt": "other"}, quote=quote.quote)
     assert refused.value.code == "invalid_quote"
 
 
 def test_what_was_asked_for_can_be_read_back(client: Any) -> None:
-    job = client.submit("sketch", user="ann", input={"prompt": "a lighthouse", "words": [1, None]})
-    assert client.input(job.id) == {"prompt": "a lighthouse", "words": [1, None]}
-    client.cancel(job.id)
+    job = client.jobs.submit("sketch", user="ann", input={"prompt": "a lighthouse", "words": [1, None]})
+    assert client.jobs.get_input(job.id) == {"prompt": "a lighthouse", "words": [1, None]}
+    client.jobs.cancel(job.id)

@@ -18,14 +18,14 @@ def test_lists_are_read_whole_from_a_server_with_small_pages(
 ) -> None:
     with LiveServer(place, tmp_path, HttpSettings(page_size_max=2)) as live_server:
         client = client_of(live_server.url, live_server.keys["operator"])
-        made = {client.submit("sketch", user="ann", input={}).id for _ in range(5)}
-        assert {job.id for job in client.jobs()} == made
-        assert len(list(client.jobs(limit=3))) == 3
+        made = {client.jobs.submit("sketch", user="ann", input={}).id for _ in range(5)}
+        assert {job.id for job in client.jobs.list()} == made
+        assert len(list(client.jobs.list(limit=3))) == 3
         live_server.engine.execute(commands.PutWorkflow(definition=LOTS))
-        tasks = list(client.tasks(client.submit("lots", user="ann").id))
+        tasks = list(client.jobs.tasks(client.jobs.submit("lots", user="ann").id))
         assert [task.no for task in tasks] == [1, 2, 3, 1, 2]
-        assert len(list(client.ledger("ann"))) == 6
-        assert len(list(client.keys())) > 2
+        assert len(list(client.wallets.entries("ann"))) == 6
+        assert len(list(client.keys.list())) > 2
         plain = live_server.client("client")
         assert len(plain.get("/v1/jobs").raise_for_status().json()["jobs"]) == 2
         assert len(plain.get("/v1/events").raise_for_status().json()["events"]) == 2

@@ -2,6 +2,7 @@
 
 import asyncio
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ BUSY = ScriptedResponse(429, {"code": "busy", "message": "Later.", "status": 429
 
 def test_a_submit_is_tried_again_with_the_same_key(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [AWAY, ScriptedResponse(drop=True), ScriptedResponse(502, "<html>"), ScriptedResponse(201, JOB)]
-    assert client_of(stub.url, "k").submit("sketch", user="ann").id == "j1"
+    assert client_of(stub.url, "k").jobs.submit("sketch", user="ann").id == "j1"
     keys = {asked.body["idempotency_key"] for asked in stub.asked}
     assert (len(stub.asked), len(keys), len(keys.pop())) == (4, 1, 32)
     assert {asked.headers["authorization"] for asked in stub.asked} == {"Bearer k"}
@@ -34,21 +35,21 @@ def test_a_submit_is_tried_again_with_the_same_key(stub: StubServer, client_of: 
 
 def test_a_server_learns_which_client_of_which_version_speaks_to_it(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [ScriptedResponse(200, JOB)]
-    client_of(stub.url).get("j1")
+    client_of(stub.url).jobs.get("j1")
     assert stub.asked[0].headers["user-agent"] == f"callsheet-python/{version('callsheet')}"
 
 
 def test_every_submit_has_a_key_of_its_own_and_a_given_one_is_kept(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [ScriptedResponse(201, JOB)]
     client = client_of(stub.url)
-    client.submit("sketch", user="ann")
-    client.submit("sketch", user="ann")
-    client.submit("sketch", user="ann", idempotency_key="mine")
+    client.jobs.submit("sketch", user="ann")
+    client.jobs.submit("sketch", user="ann")
+    client.jobs.submit("sketch", user="ann", idempotency_key="mine")
     first, second, third = (asked.body["idempotency_key"] for asked in stub.asked)
     assert first != second
     assert third == "mine"
     stub.responses = [ScriptedResponse(200, {"results": [{"status": 201}] * 2})]
-    client.submit_many([NewJob(workflow="sketch", user="ann"), NewJob(workflow="sketch", user="ann")])
+    client.jobs.submit_many([NewJob(workflow="sketch", user="ann"), NewJob(workflow="sketch", user="ann")])
     many = stub.asked[-1].body["jobs"]
     assert len({job["idempotency_key"] for job in many}) == 2
 
@@ -61,7 +62,7 @@ def test_those_of_a_bulk_that_got_no_answer_are_sent_again_and_no_others(
     stub.responses = [ScriptedResponse(200, {"results": [done, away, broke, away]}), ScriptedResponse(200,
     {"results": [away, done]}),
                  ScriptedResponse(200, {"results": [done]})]  # fmt: skip
-    outcomes = client_of(stub.url).submit_many([NewJob(workflow=name, user="ann") for name in "abcd"])
+    outcomes = client_of(stub.url).jobs.submit_many([NewJob(workflow=name, user="ann") for name in "abcd"])
     assert [outcome.status for outcome in outcomes] == [201, 201, 402, 201]
     sent = [{job["workflow"]: job["idempotency_key"] for job in asked.body["jobs"]} for asked in stub.asked]
     assert [list(some) for some in sent] == [["a", "b", "c", "d"], ["b", "d"], ["b"]]
@@ -71,8 +72,8 @@ def test_those_of_a_bulk_that_got_no_answer_are_sent_again_and_no_others(
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("delete", ("j1",)), ("add_tasks", ("j1", 1, [{}])), ("add_stage", ("j1", {})),
-        ("create_key", ("studio", "client")),
+        ("jobs.delete", ("j1",)), ("jobs.add_tasks", ("j1", 1, [{}])), ("jobs.add_stage", ("j1", {})),
+        ("keys.create", ("studio", "client")),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("said", [AWAY, ScriptedResponse(drop=True)])
@@ -81,13 +82,13 @@ def test_what_could_be_done_twice_is_not_sent_again(
 ) -> None:
     stub.responses = [said]
     with pytest.raises(CallsheetError):
-        getattr(client_of(stub.url), name)(*args)
+        attrgetter(name)(client_of(stub.url))(*args)
     assert len(stub.asked) == 1
 
 
 def test_what_was_turned_away_is_sent_again_whatever_it_is(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [BUSY, BUSY, ScriptedResponse(200, {"files": 1, "bytes": 7, "pending": False})]
-    assert client_of(stub.url).delete("j1").bytes == 7
+    assert client_of(stub.url).jobs.delete("j1").bytes == 7
     assert len(stub.asked) == 3
 
 
@@ -96,10 +97,10 @@ def test_a_retry_is_tried_again_with_the_same_key_and_a_given_one_is_kept(
 ) -> None:
     stub.responses = [AWAY, ScriptedResponse(drop=True), ScriptedResponse(200, JOB | {"run": 2})]
     client = client_of(stub.url)
-    assert client.retry("j1").run == 2
+    assert client.jobs.retry("j1").run == 2
     (made,) = {asked.body["idempotency_key"] for asked in stub.asked}
     assert (len(stub.asked), len(made)) == (3, 32)
-    client.retry("j1", "new_job", idempotency_key="mine")
+    client.jobs.retry("j1", "new_job", idempotency_key="mine")
     assert stub.asked[-1].body == {"retry_as": "new_job", "idempotency_key": "mine"}
 
 
@@ -112,8 +113,8 @@ def test_a_submit_says_whether_its_key_made_the_job_before(
     """Behind a key that was made for this call there is only our own first try, whose answer was lost."""
     stub.responses = [ScriptedResponse(200, JOB, header)]
     client = client_of(stub.url)
-    assert client.submit("sketch", user="ann", idempotency_key=key).replay is replay
-    assert client.get("j1").replay is False
+    assert client.jobs.submit("sketch", user="ann", idempotency_key=key).replay is replay
+    assert client.jobs.get("j1").replay is False
 
 
 def test_a_wait_outlives_polls_that_fail_and_asks_one_at_a_time(stub: StubServer, client_of: ClientFactory) -> None:
@@ -122,21 +123,21 @@ def test_a_wait_outlives_polls_that_fail_and_asks_one_at_a_time(stub: StubServer
     done = ScriptedResponse(200, JOB | {"status": "completed", "finished_at": "2026-01-31T12:00:09.000Z"})
     broken = [AWAY, ScriptedResponse(drop=True), ScriptedResponse(502, "<html>"), BUSY]
     stub.responses = [running, *broken, running, *broken, done]
-    assert client_of(stub.url).wait("j1").status == "completed"
+    assert client_of(stub.url).jobs.wait("j1").status == "completed"
     assert [asked.path for asked in stub.asked] == ["/v1/jobs/j1?wait=30.0"] * 11
 
 
 def test_a_cap_of_the_callers_own_is_raised_at_once(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [problem(429, "too_many_active_jobs")._replace(headers=BUSY.headers)]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).submit("sketch", user="ann")
+        client_of(stub.url).jobs.submit("sketch", user="ann")
     assert (refused.value.code, len(stub.asked)) == ("too_many_active_jobs", 1)
 
 
 def test_patience_ends_and_the_servers_word_is_the_error(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [AWAY]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).get("j1")
+        client_of(stub.url).jobs.get("j1")
     assert (refused.value.code, refused.value.status, refused.value.request_id) == ("unavailable", 503, "r1")
     assert len(stub.asked) == 5
 
@@ -144,14 +145,14 @@ def test_patience_ends_and_the_servers_word_is_the_error(stub: StubServer, clien
 def test_a_refusal_is_not_tried_again(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [problem(402, "insufficient_credits", required=3, balance=1)]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).submit("sketch", user="ann")
+        client_of(stub.url).jobs.submit("sketch", user="ann")
     assert refused.value.details == {"required": 3, "balance": 1}
     assert len(stub.asked) == 1
 
 
 def test_an_address_where_nobody_answers_is_said_in_a_sentence(client_of: ClientFactory) -> None:
     with pytest.raises(APIConnectionError, match=r"^http://127\.0\.0\.1:1 does not answer: ") as refused:
-        client_of("http://name:secret-key@127.0.0.1:1/base", "secret-key").retry("j1")
+        client_of("http://name:secret-key@127.0.0.1:1/base", "secret-key").jobs.retry("j1")
     assert (refused.value.code, "secret-key" in str(refused.value)) == ("connection_failed", False)
 
 
@@ -160,18 +161,18 @@ def test_a_redirect_is_not_followed_because_the_key_is_for_one_server(
 ) -> None:
     stub.responses = [ScriptedResponse(307, "", {"location": f"{stub.url}/elsewhere"})]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url, "k").get("j1")
+        client_of(stub.url, "k").jobs.get("j1")
     assert (refused.value.code, len(stub.asked)) == ("http_307", 1)
 
 
 def test_an_answer_that_is_not_callsheets_is_an_error_with_a_code(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [ScriptedResponse(200, "<html>hello</html>")]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).get("j1")
+        client_of(stub.url).jobs.get("j1")
     assert refused.value.code == "invalid_response"
     stub.responses = [ScriptedResponse(500, "<html>oh</html>")]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).get("j1")
+        client_of(stub.url).jobs.get("j1")
     assert refused.value.code == "http_500"
 
 
@@ -180,13 +181,13 @@ def test_a_server_on_this_machine_is_not_looked_for_behind_a_proxy(
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     stub.responses = [ScriptedResponse(200, JOB)]
-    assert client_of(stub.url).get("j1").id == "j1"
+    assert client_of(stub.url).jobs.get("j1").id == "j1"
 
 
 def test_names_in_paths_cannot_leave_them(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [problem(404, "job_not_found")]
     with pytest.raises(CallsheetError):
-        client_of(stub.url).get("../admin/keys?x=1#y")
+        client_of(stub.url).jobs.get("../admin/keys?x=1#y")
     assert stub.asked[0].path == "/v1/jobs/..%2Fadmin%2Fkeys%3Fx%3D1%23y"
 
 
@@ -199,10 +200,10 @@ def test_a_download_that_breaks_is_begun_again_and_one_that_is_damaged_is_not_ke
         ScriptedResponse(200, "data", {"etag": f'"{sha}"'}),
     ]
     client = client_of(stub.url)
-    assert client.download("f1", tmp_path / "f").read_bytes() == b"data"
+    assert client.files.download("f1", tmp_path / "f").read_bytes() == b"data"
     stub.responses = [ScriptedResponse(200, "dada", {"etag": f'"{sha}"'})]
     with pytest.raises(CorruptFileError):
-        client.download("f1", tmp_path / "g")
+        client.files.download("f1", tmp_path / "g")
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
@@ -252,11 +253,16 @@ def test_every_request_gives_up_some_time_and_a_wait_not_before_it_is_over() -> 
         return httpx.Response(200, json=JOB | {"status": "completed", "finished_at": JOB["created_at"]})
 
     def calls(client: Any) -> list[Any]:
-        return [client.submit("sketch", user="ann"), client.get("j1"), client.cancel("j1"), client.wait("j1")]
+        return [
+            client.jobs.submit("sketch", user="ann"),
+            client.jobs.get("j1"),
+            client.jobs.cancel("j1"),
+            client.jobs.wait("j1"),
+        ]
 
     with Client("http://x", transport=httpx.MockTransport(answer)) as client:
         calls(client)
-        assert list(client.events("j1")) == []
+        assert list(client.jobs.events("j1")) == []
 
     async def awaited() -> None:
         async with AsyncClient("http://x", transport=httpx.MockTransport(answer)) as other:

@@ -8,6 +8,7 @@ import pytest
 
 from callsheet.client import APIConnectionError, CallsheetError, Client
 from callsheet.client.operations import Item, Open, Read, Reply, Sleep
+from callsheet.client.resources.jobs import Jobs
 from callsheet.core.model import commands
 from tests.client.both_clients import ClientFactory
 from tests.client.cuttable_proxy import CuttableProxy
@@ -20,31 +21,31 @@ def numbers(events: Any) -> list[int]:
 
 
 def listening(client: Client) -> Any:
-    """Return the talk behind a job's events, to be answered by hand."""
-    events: Any = Client.events
-    return events.__wrapped__(client, "j1")
+    """Return the operation behind a job's events, so that the test can answer its effects."""
+    events: Any = Jobs.events
+    return events.__wrapped__(client.jobs, "j1")
 
 
 def test_a_jobs_events_come_until_it_has_ended(live_server: LiveServer, client_of: ClientFactory) -> None:
     client = client_of(live_server.url, live_server.keys["client"])
-    job = client.submit("sketch", user="ann", input={})
-    events = client.events(job.id)
+    job = client.jobs.submit("sketch", user="ann", input={})
+    events = client.jobs.events(job.id)
     seen = [next(events).type]
     live_server.work()
     seen += [event.type for event in events]
     assert (seen[0], seen[-1]) == ("job.created", "job.completed")
-    assert numbers(client.events(job.id)) == list(range(1, len(seen) + 1))
-    assert numbers(client.events(job.id, after=3)) == list(range(4, len(seen) + 1))
+    assert numbers(client.jobs.events(job.id)) == list(range(1, len(seen) + 1))
+    assert numbers(client.jobs.events(job.id, after=3)) == list(range(4, len(seen) + 1))
 
 
 def test_a_retried_jobs_events_go_on_after_its_first_end(live_server: LiveServer, client_of: ClientFactory) -> None:
     client = client_of(live_server.url, live_server.keys["client"])
-    job = client.submit("sketch", user="ann", input={})
+    job = client.jobs.submit("sketch", user="ann", input={})
     (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     live_server.engine.execute(commands.Fail(lease=leased.lease, retryable=False))
-    client.retry(job.id)
+    client.jobs.retry(job.id)
     live_server.work()
-    seen = list(client.events(job.id))
+    seen = list(client.jobs.events(job.id))
     assert numbers(seen) == list(range(1, len(seen) + 1))
     assert [event.type for event in seen if event.type in {"job.failed", "job.completed"}] == [
         "job.failed", "job.completed",
@@ -54,8 +55,8 @@ def test_a_retried_jobs_events_go_on_after_its_first_end(live_server: LiveServer
 def test_a_stream_that_is_cut_goes_on_where_it_was(live_server: LiveServer, client_of: ClientFactory) -> None:
     with CuttableProxy(live_server.url) as line:
         client = client_of(line.url, live_server.keys["client"])
-        job = client.submit("sketch", user="ann", input={})
-        events = client.events(job.id)
+        job = client.jobs.submit("sketch", user="ann", input={})
+        events = client.jobs.events(job.id)
         seen = [next(events).seq]
         line.cut()
         (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
@@ -63,7 +64,7 @@ def test_a_stream_that_is_cut_goes_on_where_it_was(live_server: LiveServer, clie
         line.cut()
         live_server.engine.execute(commands.Complete(lease=leased.lease))
         seen += numbers(events)
-        assert seen == list(range(1, client.get(job.id).events + 1))
+        assert seen == list(range(1, client.jobs.get(job.id).events + 1))
         assert line.calls >= 3
 
 
@@ -71,11 +72,11 @@ def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(live_server: LiveServer
     with CuttableProxy(live_server.url) as line:
         client = client_of(line.url, live_server.keys["client"])
         first = live_server.submit()["id"]
-        feed = client.feed(job_id=first)
+        feed = client.events.stream(job_id=first)
         event = next(feed)
         assert (event.job_id, event.type) == (first, "job.created")
         feed.close()
-        feed = client.feed(after=event.cursor, types=["job."])
+        feed = client.events.stream(after=event.cursor, types=["job."])
         live_server.submit()
         assert next(feed).type == "job.created"
         line.cut()
@@ -85,7 +86,7 @@ def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(live_server: LiveServer
         assert seen == [(first, "job.started"), (first, "job.completed"), (second, "job.created")]
         assert line.calls >= 3
         feed.close()
-        resumed = client.feed(after=event.cursor, job_id=first, types=["job.completed"])
+        resumed = client.events.stream(after=event.cursor, job_id=first, types=["job.completed"])
         assert next(resumed).type == "job.completed"
         resumed.close()
         live_server.work()
@@ -101,7 +102,7 @@ def test_now_is_known_before_the_first_event_so_that_a_stream_that_breaks_early_
         stream(frames(8, cursor="c")),
         stream(frames(9, cursor="c")),
     ]
-    feed = client_of(stub.url).feed(after="now")
+    feed = client_of(stub.url).events.stream(after="now")
     assert numbers(islice(feed, 2)) == [8, 9]
     feed.close()
     assert [asked.headers.get("last-event-id") for asked in stub.asked] == [None, "c7", "c7", "c8"]
@@ -112,7 +113,7 @@ def test_duplicates_are_dropped_and_a_hole_is_read_again(stub: StubServer, clien
         stream(frames(1, 2), truncated=True), stream(frames(2, 3)), stream(frames(5, 6)), stream(frames(4, 5)),
         stream(frames(6, kind="job.completed")), ScriptedResponse(204, ""),
     ]  # fmt: skip
-    assert numbers(client_of(stub.url).events("j1")) == [1, 2, 3, 4, 5, 6]
+    assert numbers(client_of(stub.url).jobs.events("j1")) == [1, 2, 3, 4, 5, 6]
     assert [asked.headers["last-event-id"] for asked in stub.asked] == ["0", "2", "3", "3", "5", "6"]
 
 
@@ -120,10 +121,10 @@ def test_a_job_that_is_deleted_while_it_is_watched_is_heard_to_its_end(
     live_server: LiveServer, client_of: ClientFactory
 ) -> None:
     client = client_of(live_server.url, live_server.keys["client"])
-    job = client.submit("sketch", user="ann", input={})
-    events = client.events(job.id)
+    job = client.jobs.submit("sketch", user="ann", input={})
+    events = client.jobs.events(job.id)
     seen = [next(events).type]
-    client.delete(job.id)
+    client.jobs.delete(job.id)
     seen += [event.type for event in events]
     assert (seen[0], "job.canceled" in seen) == ("job.created", True)
 
@@ -133,7 +134,7 @@ def test_after_a_jobs_deletion_nothing_more_is_asked_for(stub: StubServer, clien
     stub.responses = [stream(frames(1) + end), problem(404, "job_not_found")]
     for follow in (False, True):
         stub.asked.clear()
-        assert numbers(client_of(stub.url).events("j1", follow=follow)) == [1, 2, 3]
+        assert numbers(client_of(stub.url).jobs.events("j1", follow=follow)) == [1, 2, 3]
         assert len(stub.asked) == 1
         stub.responses.insert(0, stream(frames(1) + end))
 
@@ -142,16 +143,16 @@ def test_a_job_that_was_deleted_after_its_end_was_heard_to_its_end_and_no_other(
     stub: StubServer, client_of: ClientFactory
 ) -> None:
     stub.responses = [stream(frames(1, kind="job.completed")), problem(404, "job_not_found")]
-    assert numbers(client_of(stub.url).events("j1")) == [1]
+    assert numbers(client_of(stub.url).jobs.events("j1")) == [1]
     stub.responses = [stream(frames(1)), problem(404, "job_not_found")]
     with pytest.raises(CallsheetError) as refused:
-        list(client_of(stub.url).events("j1"))
+        list(client_of(stub.url).jobs.events("j1"))
     assert refused.value.code == "job_not_found"
 
 
 def test_a_feed_goes_on_when_a_job_is_deleted(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [stream(frames(1, kind="job.deleted", cursor="c")), stream(frames(2, cursor="c"))]
-    feed = client_of(stub.url).feed()
+    feed = client_of(stub.url).events.stream()
     assert numbers(islice(feed, 2)) == [1, 2]
     feed.close()
 
@@ -166,25 +167,25 @@ def test_a_feed_goes_on_when_a_job_is_deleted(stub: StubServer, client_of: Clien
 def test_a_job_has_ended_by_its_own_moves_and_not_by_remarks_about_it(kinds: list[str], then: type) -> None:
     """After an end the server says at once whether there is more; only a stream that broke is waited for."""
     said = "".join(frames(no, kind=kind) for no, kind in enumerate(kinds, 1)).encode()
-    with Client("http://x") as client, closing(listening(client)) as talk:
-        assert isinstance(next(talk), Open)
-        assert isinstance(talk.send(Reply(200, {})), Read)
-        heard = [talk.send(said), *(next(talk) for _ in kinds[1:])]
+    with Client("http://x") as client, closing(listening(client)) as operation:
+        assert isinstance(next(operation), Open)
+        assert isinstance(operation.send(Reply(200, {})), Read)
+        heard = [operation.send(said), *(next(operation) for _ in kinds[1:])]
         assert [one.value.type for one in heard if isinstance(one, Item)] == kinds
-        assert isinstance(next(talk), Read)
-        assert isinstance(talk.send(b""), then)
+        assert isinstance(next(operation), Read)
+        assert isinstance(operation.send(b""), then)
 
 
 def test_after_an_end_a_server_that_says_nothing_is_waited_for_from_the_second_time_on() -> None:
     asked = []
-    with Client("http://x") as client, closing(listening(client)) as talk:
-        next(talk)
-        talk.send(Reply(200, {}))
-        talk.send(frames(1, kind="job.completed").encode())
-        next(talk)
-        asked.append(talk.send(b""))
-        talk.send(Reply(200, {}))
-        asked.append(talk.send(b""))
+    with Client("http://x") as client, closing(listening(client)) as operation:
+        next(operation)
+        operation.send(Reply(200, {}))
+        operation.send(frames(1, kind="job.completed").encode())
+        next(operation)
+        asked.append(operation.send(b""))
+        operation.send(Reply(200, {}))
+        asked.append(operation.send(b""))
     assert [type(one) for one in asked] == [Open, Sleep]
 
 
@@ -193,7 +194,7 @@ def test_a_stream_that_only_ever_breaks_ends_with_an_error_after_bounded_attempt
 ) -> None:
     stub.responses = [stream(": alive\n\n")]
     with pytest.raises(APIConnectionError):
-        list(client_of(stub.url).events("j1"))
+        list(client_of(stub.url).jobs.events("j1"))
     assert len(stub.asked) == 5
 
 
@@ -203,8 +204,8 @@ def test_a_stream_that_is_refused_says_why_and_one_that_is_too_many_is_tried_aga
     full = problem(429, "too_many_streams")
     full = full._replace(headers={**full.headers, "retry-after": "0"})
     stub.responses = [full, stream(frames(1, kind="job.completed")), ScriptedResponse(204, "")]
-    assert numbers(client_of(stub.url).events("j1")) == [1]
+    assert numbers(client_of(stub.url).jobs.events("j1")) == [1]
     stub.responses = [problem(404, "job_not_found")]
     with pytest.raises(Exception, match=r"Not now\.") as refused:
-        next(client_of(stub.url).events("j1"))
+        next(client_of(stub.url).jobs.events("j1"))
     assert refused.value.code == "job_not_found"  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from importlib import metadata
+from operator import attrgetter
 from typing import Any, assert_type
 
 import pytest
@@ -21,16 +22,19 @@ from callsheet.client import (
     Job,
     Run,
     Task,
+    docs_page,
     file_models,
     models,
     secret_models,
     worker_models,
 )
-from callsheet.client.clients import BaseClient
 from callsheet.client.method_binding import call, iterate
 
-CALLS: dict[str, Any] = {
-    name: one for name in dir(BaseClient) if isinstance(one := inspect.getattr_static(BaseClient, name), call | iterate)
+METHODS: dict[str, Any] = {
+    f"{namespace}.{name}": method
+    for namespace, resource in docs_page.namespaces().items()
+    for name, method in vars(resource).items()
+    if isinstance(method, call | iterate)
 }
 OURS = {"Job": ("replay",), "BulkResult": ("idempotency_key",)}
 """What the client knows by itself, behind what the server sends."""
@@ -59,38 +63,39 @@ def test_a_model_has_the_fields_that_the_server_sends(name: str) -> None:
 
 async def types(client: Client, other: AsyncClient) -> None:
     """Read by mypy: what an editor knows of each client. A wrong call is an error, or its `ignore` would be unused."""
-    assert_type(client.get("j"), Job)
-    assert_type(client.runs("j"), list[Run])
-    assert_type(client.tasks("j"), Generator[Task, None, None])
-    assert_type(client.events("j", after=3), Generator[Event, None, None])
-    assert_type(client.upload(b"", user="ann"), File)
-    assert_type(await other.upload(b"", user="ann"), File)
-    assert_type(await other.get("j"), Job)
-    assert_type(await other.runs("j"), list[Run])
-    assert_type(other.events("j", after=3), AsyncGenerator[Event, None])
-    client.get(1)  # type: ignore[arg-type]
-    client.submit("sketch", uzer="ann")  # type: ignore[call-arg]
-    await other.wait("j", timeout="long")  # type: ignore[arg-type]
+    assert_type(client.jobs.get("j"), Job)
+    assert_type(client.jobs.runs("j"), list[Run])
+    assert_type(client.jobs.tasks("j"), Generator[Task, None, None])
+    assert_type(client.jobs.events("j", after=3), Generator[Event, None, None])
+    assert_type(client.files.upload(b"", user="ann"), File)
+    assert_type(await other.files.upload(b"", user="ann"), File)
+    assert_type(await other.jobs.get("j"), Job)
+    assert_type(await other.jobs.runs("j"), list[Run])
+    assert_type(other.jobs.events("j", after=3), AsyncGenerator[Event, None])
+    client.jobs.get(1)  # type: ignore[arg-type]
+    client.jobs.submit("sketch", uzer="ann")  # type: ignore[call-arg]
+    await other.jobs.wait("j", timeout="long")  # type: ignore[arg-type]
 
 
 def test_both_clients_have_every_call_with_its_signature_and_its_words() -> None:
-    assert len(CALLS) > 35
+    assert len(METHODS) > 35
     with Client("http://x") as client:
         other = AsyncClient("http://x")
-        for name in CALLS:
-            ours, theirs = getattr(client, name), getattr(other, name)
-            assert inspect.signature(ours) == inspect.signature(theirs)
-            assert "self" not in inspect.signature(ours).parameters
-            assert ours.__doc__ == getattr(Client, name).__doc__
-            assert ours.__doc__, f"{name} says nothing"
+        for name, method in METHODS.items():
+            blocking, awaited = attrgetter(name)(client), attrgetter(name)(other)
+            assert inspect.signature(blocking) == inspect.signature(awaited)
+            assert "self" not in inspect.signature(blocking).parameters
+            assert blocking.__doc__ == method.__doc__
+            assert blocking.__doc__, f"{name} has no docstring"
     assert list(inspect.signature(types).parameters) == ["client", "other"]
 
 
 def test_a_call_is_bound_like_any_method_and_nothing_is_made_for_it() -> None:
     with Client("http://x") as client, Client("http://y") as other:
-        for name in CALLS:
-            assert getattr(client, name).__func__ is getattr(other, name).__func__
-            assert getattr(client, name) == getattr(client, name) != getattr(other, name)
+        for name in METHODS:
+            bound = attrgetter(name)
+            assert bound(client).__func__ is bound(other).__func__
+            assert bound(client) == bound(client) != bound(other)
 
 
 def test_everything_of_the_client_is_in_the_package_but_the_name_that_workers_have() -> None:

@@ -41,21 +41,21 @@ def client(live_server: LiveServer, client_of: ClientFactory) -> Any:
 def test_a_file_of_a_path_is_brought_used_listed_and_deleted(client: Any, tmp_path: Path) -> None:
     path = tmp_path / "sketch.png"
     path.write_bytes(PICTURE)
-    file = client.upload(path, user="ann")
+    file = client.files.upload(path, user="ann")
     assert isinstance(file, File)
     assert (file.name, file.media_type, file.bytes, file.status) == ("sketch.png", "image/png", len(PICTURE), "ready")
-    assert client.file(file.id) == file
-    assert client.read(file) == client.read(file.id) == PICTURE
-    assert client.download(file, tmp_path / "copy").read_bytes() == PICTURE
-    assert list(client.files("ann", limit=1)) == [file]
-    job = client.submit("sketch", user="ann", input={"prompt": "like this", "picture": file.reference})
+    assert client.files.get(file.id) == file
+    assert client.files.read(file) == client.files.read(file.id) == PICTURE
+    assert client.files.download(file, tmp_path / "copy").read_bytes() == PICTURE
+    assert list(client.files.list("ann", limit=1)) == [file]
+    job = client.jobs.submit("sketch", user="ann", input={"prompt": "like this", "picture": file.reference})
     with pytest.raises(CallsheetError) as refused:
-        client.delete_file(file)
+        client.files.delete(file)
     assert refused.value.code == "file_in_use"
-    client.cancel(job.id, grace_seconds=0)
-    assert client.delete_file(file) == DeleteSummary(1, len(PICTURE), pending=False)
+    client.jobs.cancel(job.id, grace_seconds=0)
+    assert client.files.delete(file) == DeleteSummary(1, len(PICTURE), pending=False)
     with pytest.raises(CallsheetError) as gone:
-        client.read(file)
+        client.files.read(file)
     assert (gone.value.code, gone.value.status) == ("file_gone", 410)
 
 
@@ -64,8 +64,8 @@ def test_download_progress_goes_to_the_callback(client: Any, tmp_path: Path, of:
     path, seen = tmp_path / "sketch.png", list[int]()
     path.write_bytes(PICTURE)
     source = path if of == "path" else PICTURE
-    file = client.upload(source, user="ann", media_type="image/png", progress=seen.append)
-    assert client.read(file) == PICTURE
+    file = client.files.upload(source, user="ann", media_type="image/png", progress=seen.append)
+    assert client.files.read(file) == PICTURE
     assert (seen == sorted(seen), seen[-1], len(set(seen)) > 2) == (True, len(PICTURE), True)
 
 
@@ -82,28 +82,28 @@ def test_download_progress_goes_to_the_callback(client: Any, tmp_path: Path, of:
 def test_name_and_type_are_guessed_unless_they_are_said(
     client: Any, body: bytes, said: dict[str, str], name: str, media_type: str
 ) -> None:
-    file = client.upload(body, user="ann", **said)
+    file = client.files.upload(body, user="ann", **said)
     assert (file.name, file.media_type, file.bytes) == (name, media_type, len(body))
-    assert client.read(file) == body
+    assert client.files.read(file) == body
 
 
 def test_bytes_that_are_not_what_they_are_called_are_refused(client: Any) -> None:
     with pytest.raises(CallsheetError) as refused:
-        client.upload(b"no picture", user="ann", name="a.png")
+        client.files.upload(b"no picture", user="ann", name="a.png")
     assert refused.value.code == "type_mismatch"
-    assert [file.status for file in client.files("ann") if file.name == "a.png"] == []
+    assert [file.status for file in client.files.list("ann") if file.name == "a.png"] == []
 
 
 def test_a_path_that_is_not_there_is_the_callers_to_know(client: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        client.upload(tmp_path / "nothing.png", user="ann")
+        client.files.upload(tmp_path / "nothing.png", user="ann")
 
 
 def test_the_bytes_go_with_the_headers_of_the_grant_and_without_the_key(
     stub: StubServer, client_of: ClientFactory
 ) -> None:
     stub.responses = [ANNOUNCED, THERE, FINISHED]
-    client_of(stub.url, "cs_secret").upload(BODY, user="ann", name="a.json")
+    client_of(stub.url, "cs_secret").files.upload(BODY, user="ann", name="a.json")
     announce, put, finish = stub.asked
     assert (announce.method, announce.path, announce.body["user"]) == ("POST", "/v1/files", "ann")
     assert (put.method, put.path, put.body) == ("PUT", "/v1/blobs/signed", [1, 2, 3])
@@ -126,7 +126,7 @@ def test_a_lost_answer_is_asked_for_again_and_bytes_that_are_there_already_are_f
         ScriptedResponse(drop=True),
         FINISHED,
     ]
-    assert client_of(stub.url).upload(path, user="ann").id == "f1"
+    assert client_of(stub.url).files.upload(path, user="ann").id == "f1"
     assert [asked.method for asked in stub.asked] == ["POST", "PUT", "PUT", "PUT", "POST", "POST"]
     assert [asked.body for asked in stub.asked[1:4]] == [[1, 2, 3]] * 3, "every try sends all of it"
 
@@ -134,12 +134,12 @@ def test_a_lost_answer_is_asked_for_again_and_bytes_that_are_there_already_are_f
 def test_a_storage_that_refuses_ends_it_and_one_that_is_away_too(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [ANNOUNCED, ScriptedResponse(403, "<Error><Code>AccessDenied</Code></Error>")]
     with pytest.raises(CallsheetError) as refused:
-        client_of(stub.url).upload(BODY, user="ann", name="a.json")
+        client_of(stub.url).files.upload(BODY, user="ann", name="a.json")
     assert (refused.value.code, refused.value.status) == ("http_403", 403)
     assert (stub.asked[-1].method, stub.asked[-1].path) == ("DELETE", "/v1/files/f1"), "nobody waits for it any more"
     stub.responses = [ANNOUNCED, ScriptedResponse(drop=True)]
     with pytest.raises(APIConnectionError):
-        client_of(stub.url).upload(BODY, user="ann", name="a.json")
+        client_of(stub.url).files.upload(BODY, user="ann", name="a.json")
     assert stub.asked[-1].method == "PUT"
 
 
@@ -155,13 +155,13 @@ def test_a_file_in_a_bucket_is_fetched_there_without_the_key(
     client = client_of(stub.url, "cs_secret")
     if not location.startswith("{url}"):
         with pytest.raises(CallsheetError):
-            client.read("f1")
+            client.files.read("f1")
         assert len(stub.asked) == 1
         return
-    assert client.read("f1") == BODY
+    assert client.files.read("f1") == BODY
     assert stub.asked[1].path == "/bucket/f1?X-Amz-Signature=s"
     assert ["authorization" in asked.headers for asked in stub.asked] == [True, False]
     stub.responses = [elsewhere, ScriptedResponse(200, b"other", {"etag": tag})]
     with pytest.raises(CallsheetError) as damaged:
-        client.read("f1")
+        client.files.read("f1")
     assert damaged.value.code == "corrupt_file"

@@ -9,24 +9,28 @@ import pytest
 
 from callsheet.client import APIConnectionError, CallsheetError
 from callsheet.client.clients import BaseClient
+from callsheet.client.drivers.sync import SyncDriver
 from callsheet.client.operations import IterableOperation, Operation, Reply, Request, Send, Sleep, TransportError
 from callsheet.client.transport import build_request
 from tests.client.stub_server import JOB
 
 T = TypeVar("T")
+URL = "http://ann:secret@film.example:8787"
 Rule = Callable[[int, float, float], tuple[float, Reply | TransportError]]
 """Which request it is, how long the server is asked to hold it, how long it is waited for: when what comes."""
 
 
-class ClockedClient(BaseClient):
-    """A client for which time passes only by what it does."""
+TIMEOUT_SECONDS = 30.0
+
+
+class ClockedDriver(SyncDriver):
+    """A driver whose clock advances only by the effects it performs."""
 
     def __init__(self, rule: Rule) -> None:
-        super().__init__("http://ann:secret@film.example:8787/", "key", None, 30.0, None)
+        super().__init__(httpx.Client(base_url=URL), TIMEOUT_SECONDS)
         self.now = 100.0
         self.asked = 0
         self._rule = rule
-        self._http = httpx.Client(**self._options)
 
     @property
     def passed(self) -> float:
@@ -55,18 +59,34 @@ class ClockedClient(BaseClient):
 
     def _answered(self, request: Request) -> Any:
         self.asked += 1
-        patience = build_request(self._http, request, self._timeout, None).extensions["timeout"]["read"]
+        patience = build_request(self._http, request, TIMEOUT_SECONDS, None).extensions["timeout"]["read"]
         seconds, answer = self._rule(self.asked, float(request.query["wait"]), patience)
         self.now += min(seconds, patience)
         return answer if seconds <= patience else TransportError("timed out", sent=True)
 
 
+class ClockedClient(BaseClient[SyncDriver]):
+    """A client on a ClockedDriver."""
+
+    def __init__(self, driver: ClockedDriver) -> None:
+        super().__init__(driver, URL, None)
+        self.driver = driver
+
+    @property
+    def asked(self) -> int:
+        return self.driver.asked
+
+    @property
+    def passed(self) -> float:
+        return self.driver.passed
+
+
 @pytest.fixture
 def make_clocked_client(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rule], ClockedClient]:
     def make(rule: Rule) -> ClockedClient:
-        client = ClockedClient(rule)
-        monkeypatch.setattr("callsheet.client.deadline.monotonic", lambda: client.now)
-        return client
+        driver = ClockedDriver(rule)
+        monkeypatch.setattr("callsheet.client.deadline.monotonic", lambda: driver.now)
+        return ClockedClient(driver)
 
     return make
 
@@ -99,7 +119,7 @@ def test_a_server_that_never_answered_is_given_up_when_the_time_is_over(
 ) -> None:
     client = make_clocked_client(rule)
     with pytest.raises(APIConnectionError, match=r"^http://film\.example:8787 does not answer: ") as refused:
-        client.wait("j1", timeout=timeout)
+        client.jobs.wait("j1", timeout=timeout)
     assert client.passed == pytest.approx(timeout, abs=0.002)
     assert "secret" not in str(refused.value)
 
@@ -114,7 +134,7 @@ def test_a_job_that_was_seen_before_the_server_fell_silent_is_a_timeout_that_say
 
     client = make_clocked_client(then)
     with pytest.raises(TimeoutError, match="The job j1 was running when it was last seen"):
-        client.wait("j1", timeout=timeout)
+        client.jobs.wait("j1", timeout=timeout)
     assert client.passed == pytest.approx(timeout, abs=0.002)
 
 
@@ -123,7 +143,7 @@ def test_a_server_that_is_busy_for_longer_than_there_is_time_is_not_waited_for(
 ) -> None:
     client = make_clocked_client(busy)
     with pytest.raises(CallsheetError) as refused:
-        client.wait("j1", timeout=5)
+        client.jobs.wait("j1", timeout=5)
     assert (refused.value.code, client.asked) == ("unavailable", 1)
     assert client.passed == pytest.approx(5, abs=0.002)
 
@@ -134,7 +154,7 @@ def test_a_job_that_has_not_ended_is_waited_for_up_to_the_end_and_its_status_is_
 ) -> None:
     client = make_clocked_client(working)
     with pytest.raises(TimeoutError, match=f"The job j1 is running after {timeout} seconds"):
-        client.wait("j1", timeout=timeout)
+        client.jobs.wait("j1", timeout=timeout)
     assert timeout - 0.05 <= client.passed <= timeout
     assert client.asked <= timeout // 30 + 5, "the server holds each answer"
 
@@ -144,10 +164,10 @@ def test_who_has_no_time_gets_one_look_that_may_take_a_second(
 ) -> None:
     client = make_clocked_client(lambda _no, hold, _patience: (hold + 0.9, row("queued")))
     with pytest.raises(TimeoutError, match="is queued after 0 seconds"):
-        client.wait("j1", timeout=0)
+        client.jobs.wait("j1", timeout=0)
     assert client.asked == 1
     with pytest.raises(APIConnectionError):
-        make_clocked_client(silent).wait("j1", timeout=0)
+        make_clocked_client(silent).jobs.wait("j1", timeout=0)
 
 
 def test_a_refusal_is_raised_as_it_is_also_when_the_time_is_over(
@@ -156,7 +176,7 @@ def test_a_refusal_is_raised_as_it_is_also_when_the_time_is_over(
     gone = Reply(404, {}, json.dumps({"code": "job_not_found", "message": "Gone.", "status": 404}).encode())
     client = make_clocked_client(lambda no, hold, patience: (hold, row()) if no == 1 else (patience, gone))
     with pytest.raises(CallsheetError) as refused:
-        client.wait("j1", timeout=5)
+        client.jobs.wait("j1", timeout=5)
     assert refused.value.code == "job_not_found"
 
 
@@ -165,5 +185,5 @@ def test_without_a_time_the_server_may_be_away_for_as_long_as_patience_lasts(
 ) -> None:
     done = row("completed", finished_at="2026-01-31T12:00:09.000Z")
     client = make_clocked_client(lambda no, hold, patience: (hold, done) if no == 6 else refusing(no, hold, patience))
-    assert client.wait("j1").completed
+    assert client.jobs.wait("j1").completed
     assert client.asked == 6

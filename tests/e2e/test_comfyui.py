@@ -40,13 +40,13 @@ def test_an_exported_graph_is_imported_submitted_and_drawn(server: ServerProcess
     with ComfyServer(tmp_path / "comfy", version) as comfy, working(server, tmp_path, comfy) as worker:
         assert json.loads(worker.line())["kinds"] == ["comfyui"]
         with server.client() as client:
-            client.topup("ann", 100)
-            schema = client.workflow("picture").definition["input_schema"]
+            client.wallets.top_up("ann", 100)
+            schema = client.workflows.get("picture").definition["input_schema"]
             assert "width_2" in schema["properties"]
-            job = client.submit("picture", user="ann", input={"width_2": 40})
-            assert client.wait(job.id, ENDS).completed
-            (output,) = client.outputs(job.id)
-            assert [client.read(file) for file in output.files] == [sample_files.png(40, 24, 0xFFFFFF ^ 255)]
+            job = client.jobs.submit("picture", user="ann", input={"width_2": 40})
+            assert client.jobs.wait(job.id, ENDS).completed
+            (output,) = client.jobs.outputs(job.id)
+            assert [client.files.read(file) for file in output.files] == [sample_files.png(40, 24, 0xFFFFFF ^ 255)]
         assert worker.stop() == 0
 
 
@@ -60,11 +60,11 @@ def test_a_picture_that_a_user_brought_goes_into_the_graph_and_is_brought_once(
     assert put.returncode == 0, put.stderr
     with ComfyServer(tmp_path / "comfy", NEW) as comfy, working(server, tmp_path, comfy) as worker:
         with server.client() as client:
-            file = client.upload(sample_files.png(4, 4, 7), user="ann", name="mine.png")
+            file = client.files.upload(sample_files.png(4, 4, 7), user="ann", name="mine.png")
             for width in (12, 16):
-                job = client.submit("scaled", user="ann", input={"image": {"$file": file.id}, "width": width})
-                assert client.wait(job.id, ENDS).completed
-                (output,) = client.outputs(job.id)
+                job = client.jobs.submit("scaled", user="ann", input={"image": {"$file": file.id}, "width": width})
+                assert client.jobs.wait(job.id, ENDS).completed
+                (output,) = client.jobs.outputs(job.id)
                 assert [made.media_type for made in output.files] == ["image/png"]
         (brought,) = (comfy.disk.root / "input").iterdir()
         assert brought.read_bytes() == sample_files.png(4, 4, 7)

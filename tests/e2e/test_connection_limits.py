@@ -47,4 +47,4 @@ def test_whoever_is_too_many_is_told_and_those_who_are_here_are_served(tmp_path:
             first.send_request("GET", "/readyz")
             assert first.read_response().status == 200
         with up.client() as client:
-            assert client.me().role == "operator"
+            assert client.identity.get().role == "operator"

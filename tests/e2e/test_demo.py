@@ -29,12 +29,12 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credits(up: ServerProcess) -> None:
     with up.client() as client, CommandProcess("demo", "--data", up.data, log=up.data / "demo.log") as shown:
-        wait_until(lambda: len(list(client.jobs(user="demo"))) == 4, SECONDS)
+        wait_until(lambda: len(list(client.jobs.list(user="demo"))) == 4, SECONDS)
         assert shown.stop(signal.SIGINT) == 130
-        jobs = list(client.jobs(user="demo"))
+        jobs = list(client.jobs.list(user="demo"))
         assert (len(jobs), {job.status for job in jobs} <= {"canceled", "completed"}) == (4, True)
         assert {job.workflow: job.status for job in jobs}["short-video"] == "canceled"
-        assert client.wallet("demo").reserved == 0
+        assert client.wallets.get("demo").reserved == 0
 
 
 def test_an_interrupted_demonstration_with_a_server_of_its_own_ends_with_130(tmp_path: Path) -> None:
@@ -92,9 +92,9 @@ def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_fi
     words = ["--no-demo", "--workflows", definitions, "--config", tmp_path / "callsheet.toml"]
     for _ in range(2):  # a second start changes nothing
         with ServerProcess(tmp_path / "data", *words) as server, server.client() as client:
-            assert [(one.name, one.version, one.price) for one in client.workflows()] == [("poster", 1, 4)]
+            assert [(one.name, one.version, one.price) for one in client.workflows.list()] == [("poster", 1, 4)]
             with pytest.raises(CallsheetError, match="labels"):
-                client.submit("poster", user="ann", labels={"a": "1", "b": "2"})
+                client.jobs.submit("poster", user="ann", labels={"a": "1", "b": "2"})
             seen = httpx.get(f"{server.url}/healthz", headers={"origin": "https://app.example"})
             assert seen.headers["access-control-allow-origin"] == "https://app.example"
             assert server.stop() == 0

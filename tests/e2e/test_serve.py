@@ -29,7 +29,7 @@ def test_servers_that_share_a_database_and_a_secret_take_each_others_tokens(
         ):
             assert second.banner["admin_key_file"] is None
             assert not (tmp_path / "b" / "admin.key").exists()
-            token = client.create_token("ann").token
+            token = client.tokens.create("ann").token
             seen = httpx.get(f"{second.url}/v1/jobs", headers={"authorization": f"Bearer {token}"})
             assert seen.status_code == 200
             assert second.stop() == 0

@@ -52,14 +52,14 @@ def test_what_only_its_owner_may_read_is_readable_by_nobody_else(up: ServerProce
     assert {mode(up.data / name) for name in ("admin.key", "secret.key", "server.json", "callsheet.db")} == {0o600}
     assert up.key.startswith("cs_")
     with up.client() as client:
-        assert client.me().role == "operator"
+        assert client.identity.get().role == "operator"
 
 
 def test_the_user_of_the_demonstration_has_credits_and_workflows(up: ServerProcess) -> None:
     with up.client() as client:
-        prices = {workflow.name: workflow.price for workflow in client.workflows()}
+        prices = {workflow.name: workflow.price for workflow in client.workflows.list()}
         assert prices == {"sketch": 3, "tone": 2, "clip": 8, "short-video": 20}
-        assert sum(entry.amount for entry in client.ledger("demo") if entry.kind == "topup") == 100
+        assert sum(entry.amount for entry in client.wallets.entries("demo") if entry.kind == "topup") == 100
 
 
 def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: ServerProcess, shown: str) -> None:
@@ -80,13 +80,15 @@ def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: S
 def test_what_the_jobs_went_through_is_on_record(up: ServerProcess, shown: str) -> None:
     assert "completed" in shown
     with up.client() as client:
-        jobs = {job.workflow: job for job in client.jobs(user="demo")}
+        jobs = {job.workflow: job for job in client.jobs.list(user="demo")}
         assert {job.status for job in jobs.values()} == {"completed"}
-        events = list(client.events(jobs["clip"].id))
+        events = list(client.jobs.events(jobs["clip"].id))
         assert any(event.data.get("preview", 0) > 1 for event in events if event.type == "task.progressed")
-        board = [stage for stage in client.stages(jobs["short-video"].id) if stage.name == "storyboard"]
+        board = [stage for stage in client.jobs.stages(jobs["short-video"].id) if stage.name == "storyboard"]
         assert [(stage.tasks_total, stage.tasks_completed) for stage in board] == [(3, 3)]
-        titles = [output.output["title"] for output in client.outputs(jobs["short-video"].id) if output.stage_no == 2]
+        titles = [
+            output.output["title"] for output in client.jobs.outputs(jobs["short-video"].id) if output.stage_no == 2
+        ]
         assert len(set(titles)) == 3
     assert run("verify", "--data", up.data).returncode == 0
 
@@ -122,7 +124,7 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--no-demo", "--host", "0.0.0.0", "--public") as second:
         assert second.key == key
         with second.client() as client:
-            assert list(client.workflows()) == []
+            assert list(client.workflows.list()) == []
 
 
 @pytest.mark.parametrize(
@@ -166,20 +168,20 @@ def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_inte
 def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_its_restart(tmp_path: Path) -> None:
     # R104, R153
     with ServerProcess(tmp_path / "data") as first, first.client() as client:
-        jobs = {name: client.submit(name, user="demo", input={"prompt": text}) for name, text in PROMPTS.items()}
+        jobs = {name: client.jobs.submit(name, user="demo", input={"prompt": text}) for name, text in PROMPTS.items()}
         _wait_for_progress(client, jobs["clip"].id)
         first.kill()
     with ServerProcess(tmp_path / "data") as second, second.client() as client:
         _approve(client, jobs["short-video"].id)
         for job in jobs.values():
-            assert client.wait(job.id, SECONDS).completed
-        (task,) = client.tasks(jobs["clip"].id)
-        assert [attempt.outcome for attempt in client.attempts(jobs["clip"].id, task.id)] == ["lost", "completed"]
-        wallet = client.wallet("demo")
+            assert client.jobs.wait(job.id, SECONDS).completed
+        (task,) = client.jobs.tasks(jobs["clip"].id)
+        assert [attempt.outcome for attempt in client.jobs.attempts(jobs["clip"].id, task.id)] == ["lost", "completed"]
+        wallet = client.wallets.get("demo")
         assert (wallet.balance, wallet.reserved) == (67, 0)
         for job in jobs.values():
-            for file in (file for output in client.outputs(job.id) for file in output.files):
-                assert len(client.read(file)) == file.bytes
+            for file in (file for output in client.jobs.outputs(job.id) for file in output.files):
+                assert len(client.files.read(file)) == file.bytes
         assert second.stop() == 0
     done = run("verify", "--data", tmp_path / "data")
     assert (done.returncode, done.stdout.startswith("Every rule holds.\n")) == (0, True)
@@ -187,24 +189,24 @@ def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_it
 
 def test_a_server_that_is_asked_to_stop_loses_no_try(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--workers", 1) as first, first.client() as client:
-        jobs = [client.submit("clip", user="demo", input={"prompt": f"sea {n}"}).id for n in range(2)]
+        jobs = [client.jobs.submit("clip", user="demo", input={"prompt": f"sea {n}"}).id for n in range(2)]
         _wait_for_progress(client, jobs[0])
         assert first.stop() == 0
     with ServerProcess(tmp_path / "data") as second, second.client() as client:
         for job_id in jobs:
-            assert client.wait(job_id, SECONDS).completed
-            (task,) = client.tasks(job_id)
+            assert client.jobs.wait(job_id, SECONDS).completed
+            (task,) = client.jobs.tasks(job_id)
             assert task.attempts_counted == 1
-            outcomes = [attempt.outcome for attempt in client.attempts(job_id, task.id)]
+            outcomes = [attempt.outcome for attempt in client.jobs.attempts(job_id, task.id)]
             assert set(outcomes[:-1]) <= {"requeued"}
             assert outcomes[-1] == "completed"
 
 
 def _wait_for_progress(client: Client, job_id: str) -> None:
     """Wait until a worker is in the middle of a job."""
-    wait_until(lambda: any(task.progress > 5 for task in client.tasks(job_id)), SECONDS)
+    wait_until(lambda: any(task.progress > 5 for task in client.jobs.tasks(job_id)), SECONDS)
 
 
 def _approve(client: Client, job_id: str) -> None:
-    wait_until(lambda: client.stages(job_id)[-1].status == "waiting", SECONDS)
-    client.approve(job_id, "render", approver="a person")
+    wait_until(lambda: client.jobs.stages(job_id)[-1].status == "waiting", SECONDS)
+    client.jobs.approve(job_id, "render", approver="a person")

@@ -62,7 +62,7 @@ class WorkerSandbox:
         """Put a workflow for each kind."""
         with self.server.client() as client:
             for kind in (self.shout, self.hold):
-                client.put_workflow(kind, {"stages": [{"name": kind, "kind": kind}], "lease_seconds": lease_seconds})
+                client.workflows.put(kind, {"stages": [{"name": kind, "kind": kind}], "lease_seconds": lease_seconds})
 
     def work(self, *more: object, place: str = "a") -> CommandProcess:
         """Start a worker on the machine `place`."""
@@ -122,24 +122,24 @@ def told(working: CommandProcess, event: str) -> dict[str, Any]:
 
 
 def outcomes(client: Client, job_id: str) -> list[str | None]:
-    (task,) = client.tasks(job_id)
-    return [attempt.outcome for attempt in client.attempts(job_id, task.id)]
+    (task,) = client.jobs.tasks(job_id)
+    return [attempt.outcome for attempt in client.jobs.attempts(job_id, task.id)]
 
 
 def test_a_module_of_handlers_works_anywhere(yard: WorkerSandbox) -> None:
     with yard.server.client() as client:
-        job = client.submit(yard.shout, user="ann", input="hello")
+        job = client.jobs.submit(yard.shout, user="ann", input="hello")
         working = yard.work("--kinds", yard.shout, "--name", yard.shout, "--label", "zone=a",
                             "--capability", "gpu=H100", "--capability", "vram_gb:=80")  # fmt: skip
         came = told(working, "worker.registered")
         assert (came["worker"], came["kinds"], came["pid"]) == (yard.shout, [yard.shout], working.process.pid)
-        assert client.wait(job.id, ENDS).completed
-        (output,) = client.outputs(job.id)
+        assert client.jobs.wait(job.id, ENDS).completed
+        (output,) = client.jobs.outputs(job.id)
         assert output.output == "HELLO"
-        assert [client.read(file) for file in output.files] == [b"HELLO"]
+        assert [client.files.read(file) for file in output.files] == [b"HELLO"]
         ended = told(working, "task.ended")
         assert (ended["kind"], ended["job_id"], ended["outcome"]) == (yard.shout, job.id, "completed")
-        here = client.worker(yard.shout)
+        here = client.workers.get(yard.shout)
         assert (here.labels, here.capabilities) == ({"zone": "a"}, {"gpu": "H100", "vram_gb": 80})
         assert working.stop() == 0
 
@@ -151,23 +151,23 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Wo
     with yard.server.client() as client:
         first = yard.work("--spot", f"file:{notice}")
         name = told(first, "worker.registered")["worker"]
-        job = client.submit(yard.hold, user="ann")
+        job = client.jobs.submit(yard.hold, user="ann")
         yard.held()
         if how == "notice":
             notice.write_text("the host is taken away")
             assert first.process.wait(ENDS) == 0
         else:
             assert first.stop(signal.Signals[how]) == 0
-        (task,) = client.tasks(job.id)
+        (task,) = client.jobs.tasks(job.id)
         assert (task.status, task.attempts_counted, task.requeues) == ("retried", 0, 1)
-        (attempt,) = client.attempts(job.id, task.id)
+        (attempt,) = client.jobs.attempts(job.id, task.id)
         assert attempt.error is not None
         assert attempt.error.code == ("spot" if how == "notice" else "shutdown")
-        assert client.worker(name).status == "gone"
+        assert client.workers.get(name).status == "gone"
         assert yard.left_behind() == []
         yard.go()
         yard.work(place="b")
-        assert client.wait(job.id, ENDS).completed
+        assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["requeued", "completed"]
 
 
@@ -176,14 +176,14 @@ def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: Wo
     with yard.server.client() as client:
         first = yard.work()
         name = told(first, "worker.registered")["worker"]
-        job = client.submit(yard.hold, user="ann")
+        job = client.jobs.submit(yard.hold, user="ann")
         yard.held()
         first.kill()
         assert len(yard.left_behind()) == 1
         yard.go()
         again = yard.work()
         assert told(again, "worker.registered")["worker"] == name
-        assert client.wait(job.id, ENDS).completed
+        assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["requeued", "completed"]
         told(again, "task.ended")
         assert yard.left_behind() == []
@@ -193,12 +193,12 @@ def test_a_killed_workers_task_is_finished_by_another(yard: WorkerSandbox) -> No
     """R432."""
     with yard.server.client() as client:
         first = yard.work()
-        job = client.submit(yard.hold, user="ann")
+        job = client.jobs.submit(yard.hold, user="ann")
         yard.held()
         first.kill()
         yard.go()
         yard.work(place="b")
-        assert client.wait(job.id, ENDS).completed
+        assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["lost", "completed"]
 
 
@@ -206,18 +206,18 @@ def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: WorkerSand
     """F19: what it still does afterwards changes nothing."""
     with yard.server.client() as client:
         first = yard.work()
-        job = client.submit(yard.hold, user="ann")
+        job = client.jobs.submit(yard.hold, user="ann")
         yard.held()
         first.process.send_signal(signal.SIGSTOP)
         yard.work(place="b")
         yard.held(2)
         yard.go()
         first.process.send_signal(signal.SIGCONT)
-        assert client.wait(job.id, ENDS).completed
+        assert client.jobs.wait(job.id, ENDS).completed
         assert told(first, "task.ended")["outcome"] == "lost"
         assert outcomes(client, job.id) == ["lost", "completed"]
-        (output,) = client.outputs(job.id)
-        assert (output.output, [client.read(file) for file in output.files]) == ("by try 2", [b"by try 2"])
+        (output,) = client.jobs.outputs(job.id)
+        assert (output.output, [client.files.read(file) for file in output.files]) == ("by try 2", [b"by try 2"])
 
 
 def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
         yard.put(lease_seconds=120)
         workers = [yard.work(place=place) for place in "abcdefghij"]
         with server.client() as client:
-            jobs = [client.submit(yard.hold, user="ann").id for _ in workers]
+            jobs = [client.jobs.submit(yard.hold, user="ann").id for _ in workers]
         for working in workers:
             told(working, "task.started")
         server.kill()
@@ -240,7 +240,7 @@ def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
             again.client() as client,
         ):
             for job_id in jobs:
-                assert client.wait(job_id, ENDS).completed
+                assert client.jobs.wait(job_id, ENDS).completed
                 assert outcomes(client, job_id) == ["completed"]
             assert [working.stop() for working in workers] == [0] * 10
 
@@ -251,8 +251,8 @@ def test_three_workers_race_for_one_task_and_one_has_it(yard: WorkerSandbox) -> 
         for working in workers:
             told(working, "worker.registered")
         yard.go()
-        job = client.submit(yard.hold, user="ann")
-        assert client.wait(job.id, ENDS).completed
+        job = client.jobs.submit(yard.hold, user="ann")
+        assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["completed"]
         for working in workers:
             os.kill(working.process.pid, signal.SIGTERM)
@@ -263,12 +263,12 @@ def test_three_workers_race_for_one_task_and_one_has_it(yard: WorkerSandbox) -> 
 def test_a_drained_worker_ends_its_work_and_exits(yard: WorkerSandbox) -> None:
     with yard.server.client() as client:
         working = yard.work("--name", yard.hold)
-        job = client.submit(yard.hold, user="ann")
+        job = client.jobs.submit(yard.hold, user="ann")
         yard.held()
         assert run("workers", "drain", yard.hold, "--url", yard.server.url, "--key", yard.server.key).returncode == 0
         yard.go()
         assert working.process.wait(ENDS) == 0
-        assert client.wait(job.id, ENDS).completed
+        assert client.jobs.wait(job.id, ENDS).completed
 
 
 def test_protection_is_on_while_there_is_work(yard: WorkerSandbox) -> None:
@@ -279,9 +279,9 @@ def test_protection_is_on_while_there_is_work(yard: WorkerSandbox) -> None:
     script.chmod(0o700)
     with yard.server.client() as client:
         working = yard.work("--protect", script)
-        job = client.submit(yard.hold, user="ann")
+        job = client.jobs.submit(yard.hold, user="ann")
         wait_until(lambda: log.exists() and log.read_text().endswith("on\n"), ENDS)
         yard.go()
-        assert client.wait(job.id, ENDS).completed
+        assert client.jobs.wait(job.id, ENDS).completed
         assert working.stop() == 0
         assert log.read_text().split()[-2:] == ["on", "off"]

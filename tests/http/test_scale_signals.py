@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.api import scaling as api_scaling
 from callsheet.client import models
-from callsheet.client.scaling import ScaleReport
+from callsheet.client.resources.ops import ScaleReport
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition

@@ -73,19 +73,19 @@ def test_a_file_goes_to_the_bucket_and_comes_from_it(
     # R163
     path = tmp_path / "sketch.png"
     path.write_bytes(PICTURE)
-    file = client.upload(path, user="ann")
+    file = client.files.upload(path, user="ann")
     assert stored_body(double, object_keys.upload_key(TENANT, file.id)) == PICTURE
-    assert client.read(file) == client.read(file.id) == PICTURE
-    assert client.download(file, tmp_path / "copy.png").read_bytes() == PICTURE
-    assert client.delete_file(file).bytes == len(PICTURE)
+    assert client.files.read(file) == client.files.read(file.id) == PICTURE
+    assert client.files.download(file, tmp_path / "copy.png").read_bytes() == PICTURE
+    assert client.files.delete(file).bytes == len(PICTURE)
     assert stored_body(double, object_keys.upload_key(TENANT, file.id)) is None
     assert code(live_server.client("client").get(file.url)) == (410, "file_gone")
 
 
 async def _both_ways(url: str, key: str) -> tuple[bytes, str]:
     async with AsyncClient(url, key) as client:
-        file = await client.upload(PICTURE, user="ann", name="a.png")
-        return await client.read(file), file.status
+        file = await client.files.upload(PICTURE, user="ann", name="a.png")
+        return await client.files.read(file), file.status
 
 
 def test_the_other_client_does_the_same(live_server: LiveServer) -> None:
@@ -95,7 +95,7 @@ def test_the_other_client_does_the_same(live_server: LiveServer) -> None:
 def test_the_server_returns_the_url_and_keeps_the_secret(
     live_server: LiveServer, double: S3Double, client: Client
 ) -> None:
-    file = client.upload(PICTURE, user="ann", name="a.png")
+    file = client.files.upload(PICTURE, user="ann", name="a.png")
     page = live_server.client("client")
     shown = page.get(file.url)
     assert (shown.status_code, shown.content, shown.headers["cache-control"]) == (307, b"", "no-store")
@@ -117,7 +117,7 @@ def test_a_worker_reads_and_puts_by_addresses_alone_which_end_with_its_lease(
     live_server: LiveServer, client: Client
 ) -> None:
     # R233, R239: it is told no secret of the storage, and needs none
-    brought = client.upload(PICTURE, user="ann", name="a.png")
+    brought = client.files.upload(PICTURE, user="ann", name="a.png")
     sandbox = WorkerSandbox(live_server)
     sandbox.submit(input={"picture": {"$file": brought.id}})
     http_worker = sandbox.http_worker()

@@ -81,7 +81,7 @@ class StallReporter:
         from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
 
         with suppress(CallsheetError):  # the next look may tell
-            found = {(one.code, one.name): one.message for one in self._client.why(self._job_id).constraints}
+            found = {(one.code, one.name): one.message for one in self._client.jobs.explain(self._job_id).constraints}
             active = any(code in _ACTIVE_CODES for code, _ in found)
             blocking = set() if active else {key for key in found if key[0] not in _EXPECTED_CODES}
             new, self._reported = blocking - self._reported, blocking

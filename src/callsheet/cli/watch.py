@@ -27,7 +27,7 @@ def follow(
     client: "Client", job_id: str, *, json: bool = False, ticker: "AddTicks[Event]" = add_ticks, now: Clock = _now
 ) -> "Job":
     """Show what happens to a job, and return it when it has ended; `hear` says when nothing happens."""
-    events = client.events(job_id)
+    events = client.jobs.events(job_id)
     if json:
         for event in events:
             print_line(json_line(event))
@@ -35,7 +35,7 @@ def follow(
         _show_bar(client, job_id, ticker(events), now)
     else:
         _print_progress_lines(client, job_id, ticker(events))
-    return client.get(job_id)
+    return client.jobs.get(job_id)
 
 
 def print_events(client: "Client", job_id: str, events: Iterable["Event"], *, json: bool) -> None:
@@ -90,9 +90,9 @@ class _PartNames:
         if one is None or one == event.job_id:
             return ""
         if one not in self._names:
-            stages = {stage.id: stage for stage in self._client.stages(self._job_id)}
+            stages = {stage.id: stage for stage in self._client.jobs.stages(self._job_id)}
             self._names |= {stage.id: stage.name for stage in stages.values()}
-            for task in self._client.tasks(self._job_id):
+            for task in self._client.jobs.tasks(self._job_id):
                 stage = stages[task.stage_id]
                 self._names[task.id] = stage.name if stage.tasks_total == 1 else f"{stage.name} {task.no}"
         return self._names.setdefault(one, "")
@@ -101,7 +101,7 @@ class _PartNames:
         """Say what to type if the event's stage still waits for approval; who looks back hears of none that is over."""
         if event.type != "stage.waiting":
             return ""
-        found = (stage for stage in self._client.stages(self._job_id) if stage.id == event.entity_id)
+        found = (stage for stage in self._client.jobs.stages(self._job_id) if stage.id == event.entity_id)
         return next((approval_hint(self._job_id, stage) for stage in found if stage.status == "waiting"), "")
 
 
@@ -130,7 +130,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]:>6}"), TimeElapsedColumn())
     names_of_parts, stall = _PartNames(client, job_id), StallReporter(client, job_id)
     with Progress(*columns) as progress:
-        job = client.get(job_id)
+        job = client.jobs.get(job_id)
         bar = progress.add_task(job.workflow, total=100, completed=job.progress, far="")
         for event in events:
             messages = (
@@ -142,7 +142,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
                 stall.reset()
                 messages.append(names_of_parts.waiting_hint(event))
                 if event.seq > job.events:  # else the job is known as it was after this event, or after a later one
-                    job = client.get(job_id)
+                    job = client.jobs.get(job_id)
             done, far = estimate_progress(job, now())
             progress.update(
                 bar, completed=done, far=far, description=f"{job.workflow} {job.status}", refresh=event is None

@@ -1,4 +1,4 @@
-"""Callsheet from Python: `Client`, and `AsyncClient` for asyncio, from one source."""
+"""The Python client: `Client`, and `AsyncClient` for asyncio, with the same methods."""
 
 from callsheet.client.clients import AsyncClient, Client
 from callsheet.client.errors import APIConnectionError, CallsheetError, CorruptFileError, Problem
@@ -32,8 +32,8 @@ from callsheet.client.models import (
     Wallet,
     Workflow,
 )
+from callsheet.client.resources.ops import ScaleReport
 from callsheet.client.retry import RetryPolicy
-from callsheet.client.scaling import ScaleReport
 from callsheet.client.secret_models import NewKey, Token, WorkerToken
 from callsheet.client.worker_models import Worker, WorkerLease
 from callsheet.core.policy.autoscale import ScaleSignals

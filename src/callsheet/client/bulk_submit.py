@@ -1,4 +1,4 @@
-"""The call that submits many jobs: in requests that a server takes, and so that nothing it accepted is lost."""
+"""Bulk submission: split jobs into requests within the server's limits, and keep the result of every job."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -9,72 +9,65 @@ import msgspec
 from msgspec.structs import replace
 
 from callsheet.client.errors import CallsheetError
-from callsheet.client.method_binding import call
 from callsheet.client.models import BulkResult, NewJob
 from callsheet.client.operations import Operation, Sleep
-from callsheet.client.resource import Resource, json_request, path
+from callsheet.client.requests import json_request, path, send_for_list
+from callsheet.client.retry import RetryContext
 
 _UNAVAILABLE, _CLIENT_ERROR = 503, 4
 _JOBS_MAX = 1_000
 _BYTES_MAX = 8 * 1024 * 1024
-"""Half of what a server takes at once unless its settings say otherwise."""
+"""Half of the default request size limit of a server."""
 
 
 class _EncodedJob(NamedTuple):
-    """A job as it is sent, and the key by which it is done once."""
+    """An encoded job and its idempotency key."""
 
     key: str
     body: msgspec.Raw
 
 
-class Bulk(Resource):
-    """Submit many jobs at once."""
+def submit_in_batches(context: RetryContext, jobs: Iterable[NewJob]) -> Operation[list[BulkResult]]:
+    """Submit jobs in as many requests as needed; return one result per job, in order."""
+    # Encode all jobs before sending one: a job that cannot be encoded must not leave others submitted.
+    requests = iter(list(_split_into_requests(jobs)))
+    results: list[BulkResult] = []
+    for batch in requests:
+        try:
+            results += yield from _submit_batch(context, batch)
+        except CallsheetError as error:
+            if not results:
+                raise
+            unsent = () if error.status // 100 == _CLIENT_ERROR else chain.from_iterable(requests)
+            results += [_failed_result(job, error) for job in chain(batch, unsent)]
+    return results
 
-    @call
-    def submit_many(self, jobs: Iterable[NewJob]) -> Operation[list[BulkResult]]:
-        """Submit any number of jobs; each has its own outcome, in order. Sent by the thousand, or by 8 MiB.
 
-        It raises only as long as nothing was answered. What fails later is the outcome of those it is about: a
-        server that is away is not asked for the rest. An outcome has its job's key, by which it is safe to repeat.
-        """
-        requests = iter(
-            list(_split_into_requests(jobs))
-        )  # all of them, before one is sent: what cannot be encoded costs nothing
-        outcomes: list[BulkResult] = []
-        for batch in requests:
-            try:
-                outcomes += yield from self._submit_batch(batch)
-            except CallsheetError as error:
-                if not outcomes:
-                    raise
-                unsent = () if error.status // 100 == _CLIENT_ERROR else chain.from_iterable(requests)
-                outcomes += [_failed_result(job, error) for job in chain(batch, unsent)]
-        return outcomes
+def _submit_batch(context: RetryContext, jobs: list[_EncodedJob]) -> Operation[list[BulkResult]]:
+    """Submit jobs in one request. Those with the result 503 are sent again, under the same idempotency keys."""
+    results: list[BulkResult] = yield from _send_batch(context, jobs)
+    for failures in range(1, context.retry_policy.retries_max + 1):
+        unavailable = [index for index, result in enumerate(results) if result.status == _UNAVAILABLE]
+        if not unavailable:
+            break
+        yield Sleep(context.retry_policy.delay_seconds(failures))
+        try:
+            retried = yield from _send_batch(context, [jobs[index] for index in unavailable])
+        except CallsheetError:
+            break  # the other jobs are accepted; these keep their 503
+        for index, result in zip(unavailable, retried, strict=True):
+            results[index] = result
+    return results
 
-    def _submit_batch(self, jobs: list[_EncodedJob]) -> Operation[list[BulkResult]]:
-        """Submit jobs in one request; those for which there was no answer are sent again, by their keys."""
-        outcomes: list[BulkResult] = yield from self._send_batch(jobs)
-        for failures in range(1, self.retry_policy.retries_max + 1):
-            unavailable = [index for index, outcome in enumerate(outcomes) if outcome.status == _UNAVAILABLE]
-            if not unavailable:
-                break
-            yield Sleep(self.retry_policy.delay_seconds(failures))
-            try:
-                idempotent = yield from self._send_batch([jobs[index] for index in unavailable])
-            except CallsheetError:
-                break  # the others are accepted; these stay what they were
-            for index, outcome in zip(unavailable, idempotent, strict=True):
-                outcomes[index] = outcome
-        return outcomes
 
-    def _send_batch(self, jobs: list[_EncodedJob]) -> Operation[list[BulkResult]]:
-        request = json_request("POST", path("jobs", "bulk"), {"jobs": [job.body for job in jobs]}, idempotent=True)
-        results = yield from self._request_list(BulkResult, "results", request)
-        return [replace(outcome, idempotency_key=job.key) for job, outcome in zip(jobs, results, strict=True)]
+def _send_batch(context: RetryContext, jobs: list[_EncodedJob]) -> Operation[list[BulkResult]]:
+    request = json_request("POST", path("jobs", "bulk"), {"jobs": [job.body for job in jobs]}, idempotent=True)
+    results = yield from send_for_list(context, BulkResult, "results", request)
+    return [replace(result, idempotency_key=job.key) for job, result in zip(jobs, results, strict=True)]
 
 
 def _split_into_requests(jobs: Iterable[NewJob]) -> Iterator[list[_EncodedJob]]:
-    """Cut jobs into what one request takes; one that is larger than that goes alone."""
+    """Split jobs into requests of limited count and size; a job above the size limit gets its own request."""
     batch: list[_EncodedJob] = []
     size = 0
     for job in map(_encode, jobs):
@@ -93,6 +86,6 @@ def _encode(job: NewJob) -> _EncodedJob:
 
 
 def _failed_result(job: _EncodedJob, error: CallsheetError) -> BulkResult:
-    """Return what became of a job whose request failed, as the server says it of one alone."""
+    """Return the result of a job whose request failed, in the server's format."""
     fields = {"code": error.code, "message": error.message, "status": error.status, "request_id": error.request_id}
     return BulkResult(error.status, problem={**fields, **error.details}, idempotency_key=job.key)

@@ -1,66 +1,72 @@
-"""The two clients: every call of one source, behind a driver that blocks and a driver for asyncio."""
+"""The two clients: the same resource namespaces, on a blocking driver and on asyncio."""
 
 import os
-from collections.abc import AsyncGenerator, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Self
 
 import httpx
 
-from callsheet.client.admin import Admin, Wallets
-from callsheet.client.bulk_submit import Bulk
-from callsheet.client.downloads import Downloads
-from callsheet.client.drivers import async_, sync
-from callsheet.client.event_stream import Streams
-from callsheet.client.jobs import Jobs
-from callsheet.client.operations import IterableOperation, Operation
+from callsheet.client.drivers.async_ import AsyncDriver
+from callsheet.client.drivers.sync import SyncDriver
+from callsheet.client.resource import D
+from callsheet.client.resources.audit import Audit
+from callsheet.client.resources.events import Events
+from callsheet.client.resources.files import Files
+from callsheet.client.resources.identity import IdentityResource
+from callsheet.client.resources.jobs import Jobs
+from callsheet.client.resources.keys import Keys
+from callsheet.client.resources.ops import OpsResource
+from callsheet.client.resources.quotes import Quotes
+from callsheet.client.resources.tenants import Tenants
+from callsheet.client.resources.tokens import Tokens
+from callsheet.client.resources.wallets import Wallets
+from callsheet.client.resources.workers import Workers
+from callsheet.client.resources.workflows import Workflows
 from callsheet.client.retry import RetryPolicy
-from callsheet.client.scaling import Scaling
 from callsheet.client.transport import client_options, resolve_url
-from callsheet.client.uploads import Uploads
-
-T = TypeVar("T")
 
 
-class BaseClient(Jobs, Bulk, Streams, Downloads, Uploads, Wallets, Admin, Scaling):
-    """Every call. `url`, `key` and `tenant` may come from CALLSHEET_URL, CALLSHEET_API_KEY and CALLSHEET_TENANT.
+class BaseClient(Generic[D]):
+    """The resource namespaces of both clients."""
 
-    A key belongs to a tenant; only an operator, whose key belongs to none, names the tenant to act for.
-    """
-
-    def __init__(
-        self, url: str | None, key: str | None, tenant: str | None, timeout: float, retry_policy: RetryPolicy | None
-    ) -> None:
-        self.url = resolve_url(url)
-        self.retry_policy = retry_policy or RetryPolicy()
-        self._timeout = timeout
-        self._options = client_options(
-            self.url, key or os.environ.get("CALLSHEET_API_KEY", ""), tenant or os.environ.get("CALLSHEET_TENANT", "")
-        )
+    def __init__(self, driver: D, url: str, retry_policy: RetryPolicy | None) -> None:
+        policy = retry_policy or RetryPolicy()
+        self.url = url
+        self.jobs = Jobs(driver, url, policy)
+        self.quotes = Quotes(driver, url, policy)
+        self.events = Events(driver, url, policy)
+        self.files = Files(driver, url, policy)
+        self.wallets = Wallets(driver, url, policy)
+        self.workflows = Workflows(driver, url, policy)
+        self.tokens = Tokens(driver, url, policy)
+        self.identity = IdentityResource(driver, url, policy)
+        self.keys = Keys(driver, url, policy)
+        self.tenants = Tenants(driver, url, policy)
+        self.workers = Workers(driver, url, policy)
+        self.ops = OpsResource(driver, url, policy)
+        self.audit = Audit(driver, url, policy)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
 
-class Client(BaseClient):
-    """A client that blocks. Safe for any number of threads; close it, or use it in a `with`."""
+class Client(BaseClient[SyncDriver]):
+    """A blocking client, safe to share between threads. Close it, or use it in a `with`.
+
+    `url`, `api_key` and `tenant` default to CALLSHEET_URL, CALLSHEET_API_KEY and CALLSHEET_TENANT. Pass `tenant` only
+    with an operator's key, which belongs to no tenant.
+    """
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, tenant: str | None = None, timeout: float = 30.0,
+        self, url: str | None = None, api_key: str | None = None, *, tenant: str | None = None, timeout: float = 30.0,
         retry_policy: RetryPolicy | None = None, transport: httpx.BaseTransport | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(url, key, tenant, timeout, retry_policy)
-        self._http = httpx.Client(**self._options, transport=transport)
-
-    def run(self, operation: Operation[T]) -> T:
-        """Drive a call with one result."""
-        return sync.run(self._http, self._timeout, operation)
-
-    def each(self, operation: IterableOperation[T]) -> Generator[T, None, None]:
-        """Drive a call with many results."""
-        return sync.each(self._http, self._timeout, operation)
+        url = resolve_url(url)
+        self._http = httpx.Client(**_http_options(url, api_key, tenant), transport=transport)
+        super().__init__(SyncDriver(self._http, timeout), url, retry_policy)
 
     def close(self) -> None:
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -72,25 +78,19 @@ class Client(BaseClient):
         self.close()
 
 
-class AsyncClient(BaseClient):
-    """A client for asyncio. Close it, or use it in an `async with`."""
+class AsyncClient(BaseClient[AsyncDriver]):
+    """A client for asyncio. Close it, or use it in an `async with`. It takes the arguments of `Client`."""
 
     def __init__(
-        self, url: str | None = None, key: str | None = None, *, tenant: str | None = None, timeout: float = 30.0,
+        self, url: str | None = None, api_key: str | None = None, *, tenant: str | None = None, timeout: float = 30.0,
         retry_policy: RetryPolicy | None = None, transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(url, key, tenant, timeout, retry_policy)
-        self._http = httpx.AsyncClient(**self._options, transport=transport)
-
-    def arun(self, operation: Operation[T]) -> Coroutine[Any, Any, T]:
-        """Drive a call with one result."""
-        return async_.run(self._http, self._timeout, operation)
-
-    def aeach(self, operation: IterableOperation[T]) -> AsyncGenerator[T, None]:
-        """Drive a call with many results."""
-        return async_.each(self._http, self._timeout, operation)
+        url = resolve_url(url)
+        self._http = httpx.AsyncClient(**_http_options(url, api_key, tenant), transport=transport)
+        super().__init__(AsyncDriver(self._http, timeout), url, retry_policy)
 
     async def aclose(self) -> None:
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -100,3 +100,9 @@ class AsyncClient(BaseClient):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _http_options(url: str, api_key: str | None, tenant: str | None) -> dict[str, Any]:
+    return client_options(
+        url, api_key or os.environ.get("CALLSHEET_API_KEY", ""), tenant or os.environ.get("CALLSHEET_TENANT", "")
+    )

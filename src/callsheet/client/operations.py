@@ -1,13 +1,13 @@
-"""A call is a talk: a generator that yields what it needs and is sent the answer. It does no I/O itself.
+"""Operations: generators that yield effects and receive their results. They do no I/O themselves.
 
-    Send      a request                 is answered with a Reply
-    Open      a request for a stream    is answered with a Reply; the bytes follow by Read
-    Read      the next bytes            is answered with bytes, empty at the end
-    Work      something with a file     is answered with what it returns
-    Nap       a wait                    is answered with nothing
-    Item      one of many results       goes to the caller of an iterator
+    Send          a request                   receives a Reply
+    Open          a request for a stream      receives a Reply; the bytes follow by Read
+    Read          the next bytes              receives bytes, empty at the end
+    RunBlocking   a function that may block   receives its return value
+    Sleep         a delay                     receives nothing
+    Item          one result of an iterator   is passed to the caller
 
-What breaks is thrown in as Broken. A driver (blocking.py, awaiting.py) does the I/O; there are two, of forty lines.
+A failed effect raises TransportError inside the operation. The drivers in `drivers/` perform the effects.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -18,15 +18,15 @@ T = TypeVar("T")
 
 
 class TransportError(Exception):
-    """The connection broke; `sent` says whether the server may have got the request."""
+    """The connection failed. `sent` is true if the server may have received the request."""
 
-    def __init__(self, why: str, *, sent: bool) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
         self.sent = sent
 
 
 class Request(NamedTuple):
-    """What is sent to the server."""
+    """An HTTP request, with the rules for sending it."""
 
     method: str
     path: str
@@ -34,19 +34,19 @@ class Request(NamedTuple):
     body: bytes | None = None
     headers: Mapping[str, str] = {}
     idempotent: bool = True
-    """It may be sent twice and is done once."""
+    """Sending it twice has the effect of sending it once."""
     server_wait_seconds: float = 0
-    """How long the server may take on purpose."""
+    """How long the server may deliberately hold the response (long poll, stream)."""
     deadline: float = inf
-    """When nobody waits for the answer any more, by `time.monotonic`."""
+    """When the caller stops waiting, by `time.monotonic`."""
     source: Callable[[], IO[bytes]] | None = None
-    """Opens what is sent in place of `body`, piece by piece; once for every try."""
+    """Opens the content to stream instead of `body`, once per attempt."""
     omit_credentials: bool = False
-    """To a signed address, perhaps of somebody else: the key does not go with it."""
+    """Do not send the API key: the path is a signed URL, possibly of another host."""
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -60,29 +60,29 @@ class Send(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Open a stream; whatever was open before is closed."""
+    """Open a stream, and close the one that was open."""
 
     request: Request
 
 
 class Read(NamedTuple):
-    """Read on in the open stream."""
+    """Read the next bytes of the open stream."""
 
 
 class Sleep(NamedTuple):
-    """Wait."""
+    """Wait for some seconds."""
 
     seconds: float
 
 
 class RunBlocking(NamedTuple):
-    """Do something that may block for a moment."""
+    """Run a function that may block, such as file I/O."""
 
     function: Callable[[], Any]
 
 
 class Item(Generic[T]):
-    """One of many results."""
+    """One result of an iterator."""
 
     __slots__ = ("value",)
 
@@ -92,6 +92,6 @@ class Item(Generic[T]):
 
 Effect: TypeAlias = Send | Open | Read | Sleep | RunBlocking
 Operation: TypeAlias = Generator[Effect, Any, T]
-"""A call with one result."""
+"""An operation with one result."""
 IterableOperation: TypeAlias = Generator[Effect | Item[T], Any, None]
-"""A call with many results, one after the other."""
+"""An operation that yields results."""

@@ -1,4 +1,4 @@
-"""How a request is tried again: only where that is safe, a little later each time, not in step with others."""
+"""Retries: only where a request is safe to repeat, with exponential backoff and jitter."""
 
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -17,19 +17,19 @@ _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
 
 
 class RetryPolicy(Struct, frozen=True):
-    """How often, and how long in between."""
+    """The number of retries and the delay between them."""
 
     retries_max: int = 6
     base_seconds: float = 0.25
     max_seconds: float = 8.0
 
     def delay_seconds(self, failures: int) -> float:
-        """Return the wait after so many failures: it doubles, and is drawn from its upper half."""
+        """Return the delay after this many failures: exponential, with jitter in its upper half."""
         return delay_after(failures, self.base_seconds, self.max_seconds)
 
 
 class RetryContext(Protocol):
-    """Whoever asks: which server, and how patiently."""
+    """The server and the retry policy of a request."""
 
     url: str
     retry_policy: RetryPolicy
@@ -38,7 +38,7 @@ class RetryContext(Protocol):
 def send_with_retries(
     context: RetryContext, request: Request, effect_type: type[Send] | type[Open] = Send
 ) -> Operation[Reply]:
-    """Send a request until it is answered, the patience is over, or nobody waits for the answer any more."""
+    """Send a request, and retry it until it gets a response, the retries are used up, or its deadline passes."""
     failures = 0
     while True:
         answer: Reply | TransportError
@@ -63,21 +63,21 @@ def send_with_retries(
 
 
 def connection_error(error: TransportError, url: str, request: Request) -> APIConnectionError:
-    """Say who does not answer: the server, or the storage to which it showed the way."""
+    """Return the error for a failed connection. It names the host: the server, or the storage it redirected to."""
     parts = urlsplit(request.path if request.omit_credentials else url)
-    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # no name, no password, and no signature
-    return APIConnectionError("connection_failed", f"{origin} does not answer: {error}.")
+    origin = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # without credentials or signature
+    return APIConnectionError("connection_failed", f"No response from {origin}: {error}.")
 
 
 def is_temporary(error: CallsheetError) -> bool:
-    """Say whether an error is that nobody did the work for now, rather than a word about it."""
+    """Return whether an error is likely to disappear: unreachable, unavailable or rate limited."""
     return isinstance(error, APIConnectionError) or error.status in {*_UNAVAILABLE_STATUSES, _TOO_MANY_REQUESTS}
 
 
 def _should_retry(answer: Reply | TransportError, request: Request) -> bool:
-    """Say whether another try may help: a 429 was not done; behind a 503, or what broke, it may have been.
+    """Return whether to retry. A 429 was not processed; after a 503 or a broken connection, the request may have been.
 
-    A cap on active jobs is the caller's to wait for: it lasts as long as a job does.
+    The limit of active jobs is not retried: it lasts as long as a job does.
     """
     if isinstance(answer, TransportError):
         return request.idempotent or not answer.sent
@@ -87,5 +87,5 @@ def _should_retry(answer: Reply | TransportError, request: Request) -> bool:
 
 
 def _retry_after_seconds(answer: Reply | TransportError) -> float:
-    """Return the wait that the server asks for, within reason."""
+    """Return the delay of the Retry-After header, up to a maximum."""
     return 0.0 if isinstance(answer, TransportError) else parse_retry_after(answer.headers.get("retry-after"))

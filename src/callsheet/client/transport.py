@@ -1,4 +1,4 @@
-"""What both drivers send and read alike: requests, replies, and breakage, in httpx's terms."""
+"""The httpx side of both drivers: client options, requests, replies, transport errors."""
 
 import os
 import re
@@ -15,42 +15,42 @@ from callsheet.client.operations import Reply, Request, TransportError
 
 TRANSPORT_ERRORS = (httpx.TransportError, httpx.StreamError, httpx.DecodingError)
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
-"""Where no proxy of the environment can lead."""
+"""Hosts for which the proxy settings of the environment are ignored."""
 _TIMEOUT_SECONDS_MIN = 0.001
-"""To httpx a timeout of 0 is none that may pass."""
+"""httpx needs a timeout above 0."""
 _AUTH_HEADERS = ("authorization", "callsheet-tenant")
 _NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 def resolve_url(url: str | None) -> str:
-    """Return the server's address, as it was given or as the environment has it; what is wrong with it is said."""
+    """Return the server's URL, from the argument or from CALLSHEET_URL."""
     resolved = url or os.environ.get("CALLSHEET_URL", "")
     if not resolved:
-        raise CallsheetError("invalid_url", "Name the server: http://…, or CALLSHEET_URL in the environment.")
-    why = _url_error(resolved)
-    if why:
-        redacted = repr(resolved.rpartition("@")[2])  # without the name and password that it may hold
-        what = f"{redacted} is" if url else f"CALLSHEET_URL is {redacted}, which is"
-        raise CallsheetError("invalid_url", f"{what} no address of a server: {why}.")
+        raise CallsheetError("invalid_url", "No server URL. Pass it as Client(url), or set CALLSHEET_URL.")
+    reason = _url_error(resolved)
+    if reason:
+        redacted = repr(resolved.rpartition("@")[2])  # without credentials
+        source = redacted if url else f"CALLSHEET_URL={redacted}"
+        raise CallsheetError("invalid_url", f"{source} is not a valid URL: {reason}.")
     return resolved.rstrip("/")
 
 
 def _url_error(url: str) -> str:
     if not url.startswith(("http://", "https://")):
-        return "an address begins with http:// or https://"
+        return "it must start with http:// or https://"
     try:
-        return "" if httpx.URL(url).host else "it names no host"
+        return "" if httpx.URL(url).host else "it has no host"
     except httpx.InvalidURL as error:
         return str(error).rstrip(".")
 
 
 def client_options(url: str, key: str, tenant: str) -> dict[str, Any]:
-    """Return how an httpx client is made: a redirect is not followed, for the key is meant for this server only."""
+    """Return the httpx client's options. Redirects are not followed: they would send the API key to another host."""
     base = httpx.URL(url)
     if not key.isascii() or not key.isprintable():
-        raise CallsheetError("invalid_key", "This is not an API key: it has characters that no key has.")
+        raise CallsheetError("invalid_key", "The API key contains invalid characters. Use printable ASCII only.")
     if not tenant.isascii() or not tenant.isprintable():
-        raise CallsheetError("invalid_tenant", "This is not a tenant: it has characters that no name has.")
+        raise CallsheetError("invalid_tenant", "The tenant contains invalid characters. Use printable ASCII only.")
     headers = {"user-agent": f"callsheet-python/{callsheet.__version__}"}
     if key:
         headers["authorization"] = f"Bearer {key}"
@@ -66,7 +66,7 @@ def client_options(url: str, key: str, tenant: str) -> dict[str, Any]:
 def build_request(
     http: httpx.Client | httpx.AsyncClient, request: Request, timeout: float, content: Any
 ) -> httpx.Request:
-    """Return a request as httpx sends it."""
+    """Build the httpx request."""
     headers = dict(request.headers) | ({"content-type": "application/json"} if request.body is not None else {})
     prepared = http.build_request(
         request.method, request.path, params=dict(request.query) or None, content=content, headers=headers,
@@ -78,14 +78,14 @@ def build_request(
 
 
 def _timeouts(request: Request, timeout: float) -> httpx.Timeout:
-    """Return how long each step may take: not beyond the moment up to which somebody waits."""
+    """Return the timeout of each step, limited by the request's deadline."""
     seconds_max = max(seconds_left(request.deadline), _TIMEOUT_SECONDS_MIN)
     return httpx.Timeout(min(timeout, seconds_max), read=min(timeout + request.server_wait_seconds, seconds_max))
 
 
 @contextmanager
 def open_source(request: Request) -> Iterator[IO[bytes] | None]:
-    """Open what a request sends, if that is not in it."""
+    """Open the content that a request streams, if it has no body."""
     if request.source is None:
         yield None
         return
@@ -98,6 +98,6 @@ def to_reply(response: httpx.Response, body: bytes) -> Reply:
 
 
 def to_transport_error(error: Exception) -> TransportError:
-    """Say what broke in a few words, without the address."""
+    """Convert an httpx error, without the URL in its text."""
     text = str(error) or type(error).__name__
     return TransportError(text.rstrip("."), sent=not isinstance(error, _NOT_SENT_ERRORS))

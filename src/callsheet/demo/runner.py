@@ -70,7 +70,7 @@ def show(
             jobs = _run_jobs(client, Board(console), run_label, interrupted)
         except KeyboardInterrupt:
             console.print("\nInterrupted: what had not ended is canceled.")
-            for job in client.jobs(label=f"{_LABEL}={run_label}"):
+            for job in client.jobs.list(label=f"{_LABEL}={run_label}"):
                 if not job.ended:
                     console.print(f"{job.workflow} goes on: callsheet watch {job.id}", soft_wrap=True)
             raise
@@ -85,7 +85,7 @@ def _run_jobs(client: Client, board: Board, run_label: str, interrupted: Callabl
     with board:
         try:
             for workflow, prompt in PROMPTS.items():
-                job = client.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: run_label})
+                job = client.jobs.submit(workflow, user=USER, input={"prompt": prompt}, labels={_LABEL: run_label})
                 followers.append(_Follower(client, board, job))
             return _wait_for_jobs(followers, interrupted)
         except KeyboardInterrupt:
@@ -110,10 +110,10 @@ def _wait_for_jobs(followers: Sequence["_Follower"], interrupted: Callable[[], b
 
 def _cancel(client: Client, run_label: str) -> None:
     """Cancel what has not ended, also what was submitted while nobody waited for the answer any more."""
-    for job in list(client.jobs(label=f"{_LABEL}={run_label}")):
+    for job in list(client.jobs.list(label=f"{_LABEL}={run_label}")):
         if not job.ended:
             with suppress(CallsheetError):  # it ended in the meantime
-                client.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
+                client.jobs.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
 
 
 def _total_price(client: Client) -> int:
@@ -121,7 +121,7 @@ def _total_price(client: Client) -> int:
     price = 0
     for demo_workflow in load(WORKFLOWS):
         try:
-            found = client.workflow(demo_workflow.name)
+            found = client.workflows.get(demo_workflow.name)
         except CallsheetError as error:
             if error.code != "workflow_not_found":
                 raise
@@ -137,9 +137,9 @@ def _total_price(client: Client) -> int:
 
 def _ensure_credits(client: Client, console: Console, price: int) -> None:
     """See that the user can pay; a house in which the demonstration was run often is topped up."""
-    balance = client.wallet(USER).balance
+    balance = client.wallets.get(USER).balance
     if balance < price:
-        balance = client.topup(USER, CREDITS, reason="for the demonstration").balance
+        balance = client.wallets.top_up(USER, CREDITS, reason="for the demonstration").balance
         console.print(f"The user [bold]{USER}[/] got {counted(CREDITS, 'more credit')}.")
     console.print(f"The user [bold]{USER}[/] has {counted(balance, 'credit')}; these four jobs cost {price}.\n")
 
@@ -151,8 +151,8 @@ class _Follower:
         self._client = client
         self._board = board
         self._job = job
-        stages = {stage.id: stage for stage in client.stages(job.id)}
-        tasks = list(client.tasks(job.id))
+        stages = {stage.id: stage for stage in client.jobs.stages(job.id)}
+        tasks = list(client.jobs.tasks(job.id))
         self._approval_stages = {stage.id: stage for stage in stages.values() if stage.approval}
         self._lines: dict[str, Line] = {}
         single_task = len(tasks) == 1
@@ -176,7 +176,7 @@ class _Follower:
             return
         self._last_event_at = time.monotonic()
         with suppress(CallsheetError):  # the next look may tell
-            constraints_by_code = {one.code: one.message for one in self._client.why(self._job.id).constraints}
+            constraints_by_code = {one.code: one.message for one in self._client.jobs.explain(self._job.id).constraints}
             unusual = [message for code, message in constraints_by_code.items() if code not in _EXPECTED_CODES]
             if unusual and "running" not in constraints_by_code:
                 self._head.show_blocked(" ".join(unusual))
@@ -188,12 +188,12 @@ class _Follower:
             self.done.set_exception(error)
 
     def _follow(self) -> Job:
-        for event in self._client.events(self._job.id):
+        for event in self._client.jobs.events(self._job.id):
             self._last_event_at = time.monotonic()
             self._handle_event(event)
-        job = self._client.get(self._job.id)
+        job = self._client.jobs.get(self._job.id)
         self._head.end(job.status, job.error.message if job.error and job.status != "canceled" else "")
-        for task in self._client.tasks(self._job.id):
+        for task in self._client.jobs.tasks(self._job.id):
             self._lines[task.id].end(task.status, "")
         return job
 
@@ -206,7 +206,7 @@ class _Follower:
         elif event.type == "job.started":
             self._head.update(self._head.percent, "running")
         elif event.type == "stage.completed":
-            self._head.update(self._client.get(self._job.id).progress, self._head.status_text)
+            self._head.update(self._client.jobs.get(self._job.id).progress, self._head.status_text)
 
     def _handle_task_event(self, line: Line, event: Event) -> None:
         details = event.data or {}
@@ -226,20 +226,20 @@ class _Follower:
         """Play the person who looks at the storyboard."""
         line = self._approval_lines[stage_id]
         line.update(0, "waits for approval")
-        self._client.approve(self._job.id, self._approval_stages[stage_id].no, approver="the audience")
+        self._client.jobs.approve(self._job.id, self._approval_stages[stage_id].no, approver="the audience")
         line.set_note("approved in your name")
 
     def _show_preview(self, line: Line, task_id: str) -> None:
         if self._board.shows_pictures:
             with suppress(CallsheetError):  # the task has ended, and its preview with it
-                line.show(self._client.preview(self._job.id, task_id), "image/png")
+                line.show(self._client.jobs.get_preview(self._job.id, task_id), "image/png")
 
     def _show_outputs(self, line: Line, task_id: str) -> None:
         if self._board.shows_pictures:
-            for output in self._client.outputs(self._job.id):
+            for output in self._client.jobs.outputs(self._job.id):
                 for file in output.files:
                     if output.task_id == task_id and not file.media_type.startswith("text/"):
-                        line.show(self._client.read(file), file.media_type)
+                        line.show(self._client.files.read(file), file.media_type)
 
 
 # -- the end
@@ -248,10 +248,10 @@ class _Follower:
 def _download_outputs(client: Client, job: Job, folder: Path) -> list[DownloadedFile]:
     """Fetch what the last stage of a job made."""
     folder.mkdir(parents=True, exist_ok=True)
-    outputs = list(client.outputs(job.id))
+    outputs = list(client.jobs.outputs(job.id))
     last = max(output.stage_no for output in outputs)
     return [
-        DownloadedFile(job, file, client.download(file, folder / f"{job.id[-6:]}-{Path(file.name).name}"))
+        DownloadedFile(job, file, client.files.download(file, folder / f"{job.id[-6:]}-{Path(file.name).name}"))
         for output in outputs
         if output.stage_no == last
         for file in output.files
@@ -273,6 +273,6 @@ def _print_summary(
     for job in jobs:
         if job.error:
             console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
-    wallet = client.wallet(USER)
+    wallet = client.wallets.get(USER)
     reserved = f", and {wallet.reserved} held for jobs under way" if wallet.reserved else ""
     console.print(f"The wallet has {counted(wallet.balance, 'credit')} left{reserved}.")

@@ -168,7 +168,7 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
     words = _command_words(exec_command)
     with server.client(wait_for_server=True) as client:
         scaler = Autoscaler(
-            lambda: client.scale(
+            lambda: client.ops.scale(
                 kind, target_wait_seconds=target_wait, window_seconds=window, workers_min=least, workers_max=most,
                 concurrency=concurrency,
             ).kinds,

@@ -46,11 +46,11 @@ def download(
 def _download_all(client: "Client", job_id: str, directory: Path, progress_for: ProgressFactory) -> list[Path]:
     """Save every file under its stage's and task's number, so that none replaces another."""
     saved: dict[str, Path] = {}
-    for output in client.outputs(job_id):
+    for output in client.jobs.outputs(job_id):
         for file in output.files:
             directory.mkdir(parents=True, exist_ok=True)
             name = _unique_name(saved, f"{output.stage_no}-{output.task_no}-{Path(file.name).name or file.id}")
-            saved[name.casefold()] = client.download(
+            saved[name.casefold()] = client.files.download(
                 replace(file, name=name), directory, progress=progress_for(file.name, file.bytes)
             )
     return list(saved.values())

@@ -51,7 +51,7 @@ def _upload_one(
     from callsheet.client import APIConnectionError, CallsheetError  # noqa: PLC0415 - brings httpx
 
     try:
-        return client.upload(
+        return client.files.upload(
             path, user=user, media_type=media_type, progress=progress_for(path.name, path.stat().st_size)
         )
     except APIConnectionError:
@@ -68,7 +68,7 @@ def list_files(
 ) -> None:
     """List the files that a user brought, newest first."""
     with server.client() as client:
-        found = list(client.files(user, limit=limit))
+        found = list(client.files.list(user, limit=limit))
     if server.json:
         as_json({"files": found})
         return
@@ -84,7 +84,7 @@ def list_files(
 def show(server: Server, file_id: FileId) -> None:
     """Show what is known of a file."""
     with server.client() as client:
-        file = client.file(file_id)
+        file = client.files.get(file_id)
     if server.json:
         as_json(file)
         return
@@ -103,10 +103,10 @@ def download(
     """Fetch a file, proved by its digest."""
     target = parse_directory(output) if output.endswith("/") else Path(output)
     with server.client() as client, progress_bars(server) as progress_for:
-        file = client.file(file_id)
+        file = client.files.get(file_id)
         if output.endswith("/"):
             target.mkdir(parents=True, exist_ok=True)
-        saved = client.download(file, target, progress=progress_for(file.name, file.bytes))
+        saved = client.files.download(file, target, progress=progress_for(file.name, file.bytes))
     if server.json:
         as_json({"file": str(saved)})
         return
@@ -116,7 +116,7 @@ def download(
 def delete(server: Server, file_id: FileId) -> None:
     """Delete a file that no open job needs."""
     with server.client() as client:
-        deleted = client.delete_file(file_id)
+        deleted = client.files.delete(file_id)
     if server.json:
         as_json(deleted)
         return

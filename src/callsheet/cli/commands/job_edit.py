@@ -30,7 +30,7 @@ def delete(server: Server, job_id: JobId) -> None:
     One that has not ended is stopped first.
     """
     with server.client() as client:
-        deleted = client.delete(job_id)
+        deleted = client.jobs.delete(job_id)
     if server.json:
         as_json(deleted)
         return
@@ -41,7 +41,7 @@ def delete(server: Server, job_id: JobId) -> None:
 def show_input(server: Server, job_id: JobId) -> None:
     """Print what a job was asked to make, as JSON."""
     with server.client() as client:
-        as_json(client.input(job_id))
+        as_json(client.jobs.get_input(job_id))
 
 
 def events(
@@ -53,7 +53,7 @@ def events(
     """Print what has happened to a job, one event a line."""
     with server.client(wait_for_server=follow) as client, hint_on_interrupt(job_id):
         print_events(
-            client, job_id, client.events(job_id) if follow else _stored_events(client, job_id), json=server.json
+            client, job_id, client.jobs.events(job_id) if follow else _stored_events(client, job_id), json=server.json
         )
 
 
@@ -75,7 +75,7 @@ def update(
         raise typer.BadParameter("Say what changes: --priority, --label or --metadata.")
     labels, metadata_value = parse_labels(label or []), parse_document("--metadata", metadata, dict[str, Any])
     with server.client() as client:
-        job = client.update(job_id, priority=priority, labels=labels, metadata=metadata_value)
+        job = client.jobs.update(job_id, priority=priority, labels=labels, metadata=metadata_value)
     if server.json:
         as_json(job)
         return
@@ -97,7 +97,7 @@ def add_tasks(
     """Add tasks to a stage, one for each --input."""
     inputs = [parse_input([argument]) for argument in input]
     with server.client() as client:
-        added = client.add_tasks(job_id, stage, inputs)
+        added = client.jobs.add_tasks(job_id, stage, inputs)
     if server.json:
         as_json(added)
         return
@@ -137,8 +137,8 @@ def read_text_file(name: str) -> str:
 
 def _stored_events(client: "Client", job_id: str) -> Iterator["Event"]:
     """Yield the events up to now: a stream of a job that lives does not end there."""
-    last = client.get(job_id).events
-    with closing(client.events(job_id)) as stream:
+    last = client.jobs.get(job_id).events
+    with closing(client.jobs.events(job_id)) as stream:
         for event in stream:
             yield event
             if event.seq >= last:

@@ -58,7 +58,7 @@ def jobs(  # noqa: PLR0913 - filters
     """List jobs, newest first."""
     with server.client() as client:
         found = list(
-            client.jobs(
+            client.jobs.list(
                 status=status, phase="approval" if needs_approval else "", workflow=workflow, user=user, label=label,
                 since=since, until=until, limit=limit,
             )
@@ -86,7 +86,7 @@ def approve(
 ) -> None:
     """Let a waiting stage go on."""
     with server.client() as client:
-        done = client.approve(job_id, stage, approver=approver or getpass.getuser())
+        done = client.jobs.approve(job_id, stage, approver=approver or getpass.getuser())
     if server.json:
         as_json(done)
         return
@@ -99,8 +99,8 @@ def approve(
 def show(server: Server, job_id: JobId) -> None:
     """Show a job with its stages, tasks and files."""
     with server.client() as client:
-        job, stages, tasks = client.get(job_id), client.stages(job_id), list(client.tasks(job_id))
-        outputs, runs = list(client.outputs(job_id)), client.runs(job_id)
+        job, stages, tasks = client.jobs.get(job_id), client.jobs.stages(job_id), list(client.jobs.tasks(job_id))
+        outputs, runs = list(client.jobs.outputs(job_id)), client.jobs.runs(job_id)
     if server.json:
         as_json({"job": job, "stages": stages, "tasks": tasks, "outputs": outputs, "runs": runs})
         return
@@ -141,19 +141,19 @@ def cancel(
 ) -> None:
     """Cancel a job; what is reserved goes back."""
     with server.client() as client:
-        _print_status(server, client.cancel(job_id, reason=reason, grace_seconds=grace))
+        _print_status(server, client.jobs.cancel(job_id, reason=reason, grace_seconds=grace))
 
 
 def pause(server: Server, job_id: JobId) -> None:
     """Hand out no further task of a job."""
     with server.client() as client:
-        _print_status(server, client.pause(job_id))
+        _print_status(server, client.jobs.pause(job_id))
 
 
 def resume(server: Server, job_id: JobId) -> None:
     """Go on with a paused job."""
     with server.client() as client:
-        _print_status(server, client.resume(job_id))
+        _print_status(server, client.jobs.resume(job_id))
 
 
 def retry(
@@ -163,7 +163,7 @@ def retry(
 ) -> None:
     """Try a failed or expired job again."""
     with server.client() as client:
-        _print_status(server, client.retry(job_id, "new_job" if as_new_job else "new_run"))
+        _print_status(server, client.jobs.retry(job_id, "new_job" if as_new_job else "new_run"))
 
 
 def refund(
@@ -174,7 +174,7 @@ def refund(
 ) -> None:
     """Give back what a job has consumed; once."""
     with server.client() as client:
-        done = client.refund(job_id, reason=reason, run=run)
+        done = client.jobs.refund(job_id, reason=reason, run=run)
     if server.json:
         as_json(done)
         return
@@ -189,7 +189,7 @@ def why(server: Server, job_id: JobId) -> None:
     Also its place in its queue, and when it may start and end, which is an estimate.
     """
     with server.client() as client:
-        explanation = client.why(job_id)
+        explanation = client.jobs.explain(job_id)
     if server.json:
         as_json(explanation)
         return

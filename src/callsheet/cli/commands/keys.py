@@ -52,7 +52,7 @@ def create(
     if operator and (server.tenant is not None or role is not Role.admin):
         raise typer.BadParameter("--operator goes with --role admin, and without --tenant: it is of no tenant.")
     with server.client() as client:
-        created = client.create_key(
+        created = client.keys.create(
             name, role.value, tenant="" if operator else server.tenant, expires_in_seconds=expires_in
         )
     if server.json:
@@ -68,7 +68,7 @@ def create(
 def list_keys(server: Server) -> None:
     """List keys, oldest first; secrets are not kept."""
     with server.client() as client:
-        found = list(client.keys())
+        found = list(client.keys.list())
     if server.json:
         as_json({"keys": found})
         return
@@ -105,7 +105,7 @@ def _key_status(key: "Key") -> str:
 def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key's id.")]) -> None:
     """Revoke a key: nobody gets in with it any more."""
     with server.client() as client:
-        done = client.revoke_key(key_id)
+        done = client.keys.revoke(key_id)
     if server.json:
         as_json(done)
         return
@@ -124,7 +124,7 @@ def apply(
 
     definitions = load_definitions(paths)
     with server.client() as client:
-        done = [client.put_workflow(definition.name, msgspec.to_builtins(definition)) for definition in definitions]
+        done = [client.workflows.put(definition.name, msgspec.to_builtins(definition)) for definition in definitions]
     if server.json:
         as_json({"workflows": done})
         return
@@ -145,7 +145,7 @@ def load_definitions(paths: Sequence[Path]) -> list["WorkflowDefinition"]:
 def list_workflows(server: Server) -> None:
     """List the workflows of a server."""
     with server.client() as client:
-        found = list(client.workflows())
+        found = list(client.workflows.list())
     if server.json:
         as_json({"workflows": found})
         return
@@ -163,7 +163,7 @@ def show_workflow(
 ) -> None:
     """Show a workflow: its price, its stages, its input."""
     with server.client() as client:
-        found = client.workflow(workflow_id)
+        found = client.workflows.get(workflow_id)
     if server.json:
         as_json(found)
         return

@@ -273,7 +273,7 @@ def _run_demo(
 
     try:
         with Client(url, key, retry_policy=RetryPolicy(retries_max=2)) as client:
-            client.me()  # once it was there, a server is waited for that restarts
+            client.identity.get()  # once it was there, a server is waited for that restarts
         result = show(url, key, data / "demo", Console(highlight=False, stderr=to_stderr), lambda: ending.requested)
     except CallsheetError as error:
         raise failure_from(error, url) from None

@@ -67,7 +67,7 @@ def submit(  # noqa: PLR0913 - what a job is made of
             _print_job(server, job, _describe_submitted(job))
         if wait:
             with hint_on_interrupt(job.id):
-                job = client.wait(job.id) if server.json else follow(client, job.id)
+                job = client.jobs.wait(job.id) if server.json else follow(client, job.id)
             _print_job(server, job, describe_end(job))
     if wait and not job.completed:
         raise typer.Exit(FAILED)
@@ -80,7 +80,7 @@ def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, A
     from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
 
     try:
-        return client.submit(workflow, user=user, **options)
+        return client.jobs.submit(workflow, user=user, **options)
     except CallsheetError as error:
         raise _explain_missing_input(client, workflow, error) if options["input"] is None else error from None
 
@@ -93,7 +93,7 @@ def _describe_submitted(job: "Job") -> str:
 
 def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetError") -> Exception:
     """Say what is wrong with a job that was submitted without an input: what its workflow requires, if that is it."""
-    schema = client.workflow(workflow).definition.get("input_schema") if error.code == "invalid_input" else None
+    schema = client.workflows.get(workflow).definition.get("input_schema") if error.code == "invalid_input" else None
     required = schema.get("required") if isinstance(schema, dict) else None
     if not required:
         return error
@@ -141,7 +141,7 @@ def _read_jobs(name: str, given: dict[str, str]) -> "list[NewJob]":
 
 def _submit_many(server: Server, jobs: "list[NewJob]") -> None:
     with server.client(wait_for_server=True) as client:
-        outcomes = client.submit_many(jobs)
+        outcomes = client.jobs.submit_many(jobs)
     if server.json:
         as_json({"results": outcomes})
     else:

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def list_tenants(server: Server) -> None:
     """List tenants, by name."""
     with server.client() as client:
-        found = list(client.tenants())
+        found = list(client.tenants.list())
     if server.json:
         as_json({"tenants": found})
         return
@@ -53,7 +53,7 @@ def set_tenant(
 ) -> None:
     """Make or change a tenant; what is left out stays as it is."""
     with server.client() as client:
-        done = client.put_tenant(
+        done = client.tenants.put(
             name, weight=weight, status=None if status is None else status.value, active_jobs_max=active_jobs_max
         )
     if server.json:
@@ -70,7 +70,7 @@ def audit(
 ) -> None:
     """Say who did what to the house, newest first."""
     with server.client() as client:
-        found = list(client.audit(subject=subject, limit=limit))
+        found = list(client.audit.list(subject=subject, limit=limit))
     if server.json:
         as_json({"lines": found})
         return
@@ -86,7 +86,7 @@ def audit(
 def ops(server: Server) -> None:
     """Say how the house is doing: what waits, what runs, who works."""
     with server.client() as client:
-        overview = client.ops()
+        overview = client.ops.get()
     if server.json:
         as_json(overview)
         return

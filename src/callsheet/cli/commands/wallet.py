@@ -34,8 +34,8 @@ def show(
 ) -> None:
     """Show a user's balance, what is reserved, the newest ledger lines."""
     with server.client() as client:
-        found = client.wallet(user)
-        entries = list(client.ledger(user, limit=limit)) if limit else []
+        found = client.wallets.get(user)
+        entries = list(client.wallets.entries(user, limit=limit)) if limit else []
     if server.json:
         as_json({"wallet": found, "entries": entries})
         return
@@ -62,7 +62,7 @@ def topup(
 ) -> None:
     """Add credits to a user's wallet."""
     with server.client() as client:
-        _print_balance(server, client.topup(user, amount, idempotency_key=idempotency_key, reason=reason))
+        _print_balance(server, client.wallets.top_up(user, amount, idempotency_key=idempotency_key, reason=reason))
 
 
 def adjust(
@@ -75,7 +75,7 @@ def adjust(
 ) -> None:
     """Correct a user's balance by hand, up or down."""
     with server.client() as client:
-        _print_balance(server, client.adjust(user, amount, reason=reason, idempotency_key=idempotency_key))
+        _print_balance(server, client.wallets.adjust(user, amount, reason=reason, idempotency_key=idempotency_key))
 
 
 def quote(
@@ -87,7 +87,7 @@ def quote(
 ) -> None:
     """Say what a job would cost, and fix that price for a while."""
     with server.client() as client:
-        result = client.quote(workflow, user=user, input=parse_input(input or []))
+        result = client.quotes.create(workflow, user=user, input=parse_input(input or []))
     if server.json:
         as_json(result)
         return

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def list_workers(server: Server, include_deregistered: IncludeGone = False) -> None:
     """List workers: what they have and hold, when they were heard of."""
     with server.client() as client:
-        found = list(client.workers(include_deregistered=include_deregistered))
+        found = list(client.workers.list(include_deregistered=include_deregistered))
     if server.json:
         as_json({"workers": found})
         return
@@ -46,7 +46,7 @@ def list_workers(server: Server, include_deregistered: IncludeGone = False) -> N
 def show(server: Server, worker: Name) -> None:
     """Show a worker, what its machine has, and the tasks in its hand."""
     with server.client() as client:
-        found = client.worker(worker)
+        found = client.workers.get(worker)
     if server.json:
         as_json(found)
         return
@@ -92,7 +92,7 @@ def assign(
 def revoke(server: Server, worker: Name) -> None:
     """Let a worker in no longer; what it holds is given back."""
     with server.client() as client:
-        _print_worker(server, client.revoke_worker(worker))
+        _print_worker(server, client.workers.revoke(worker))
 
 
 def rotate_token(server: Server, worker: Name) -> None:
@@ -101,7 +101,7 @@ def rotate_token(server: Server, worker: Name) -> None:
     The old one fails at once.
     """
     with server.client() as client:
-        rotated = client.rotate_worker_token(worker)
+        rotated = client.workers.rotate_token(worker)
     if server.json:
         as_json(rotated)
         return
@@ -111,7 +111,7 @@ def rotate_token(server: Server, worker: Name) -> None:
 
 def _update_worker(server: Server, worker: str, **changes: Any) -> None:
     with server.client() as client:
-        _print_worker(server, client.update_worker(worker, **changes))
+        _print_worker(server, client.workers.update(worker, **changes))
 
 
 def _print_worker(server: Server, worker: "Worker") -> None:

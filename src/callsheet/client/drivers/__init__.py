@@ -1,1 +1,1 @@
-"""The two ways to run a client operation: blocking, and with asyncio."""
+"""The two drivers that perform a client's operations: blocking, and asyncio."""

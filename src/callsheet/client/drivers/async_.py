@@ -1,4 +1,4 @@
-"""The driver for asyncio."""
+"""The driver of `AsyncClient`, for asyncio."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -27,39 +27,49 @@ T = TypeVar("T")
 _CHUNK = 256 * 1024
 
 
-async def run(http: httpx.AsyncClient, timeout: float, operation: Operation[T]) -> T:  # noqa: ASYNC109 - httpx's, per read
-    """Drive a call with one result."""
-    answer: Any = None
-    async with aclosing(_EffectRunner(http, timeout)) as runner:
-        with closing(operation):
-            while True:
-                try:
-                    effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
-                except StopIteration as end:
-                    result: T = end.value
-                    return result
-                answer = await runner.perform(effect)
+class AsyncDriver:
+    """Performs operations with asyncio."""
 
+    def __init__(self, http: httpx.AsyncClient, timeout: float) -> None:
+        self._http = http
+        self._timeout = timeout
 
-async def each(http: httpx.AsyncClient, timeout: float, operation: IterableOperation[T]) -> AsyncGenerator[T, None]:  # noqa: ASYNC109 - the same
-    """Drive a call with many results."""
-    answer: Any = None
-    async with aclosing(_EffectRunner(http, timeout)) as runner:
-        with closing(operation):
-            while True:
-                try:
-                    effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
-                except StopIteration:
-                    return
-                if isinstance(effect, Item):
-                    yield effect.value
-                    answer = None
-                else:
+    async def run(self, operation: Operation[T]) -> T:
+        """Run an operation and return its result."""
+        answer: Any = None
+        async with aclosing(_EffectRunner(self._http, self._timeout)) as runner:
+            with closing(operation):
+                while True:
+                    try:
+                        effect = (
+                            operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                        )
+                    except StopIteration as end:
+                        result: T = end.value
+                        return result
                     answer = await runner.perform(effect)
+
+    async def each(self, operation: IterableOperation[T]) -> AsyncGenerator[T, None]:
+        """Run an operation and yield its results."""
+        answer: Any = None
+        async with aclosing(_EffectRunner(self._http, self._timeout)) as runner:
+            with closing(operation):
+                while True:
+                    try:
+                        effect = (
+                            operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                        )
+                    except StopIteration:
+                        return
+                    if isinstance(effect, Item):
+                        yield effect.value
+                        answer = None
+                    else:
+                        answer = await runner.perform(effect)
 
 
 class _EffectRunner:
-    """Does what one talk asks for."""
+    """Performs the effects of one operation, and holds its open stream."""
 
     def __init__(self, http: httpx.AsyncClient, timeout: float) -> None:
         self._http = http
@@ -73,7 +83,7 @@ class _EffectRunner:
             self._response = None
 
     async def perform(self, effect: Effect) -> Any:
-        """Return the answer; what broke is an answer too."""
+        """Return the result of an effect; a failed connection is returned as TransportError."""
         try:
             match effect:
                 case Send(request):

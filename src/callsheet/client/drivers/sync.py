@@ -1,4 +1,4 @@
-"""The driver that blocks its thread."""
+"""The driver of `Client`: it blocks the calling thread."""
 
 import time
 from collections.abc import Generator, Iterator
@@ -26,37 +26,43 @@ from callsheet.client.transport import TRANSPORT_ERRORS, build_request, open_sou
 T = TypeVar("T")
 
 
-def run(http: httpx.Client, timeout: float, operation: Operation[T]) -> T:
-    """Drive a call with one result."""
-    answer: Any = None
-    with closing(operation), closing(_EffectRunner(http, timeout)) as runner:
-        while True:
-            try:
-                effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = runner.perform(effect)
+class SyncDriver:
+    """Performs operations and blocks the calling thread."""
 
+    def __init__(self, http: httpx.Client, timeout: float) -> None:
+        self._http = http
+        self._timeout = timeout
 
-def each(http: httpx.Client, timeout: float, operation: IterableOperation[T]) -> Generator[T, None, None]:
-    """Drive a call with many results."""
-    answer: Any = None
-    with closing(operation), closing(_EffectRunner(http, timeout)) as runner:
-        while True:
-            try:
-                effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
-            except StopIteration:
-                return
-            if isinstance(effect, Item):
-                yield effect.value
-                answer = None
-            else:
+    def run(self, operation: Operation[T]) -> T:
+        """Run an operation and return its result."""
+        answer: Any = None
+        with closing(operation), closing(_EffectRunner(self._http, self._timeout)) as runner:
+            while True:
+                try:
+                    effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
                 answer = runner.perform(effect)
+
+    def each(self, operation: IterableOperation[T]) -> Generator[T, None, None]:
+        """Run an operation and yield its results."""
+        answer: Any = None
+        with closing(operation), closing(_EffectRunner(self._http, self._timeout)) as runner:
+            while True:
+                try:
+                    effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                except StopIteration:
+                    return
+                if isinstance(effect, Item):
+                    yield effect.value
+                    answer = None
+                else:
+                    answer = runner.perform(effect)
 
 
 class _EffectRunner:
-    """Does what one talk asks for."""
+    """Performs the effects of one operation, and holds its open stream."""
 
     def __init__(self, http: httpx.Client, timeout: float) -> None:
         self._http = http
@@ -70,7 +76,7 @@ class _EffectRunner:
             self._response = None
 
     def perform(self, effect: Effect) -> Any:
-        """Return the answer; what broke is an answer too."""
+        """Return the result of an effect; a failed connection is returned as TransportError."""
         try:
             match effect:
                 case Send(request):

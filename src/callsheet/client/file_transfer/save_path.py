@@ -1,4 +1,4 @@
-"""Where a fetched file goes in a folder: beside what is there, never over it, and not twice."""
+"""Choose the path of a downloaded file in a directory: existing files are never overwritten or duplicated."""
 
 import hashlib
 import os
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class Content(NamedTuple):
-    """What bytes are known by."""
+    """The size and digest of a file's content."""
 
     size: int
     sha256: str
 
     def matches(self, path: Path) -> bool:
-        """Say whether a file has these bytes; those of another size are not read."""
+        """Return whether a file has this content. A file of another size is not read."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         with path.open("rb") as file:
@@ -23,7 +23,7 @@ class Content(NamedTuple):
 
 
 def find_existing(target: Path, content: Content) -> Path | None:
-    """Return the file that has these bytes under this name, or under one with a number."""
+    """Return the existing file with this content, under the name or a numbered one."""
     for path in _candidate_paths(target):
         if not os.path.lexists(path):
             return None
@@ -33,7 +33,7 @@ def find_existing(target: Path, content: Content) -> Path | None:
 
 
 def save_unique(part: Path, target: Path, content: Content) -> Path:
-    """Give a part its name, or one with a number if somebody has that; the same bytes are there once."""
+    """Move a temporary file to its name, or a numbered one if the name is taken. Equal content is kept once."""
     for path in _candidate_paths(target):
         if content.matches(path):
             part.unlink()
@@ -54,12 +54,12 @@ def _candidate_paths(target: Path) -> Iterator[Path]:
 
 
 def _link_exclusive(part: Path, path: Path) -> None:
-    """Give a part a name that nobody has: between looking and naming, another download may have taken it."""
+    """Move a temporary file to a name, and fail if the name is taken, also by a concurrent download."""
     try:
         os.link(part, path)
     except FileExistsError:
         raise
-    except OSError:  # a file system on which no file has two names
+    except OSError:  # a file system without hard links
         path.open("xb").close()
         part.replace(path)
     else:

@@ -1,0 +1,46 @@
+"""`client.ops`: the state of the queues and the size of the fleet."""
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from callsheet.client.method_binding import call
+from callsheet.client.models import Ops
+from callsheet.client.operations import Operation
+from callsheet.client.requests import get_request, path, send
+from callsheet.client.resource import D, Resource
+from callsheet.core.policy.autoscale import ScaleSignals
+
+
+class ScaleReport(Struct, frozen=True):
+    """The scaling signals of every kind that has had a task or has a worker."""
+
+    now: datetime | None
+    window_seconds: int
+    target_wait_seconds: float
+    kinds: list[ScaleSignals]
+
+
+class OpsResource(Resource[D]):
+    """Read the state of the queues, and how many workers they need."""
+
+    @call
+    def get(self) -> Operation[Ops]:
+        """Return the queues, active jobs and workers in numbers."""
+        return send(self, Ops, get_request(path("admin", "ops")))
+
+    @call
+    def scale(
+        self, kind: str | None = None, *, target_wait_seconds: float | None = None, window_seconds: int | None = None,
+        workers_min: int | None = None, workers_max: int | None = None, concurrency: int | None = None,
+    ) -> Operation[ScaleReport]:  # fmt: skip
+        """Return, for each kind, the queue depth, the workers, and the recommended number of workers."""
+        return send(
+            self,
+            ScaleReport,
+            get_request(
+                path("admin", "scale"), kind=kind, target_wait_seconds=target_wait_seconds,
+                window_seconds=window_seconds, workers_min=workers_min, workers_max=workers_max,
+                concurrency=concurrency,
+            ),
+        )  # fmt: skip

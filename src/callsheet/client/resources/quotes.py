@@ -1,0 +1,19 @@
+"""`client.quotes`: price a job before submitting it."""
+
+from typing import Any
+
+from callsheet.client.method_binding import call
+from callsheet.client.models import Quote
+from callsheet.client.operations import Operation
+from callsheet.client.requests import json_request, path, send
+from callsheet.client.resource import D, Resource
+
+
+class Quotes(Resource[D]):
+    """Price a job before submitting it."""
+
+    @call
+    def create(self, workflow: str, *, user: str, input: Any = None) -> Operation[Quote]:
+        """Create a quote. Pass its text as `quote` when you submit, to get this price until it expires."""
+        body = {"workflow": workflow, "user": user, "input": input}
+        return send(self, Quote, json_request("POST", path("quotes"), body, idempotent=True))

@@ -1,0 +1,27 @@
+"""`client.tenants`: list and update tenants."""
+
+from typing import Literal
+
+from callsheet.client.method_binding import call, iterate
+from callsheet.client.models import Tenant
+from callsheet.client.operations import IterableOperation, Operation
+from callsheet.client.requests import json_request, paginate, path, send, without_none
+from callsheet.client.resource import D, Resource
+
+
+class Tenants(Resource[D]):
+    """List and update tenants."""
+
+    @iterate
+    def list(self) -> IterableOperation[Tenant]:
+        """Iterate over tenants, by name."""
+        return paginate(self, Tenant, "tenants", path("admin", "tenants"), {}, cursor="after")
+
+    @call
+    def put(
+        self, tenant: str, *, weight: int | None = None, status: Literal["active", "suspended"] | None = None,
+        active_jobs_max: int | None = None,
+    ) -> Operation[Tenant]:  # fmt: skip
+        """Create or update a tenant. Arguments that are None stay unchanged."""
+        body = without_none({"weight": weight, "status": status, "active_jobs_max": active_jobs_max})
+        return send(self, Tenant, json_request("PUT", path("admin", "tenants", tenant), body, idempotent=True))
