@@ -98,4 +98,4 @@ def test_a_demonstration_that_reaches_no_server_says_so_as_other_commands_do(tmp
     done = invoke_cli("demo", "--once", "--json", "--url", "http://127.0.0.1:1", "--data", tmp_path)
     assert (done.code, json.loads(done.err)["code"]) == (3, "connection_failed")
     plain = invoke_cli("demo", "--once", "--url", "http://127.0.0.1:1", "--data", tmp_path)
-    assert (plain.code, "http://127.0.0.1:1 does not answer" in plain.err) == (3, True)
+    assert (plain.code, "No response from http://127.0.0.1:1" in plain.err) == (3, True)

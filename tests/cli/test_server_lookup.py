@@ -67,7 +67,7 @@ def test_no_server_is_exit_code_3_and_one_sentence(words: list[str], tmp_path: P
     assert f"none runs on {tmp_path}. Start one with `callsheet up --data {tmp_path}`" in unknown.err
     silent = invoke_cli(*words, "--url", "http://ann:password@127.0.0.1:1", "--key", "secret")
     assert (silent.code, silent.out, silent.err.count("\n")) == (3, "", 1)
-    assert silent.err.startswith("callsheet: http://127.0.0.1:1 does not answer")
+    assert silent.err.startswith("callsheet: No response from http://127.0.0.1:1")
     (tmp_path / "server.json").write_text("{")
     assert invoke_cli(*words, "--data", tmp_path).code == 3
 

@@ -105,9 +105,9 @@ def test_a_file_that_became_another_meanwhile_is_not_mixed(client_of: ClientFact
 
 
 def test_a_server_that_breaks_at_the_same_place_for_ever_is_given_up(client_of: ClientFactory, target: Path) -> None:
-    with RangeServer([100_000, *[0] * 50]) as stub, pytest.raises(CallsheetError, match="does not answer"):
+    with RangeServer([100_000, *[0] * 50]) as stub, pytest.raises(CallsheetError, match="No response from"):
         client_of(stub.url).files.download(record(), target)
-    with RangeServer([100_000] * 50, ranges=False) as stub, pytest.raises(CallsheetError, match="does not answer"):
+    with RangeServer([100_000] * 50, ranges=False) as stub, pytest.raises(CallsheetError, match="No response from"):
         client_of(stub.url).files.download(record(), target)
 
 
@@ -263,4 +263,4 @@ def test_download_progress_is_reported_and_resumes_where_the_connection_was_cut(
 def test_whoever_does_not_answer_is_named_without_what_signs_the_address() -> None:
     bucket = Request("GET", "https://bucket.example/films/a?signature=secret", omit_credentials=True)
     error = connection_error(TransportError("timed out", sent=True), "http://x", bucket)
-    assert error.message == "https://bucket.example does not answer: timed out."
+    assert error.message == "No response from https://bucket.example: timed out."

@@ -40,6 +40,6 @@ def test_an_error_says_its_sentence_its_code_and_the_request_if_there_was_one() 
 def test_a_caller_without_a_key_learns_where_to_send_it(stub: StubServer, client_of: ClientFactory) -> None:
     stub.responses = [problem(401, "missing_key")]
     with pytest.raises(
-        CallsheetError, match=r"^Give a key: Client\(url, key\), or CALLSHEET_API_KEY in the environment\."
+        CallsheetError, match=r"^No API key. Pass it as Client\(url, api_key\), or set CALLSHEET_API_KEY\."
     ):
         client_of(stub.url).identity.get()

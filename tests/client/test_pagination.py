@@ -14,9 +14,9 @@ LOTS = WorkflowDefinition(
 
 
 def test_lists_are_read_whole_from_a_server_with_small_pages(
-    tmp_path: Path, place: str, client_of: ClientFactory
+    tmp_path: Path, database_url: str, client_of: ClientFactory
 ) -> None:
-    with LiveServer(place, tmp_path, HttpSettings(page_size_max=2)) as live_server:
+    with LiveServer(database_url, tmp_path, HttpSettings(page_size_max=2)) as live_server:
         client = client_of(live_server.url, live_server.keys["operator"])
         made = {client.jobs.submit("sketch", user="ann", input={}).id for _ in range(5)}
         assert {job.id for job in client.jobs.list()} == made

@@ -13,7 +13,7 @@ class WorkersQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     after: str = ""
     limit: int = 100
-    gone: bool = False
+    include_deregistered: bool = False
 
 
 class WorkerLease(Struct, frozen=True):
