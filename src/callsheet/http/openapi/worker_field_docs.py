@@ -30,7 +30,7 @@ WORKER_FIELD_DOCS: dict[str, FieldDoc] = {
     "downloads": FieldDoc("Files to read, by id; in an answer, how to.", ...),
     "Files.downloads": FieldDoc("Files to read, by id.", [FILE_ID]),
     "TaskHeartbeat.downloads": FieldDoc("Files to read, by id, that need a fresh address.", []),
-    "WorkersQuery.gone": FieldDoc("Whether those that have gone are shown.", False),  # noqa: FBT003 - an example
+    "WorkersQuery.include_deregistered": FieldDoc("Also list deregistered workers.", False),  # noqa: FBT003 - an example
     "grants": FieldDoc("Fresh addresses, if some were asked for.", None),
     "graph": FieldDoc("A ComfyUI graph, in the API format.", {}),
     "Grant.url": FieldDoc(

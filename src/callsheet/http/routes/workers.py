@@ -24,7 +24,14 @@ _LISTED_MAX = 10
 async def list_workers(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, WorkersQuery)
     found, live = await state.reads.scan_many([
-        ("workers_after", {"after": query.after, "gone": int(query.include_deregistered), "count": row_count(state, query.limit)}),
+        (
+            "workers_after",
+            {
+                "after": query.after,
+                "gone": int(query.include_deregistered),
+                "count": row_count(state, query.limit),
+            },
+        ),
         ("leases_by_worker", {}),
     ])  # fmt: skip
     page, more = split_page(found, query.limit)
