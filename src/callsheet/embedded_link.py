@@ -31,7 +31,7 @@ from callsheet.api.worker_protocol import (
     TaskPayload,
 )
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import Blobs, StorageFull, StorageUnavailable
+from callsheet.blobs.base import Blobs, StorageFullError, StorageUnavailableError
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Lease, LeasedTask, OutputFile, TaskState
 from callsheet.core.model.errors import BadInput, LeaseLost, NotFound, Refusal
@@ -281,5 +281,5 @@ def _translate_storage_errors(call: Callable[[], T]) -> T:
     """The same, for the store of blobs."""
     try:
         return call()
-    except (StorageUnavailable, StorageFull) as error:
+    except (StorageUnavailableError, StorageFullError) as error:
         raise UnreachableError(str(error)) from error

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import AlreadyExists, ClaimMismatch, DeleteSummary, Stat, verify_claim
+from callsheet.blobs.base import BlobExistsError, BlobMismatchError, DeleteSummary, Stat, verify_claim
 from callsheet.blobs.s3.store import S3Blobs
 from tests.support.blob_stores import Store, digest, grant_upload_of
 
@@ -75,7 +75,7 @@ def test_the_same_bytes_again_are_no_error_and_others_are(store: Store, key: str
         assert isinstance(store.blobs, S3Blobs)
         assert "write_once" in store.blobs.weaknesses()
         return
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(BlobExistsError):
         store.blobs.put(key, OTHER)
     assert store.blobs.stat(key) == Stat(len(BODY), digest(BODY))
 
@@ -92,7 +92,7 @@ def test_a_preview_is_put_over_and_over(store: Store, key: str) -> None:
 )
 def test_a_claim_that_is_a_lie_is_found(store: Store, key: str, claim: dict[str, Any], field: str) -> None:
     store.blobs.put(key, BODY)
-    with pytest.raises(ClaimMismatch) as lie:
+    with pytest.raises(BlobMismatchError) as lie:
         verify_claim(store.blobs, key, **{"size": len(BODY), "sha256": digest(BODY), **claim})
     assert lie.value.field == field
 
@@ -141,7 +141,7 @@ def test_bytes_with_another_digest_are_refused_or_found_out(store: Store, tenant
     answer = store.send(grant_upload_of(store.blobs, key, BODY), OTHER)
     if "digest" in store.missing_features:  # it took them, and says that they are as claimed: it is not believed
         assert answer.is_success
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(BlobMismatchError):
             verify_claim(store.blobs, key, size=len(BODY), sha256=digest(BODY))
         return
     assert refused(answer, 400, 422), answer.text

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import ClaimMismatch, Stat, verify_claim
+from callsheet.blobs.base import BlobMismatchError, Stat, verify_claim
 from callsheet.blobs.local import LocalBlobs
 from callsheet.http.auth.authenticator import Signer
 from tests.support.blob_stores import digest
@@ -53,7 +53,7 @@ def look(blobs: LocalBlobs, body: bytes = BODY) -> int:
 def test_what_was_checked_when_it_was_put_is_not_read_again(blobs: LocalBlobs) -> None:
     assert look(blobs) < MEGABYTE
     assert blobs.stat_verified(KEY) == Stat(len(BODY), digest(BODY))
-    with pytest.raises(ClaimMismatch, match="SHA-256"):
+    with pytest.raises(BlobMismatchError, match="SHA-256"):
         look(blobs, LIE)
 
 
@@ -118,7 +118,7 @@ def put_over(blobs: LocalBlobs) -> None:
 def test_other_bytes_in_a_files_place_are_found(blobs: LocalBlobs, plant: Callable[[LocalBlobs], None]) -> None:
     plant(blobs)
     assert blobs.stat_verified(KEY) == Stat(len(LIE), None)
-    with pytest.raises(ClaimMismatch) as lie:
+    with pytest.raises(BlobMismatchError) as lie:
         look(blobs)
     assert lie.value.field == "digest"
     assert look(blobs, LIE) >= len(LIE), "they are read, and the truth about them holds"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.blobs.base import StorageRefused
+from callsheet.blobs.base import StorageRefusedError
 from callsheet.blobs.factory import open_blobs
 from callsheet.blobs.local import LocalBlobs
 from callsheet.blobs.s3.store import PUT_BYTES_MAX, S3Blobs
@@ -58,9 +58,9 @@ def test_a_session_token_is_taken_from_the_environment_too() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"url": "ftp://films"}, "blobs.url is neither"), ({"url": "/srv/files"}, "blobs.url is neither"),
-        ({"url": "file://host/files"}, "blobs.url is neither"), ({"url": "s3://"}, "names no bucket"),
-        ({"url": "s3://Films"}, "names no bucket"), ({"url": "s3://films/../x"}, "prefix"),
+        ({"url": "ftp://films"}, "not a supported URL"), ({"url": "/srv/files"}, "not a supported URL"),
+        ({"url": "file://host/files"}, "not a supported URL"), ({"url": "s3://"}, "has no valid bucket"),
+        ({"url": "s3://Films"}, "has no valid bucket"), ({"url": "s3://films/../x"}, "prefix"),
         ({"url": "s3://films/a b"}, "prefix"), ({"url": "s3://films", "region": "eu central"}, "blobs.region"),
         ({"url": "s3://films", "endpoint": "minio:9000"}, "blobs.endpoint"),
         ({"url": "s3://films", "endpoint": "http://minio/path"}, "blobs.endpoint"),
@@ -68,13 +68,13 @@ def test_a_session_token_is_taken_from_the_environment_too() -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_by_its_name(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(StorageRefused, match=said):
+    with pytest.raises(StorageRefusedError, match=said):
         open_blobs(BlobSettings(**settings), Path("/nowhere"), None, KEYS)
 
 
 def test_files_larger_than_one_put_of_s3_are_refused_before_anybody_makes_one(tmp_path: Path) -> None:
     bucket, folder = BlobSettings(url="s3://films"), BlobSettings()
-    with pytest.raises(StorageRefused, match=r"limits.file_bytes_max is 5368709121, and S3 takes .* \(5 GiB\)"):
+    with pytest.raises(StorageRefusedError, match=r"limits.file_bytes_max is 5368709121. S3 allows .* \(5 GiB\)"):
         open_blobs(bucket, tmp_path, None, KEYS, file_bytes_max=PUT_BYTES_MAX + 1)
     opened = open_blobs(bucket, tmp_path, None, KEYS, file_bytes_max=PUT_BYTES_MAX)
     assert isinstance(opened, S3Blobs)
@@ -85,6 +85,6 @@ def test_files_larger_than_one_put_of_s3_are_refused_before_anybody_makes_one(tm
 @pytest.mark.parametrize("missing", list(KEYS))
 def test_s3_without_keys_says_where_they_go_and_nothing_of_the_others(missing: str) -> None:
     given = {name: value for name, value in KEYS.items() if name != missing}
-    with pytest.raises(StorageRefused, match="AWS_SECRET_ACCESS_KEY") as error:
+    with pytest.raises(StorageRefusedError, match="AWS_SECRET_ACCESS_KEY") as error:
         open_blobs(BlobSettings(url="s3://films"), Path("/nowhere"), None, given)
     assert "canary" not in str(error.value)

@@ -11,13 +11,13 @@ import pytest
 
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import (
-    AlreadyExists,
-    ClaimMismatch,
+    BlobExistsError,
+    BlobMismatchError,
     DeleteSummary,
     Stat,
-    StorageFull,
-    StorageRefused,
-    StorageUnavailable,
+    StorageFullError,
+    StorageRefusedError,
+    StorageUnavailableError,
 )
 from callsheet.blobs.local import LocalBlobs
 from tests.support.blob_stores import digest
@@ -106,7 +106,7 @@ def test_a_folder_that_is_a_link_is_not_entered(blobs: LocalBlobs, outside: Path
     assert (blobs.stat(KEY), blobs.exists(KEY), blobs.list("", "", 10)) == (None, False, [])
     with pytest.raises(FileNotFoundError):
         blobs.open(KEY)
-    with pytest.raises(StorageRefused):
+    with pytest.raises(StorageRefusedError):
         blobs.put(KEY, b"mine")
     assert blobs.delete([KEY]) == DeleteSummary(0, 0)
     assert blobs.delete_prefix(object_keys.job_prefix("acme", "job")) == DeleteSummary(0, 0)
@@ -121,7 +121,7 @@ def test_a_file_that_is_a_link_is_neither_read_nor_written_through(blobs: LocalB
     assert blobs.stat(KEY) is None
     with pytest.raises(FileNotFoundError):
         blobs.open(KEY)
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(BlobExistsError):
         blobs.put(KEY, b"mine")
     blobs.put(KEY, b"mine", overwrite=True)
     assert (outside / "1").read_bytes() == SECRET
@@ -169,7 +169,7 @@ def test_what_comes_in_pieces_is_checked_while_it_is_written(blobs: LocalBlobs) 
 def test_a_lie_leaves_nothing_behind(blobs: LocalBlobs, size: int, sha256: str) -> None:
     with blobs.incoming(KEY) as incoming:
         incoming.write(b"four")
-        with pytest.raises(ClaimMismatch):
+        with pytest.raises(BlobMismatchError):
             incoming.finish(size, sha256)
     assert (blobs.stat(KEY), left_over(blobs)) == (None, [])
 
@@ -198,7 +198,7 @@ def test_what_a_dead_writer_left_is_swept_when_it_is_old(tmp_path: Path) -> None
     alive.write(b"whole")
     alive.finish(5, digest(b"whole"))
     alive.discard()
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(StorageUnavailableError):
         dead.finish()
     dead.discard()
     assert (blobs.stat(KEY), left_over(blobs)) == (Stat(5, digest(b"whole")), [])
@@ -229,7 +229,7 @@ def full_disk() -> Iterator[None]:
 
 @pytest.mark.usefixtures("full_disk")
 def test_a_full_disk_is_named_and_nothing_stays_of_what_came(blobs: LocalBlobs) -> None:
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageFullError):
         blobs.put(KEY, (b"x" * 100_000 for _ in range(20)))
     assert (blobs.stat(KEY), left_over(blobs)) == (None, [])
     blobs.put(KEY, b"small")
@@ -239,7 +239,7 @@ def test_a_full_disk_is_named_and_nothing_stays_of_what_came(blobs: LocalBlobs) 
 def test_a_file_where_the_folder_should_be_is_said(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "acme").write_text("not a folder")
-    with pytest.raises(StorageRefused, match="cannot be written"):
+    with pytest.raises(StorageRefusedError, match="cannot be written"):
         LocalBlobs(tmp_path / "files").put(KEY, b"mine")
 
 
@@ -263,5 +263,5 @@ def test_deleters_and_writers_at_once_lose_nothing_that_came_after(blobs: LocalB
 
 
 def test_without_a_signer_nothing_is_granted(blobs: LocalBlobs) -> None:
-    with pytest.raises(StorageRefused, match="only the server"):
+    with pytest.raises(StorageRefusedError, match="only the server"):
         blobs.grant_download(KEY, expires_in_seconds=1, name="a", media_type="image/png")

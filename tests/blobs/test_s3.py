@@ -10,14 +10,14 @@ import httpx
 import pytest
 
 from callsheet.blobs.base import (
-    AlreadyExists,
     BlobError,
-    BlobTooLarge,
+    BlobExistsError,
+    BlobTooLargeError,
     DeleteSummary,
     Stat,
-    StorageFull,
-    StorageRefused,
-    StorageUnavailable,
+    StorageFullError,
+    StorageRefusedError,
+    StorageUnavailableError,
     verify_claim,
 )
 from callsheet.blobs.s3.sigv4 import S3Credentials
@@ -74,7 +74,7 @@ def test_what_stays_away_is_named_and_tried_a_few_times_only(
     double: S3Double, blobs: S3Blobs, fault: str, said: str
 ) -> None:
     double.fail(fault, times=99)
-    with pytest.raises(StorageUnavailable, match=said):
+    with pytest.raises(StorageUnavailableError, match=said):
         blobs.put(KEY, BODY)
     assert len(double.requests) == 5
     assert double.objects == {}
@@ -84,7 +84,7 @@ def test_nobody_there_is_named(tmp_path: Path) -> None:
     nobody = open_s3_blobs("http://127.0.0.1:9", REGION, KEYS)
     (tmp_path / "body").write_bytes(BODY)
     for body in (BODY, tmp_path / "body"):
-        with pytest.raises(StorageUnavailable, match="away"):
+        with pytest.raises(StorageUnavailableError, match="away"):
             nobody.put(KEY, body)
     nobody.close()
 
@@ -94,7 +94,7 @@ def test_waits_grow_and_end(double: S3Double) -> None:
     location = S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint)
     blobs = S3Blobs(location, lambda: KEYS, wait=waits.append)
     double.fail("SlowDown", times=99)
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(StorageUnavailableError):
         blobs.list("", "", 1)
     assert len(waits) == 4
     assert all(0.05 * 2**no <= wait <= 0.1 * 2**no for no, wait in enumerate(waits, 1))
@@ -111,7 +111,7 @@ def test_a_put_whose_answer_was_lost_counts_as_done(double: S3Double, blobs: S3B
 def test_a_put_whose_answer_was_lost_is_not_done_if_others_bytes_are_there(double: S3Double, blobs: S3Blobs) -> None:
     double.objects[f"some/where/{KEY}"] = StoredObject(b"theirs", "image/png", digest(b"theirs"), 0.0)
     double.fail("cut_before", method="PUT")
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(BlobExistsError):
         blobs.put(KEY, BODY)
     assert double.objects[f"some/where/{KEY}"].body == b"theirs"
 
@@ -164,7 +164,7 @@ def test_bytes_that_the_store_has_no_digest_of_are_read(double: S3Double, blobs:
 def test_a_store_that_hangs_is_left_alone(double: S3Double, blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs._transport._client, "timeout", httpx.Timeout(0.05))  # noqa: SLF001 - not 30 seconds
     double.fail("hung", times=5)
-    with pytest.raises(StorageUnavailable, match="does not answer"):
+    with pytest.raises(StorageUnavailableError, match="does not answer"):
         blobs.stat(KEY)
     double.release.set()
 
@@ -193,7 +193,7 @@ def test_wrong_settings_are_said_in_a_sentence_without_secrets(
     )
     more = {"now": changed["now"]} if "now" in changed else {}
     blobs = S3Blobs(location, lambda: keys, **more)
-    with pytest.raises(StorageRefused, match=said) as error:
+    with pytest.raises(StorageRefusedError, match=said) as error:
         blobs.put(KEY, BODY)
     assert len(double.requests) == 1, "nothing that will not change is tried again"
     for secret in (*keys, KEY, double.endpoint):
@@ -203,12 +203,12 @@ def test_wrong_settings_are_said_in_a_sentence_without_secrets(
 
 def test_a_full_store_is_named(double: S3Double, blobs: S3Blobs) -> None:
     double.fail("QuotaExceeded", method="PUT")
-    with pytest.raises(StorageFull):
+    with pytest.raises(StorageFullError):
         blobs.put(KEY, BODY)
 
 
 def test_more_than_one_put_takes_is_refused_before_anything_is_sent(double: S3Double, blobs: S3Blobs) -> None:
-    with pytest.raises(BlobTooLarge, match="5 GiB"):
+    with pytest.raises(BlobTooLargeError, match="5 GiB"):
         grant_upload_of(blobs, KEY, b"", size=PUT_BYTES_MAX + 1)
     assert grant_upload_of(blobs, KEY, b"", size=PUT_BYTES_MAX).method == "PUT"
     assert double.requests == []
@@ -216,7 +216,7 @@ def test_more_than_one_put_takes_is_refused_before_anything_is_sent(double: S3Do
 
 def test_an_answer_that_is_not_xml_is_said(double: S3Double, blobs: S3Blobs) -> None:
     double.objects["some/where/acme/\x01"] = StoredObject(b"", "", None, 0.0)
-    with pytest.raises(StorageRefused, match="not XML"):
+    with pytest.raises(StorageRefusedError, match="not XML"):
         blobs.list("acme/", "", 1)
 
 
@@ -235,7 +235,7 @@ def test_keys_with_a_session_token_sign_headers_and_addresses() -> None:
 def test_new_keys_are_used_from_the_next_request_on(double: S3Double) -> None:
     current = [KEYS._replace(secret_key="old")]
     blobs = S3Blobs(S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint), lambda: current[0])
-    with pytest.raises(StorageRefused):
+    with pytest.raises(StorageRefusedError):
         blobs.put(KEY, BODY)
     current[0] = KEYS
     blobs.put(KEY, BODY)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import StorageUnavailable
+from callsheet.blobs.base import StorageUnavailableError
 from callsheet.config import Settings
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Complete, DeleteFiles, FinishUpload
@@ -124,7 +124,7 @@ def test_a_storage_that_is_away_loses_nothing_that_the_collector_does_not_find(
         upload_file(harness, folder)
     harness.advance(2_000)
     folder.unavailable = True
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(StorageUnavailableError):
         FileRetention(harness.engine, folder, page=1).run_once(harness.clock.now())
     folder.unavailable = False
     assert (FileRetention(harness.engine, folder).run_once(harness.clock.now()), len(folder.all())) == (0, 3)

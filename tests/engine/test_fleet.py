@@ -262,6 +262,6 @@ def test_when_every_worker_dies_the_job_fails_and_its_credits_go_back(harness):
         harness.advance(leased.lease_seconds)
         harness.advance(30)  # the wait before the next try
     assert (harness.status(job), harness.job(job).error_code) == ("failed", "lease_expired")
-    assert (harness.wallet().balance, harness.wallet().held) == (before, 0)
+    assert (harness.wallet().balance, harness.wallet().reserved) == (before, 0)
     assert [attempt.outcome for attempt in harness.reads.attempts(harness.tasks(job)[0].id)] == ["lost"] * 3
     assert not harness.broken()

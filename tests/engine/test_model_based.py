@@ -296,7 +296,7 @@ def what_went_astray_stays_away(ws, worker_id, reason, known=None, honest=claim.
 
 
 FAULTS = [
-    (claim, "give_back", a_restart_costs_an_attempt),
+    (claim, "requeue_task", a_restart_costs_an_attempt),
     (claim, "free_slots", a_full_worker_gets_more),
     (claim, "free_slots", a_draining_worker_gets_more),
     (claim, "requeue_held_tasks", what_went_astray_stays_away),

@@ -317,7 +317,7 @@ def test_a_folder_that_cannot_be_written_is_the_operators_to_mend(
     assert code(answer) == (503, "storage_unavailable")
     assert answer.headers["retry-after"]
     assert "blocked" not in answer.text
-    assert [type(fault).__name__ for fault in faults] == ["StorageRefused"]
+    assert [type(fault).__name__ for fault in faults] == ["StorageRefusedError"]
 
 
 @pytest.mark.parametrize(("number", "wanted"), [(errno.EMFILE, 503), (errno.ENFILE, 503), (errno.EIO, 500)])

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import CredentialsExpired, DeleteSummary, Grant, Stat, StorageUnavailable
+from callsheet.blobs.base import CredentialsExpiredError, DeleteSummary, Grant, Stat, StorageUnavailableError
 from callsheet.blobs.local import LocalBlobs
 from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
@@ -63,7 +63,7 @@ class UnsignedBlobs(LocalBlobs):
     """A storage whose keys have ended."""
 
     def grant_upload(self, key: str, **claim: Any) -> Grant:
-        raise CredentialsExpired(f"nobody lends for {len(key) + len(claim)}")
+        raise CredentialsExpiredError(f"nobody lends for {len(key) + len(claim)}")
 
 
 class ConcurrentlyFinishedBlobs(LocalBlobs):
@@ -398,7 +398,7 @@ class FailingBlobs(LocalBlobs):
     """A folder that cannot be cleaned."""
 
     def delete_prefix(self, prefix: str) -> DeleteSummary:
-        raise StorageUnavailable(f"Not now: {len(prefix)}.")
+        raise StorageUnavailableError(f"Not now: {len(prefix)}.")
 
 
 def test_a_storage_that_is_away_does_not_keep_a_job_from_being_deleted(
@@ -412,6 +412,6 @@ def test_a_storage_that_is_away_does_not_keep_a_job_from_being_deleted(
         away.setattr(state, "blobs", FailingBlobs(live_server.blobs.path("t").parent))
         answer = live_server.client("client").delete(f"/v1/jobs/{lease.job_id}")
     assert (answer.status_code, answer.json()) == (200, {"files": 0, "bytes": 0, "pending": True})
-    assert [type(fault) for fault in faults] == [StorageUnavailable]
+    assert [type(fault) for fault in faults] == [StorageUnavailableError]
     assert live_server.client("client").get(f"/v1/jobs/{lease.job_id}").status_code == 404
     assert live_server.client("client").delete(f"/v1/jobs/{lease.job_id}").json()["files"] == 3

@@ -10,7 +10,7 @@ import pytest
 
 from callsheet.app import Callsheet
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import StorageRefused
+from callsheet.blobs.base import StorageRefusedError
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.client import AsyncClient, Client
 from callsheet.config import BlobSettings, Settings
@@ -192,7 +192,7 @@ def test_a_preview_that_is_too_large_is_not_shown(live_server: LiveServer) -> No
 def test_a_server_whose_files_the_bucket_could_not_take_does_not_open(double: S3Double, tmp_path: Path) -> None:
     blobs = BlobSettings(url=f"s3://{BUCKET}/house", endpoint=double.endpoint, region=REGION)
     settings = Settings(blobs=blobs, limits=Limits(file_bytes_max=6 * 1024**3))
-    with pytest.raises(StorageRefused, match=r"limits.file_bytes_max is 6442450944.*5 GiB"):
+    with pytest.raises(StorageRefusedError, match=r"limits.file_bytes_max is 6442450944.*5 GiB"):
         Callsheet(tmp_path / "callsheet.db", tmp_path, settings)
 
 

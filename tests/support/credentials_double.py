@@ -87,6 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = text.encode()
         self.send_response(status)
         self.send_header("content-length", str(len(body)))
+        self.send_header("connection", "close")  # botocore never closes the connections that it keeps
         self.end_headers()
         self.wfile.write(body)
 

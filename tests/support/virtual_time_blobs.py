@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import DeleteSummary, StorageUnavailable
+from callsheet.blobs.base import DeleteSummary, StorageUnavailableError
 from callsheet.blobs.local import LocalBlobs
 from callsheet.core.model.commands import CreateUpload, FinishUpload, Lease, OutputFile
 from callsheet.core.model.rows import File
@@ -36,7 +36,7 @@ class VirtualTimeBlobs(LocalBlobs):
 
     def delete(self, keys: Iterable[str]) -> DeleteSummary:
         if self.unavailable:
-            raise StorageUnavailable("The disk is gone.")
+            raise StorageUnavailableError("The disk is gone.")
         return super().delete(keys)
 
     def all(self) -> set[str]:

@@ -1,15 +1,15 @@
-"""What every store of blobs does, and the ways in which it may not.
+"""The interface of all blob stores, and their errors.
 
 BlobError
-├── AlreadyPut      there are other bytes at the key: a key is written once
-├── NotAsClaimed    the bytes have another size or digest than was said
-├── TooLarge        more bytes than the store takes in one piece
-├── StorageFull     no room: make some, then try again
-├── StorageAway     no answer, or only "later": try again
-│   └── KeysEnded   the keys that were lent have ended, and there are no new ones yet
-└── StorageRefused  the store says no: the settings, the keys or the bucket are not right
+├── BlobExistsError               the key has other bytes; a key is written once
+├── BlobMismatchError             the bytes have another size or digest than was claimed
+├── BlobTooLargeError             more bytes than the store accepts in one upload
+├── StorageFullError              no space left: free some, then retry
+├── StorageUnavailableError       no answer, or the store asked to retry later
+│   └── CredentialsExpiredError   temporary credentials have expired and could not be refreshed yet
+└── StorageRefusedError           the store refused: settings, credentials or bucket are wrong
 
-What is not there is a FileNotFoundError. No error names a key, an address or a secret.
+A missing blob is a FileNotFoundError. No error message contains a key, a URL or a secret.
 """
 
 import hashlib
@@ -27,54 +27,54 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class BlobError(Exception):
-    """A store did not do what it was asked to."""
+    """Base class of all blob store errors."""
 
 
-class AlreadyExists(BlobError):  # noqa: N818 - a fact about the key
-    """There are bytes at this key, and they stay as they are."""
+class BlobExistsError(BlobError):
+    """The key already has other bytes. They are unchanged."""
 
     def __init__(self) -> None:
-        super().__init__("There are bytes already; a file is written once.")
+        super().__init__("The file already has other bytes. A file can be uploaded once.")
 
 
-class ClaimMismatch(BlobError):  # noqa: N818 - a fact about the bytes
-    """The bytes are not what was said; `what` is size or digest."""
+class BlobMismatchError(BlobError):
+    """The bytes differ from the claim; `field` is "size" or "digest"."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
 
 
-class BlobTooLarge(BlobError):  # noqa: N818 - a fact about the bytes
-    """More than one piece may have."""
+class BlobTooLargeError(BlobError):
+    """More bytes than one upload may have."""
 
 
-class StorageFull(BlobError):  # noqa: N818 - a fact about the store
-    """The bytes found no room, and nothing of them is left."""
+class StorageFullError(BlobError):
+    """No space left. The partial upload was deleted."""
 
     def __init__(self) -> None:
-        super().__init__("The storage is full, or takes no file this large.")
+        super().__init__("The storage is full, or the file exceeds its size limit. Free space, then retry.")
 
 
-class StorageUnavailable(BlobError):  # noqa: N818 - a fact about the store
-    """The store does not answer, or asks to come back later."""
+class StorageUnavailableError(BlobError):
+    """The store does not answer, or asked to retry later."""
 
 
-class CredentialsExpired(StorageUnavailable):
-    """Nothing can be signed until whoever lends keys answers again."""
+class CredentialsExpiredError(StorageUnavailableError):
+    """Temporary credentials have expired; nothing can be signed until a refresh succeeds."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"The keys of the object store have ended, and there are no new ones: {reason}.")
+        super().__init__(f"The AWS credentials have expired and could not be refreshed: {reason}.")
 
 
-class StorageRefused(BlobError):  # noqa: N818 - a fact about the store
-    """The store understood and said no; whoever set it up can help."""
+class StorageRefusedError(BlobError):
+    """The store refused the request; the operator must fix settings, credentials or permissions."""
 
 
 class Grant(Struct, frozen=True):
-    """A right to one transfer: send `method` to `url` with these `headers`, within so many seconds.
+    """A signed URL for one transfer: send `method` to `url` with `headers` before it expires.
 
-    The url may begin with a slash: then it is an address of the house itself.
+    A URL that begins with a slash is relative to the server.
     """
 
     method: str
@@ -84,14 +84,14 @@ class Grant(Struct, frozen=True):
 
 
 class Stat(NamedTuple):
-    """What lies at a key; the digest is None where the store cannot tell."""
+    """Size and SHA-256 of a blob; the digest is None if the store does not know it."""
 
     size: int
     sha256: str | None
 
 
 class BlobEntry(NamedTuple):
-    """One line of a list; the time is in microseconds."""
+    """One entry of a listing; `modified_at` is in microseconds."""
 
     key: str
     size: int
@@ -99,62 +99,62 @@ class BlobEntry(NamedTuple):
 
 
 class DeleteSummary(NamedTuple):
-    """What was removed."""
+    """How much was deleted."""
 
     files: int
     bytes: int
 
 
 class Blobs(Protocol):
-    """Bytes at rest. Every call may be made from any thread, and blocks; grants are quick, and do no I/O."""
+    """A blob store. All methods are thread-safe and blocking; the grant methods do no I/O."""
 
     def grant_upload(self, key: str, *, size: int, sha256: str, media_type: str, expires_in_seconds: int) -> Grant:
-        """Let somebody put these very bytes, once."""
+        """Sign a URL that uploads exactly these bytes, once."""
         ...
 
     def grant_overwrite(self, key: str, *, bytes_max: int, media_type: str, expires_in_seconds: int) -> Grant:
-        """Let somebody put bytes again and again, for what is only looked at: previews."""
+        """Sign a URL that may be uploaded to repeatedly; for previews."""
         ...
 
     def grant_download(self, key: str, *, expires_in_seconds: int, name: str, media_type: str) -> Grant:
-        """Let somebody read a blob, whole or in parts, under a name."""
+        """Sign a URL that downloads a blob under a file name; ranges are allowed."""
         ...
 
     def put(self, key: str, body: bytes | Path, *, overwrite: bool = False) -> None:
-        """Write a blob, all of it or nothing. The same bytes again are no error; others are, unless `over`."""
+        """Write a blob atomically. Repeating the same bytes succeeds; other bytes fail unless `overwrite`."""
         ...
 
     def open(self, key: str) -> IO[bytes]:
-        """Open a blob to read and to seek in; FileNotFoundError if it is not there."""
+        """Open a blob for reading and seeking; FileNotFoundError if it does not exist."""
         ...
 
     def stat(self, key: str) -> Stat | None:
-        """Say what lies at a key."""
+        """Return size and digest of a blob, or None if it does not exist."""
         ...
 
     def stat_verified(self, key: str) -> Stat | None:
-        """Say what lies at a key without reading it; the digest only if it was checked when the bytes were put."""
+        """Like `stat`, without reading the bytes: the digest is set only if it was verified during the upload."""
         ...
 
     def delete(self, keys: Iterable[str]) -> DeleteSummary:
-        """Remove blobs; those that are not there count as nothing."""
+        """Delete blobs; missing ones are not counted."""
         ...
 
     def delete_prefix(self, prefix: str) -> DeleteSummary:
-        """Remove everything whose key begins so."""
+        """Delete all blobs whose key begins with `prefix`."""
         ...
 
     def list(self, prefix: str, after: str, count: int) -> Sequence[BlobEntry]:
-        """List keys that begin with `prefix`, in the order of their bytes, from the first behind `after`."""
+        """List up to `count` blobs under `prefix` in byte order of their keys, starting after the key `after`."""
         ...
 
     def sweep(self, idle_seconds: float) -> DeleteSummary:
-        """Remove what writers left that broke off so long ago."""
+        """Delete partial uploads that have been idle for `idle_seconds`."""
         ...
 
 
 class PayloadSigner(Protocol):
-    """Makes a text of a fact that only the house can make, and reads what it made."""
+    """Signs payloads with the server's secret, and reads back what it signed."""
 
     def sign(self, purpose: str, payload: Any, /) -> str: ...
 
@@ -162,43 +162,43 @@ class PayloadSigner(Protocol):
 
 
 class BlobAccess(Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What a signed address of the house lets its holder do, until a unix time."""
+    """The payload of a signed local URL: what its holder may do until `expires_at` (Unix time)."""
 
     method: str
     key: str
     expires_at: int
     media_type: str
     size: int = 0
-    """Exactly so many bytes; at most so many, without a digest."""
+    """The exact size if `sha256` is set, otherwise the maximum size."""
     sha256: str = ""
     name: str = ""
 
 
 def validate_blob_claim(*, media_type: str, size: int = 0, sha256: str = "0" * 64) -> None:
-    """Refuse to sign what could not be sent as it is."""
+    """Raise ValueError for a claim that must not be signed."""
     if not MEDIA_TYPE.match(media_type):
-        raise ValueError("a media type is written as type/subtype")
+        raise ValueError(f"media type {media_type!r} is invalid: use type/subtype")
     if size < 0 or not SHA256.match(sha256):
-        raise ValueError("a claim has a size from 0 and a SHA-256 of 64 small hexadecimal digits")
+        raise ValueError("a claim needs a size of 0 or more and a SHA-256 of 64 lowercase hexadecimal digits")
 
 
 BLOB_URL_PURPOSE = "blob"
-"""What a BlobFact is signed for."""
+"""The purpose that a BlobAccess is signed for."""
 
 
 def verify_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
-    """Make sure that the bytes at a key are those that somebody claims; they are read if nobody vouches for them."""
+    """Raise unless the blob has the claimed size and SHA-256. Reads the bytes only if no verified digest is stored."""
     stat = blobs.stat_verified(key)
     if stat is None:
-        raise FileNotFoundError("there are no bytes")
+        raise FileNotFoundError("the blob does not exist")
     if stat.size != size:
-        raise ClaimMismatch("size", f"The file has {counted(stat.size, 'byte')}, not {size}.")
+        raise BlobMismatchError("size", f"The file has {counted(stat.size, 'byte')}, not {size} as claimed.")
     if (stat.sha256 or digest_of(blobs, key)) != sha256:
-        raise ClaimMismatch("digest", "The file's SHA-256 is another one than was said.")
+        raise BlobMismatchError("digest", "The file's SHA-256 differs from the claimed one.")
 
 
 def digest_of(blobs: Blobs, key: str) -> str:
-    """Read a blob and return its SHA-256."""
+    """Read a blob and return its SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
     with blobs.open(key) as file:
         while chunk := file.read(CHUNK_BYTES):

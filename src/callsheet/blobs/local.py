@@ -16,17 +16,17 @@ from typing import IO, Final, Self
 from callsheet.blobs.base import (
     BLOB_URL_PURPOSE,
     CHUNK_BYTES,
-    AlreadyExists,
     BlobAccess,
     BlobEntry,
-    ClaimMismatch,
+    BlobExistsError,
+    BlobMismatchError,
     DeleteSummary,
     Grant,
     PayloadSigner,
     Stat,
-    StorageFull,
-    StorageRefused,
-    StorageUnavailable,
+    StorageFullError,
+    StorageRefusedError,
+    StorageUnavailableError,
     digest_of,
     validate_blob_claim,
 )
@@ -84,7 +84,7 @@ class LocalBlobs:
                 incoming.write(chunk)
             try:
                 incoming.finish()
-            except AlreadyExists:
+            except BlobExistsError:
                 stat = self.stat_verified(key)
                 if stat is None or (stat.sha256 or digest_of(self, key)) != incoming.sha256:
                     raise
@@ -166,7 +166,7 @@ class LocalBlobs:
     def _sign_url(self, access: BlobAccess) -> str:
         split_key(access.key)
         if self._signer is None:
-            raise StorageRefused("This process cannot grant access to files: only the server can.")
+            raise StorageRefusedError("This process cannot grant access to files: only the server can.")
         return BLOB_URL_PREFIX + self._signer.sign(BLOB_URL_PURPOSE, access)
 
 
@@ -204,9 +204,9 @@ class IncomingBlob:
     def finish(self, size: int | None = None, sha256: str | None = None) -> None:
         """Check what has come against what was said, and put it in its place."""
         if size is not None and size != self.size:
-            raise ClaimMismatch("size", f"{counted(self.size, 'byte')} came, not {size}.")
+            raise BlobMismatchError("size", f"{counted(self.size, 'byte')} came, not {size}.")
         if sha256 is not None and sha256 != self.sha256:
-            raise ClaimMismatch("digest", "The SHA-256 of what came is another one than was said.")
+            raise BlobMismatchError("digest", "The SHA-256 of what came is another one than was said.")
         with self._lock, _translate_os_errors():
             os.fsync(self._fd)
             self._move_into_place()
@@ -253,7 +253,7 @@ class IncomingBlob:
                 return
             if not self._still_linked():
                 break
-        raise StorageUnavailable("The bytes were lost on their way into the folder.")
+        raise StorageUnavailableError("The bytes were lost on their way into the folder.")
 
     def _move(self, incoming_folder: int) -> None:
         with self._tree.folder(self._parts[:-1], create_missing=True) as folder:
@@ -269,7 +269,7 @@ class IncomingBlob:
                         follow_symlinks=False,
                     )
                 except FileExistsError:
-                    raise AlreadyExists from None
+                    raise BlobExistsError from None
             os.fsync(folder)
 
     def _still_linked(self) -> bool:
@@ -298,7 +298,7 @@ def _translate_os_errors() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _STORAGE_FULL_ERRNOS:
-            raise StorageFull from None
+            raise StorageFullError from None
         if error.errno in _PERMISSION_ERRNOS:
-            raise StorageRefused(f"The files' folder cannot be written: {os.strerror(error.errno)}.") from None
+            raise StorageRefusedError(f"The files' folder cannot be written: {os.strerror(error.errno)}.") from None
         raise

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callsheet.blobs.base import StorageRefused
+from callsheet.blobs.base import StorageRefusedError
 from callsheet.blobs.factory import parse_blob_location
 from callsheet.catalog.source_file import Finding, read_toml
 from callsheet.catalog.struct_check import Violation, find_violations
@@ -98,5 +98,5 @@ def _unusable_values(sections: ConfigFile) -> Iterator[Violation]:
         yield Violation(("http", "worker_verify_url"), "http.worker_verify_url is not an address.", "Write https://….")
     try:
         parse_blob_location(sections.blobs, sections.limits.file_bytes_max)
-    except StorageRefused as error:
+    except StorageRefusedError as error:
         yield Violation(tuple(str(error).split(maxsplit=1)[0].split(".")), str(error), "")

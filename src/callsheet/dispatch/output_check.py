@@ -8,7 +8,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import Blobs, ClaimMismatch, verify_claim
+from callsheet.blobs.base import BlobMismatchError, Blobs, verify_claim
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.rows import Task
 from callsheet.http.server.problems import Problem
@@ -72,5 +72,5 @@ class FileVerifier:
             verify_claim(self._blobs, key, size=made.bytes, sha256=made.sha256)
         except FileNotFoundError:
             raise Problem(422, "file_not_uploaded", f"File {made.no} was not put: put it, then complete.") from None
-        except ClaimMismatch as mismatch:
+        except BlobMismatchError as mismatch:
             raise Problem(422, f"{mismatch.field}_mismatch", f"File {made.no}: {mismatch}") from None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import httpx
 
-from callsheet.blobs.base import StorageUnavailable
+from callsheet.blobs.base import StorageUnavailableError
 from callsheet.blobs.s3.transport import S3Transport, raise_for_error
 
 _CHUNK_BYTES = 256 * 1024
@@ -61,7 +61,7 @@ class S3File(io.RawIOBase):
                 return next(self._chunks)
             except (httpx.TransportError, StopIteration):
                 self._close_stream()
-        raise StorageUnavailable("The object store broke off while a file was read.")
+        raise StorageUnavailableError("The object store broke off while a file was read.")
 
     def _open_stream(self) -> None:
         headers = {"range": f"bytes={self._position}-", "if-match": self._etag}
@@ -71,7 +71,7 @@ class S3File(io.RawIOBase):
         raise_for_error(response)
         if self._position and not response.headers.get("content-range", "").startswith(f"bytes {self._position}-"):
             response.close()
-            raise StorageUnavailable("The object store ignores which part of a file is asked for.")
+            raise StorageUnavailableError("The object store ignores which part of a file is asked for.")
         self._response, self._chunks = response, response.iter_raw(_CHUNK_BYTES)
 
     def _close_stream(self) -> None:

@@ -21,13 +21,13 @@ import httpx
 
 from callsheet.blobs.base import (
     CHUNK_BYTES,
-    AlreadyExists,
     BlobEntry,
-    BlobTooLarge,
+    BlobExistsError,
+    BlobTooLargeError,
     DeleteSummary,
     Grant,
     Stat,
-    StorageRefused,
+    StorageRefusedError,
     digest_of,
     validate_blob_claim,
 )
@@ -104,7 +104,7 @@ class S3Blobs:
             return
         stat = self.stat(key)  # perhaps it was ours, and only the answer was lost
         if stat is None or stat.size != size or (stat.sha256 or digest_of(self, key)) != sha256:
-            raise AlreadyExists
+            raise BlobExistsError
 
     def open(self, key: str) -> IO[bytes]:
         head = self._head(key)
@@ -222,12 +222,12 @@ class S3Blobs:
         raise_for_error(response)
         failed = _parse_xml(response).find("{*}Error") if response.content else None
         if failed is not None:
-            raise StorageRefused(f"The object store did not delete a file: {_child_text(failed, 'Code')[:64]}.")
+            raise StorageRefusedError(f"The object store did not delete a file: {_child_text(failed, 'Code')[:64]}.")
 
 
 def _check_size(size: int) -> None:
     if size > PUT_BYTES_MAX:
-        raise BlobTooLarge(f"The file has {counted(size, 'byte')}; S3 takes {PUT_BYTES_MAX} (5 GiB) in one PUT.")
+        raise BlobTooLargeError(f"The file has {counted(size, 'byte')}; S3 takes {PUT_BYTES_MAX} (5 GiB) in one PUT.")
 
 
 def _size_and_digest(body: bytes | Path) -> tuple[int, str]:
@@ -258,7 +258,7 @@ def _parse_xml(response: httpx.Response) -> ET.Element:
     try:
         return ET.fromstring(response.content)  # noqa: S314 - from the store that we trust with every file
     except ET.ParseError:
-        raise StorageRefused("The object store's answer is not XML: is the endpoint one of S3?") from None
+        raise StorageRefusedError("The object store's answer is not XML: is the endpoint one of S3?") from None
 
 
 def _child_text(element: ET.Element, name: str) -> str:

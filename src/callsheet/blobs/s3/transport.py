@@ -11,8 +11,8 @@ from typing import Final
 import httpx
 from msgspec import Struct
 
-from callsheet.blobs.base import StorageFull, StorageRefused, StorageUnavailable
-from callsheet.blobs.s3.credentials import CachedCredentials
+from callsheet.blobs.base import StorageFullError, StorageRefusedError, StorageUnavailableError
+from callsheet.blobs.s3.credentials import RefreshingCredentials
 from callsheet.blobs.s3.sigv4 import S3Credentials, SigV4Signer, encode_path, encode_query
 from callsheet.transport.backoff import delay_after
 
@@ -83,7 +83,7 @@ class S3Transport:
 
     def close(self) -> None:
         self._client.close()
-        if isinstance(self._keys, CachedCredentials):
+        if isinstance(self._keys, RefreshingCredentials):
             self._keys.close()
 
     def presign_url(
@@ -122,7 +122,7 @@ class S3Transport:
             if response.status_code not in _RETRYABLE_STATUSES and error_code(response) != _CONFLICT_CODE:
                 return response
             reason = f"it says {response.status_code} {error_code(response) or HTTPStatus(response.status_code).phrase}"
-        raise StorageUnavailable(f"The object store is away: {reason}. It was tried {_ATTEMPTS_MAX} times.")
+        raise StorageUnavailableError(f"The object store is away: {reason}. It was tried {_ATTEMPTS_MAX} times.")
 
 
 def error_code(response: httpx.Response) -> str:
@@ -139,14 +139,14 @@ def raise_for_error(response: httpx.Response) -> None:
         return
     code = error_code(response)
     if response.status_code == HTTPStatus.INSUFFICIENT_STORAGE or code in STORAGE_FULL_CODES:
-        raise StorageFull
+        raise StorageFullError
     forbidden = response.status_code == HTTPStatus.FORBIDDEN
     hint = _HINT_BY_CODE.get(code) or (
         _HINT_BY_CODE["AccessDenied"] if forbidden else "see the settings of the storage"
     )
     region = response.headers.get("x-amz-bucket-region", "")
     hint += f"; the bucket is in {region}" if re.fullmatch(r"[a-z0-9-]{1,32}", region) else ""
-    raise StorageRefused(f"The object store says {response.status_code} {code}".rstrip() + f": {hint}.")
+    raise StorageRefusedError(f"The object store says {response.status_code} {code}".rstrip() + f": {hint}.")
 
 
 def hex_to_base64(sha256: str) -> str:

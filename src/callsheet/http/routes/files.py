@@ -6,7 +6,7 @@ from weakref import WeakValueDictionary
 from callsheet.api.base import LAST_ID
 from callsheet.api.files import DeleteSummary, File, FileBody, FilePage, FilesQuery, NewFile, Upload
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import BlobError, Blobs, ClaimMismatch, verify_claim
+from callsheet.blobs.base import BlobError, BlobMismatchError, Blobs, verify_claim
 from callsheet.core.decisions.files import DeletedFiles
 from callsheet.core.model import commands, rows
 from callsheet.core.model.clock import SECOND
@@ -118,7 +118,7 @@ def _check_bytes(blobs: Blobs, file: rows.File) -> Problem | None:
             head = blob.read(HEAD_BYTES)
     except FileNotFoundError:
         raise Problem(422, "file_not_uploaded", "There are no bytes yet: put them, then finish.") from None
-    except ClaimMismatch as mismatch:
+    except BlobMismatchError as mismatch:
         if mismatch.field == "size":
             return Problem(422, "size_mismatch", f"{mismatch} They were removed: put the right ones.")
         return Problem(422, "digest_mismatch", f"{mismatch} The bytes were removed: put the right ones.")

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import BLOB_URL_PURPOSE, AlreadyExists, BlobAccess, ClaimMismatch, StorageFull
+from callsheet.blobs.base import BLOB_URL_PURPOSE, BlobAccess, BlobExistsError, BlobMismatchError, StorageFullError
 from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
 from callsheet.blobs.local import IncomingBlob, LocalBlobs
 from callsheet.core.model.plural import counted
@@ -27,7 +27,7 @@ _STEP_BYTES = 64 * 1024
 async def put_blob(state: AppState, request: Request) -> Response:
     try:
         await _receive_blob(state, request)
-    except (AlreadyExists, ClaimMismatch, StorageFull) as error:
+    except (BlobExistsError, BlobMismatchError, StorageFullError) as error:
         raise _close_after(problem_of_storage(error)) from None
     except Problem as problem:
         raise _close_after(problem) from None
@@ -39,7 +39,7 @@ async def _receive_blob(state: AppState, request: Request) -> None:
     write_once = bool(payload.sha256)
     _check_head(request, payload, write_once=write_once)
     if write_once and await asyncio.to_thread(blobs.exists, payload.key):
-        raise AlreadyExists
+        raise BlobExistsError
     incoming = await _open_incoming(blobs, payload.key, overwrite=not write_once)
     try:
         async for piece in _read_pieces(request, payload.size):

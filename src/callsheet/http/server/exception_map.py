@@ -2,7 +2,7 @@
 
 import errno
 
-from callsheet.blobs.base import BlobError, StorageRefused
+from callsheet.blobs.base import BlobError, StorageRefusedError
 from callsheet.core.model.errors import Refusal
 from callsheet.engine.lane import Unavailable
 from callsheet.http.server.problems import Problem, problem_of, unavailable
@@ -23,7 +23,7 @@ def problem_from(state: AppState, request_id: str, error: Exception) -> Problem:
     if isinstance(error, Unavailable | ConnectionLost | TransactionConflict) and not isinstance(error, UniqueConflict):
         return unavailable()
     if isinstance(error, BlobError):
-        if isinstance(error, StorageRefused):  # only the operator can mend it
+        if isinstance(error, StorageRefusedError):  # only the operator can mend it
             state.report_error(request_id, error)
         return problem_of_storage(error)
     state.report_error(request_id, error)
