@@ -19,11 +19,9 @@ from callsheet.api.worker_protocol import (
     Fail,
     FileGrantsRequest,
     HeartbeatResponse,
-    HeartbeatResult,
     InputFile,
     PreviousOutput,
     ProviderSubmission,
-    RefusalInfo,
     Registration,
     ReportResult,
     Requeue,
@@ -33,27 +31,25 @@ from callsheet.api.worker_protocol import (
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import Blobs, StorageFullError, StorageUnavailableError
 from callsheet.core.model import commands
-from callsheet.core.model.commands import Lease, LeasedTask, OutputFile, TaskState
-from callsheet.core.model.errors import BadInput, LeaseLost, NotFound, Refusal
+from callsheet.core.model.commands import Lease, OutputFile
+from callsheet.core.model.errors import LeaseLost, NotFound
 from callsheet.core.model.rows import File, Task
 from callsheet.dispatch.task_payloads import TaskPayloads
-from callsheet.dispatch.waiting_claims import requeue_undelivered
+from callsheet.dispatch.task_reports import TaskReports
 from callsheet.engine import Engine
 from callsheet.engine.background_thread import BackgroundThread
 from callsheet.engine.engine import Unavailable
-from callsheet.http.server.problems import Problem
 from callsheet.store.connection import StoreError
 from callsheet.worker.errors import UnreachableError
 from callsheet.worker.link.base import LOST_LEASE_CODES, Check
 
 T = TypeVar("T")
 _HEARTBEAT_SECONDS, _CLAIM_WAIT_SECONDS_MAX = 10.0, 30.0
-_UNPROCESSABLE = 422
 _CLOSE_SECONDS = 5.0
 
 
 class LoopThread(BackgroundThread):
-    """An event loop in a thread of its own, where the calls of workers' threads ask the house as its edge does."""
+    """An event loop in a thread of its own, which runs the calls of worker threads."""
 
     def __init__(self) -> None:
         super().__init__("desk")
@@ -66,12 +62,12 @@ class LoopThread(BackgroundThread):
         with self._stop_lock:
             if self._stopping.is_set():
                 call.close()
-                raise UnreachableError("The house has closed.")
+                raise UnreachableError("The server has shut down.")
             future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
             return future.result()
         except CancelledError:
-            raise UnreachableError("The house has closed.") from None
+            raise UnreachableError("The server has shut down.") from None
 
     def request_stop(self) -> None:
         with self._stop_lock:
@@ -85,12 +81,13 @@ class LoopThread(BackgroundThread):
 
 
 class EngineLink:
-    """Reaches an engine by its commands, and blobs by their keys."""
+    """Calls the engine and the file storage directly."""
 
     def __init__(self, engine: Engine, blobs: Blobs, worker_id: str) -> None:
         self._engine = engine
         self._blobs = blobs
         self._payloads = TaskPayloads(engine, blobs)
+        self._reports = TaskReports(engine, self._payloads)
         self._worker_id = worker_id
         self._kinds: tuple[str, ...] = ()
         self._stopping = Event()
@@ -100,7 +97,7 @@ class EngineLink:
     # -- coming and going
 
     def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
-        """Come to work: a part of the house needs no token."""
+        """Register: a worker in the server's own process needs no token."""
         _ = concurrency
         return Registration(
             self._worker_id,
@@ -112,7 +109,7 @@ class EngineLink:
         )
 
     def deregister(self, reason: str) -> Deregistered:
-        """Go: everything was given back before."""
+        """Deregister: every task was requeued before."""
         _ = reason
         return Deregistered(0)
 
@@ -121,7 +118,7 @@ class EngineLink:
         self._engine.hints.announce(self._kinds)
 
     def close(self) -> None:
-        """Leave the engine to whoever opened it; a call that hangs in a storage is left behind."""
+        """Stop the event loop. The engine stays open; a call that hangs in a storage is abandoned."""
         self._loop_thread.stop(_CLOSE_SECONDS)
 
     # -- work
@@ -134,64 +131,23 @@ class EngineLink:
             return not self._stopping.is_set()
 
         tasks = _translate_errors(lambda: self._engine.claim(command, request.wait_seconds, keep_waiting))
-        return ClaimResult(self._run(self._build_payloads(tasks)) if tasks else [], drain=False)
-
-    async def _build_payloads(self, tasks: Sequence[LeasedTask]) -> list[TaskPayload]:
-        try:
-            return await self._payloads.build_payloads(tasks)
-        except BaseException:
-            await requeue_undelivered(self._engine, tasks, "the house could not hand it out")
-            raise
+        return ClaimResult(self._run(self._reports.deliver(tasks)) if tasks else [], drain=False)
 
     def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
         _ = timeout_seconds
-        heartbeat_commands = [
-            commands.Heartbeat(
-                lease=heartbeat_request.lease, lease_seconds=heartbeat_request.lease_seconds,
-                progress=heartbeat_request.progress, message=heartbeat_request.message,
-                preview=heartbeat_request.preview, log=tuple(heartbeat_request.log),
-            )
-            for heartbeat_request in heartbeats
-        ]  # fmt: skip
-        answers = _translate_errors(lambda: self._engine.execute_many(heartbeat_commands))
-        return HeartbeatResponse(
-            [
-                _heartbeat_result(heartbeat_request, answer)
-                for heartbeat_request, answer in zip(heartbeats, answers, strict=True)
-            ],
-            drain=False,
-        )
+        return HeartbeatResponse(self._run(self._reports.heartbeat(heartbeats, self._worker_id)), drain=False)
 
     def record_submission(self, report: ProviderSubmission) -> ReportResult:
-        return self._execute(commands.RecordSubmission(lease=report.lease, provider=report.provider, ref=report.ref))
+        return self._run(self._reports.record_submission(report, self._worker_id))
 
     def complete(self, report: Complete) -> ReportResult:
-        if report.files:
-            self._run(self._verify_files(report))
-        return self._execute(
-            commands.Complete(
-                lease=report.lease, output=report.output, files=tuple(report.files), delivered=report.delivered
-            )
-        )
-
-    async def _verify_files(self, report: Complete) -> None:
-        task = await self._payloads.find_leased_task(self._worker_id, report.lease)
-        if task is not None:  # if it has ended, the rules know whether this is the same report again
-            await self._payloads.verify_files(task, report.files)
+        return self._run(self._reports.complete(report, self._worker_id))
 
     def fail(self, report: Fail) -> ReportResult:
-        return self._execute(
-            commands.Fail(
-                lease=report.lease,
-                code=report.code,
-                message=report.message,
-                retryable=report.retryable,
-                resume=report.resume,
-            )
-        )
+        return self._run(self._reports.fail(report, self._worker_id))
 
     def requeue(self, report: Requeue) -> ReportResult:
-        return self._execute(commands.Requeue(lease=report.lease, reason=report.reason, cause=report.cause))
+        return self._run(self._reports.requeue(report, self._worker_id))
 
     def forget(self, work: TaskPayload) -> None:
         """Nothing is kept."""
@@ -202,14 +158,12 @@ class EngineLink:
         return self._run(self._input_file(work.lease, file_id))
 
     async def _input_file(self, lease: Lease, file_id: str) -> InputFile:
-        task = await self._payloads.get_leased_task(self._worker_id, lease)
-        return (
-            await self._payloads.create_grants(task, FileGrantsRequest(lease=lease, downloads=[file_id]))
-        ).downloads[0]
+        request = FileGrantsRequest(lease=lease, downloads=[file_id])
+        return (await self._reports.grant_files(self._worker_id, request)).downloads[0]
 
     def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         check()
-        self.input_file(work, file.id)  # it must be the task's to read
+        self.input_file(work, file.id)  # checks that the task may read it
         (row,) = _translate_errors(lambda: self._engine.reads.fetch("files_by_id", ids=[file.id]))
         with (
             _translate_storage_errors(lambda: self._blobs.open(object_keys.file_key(File(*row)))) as blob,
@@ -243,32 +197,16 @@ class EngineLink:
 
     # -- inside
 
-    def _execute(self, command: commands.Command) -> ReportResult:
-        state: TaskState = _translate_errors(lambda: self._engine.execute(command))
-        return ReportResult(state.task_id, state.status, state.job_status, state.skipped, state.replay)
-
     def _leased_task(self, work: TaskPayload) -> Task:
         return self._run(self._payloads.get_leased_task(self._worker_id, work.lease))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Ask the house as its edge does, and hear of a problem as over HTTP."""
-        try:
-            return _translate_errors(lambda: self._loop_thread.run(call))
-        except Problem as problem:
-            error_type = BadInput if problem.status == _UNPROCESSABLE else Refusal
-            raise error_type(problem.code, problem.message) from None
-
-
-def _heartbeat_result(heartbeat_request: TaskHeartbeat, answer: Any) -> HeartbeatResult:
-    if isinstance(answer, Refusal):
-        return HeartbeatResult(heartbeat_request.lease.task_id, error=RefusalInfo(answer.code, answer.message))
-    if isinstance(answer, Exception):
-        raise UnreachableError(str(answer)) from answer
-    return HeartbeatResult(heartbeat_request.lease.task_id, answer.lease_seconds, answer.cancel)
+        """Run a call on the event loop, and wait for its result."""
+        return _translate_errors(lambda: self._loop_thread.run(call))
 
 
 def _translate_errors(call: Callable[[], T]) -> T:
-    """Say in the worker's words that there was no answer, or that a lease is not this worker's."""
+    """Translate errors of the engine to those of a worker's link."""
     try:
         return call()
     except NotFound as refusal:
@@ -278,7 +216,7 @@ def _translate_errors(call: Callable[[], T]) -> T:
 
 
 def _translate_storage_errors(call: Callable[[], T]) -> T:
-    """The same, for the store of blobs."""
+    """Translate errors of the file storage to those of a worker's link."""
     try:
         return call()
     except (StorageUnavailableError, StorageFullError) as error:

@@ -13,8 +13,8 @@ from callsheet.blobs.s3.sigv4 import S3Credentials
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.core.model import commands, rows
 from callsheet.core.model.commands import OutputFile
+from callsheet.core.model.errors import BadInput
 from callsheet.dispatch.task_payloads import TaskPayloads
-from callsheet.http.server.problems import Problem
 from tests.http.worker_sandbox import HttpWorker, WorkerSandbox, expect_json, output_file_of
 from tests.support.blob_stores import open_s3_blobs
 from tests.support.io_counter import bytes_read
@@ -148,7 +148,7 @@ def test_a_report_and_its_repeat_are_looked_at_once(report: Report) -> None:
 
 def test_whoever_waits_hears_what_was_found(report: Report) -> None:
     found = asyncio.run(report.twice(b"a lie!"))
-    assert [(type(one), one.code) for one in found] == [(Problem, "digest_mismatch")] * 2
+    assert [(type(one), one.code) for one in found] == [(BadInput, "digest_mismatch")] * 2
     assert report.lookups == 1
 
 

@@ -126,7 +126,7 @@ def test_one_bad_lease_among_several_is_refused_alone(sandbox: WorkerSandbox) ->
     (task,) = http_worker.claim()
     other = {"lease": {**task["lease"], "token": "made up"}}
     good, bad = http_worker.heartbeat(task, other)["heartbeats"]
-    assert (good["refused"], bad["refused"]["code"]) == (None, "lease_not_found")
+    assert (good["error"], bad["error"]["code"]) == (None, "lease_not_found")
 
 
 def test_a_lease_is_prolonged_and_the_others_are_answered_though_an_address_cannot_be_given(
@@ -143,7 +143,7 @@ def test_a_lease_is_prolonged_and_the_others_are_answered_though_an_address_cann
     assert by_job.pop(canceled["id"])["cancel"] is True
     (other,) = by_job.values()
     assert other["lease_seconds"] > 800
-    assert (other["refused"], other["grants"], other["grants_error"]["code"]) == (None, None, "file_not_found")
+    assert (other["error"], other["grants"], other["grants_error"]["code"]) == (None, None, "file_not_found")
 
 
 def test_a_heartbeat_brings_fresh_addresses_for_the_same_lease(sandbox: WorkerSandbox) -> None:
@@ -221,7 +221,7 @@ def test_a_lease_with_another_number_is_none_and_lets_no_file_pass_unseen(sandbo
         expect_json(http_worker.post_lease("complete", lie, files=[output_file_of(PNG)]), 404)["code"]
         == "lease_not_found"
     )
-    assert http_worker.heartbeat(lie)["heartbeats"][0]["refused"]["code"] == "lease_not_found"
+    assert http_worker.heartbeat(lie)["heartbeats"][0]["error"]["code"] == "lease_not_found"
     assert get_job(sandbox.live_server, job)["status"] == "running"
 
 
@@ -314,7 +314,7 @@ def test_a_lease_is_good_for_the_worker_that_took_it_and_no_other(sandbox: Worke
         ("previous-outputs", {}),
     ):
         assert expect_json(theirs.post_lease(verb, task, **more), 404)["code"] == "lease_not_found"
-    assert theirs.heartbeat(task)["heartbeats"][0]["refused"]["code"] == "lease_not_found"
+    assert theirs.heartbeat(task)["heartbeats"][0]["error"]["code"] == "lease_not_found"
     assert get_job(sandbox.live_server, job)["status"] == "running"
 
 

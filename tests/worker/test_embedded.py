@@ -68,7 +68,7 @@ def test_a_call_that_is_under_way_when_the_server_closes_gets_an_error(loop_thre
     assert begun.wait(30)
     assert loop_thread.stop()
     caller.join(30)
-    assert [str(error) for error in heard] == ["The house has closed."]
+    assert [str(error) for error in heard] == ["The server has shut down."]
 
 
 def test_nobody_comes_in_behind_the_last_call(loop_thread: LoopThread) -> None:

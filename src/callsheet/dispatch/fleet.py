@@ -1,4 +1,4 @@
-"""What the edge knows of the fleet: who waits, who was heard of, who is checked before it is let in."""
+"""The workers of this server: registration checks, waiting claims, and when each was last seen."""
 
 import asyncio
 import time
@@ -11,23 +11,23 @@ import msgspec
 from callsheet.api import worker_protocol
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
+from callsheet.core.model.errors import Denied, TemporarilyUnavailable
+from callsheet.dispatch.heartbeat_limiter import HeartbeatLimiter
 from callsheet.dispatch.waiting_claims import WaitingClaims
 from callsheet.engine.engine import Engine
-from callsheet.http.auth.throttles import HeartbeatLimiter
-from callsheet.http.server.problems import Problem
 
 _SEEN_MAX = 500
-"""Workers in one command: they are written together, and locked together."""
+"""Workers in one command. They are locked together."""
 
 
 class VerifyResponse(msgspec.Struct, frozen=True):
-    """What the address that knows our machines says about one."""
+    """The answer of `worker_verify_url` about a worker."""
 
     allowed: bool
 
 
 class Fleet:
-    """Workers, as this server sees them."""
+    """The workers that call this server."""
 
     def __init__(self, engine: Engine, settings: HttpSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self.waiting_claims = WaitingClaims(engine, engine.settings.poll_seconds)
@@ -40,13 +40,13 @@ class Fleet:
         self._writing: asyncio.Future[None] | None = None
 
     async def claim(self, command: commands.Claim, wait_seconds: float) -> list[commands.LeasedTask]:
-        """Claim, and wait for work if there is none; a server that stops lets everybody go."""
+        """Claim tasks, and wait for some if there are none."""
         if self.waiting_claims.ended:
-            raise Problem(503, "stopping", "This server stops: come back in a moment.", {"retry-after": "1"})
+            raise TemporarilyUnavailable("stopping", "This server is shutting down: try again.", retry_after_seconds=1)
         return await self.waiting_claims.claim(command, wait_seconds)
 
     def mark_seen(self, worker_id: str) -> None:
-        """Note that a worker was heard of; all of them are written down together, every now and then."""
+        """Note that a worker called. The times of all workers are written together, at an interval."""
         self._seen_workers.add(worker_id)
         now = self._clock()
         if now - self._written_at < self._settings.worker_last_seen_interval_seconds:
@@ -61,10 +61,13 @@ class Fleet:
             for at in range(0, len(names), _SEEN_MAX)
         ]
         if any(isinstance(answer, Exception) for answer in await self._engine.aexecute_many(many)):
-            self._seen_workers.update(names)  # the database is away: they are written down the next time
+            self._seen_workers.update(names)  # the database is unavailable: write them next time
 
     async def verify_worker(self, registration: worker_protocol.Register, client_address: str) -> None:
-        """Ask whether a machine is ours: a definite no refuses it; no answer lets it in if the settings say so."""
+        """Ask `worker_verify_url` whether a worker may register.
+
+        Without an answer, `worker_verify_fail_open` decides.
+        """
         url = self._settings.worker_verify_url
         if not url:
             return
@@ -81,10 +84,10 @@ class Fleet:
                 if answer.is_success:
                     response = msgspec.json.decode(answer.content, type=VerifyResponse)
         if response is None and not self._settings.worker_verify_fail_open:
-            raise Problem(
-                503, "worker_verification_unavailable",
-                "Whether this machine is ours cannot be found out now: try again.",
-                {"retry-after": "5"},
-            )  # fmt: skip
+            raise TemporarilyUnavailable(
+                "worker_verification_unavailable",
+                "The worker verification service does not answer: try again.",
+                retry_after_seconds=5,
+            )
         if response is not None and not response.allowed:
-            raise Problem(403, "worker_rejected", "This machine is not one of ours.")
+            raise Denied("worker_rejected", "The worker verification service rejected this worker.")

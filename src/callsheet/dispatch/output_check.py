@@ -1,4 +1,4 @@
-"""Whether the files that a task claims are there: looked at by one at a time, however many ask."""
+"""Verification of the files that a task reports: each attempt is verified once at a time, however many ask."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from typing import NamedTuple
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import BlobMismatchError, Blobs, verify_claim
 from callsheet.core.model.commands import OutputFile
+from callsheet.core.model.errors import BadInput
 from callsheet.core.model.rows import Task
-from callsheet.http.server.problems import Problem
 
 
 class Verification(NamedTuple):
-    """A look under way: at which files, and what comes of it."""
+    """A verification in progress: its files and its result."""
 
     files: tuple[OutputFile, ...]
     answer: "Future[None]"
 
 
 class FileVerifier:
-    """Looks at what tasks made, one look per try of a task at a time in this process.
+    """Verifies output files, one verification per attempt at a time in this process.
 
-    Whoever comes with the same report meanwhile gets the same answer; another report waits, and is looked at then.
+    A second call with the same report gets the same result. A call with another report waits, and is verified then.
     """
 
     def __init__(self, blobs: Blobs) -> None:
@@ -33,7 +33,7 @@ class FileVerifier:
         self._running: dict[tuple[str, int], Verification] = {}
 
     async def verify_files(self, task: Task, files: Sequence[OutputFile]) -> None:
-        """Make sure that every file is there as it is claimed to be."""
+        """Check that every file is stored with its reported size and digest."""
         wanted = tuple(files)
         while (verification := self._start_or_join(task, wanted)).files != wanted:
             with suppress(Exception):
@@ -41,13 +41,13 @@ class FileVerifier:
         await asyncio.wrap_future(verification.answer)
 
     def _start_or_join(self, task: Task, files: tuple[OutputFile, ...]) -> Verification:
-        """Return the look at a task that is under way, or begin one; it goes on if whoever began it goes away."""
+        """Return the verification in progress for an attempt, or start one. It continues if its caller is canceled."""
         key_of_attempt = (task.id, task.attempts)
         with self._lock:
             verification = self._running.get(key_of_attempt)
             if verification is None:
                 verification = Verification(files, Future())
-                verification.answer.set_running_or_notify_cancel()  # nobody who waits can cancel it
+                verification.answer.set_running_or_notify_cancel()  # a waiting caller cannot cancel it
                 asyncio.get_running_loop().run_in_executor(None, self._run, task, verification)
                 self._running[key_of_attempt] = verification
         return verification
@@ -55,9 +55,9 @@ class FileVerifier:
     def _run(self, task: Task, verification: Verification) -> None:
         failure: BaseException | None = None
         try:
-            for made in verification.files:
-                self._verify_file(task, made)
-        except BaseException as error:  # noqa: BLE001 - it is for everybody who waits
+            for file in verification.files:
+                self._verify_file(task, file)
+        except BaseException as error:  # noqa: BLE001 - every waiting caller gets it
             failure = error
         with self._lock:
             del self._running[task.id, task.attempts]
@@ -66,11 +66,13 @@ class FileVerifier:
         else:
             verification.answer.set_exception(failure)
 
-    def _verify_file(self, task: Task, made: OutputFile) -> None:
-        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, made.no)
+    def _verify_file(self, task: Task, file: OutputFile) -> None:
+        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, file.no)
         try:
-            verify_claim(self._blobs, key, size=made.bytes, sha256=made.sha256)
+            verify_claim(self._blobs, key, size=file.bytes, sha256=file.sha256)
         except FileNotFoundError:
-            raise Problem(422, "file_not_uploaded", f"File {made.no} was not put: put it, then complete.") from None
+            raise BadInput(
+                "file_not_uploaded", f"File {file.no} was not uploaded: upload it, then complete the task."
+            ) from None
         except BlobMismatchError as mismatch:
-            raise Problem(422, f"{mismatch.field}_mismatch", f"File {made.no}: {mismatch}") from None
+            raise BadInput(f"{mismatch.field}_mismatch", f"File {file.no}: {mismatch}") from None

@@ -16,14 +16,13 @@ from callsheet.core.decisions.files import check_file, find_references, is_stora
 from callsheet.core.decisions.lease_check import hash_token
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Lease, LeasedTask, OutputFile
-from callsheet.core.model.errors import LeaseLost, NotFound, Refusal
+from callsheet.core.model.errors import BadInput, LeaseLost, NotFound, Refusal
 from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.model.rows import File, Job, Task, Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range, graph_of, parse_definition
 from callsheet.dispatch.output_check import FileVerifier
 from callsheet.engine.engine import Engine
-from callsheet.http.server.problems import Problem
-from callsheet.queries.outputs import TASK_NUMBER_MAX, TaskOutput, TaskPosition, list_task_outputs
+from callsheet.engine.reads.task_outputs import TASK_NUMBER_MAX, TaskOutput, TaskPosition, list_task_outputs
 
 _PREVIOUS_OUTPUTS_MAX = 200
 """Tasks of earlier stages that are told at once."""
@@ -107,7 +106,9 @@ class TaskPayloads:
         limits = self._engine.settings.limits
         check_file(made.name, made.media_type, made.bytes, made.sha256, limits)
         if not 1 <= made.no <= limits.files_per_task_max:
-            raise Problem(422, "out_of_range", f"Files are numbered from 1 to {limits.files_per_task_max}.")
+            raise BadInput(
+                "out_of_range", f"A file's number must be from 1 to {limits.files_per_task_max}, not {made.no}."
+            )
         key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, made.no)
         expires_in_seconds = _grant_seconds(task.lease_seconds)
         return _grant(
@@ -162,9 +163,7 @@ class TaskPayloads:
     # -- what a task made
 
     async def verify_files(self, task: Task, files: Sequence[OutputFile]) -> None:
-        """Make sure that every file is there as it is claimed to be, before the result counts."""
-        for made in files:
-            check_file(made.name, made.media_type, made.bytes, made.sha256, self._engine.settings.limits)
+        """Check that every file is stored as it is reported. The decision checks names, types and sizes."""
         await self._verifier.verify_files(task, files)
 
     async def previous_outputs(

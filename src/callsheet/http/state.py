@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from callsheet.blobs.base import Blobs
 from callsheet.config import HttpSettings
+from callsheet.dispatch.file_deletion import FileDeletion
 from callsheet.dispatch.fleet import Fleet
 from callsheet.dispatch.task_payloads import TaskPayloads
+from callsheet.dispatch.task_reports import TaskReports
 from callsheet.engine.engine import Engine
 from callsheet.http.auth.authenticator import Authenticator, Signer
 from callsheet.http.auth.throttles import FailedAuthLimiter
@@ -46,6 +48,8 @@ class AppState:
         self.duration_estimates = DurationEstimates(engine.reads, settings.estimate_cache_seconds)
         self.fleet = Fleet(engine, settings)
         self.payloads = TaskPayloads(engine, blobs)
+        self.reports = TaskReports(engine, self.payloads)
+        self.file_deletion = FileDeletion(engine, blobs)
         self.failed_auth_limiter = FailedAuthLimiter(settings.failed_auth_max)
         self.fleet_stats = FleetStats(engine.reads, engine.settings.limits, settings)
         self.metrics = Metrics()

@@ -8,6 +8,9 @@
       InsufficientCredits      the wallet cannot pay
       Conflict                 a cap, a key reused for another body, a state that forbids it
       Denied                   a gate said no before acceptance, or an operator has not said yes
+      Gone                     it was deleted
+      RateLimited              too many calls; try again after some seconds
+      TemporarilyUnavailable   the server cannot do it now; try again after some seconds
       NotAdmitted              the worker's token is not, or no longer, good
 
 A refused command changes nothing. The code is stable; the message is for a person; the details are numbers.
@@ -87,3 +90,23 @@ class InvalidWorkerToken(Refusal):
         super().__init__(
             "invalid_worker_token", "This worker's token is not known, or no longer valid: register again."
         )
+
+
+class Gone(Refusal):
+    """It existed and was deleted."""
+
+
+class RateLimited(Refusal):
+    """Too many calls."""
+
+    def __init__(self, code: str, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(code, message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class TemporarilyUnavailable(Refusal):
+    """The server cannot do this now."""
+
+    def __init__(self, code: str, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(code, message)
+        self.retry_after_seconds = retry_after_seconds

@@ -7,11 +7,9 @@ from callsheet.api.base import LAST_ID
 from callsheet.api.files import DeleteSummary, File, FileBody, FilePage, FilesQuery, NewFile, Upload
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import BlobError, BlobMismatchError, Blobs, verify_claim
-from callsheet.core.decisions.files import DeletedFiles
 from callsheet.core.model import commands, rows
 from callsheet.core.model.clock import SECOND
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, matches_type
-from callsheet.dispatch.file_deletion import delete_blobs
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.routes.file_content import file_row
@@ -89,9 +87,9 @@ async def list_files(state: AppState, request: Request) -> Response:
 async def delete_file(state: AppState, request: Request) -> Response:
     caller: Caller = request.caller
     command = commands.DeleteFiles(tenant=caller.tenant, file_ids=(request.params["file_id"],), by=caller.id)
-    deleted: DeletedFiles = await state.engine.aexecute(command)
-    deleted_keys = [object_keys.file_key(file) for file in deleted.files]
-    return Response(await delete_blobs(state, request, lambda: state.blobs.delete(deleted_keys)))
+    return Response(
+        await state.file_deletion.delete_files(command, lambda error: state.report_error(request.id, error))
+    )
 
 
 # -- steps

@@ -20,10 +20,8 @@ from callsheet.api.jobs import (
     SubmitBody,
     UpdateBody,
 )
-from callsheet.blobs import object_keys
 from callsheet.core.model import commands, rows
 from callsheet.core.model.errors import Refusal
-from callsheet.dispatch.file_deletion import delete_blobs
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.broadcaster import JOB
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, VALUES
@@ -144,10 +142,8 @@ async def update_job(state: AppState, request: Request) -> Response:
 
 async def delete_job(state: AppState, request: Request) -> Response:
     caller: Caller = request.caller
-    job_id = request.params["job_id"]
-    await state.engine.aexecute(commands.Delete(tenant=caller.tenant, job_id=job_id, actor=caller.actor, by=caller.id))
-    prefix = object_keys.job_prefix(caller.tenant, job_id)
-    return Response(await delete_blobs(state, request, lambda: state.blobs.delete_prefix(prefix)))
+    command = commands.Delete(tenant=caller.tenant, job_id=request.params["job_id"], actor=caller.actor, by=caller.id)
+    return Response(await state.file_deletion.delete_job(command, lambda error: state.report_error(request.id, error)))
 
 
 # -- steps

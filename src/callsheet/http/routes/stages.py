@@ -20,6 +20,7 @@ from callsheet.api.stages import (
     TasksQuery,
 )
 from callsheet.core.model import commands, rows
+from callsheet.engine.reads.task_outputs import TaskPosition, list_task_outputs
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
 from callsheet.http.routes.jobs import job_row
@@ -29,7 +30,6 @@ from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS, READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import render
-from callsheet.queries.outputs import TaskPosition, list_task_outputs
 
 
 async def get_input(state: AppState, request: Request) -> Response:

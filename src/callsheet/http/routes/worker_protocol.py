@@ -1,22 +1,13 @@
 """The worker protocol: machines that come for work, hold leases, and hand in what they made."""
 
-from typing import Any
-
-from msgspec.structs import replace
-
 from callsheet.api import worker_protocol
-from callsheet.blobs.base import BlobError
 from callsheet.core.decisions.claim import allowed_kinds
 from callsheet.core.model import commands, rows
-from callsheet.core.model.commands import TaskState
-from callsheet.core.model.errors import Conflict, Refusal
-from callsheet.dispatch.waiting_claims import requeue_undelivered
+from callsheet.core.model.errors import BadInput, Conflict
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import FLEET_KEYS, REGISTERED_WORKERS, Response, Route
-from callsheet.http.server.storage_errors import problem_of_storage
 from callsheet.http.state import AppState
 
 
@@ -46,7 +37,7 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
     body: worker_protocol.Claim = request.content
     worker = _calling_worker(state, request)
     if not 0 <= body.wait_seconds <= state.settings.wait_seconds_max:
-        raise Problem(422, "out_of_range", f"wait_seconds must be from 0 to {state.settings.wait_seconds_max:g}.")
+        raise BadInput("out_of_range", f"wait_seconds must be from 0 to {state.settings.wait_seconds_max:g}.")
     if worker.draining_at is not None:
         return Response(worker_protocol.ClaimResult([], drain=True))
     allowed, requested = allowed_kinds(worker), None if body.kinds is None else set(body.kinds)
@@ -54,11 +45,8 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
     if not kinds:
         await request.until_disconnect(state.fleet.waiting_claims.wait_idle(body.wait_seconds))
         return Response(worker_protocol.ClaimResult([], drain=False))
-    count = (
-        body.count if body.count > state.engine.settings.limits.claim_tasks_max else min(body.count, worker.concurrency)
-    )
     command = commands.Claim(
-        worker_id=worker.id, kinds=kinds, count=count, session=worker.token_hash,
+        worker_id=worker.id, kinds=kinds, count=body.count, session=worker.token_hash,
         held_task_ids=None if body.held_task_ids is None else tuple(body.held_task_ids),
     )  # fmt: skip
     try:
@@ -70,114 +58,42 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
     if not tasks:
         request.caller = await request.api.authenticate(state, request)  # what was decided about it while it waited
         return Response(worker_protocol.ClaimResult([], _calling_worker(state, request).draining_at is not None))
-    try:
-        build_payloads = await state.payloads.build_payloads(tasks)
-    except BaseException:
-        await requeue_undelivered(state.engine, tasks, "the house could not hand it out")
-        raise
-    return Response(worker_protocol.ClaimResult(build_payloads, drain=False))
+    return Response(worker_protocol.ClaimResult(await state.reports.deliver(tasks), drain=False))
 
 
 async def heartbeat(state: AppState, request: Request) -> Response:
     body: worker_protocol.Heartbeat = request.content
     worker = _calling_worker(state, request)
     state.fleet.heartbeat_limiter.acquire(worker.id, worker.concurrency, len(body.heartbeats))
-    many = [
-        commands.Heartbeat(
-            lease=heartbeat.lease, lease_seconds=heartbeat.lease_seconds, progress=heartbeat.progress,
-            message=heartbeat.message,
-            preview=heartbeat.preview, log=tuple(heartbeat.log), worker_id=worker.id,
-        )
-        for heartbeat in body.heartbeats
-    ]  # fmt: skip
-    answers: list[Any] = await state.engine.aexecute_many(many)
-    heartbeats = [await _heartbeat_result(state, worker, *pair) for pair in zip(body.heartbeats, answers, strict=True)]
-    return Response(worker_protocol.HeartbeatResponse(heartbeats, worker.draining_at is not None))
-
-
-async def _heartbeat_result(
-    state: AppState,
-    worker: rows.Worker,
-    heartbeat: worker_protocol.TaskHeartbeat,
-    answer: commands.HeartbeatResult | Exception,
-) -> worker_protocol.HeartbeatResult:
-    if isinstance(answer, Refusal):
-        return worker_protocol.HeartbeatResult(
-            heartbeat.lease.task_id, error=worker_protocol.RefusalInfo(answer.code, answer.message)
-        )
-    if isinstance(answer, Exception):
-        raise answer
-    result_struct = worker_protocol.HeartbeatResult(heartbeat.lease.task_id, answer.lease_seconds, answer.cancel)
-    if not (heartbeat.downloads or heartbeat.uploads):
-        return result_struct
-    try:
-        grants = await state.payloads.create_grants(
-            await state.payloads.get_leased_task(worker.id, heartbeat.lease), heartbeat
-        )
-    except (Refusal, Problem, BlobError) as error:  # the lease is prolonged, and the others stand
-        why = problem_of_storage(error) if isinstance(error, BlobError) else error
-        return replace(result_struct, grants_error=worker_protocol.RefusalInfo(why.code, why.message))
-    return replace(result_struct, grants=grants)
+    results = await state.reports.heartbeat(body.heartbeats, worker.id)
+    return Response(worker_protocol.HeartbeatResponse(results, worker.draining_at is not None))
 
 
 async def grant_files(state: AppState, request: Request) -> Response:
-    body: worker_protocol.FileGrantsRequest = request.content
-    worker = _calling_worker(state, request)
-    return Response(
-        await state.payloads.create_grants(await state.payloads.get_leased_task(worker.id, body.lease), body)
-    )
+    return Response(await state.reports.grant_files(_calling_worker(state, request).id, request.content))
 
 
 async def list_previous_outputs(state: AppState, request: Request) -> Response:
-    body: worker_protocol.PreviousOutputsRequest = request.content
-    worker = _calling_worker(state, request)
-    task = await state.payloads.get_leased_task(worker.id, body.lease)
-    return Response(await state.payloads.previous_outputs(task, body.after))
+    return Response(await state.reports.previous_outputs(_calling_worker(state, request).id, request.content))
 
 
 async def record_submission(state: AppState, request: Request) -> Response:
-    body: worker_protocol.ProviderSubmission = request.content
-    worker = _calling_worker(state, request)
-    return await _report(
-        state, commands.RecordSubmission(lease=body.lease, provider=body.provider, ref=body.ref, worker_id=worker.id)
-    )
+    return Response(await state.reports.record_submission(request.content, _calling_worker(state, request).id))
 
 
 async def complete_task(state: AppState, request: Request) -> Response:
-    body: worker_protocol.Complete = request.content
-    worker = _calling_worker(state, request)
-    task = await state.payloads.find_leased_task(worker.id, body.lease) if body.files else None
-    if task is not None:  # if it has ended, the rules know whether this is the same report again
-        await state.payloads.verify_files(task, body.files)
-    return await _report(
-        state,
-        commands.Complete(
-            lease=body.lease, output=body.output, files=tuple(body.files), delivered=body.delivered,
-            worker_id=worker.id,
-        ),
-    )  # fmt: skip
+    return Response(await state.reports.complete(request.content, _calling_worker(state, request).id))
 
 
 async def fail_task(state: AppState, request: Request) -> Response:
-    body: worker_protocol.Fail = request.content
-    worker = _calling_worker(state, request)
-    return await _report(
-        state,
-        commands.Fail(
-            lease=body.lease, code=body.code, message=body.message, retryable=body.retryable, resume=body.resume,
-            worker_id=worker.id,
-        ),
-    )  # fmt: skip
+    return Response(await state.reports.fail(request.content, _calling_worker(state, request).id))
 
 
 async def requeue_task(state: AppState, request: Request) -> Response:
     body: worker_protocol.Requeue = request.content
     worker = _calling_worker(state, request)
     state.fleet.waiting_claims.release_worker(worker.id)  # or a claim of its own that still waits would take it again
-    return await _report(
-        state,
-        commands.Requeue(lease=body.lease, reason=body.reason, cause=body.cause, worker_id=worker.id),
-    )
+    return Response(await state.reports.requeue(body, worker.id))
 
 
 async def deregister_worker(state: AppState, request: Request) -> Response:
@@ -197,13 +113,6 @@ def _calling_worker(state: AppState, request: Request) -> rows.Worker:
     worker: rows.Worker = request.caller.worker
     state.fleet.mark_seen(worker.id)
     return worker
-
-
-async def _report(state: AppState, command: commands.Command) -> Response:
-    result: TaskState = await state.engine.aexecute(command)
-    return Response(
-        worker_protocol.ReportResult(result.task_id, result.status, result.job_status, result.skipped, result.replay)
-    )
 
 
 _LEASE = ("404 task_not_found", "404 lease_not_found", "409 lease_lost", *VALUES)
@@ -227,8 +136,8 @@ ROUTES = (
           worker_protocol.HeartbeatResponse, worker_protocol.Heartbeat,
           problems=("429 too_many_heartbeats", "422 too_many_commands", *VALUES),
           details="Each lease has its own answer, in the order of the question: one that is refused says so in "
-          "`refused`, and the others stand. Addresses that cannot be given are said in `grants_error`; that lease is "
-          "prolonged all the same."),
+          "`error`, and the other leases are not affected. If signed URLs cannot be created, `grants_error` says why; "
+          "that lease is extended all the same."),
     Route("POST", "/v1/worker/files", grant_files, REGISTERED_WORKERS, "Get addresses to read and to put files",
         worker_protocol.FileGrants,
           worker_protocol.FileGrantsRequest, problems=(*_LEASE, *_FILE)),

@@ -14,18 +14,21 @@ from callsheet.core.model.errors import (
     BadInput,
     Conflict,
     Denied,
+    Gone,
     IllegalTransition,
     InsufficientCredits,
     InvalidWorkerToken,
     LeaseLost,
     NotFound,
+    RateLimited,
     Refusal,
+    TemporarilyUnavailable,
 )
 
 _BY_CLASS: dict[type[Refusal], int] = {
     BadInput: 422, NotFound: 404, IllegalTransition: 409, LeaseLost: 409, InsufficientCredits: 402, Conflict: 409,
     Denied: 403,
-    InvalidWorkerToken: 401,
+    InvalidWorkerToken: 401, Gone: 410, RateLimited: 429, TemporarilyUnavailable: 503,
 }  # fmt: skip
 _BY_CODE = {
     "invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429,
@@ -76,7 +79,11 @@ def status_of(refusal: Refusal) -> int:
 def problem_of(refusal: Refusal) -> Problem:
     """Return a refusal as an answer."""
     status = status_of(refusal)
-    headers = {"retry-after": _CAP_SECONDS} if status == HTTPStatus.TOO_MANY_REQUESTS else None
+    headers: dict[str, str] | None = None
+    if isinstance(refusal, RateLimited | TemporarilyUnavailable):
+        headers = {"retry-after": str(refusal.retry_after_seconds)}
+    elif status == HTTPStatus.TOO_MANY_REQUESTS:
+        headers = {"retry-after": _CAP_SECONDS}
     return Problem(status, refusal.code, refusal.message, headers, **refusal.details)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from callsheet.http.auth.throttles import HeartbeatLimiter
-from callsheet.http.server.problems import Problem
+from callsheet.core.model.errors import RateLimited
+from callsheet.dispatch.heartbeat_limiter import HeartbeatLimiter
 
 
 class ClockedLimiter:
@@ -17,8 +17,8 @@ class ClockedLimiter:
         """Beat, and return how long to wait instead; 0 if it was heard."""
         try:
             self.heartbeat_limiter.acquire(worker, places, heartbeats)
-        except Problem as problem:
-            return int(problem.headers["retry-after"])
+        except RateLimited as refusal:
+            return refusal.retry_after_seconds
         return 0
 
 

@@ -1,0 +1,39 @@
+"""Limits how often a worker sends heartbeats."""
+
+import math
+import time
+from collections.abc import Callable
+
+from callsheet.core.model.errors import RateLimited
+from callsheet.core.model.plural import counted
+
+_TRACKED_MAX = 10_000
+
+
+class HeartbeatLimiter:
+    """Allows each worker some heartbeats per second for every task that it may lease, with a burst of one second.
+
+    A single call may exceed the limit: the excess is waited for before the next call. So no call is too large, and a
+    worker that sends one heartbeat for each of its leases may call again within a second.
+    """
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = max(per_second, 1.0)
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def acquire(self, worker: str, concurrency: int, heartbeats: int) -> None:
+        """Count the heartbeats of a call. A call that comes too soon is refused and does not count."""
+        now, rate = self._clock(), self._per_second * concurrency
+        at, tokens = self._buckets.get(worker, (now, rate))
+        tokens = min(rate, tokens + (now - at) * rate)
+        if tokens < 1:
+            raise RateLimited(
+                "too_many_heartbeats",
+                f"A worker may send at most {counted(self._per_second, 'heartbeat')} per second for each task that it "
+                "may lease: wait for Retry-After.",
+                retry_after_seconds=math.ceil((1 - tokens) / rate),
+            )
+        if len(self._buckets) >= _TRACKED_MAX:
+            self._buckets.clear()
+        self._buckets[worker] = now, tokens - max(heartbeats, 1)

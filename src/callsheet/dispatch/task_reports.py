@@ -1,0 +1,128 @@
+"""What workers report of their tasks, as commands and answers of the worker protocol.
+
+The HTTP routes of workers and the embedded link both use this module, so a report means the same over either.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from callsheet.api import worker_protocol
+from callsheet.blobs.base import BlobError
+from callsheet.core.model import commands
+from callsheet.core.model.commands import LeasedTask, TaskState
+from callsheet.core.model.errors import Refusal
+from callsheet.dispatch.task_payloads import TaskPayloads
+from callsheet.dispatch.waiting_claims import requeue_undelivered
+from callsheet.engine.engine import Engine
+
+_STORAGE_ERROR_CODE = "storage_unavailable"
+
+
+class TaskReports:
+    """Delivers tasks to workers and records what workers report."""
+
+    def __init__(self, engine: Engine, payloads: TaskPayloads) -> None:
+        self._engine = engine
+        self._payloads = payloads
+
+    async def deliver(self, tasks: Sequence[LeasedTask]) -> list[worker_protocol.TaskPayload]:
+        """Return leased tasks as their worker receives them. If that fails, the tasks are requeued."""
+        try:
+            return await self._payloads.build_payloads(tasks)
+        except BaseException:
+            await requeue_undelivered(self._engine, tasks, "The server could not deliver the task.")
+            raise
+
+    async def heartbeat(
+        self, heartbeats: Sequence[worker_protocol.TaskHeartbeat], worker_id: str
+    ) -> list[worker_protocol.HeartbeatResult]:
+        """Extend leases; each has its own result, in the order of the request."""
+        answers: list[Any] = await self._engine.aexecute_many(
+            [
+                commands.Heartbeat(
+                    lease=one.lease, lease_seconds=one.lease_seconds, progress=one.progress, message=one.message,
+                    preview=one.preview, log=tuple(one.log), worker_id=worker_id,
+                )
+                for one in heartbeats
+            ]
+        )  # fmt: skip
+        return [await self._heartbeat_result(worker_id, *pair) for pair in zip(heartbeats, answers, strict=True)]
+
+    async def _heartbeat_result(
+        self, worker_id: str, heartbeat: worker_protocol.TaskHeartbeat, answer: commands.HeartbeatResult | Exception
+    ) -> worker_protocol.HeartbeatResult:
+        if isinstance(answer, Refusal):
+            return worker_protocol.HeartbeatResult(
+                heartbeat.lease.task_id, error=worker_protocol.RefusalInfo(answer.code, answer.message)
+            )
+        if isinstance(answer, Exception):
+            raise answer
+        result = worker_protocol.HeartbeatResult(heartbeat.lease.task_id, answer.lease_seconds, answer.cancel)
+        if not (heartbeat.downloads or heartbeat.uploads):
+            return result
+        try:
+            grants = await self.grant_files(worker_id, heartbeat)
+        except Refusal as refusal:  # the lease is extended, and the results of the other leases count
+            return replace(result, grants_error=worker_protocol.RefusalInfo(refusal.code, refusal.message))
+        except BlobError:
+            info = worker_protocol.RefusalInfo(_STORAGE_ERROR_CODE, "The file storage is unavailable: try again.")
+            return replace(result, grants_error=info)
+        return replace(result, grants=grants)
+
+    async def grant_files(
+        self, worker_id: str, request: worker_protocol.FileGrantsRequest | worker_protocol.TaskHeartbeat
+    ) -> worker_protocol.FileGrants:
+        """Return signed URLs for files of a leased task."""
+        return await self._payloads.create_grants(
+            await self._payloads.get_leased_task(worker_id, request.lease), request
+        )
+
+    async def previous_outputs(
+        self, worker_id: str, request: worker_protocol.PreviousOutputsRequest
+    ) -> worker_protocol.PreviousOutputs:
+        """Return a page of the outputs of the stages before a leased task."""
+        task = await self._payloads.get_leased_task(worker_id, request.lease)
+        return await self._payloads.previous_outputs(task, request.after)
+
+    async def complete(self, report: worker_protocol.Complete, worker_id: str) -> worker_protocol.ReportResult:
+        """Verify the files of a task, then complete it."""
+        task = await self._payloads.find_leased_task(worker_id, report.lease) if report.files else None
+        if task is not None:  # of a task that has ended, the decision knows whether this report is a repetition
+            await self._payloads.verify_files(task, report.files)
+        return await self._execute(
+            commands.Complete(
+                lease=report.lease, output=report.output, files=tuple(report.files), delivered=report.delivered,
+                worker_id=worker_id,
+            )
+        )  # fmt: skip
+
+    async def fail(self, report: worker_protocol.Fail, worker_id: str) -> worker_protocol.ReportResult:
+        """Record that an attempt failed."""
+        return await self._execute(
+            commands.Fail(
+                lease=report.lease, code=report.code, message=report.message, retryable=report.retryable,
+                resume=report.resume, worker_id=worker_id,
+            )
+        )  # fmt: skip
+
+    async def requeue(self, report: worker_protocol.Requeue, worker_id: str) -> worker_protocol.ReportResult:
+        """Requeue a task; its attempt does not count."""
+        return await self._execute(
+            commands.Requeue(lease=report.lease, reason=report.reason, cause=report.cause, worker_id=worker_id)
+        )
+
+    async def record_submission(
+        self, report: worker_protocol.ProviderSubmission, worker_id: str
+    ) -> worker_protocol.ReportResult:
+        """Record the provider's job id of a task."""
+        return await self._execute(
+            commands.RecordSubmission(lease=report.lease, provider=report.provider, ref=report.ref, worker_id=worker_id)
+        )
+
+    async def _execute(self, command: commands.Command) -> worker_protocol.ReportResult:
+        result: TaskState = await self._engine.aexecute(command)
+        return worker_protocol.ReportResult(
+            result.task_id, result.status, result.job_status, result.skipped, result.replay
+        )
