@@ -8,12 +8,14 @@ from callsheet.cli import docs_page as settings_page
 from callsheet.client import docs_page as client_page
 from callsheet.core.model import state_diagrams
 from callsheet.http.openapi import markdown_page
+from tools import requirements
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 PAGES: dict[str, Callable[[str], str]] = {
     "client.md": client_page.render_page,
     "http.md": lambda _: markdown_page.page(),
+    "requirements.md": lambda _: requirements.render_page(),
     "settings.md": lambda _: settings_page.page(),
     "states.md": lambda _: state_diagrams.page(),
     "workflows.md": settings_page.update_fields_section,
