@@ -9,7 +9,7 @@ from callsheet.core.model.errors import Refusal
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.core.policy.limits import Limits
 from callsheet.engine.loops.file_retention import FileRetention
-from tests.engine.test_files import PICTURE, complete, files
+from tests.engine.files.test_files import PICTURE, complete, files
 from tests.support.concurrency import find_violations, refusals, run_concurrently, servers
 from tests.support.engine_harness import TENANT, EngineHarness, OpenHarness, stage
 from tests.support.virtual_time_blobs import VirtualTimeBlobs, create_upload, upload_file

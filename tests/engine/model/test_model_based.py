@@ -18,7 +18,7 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Conflict
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.limits import Limits
-from tests.engine.job_state_machine import PLANS, USERS, EngineMachine
+from tests.engine.model.job_state_machine import PLANS, USERS, EngineMachine
 from tests.support.concurrency import find_violations
 from tests.support.engine_harness import EngineHarness
 from tests.support.fleet_model import FleetModel

@@ -14,7 +14,7 @@ from callsheet.engine import Engine
 from callsheet.engine.reads.batched import BatchedReader
 from callsheet.store.connection import ConnectionLost, NamedQuery
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
-from tests.engine.test_batched_reader import BAD, WHO
+from tests.engine.reads.test_batched_reader import BAD, WHO
 from tests.support.postgres import Cluster
 from tests.support.wait import wait_until
 

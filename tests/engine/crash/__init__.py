@@ -1,0 +1,1 @@
+"""Crashes of processes and of PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Scenarios of files: uploads, outputs, retention, orphans."""

@@ -1,0 +1,1 @@
+"""Scenarios of workers, API keys and provider calls."""

@@ -1,0 +1,1 @@
+"""Scenarios of jobs: submit, amend, pause, cancel, retry, delete."""

@@ -1,0 +1,1 @@
+"""Scenarios of claims, leases, attempts and the order and limits of work."""

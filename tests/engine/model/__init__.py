@@ -1,0 +1,1 @@
+"""Random scenarios that are compared with a model of the engine."""

@@ -1,0 +1,1 @@
+"""Scenarios of money: reserve, consume, refund."""

@@ -1,0 +1,1 @@
+"""Races between several servers on PostgreSQL."""

@@ -1,0 +1,1 @@
+"""Readers and the event feed."""
