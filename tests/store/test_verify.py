@@ -57,9 +57,9 @@ def test_a_planted_fault_is_found_by_its_name(scenario_database, unconstrained_d
 
 
 def test_every_rule_has_a_planted_fault_and_words():
-    assert {name for name, _ in PLANTS} == set(queries("verify.sql"))
+    assert {name for name, _ in PLANTS} == set(queries("verify"))
     for rule in verify.rules("sqlite"):
-        assert rule.words.endswith(".")
+        assert rule.description.endswith(".")
         assert len(rule.columns) > 1
 
 

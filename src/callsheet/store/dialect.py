@@ -1,4 +1,4 @@
-"""One SQL text, two databases: the handful of words in which they differ, and how their parameters look."""
+"""One SQL text for two databases: the fragments in which they differ, and the layout of their parameters."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -23,21 +23,21 @@ class Statement(NamedTuple):
 
 
 class Dialect(NamedTuple):
-    """What one database says differently."""
+    """The fragments of SQL in which one database differs from the other."""
 
     name: str
-    words: Mapping[str, str]
+    substitutions: Mapping[str, str]
 
     def render(self, text: str) -> str:
-        """Replace the words of a text."""
+        """Replace the placeholders of a query."""
         text = _COLUMNS.sub(lambda m: ", ".join(f"{m[2]}.{name}" for name in columns(_TABLES[m[1]])), text)
-        return _PLACEHOLDER.sub(lambda m: self.words[m[1]], text)
+        return _PLACEHOLDER.sub(lambda m: self.substitutions[m[1]], text)
 
 
 def _job_filters(labels: str) -> str:
-    """Return how every list of jobs goes on: what was asked for, newest first."""
+    """Return the filters and the order (newest first) that every list of jobs ends with."""
     return (
-        "AND (:status = '' OR j.status = :status) AND (:phase = '' OR j.waiting_at IS NOT NULL) "  # noqa: S608 - our words
+        "AND (:status = '' OR j.status = :status) AND (:phase = '' OR j.waiting_at IS NOT NULL) "  # noqa: S608 - our own text
         "AND (:workflow = '' OR j.workflow = :workflow) AND j.created_at >= :since AND j.created_at < :until "
         f"AND (:label = '' OR EXISTS (SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value)) "
         "ORDER BY j.id DESC LIMIT :count"
@@ -45,7 +45,7 @@ def _job_filters(labels: str) -> str:
 
 
 _OLDEST_TRANSACTION = "(pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
-"""The oldest transaction that still goes on."""
+"""The oldest transaction that is still open."""
 
 SQLITE = Dialect(
     "sqlite",
@@ -110,11 +110,16 @@ def column_types(row: type[Row]) -> tuple[str, ...]:
 
 
 @lru_cache
-def queries(file: str = "queries.sql") -> Mapping[str, str]:
-    """Read the named blocks of a file."""
-    text = (files("callsheet.store") / "sql" / file).read_text()
-    parts = _NAME.split(text)
-    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+def queries(folder: str = "queries") -> Mapping[str, str]:
+    """Read the named blocks of all .sql files in a folder of store/sql; two blocks of one name are an error."""
+    blocks: dict[str, str] = {}
+    for file in sorted((files("callsheet.store") / "sql" / folder).iterdir(), key=lambda file: file.name):
+        parts = _NAME.split(file.read_text())
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            if name in blocks:
+                raise ValueError(f"sql/{folder}/{file.name} defines {name!r}, which another file defines too")
+            blocks[name] = body.strip()
+    return blocks
 
 
 def sqlite_statement(text: str, encode: Callable[[Any], str]) -> Statement:

@@ -1,10 +1,10 @@
-"""Proof on a live database that nothing drifted: every rule of sql/verify.sql, read in one moment.
+"""Checks the invariants of a live database: runs every rule of sql/verify/ in one snapshot.
 
-A rule is a query that finds nothing on a sound database. A row that it finds is a bug report, never a normal path;
-it shows ids and numbers, never a token or a text of a user.
+A rule is a query that finds no row on a consistent database. A row that it finds is a bug. Rows show ids and numbers,
+never a token or user text.
 
-Not here yet, because their tables are not: deliveries (X3, X4), schedules (S4), the audit chain (A3). Whether bytes are
-what their file's digest says, and whether a key was used after its end (A2), no query can tell.
+Missing until their tables exist: deliveries (X3, X4), schedules (S4), the audit chain (A3). No query can check that
+bytes match their file's digest, or that an API key was used after its expiry (A2).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,11 +28,11 @@ _SUBSTITUTIONS = {
     "sqlite": {"json": "text", "real": "REAL"},
     "postgresql": {"json": "jsonb", "real": "double precision"},
 }
-_COLUMNS_PREFIX = "shows: "
+_COLUMNS_PREFIX = "columns: "
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A broken rule: its name and words, how many rows break it, and the first of them."""
+    """A broken rule: its name and text, the number of rows that break it, and the first of these rows."""
 
     name: str
     rule: str
@@ -41,16 +41,16 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 class Rule(NamedTuple):
-    """One block of verify.sql, ready for one database."""
+    """One block of sql/verify/, rendered for one database."""
 
     name: str
-    words: str
+    description: str
     columns: tuple[str, ...]
     text: str
 
     @property
     def time_dependent(self) -> bool:
-        """Say whether the rule is about what must have happened by now."""
+        """Whether the rule compares with the current time."""
         return _BEFORE_PLACEHOLDER in self.text
 
 
@@ -58,15 +58,15 @@ def check(
     connection: Connection, now: int | None = None, swept_within_seconds: int = SWEPT_WITHIN_SECONDS,
     iterate: Callable[[Sequence[Rule]], Iterable[Rule]] = iter,
 ) -> list[Violation]:  # fmt: skip
-    """Return what is broken, seen in one moment; without `now`, the timely rules are left out.
+    """Return all violations in one snapshot. Without `now`, time-dependent rules are skipped.
 
-    `each` goes through the rules, for whoever wants to see how far it is.
+    `iterate` wraps the sequence of rules, for a progress bar.
     """
     database = _database_name(connection)
     before = None if now is None else now - swept_within_seconds * SECOND
     connection.run(_SNAPSHOT[database])
     if database == POSTGRESQL.name:
-        connection.run("SET LOCAL enable_seqscan = on")  # here whole tables are read, and not rows by their keys
+        connection.run("SET LOCAL enable_seqscan = on")  # rules read whole tables, unlike the queries of the engine
     try:
         return find_violations(connection, iterate(rules(database)), before)
     finally:
@@ -74,37 +74,37 @@ def check(
 
 
 def find_violations(connection: Connection, selected: Iterable[Rule], before: int | None = None) -> list[Violation]:
-    """Return which of some rules are broken, as a transaction sees it that the caller has opened."""
+    """Check some rules in the transaction that the caller has opened."""
     return [found for rule in selected for found in _check_rule(connection, rule, before)]
 
 
 def report(violations: Iterable[Violation]) -> str:
-    """Write violations down for a person."""
+    """Format violations as text."""
     lines = [line for violation in violations for line in _report_lines(violation)]
     return "\n".join(lines) if lines else "Every rule holds."
 
 
 def as_json(violations: Iterable[Violation]) -> str:
-    """Write violations down for a program."""
+    """Format violations as JSON."""
     found = list(violations)
     return msgspec.json.encode({"sound": not found, "violations": found}).decode()
 
 
 @lru_cache
 def rules(database: str) -> tuple[Rule, ...]:
-    """Return all rules in one database's words."""
+    """Return all rules, rendered for one database."""
     dialect = dialect_of(database)
-    own_words = _SUBSTITUTIONS[database] | {
+    verify_substitutions = _SUBSTITUTIONS[database] | {
         "before": _BEFORE_PLACEHOLDER,
         "moves": ", ".join(f"('{kind}', '{move}', '{to}', '{actor}')" for kind, move, to, actor in _legal_moves()),
         **{f"{machine.entity}_ended": _sql_list(machine.terminal) for machine in MACHINES},
     }
-    words = Dialect(dialect.name, {**dialect.words, **own_words})
-    return tuple(_rule(name, words.render(body)) for name, body in queries("verify.sql").items())
+    rendered = Dialect(dialect.name, {**dialect.substitutions, **verify_substitutions})
+    return tuple(_rule(name, rendered.render(body)) for name, body in queries("verify").items())
 
 
 def _database_name(connection: Connection) -> str:
-    """Ask the database which one it is: only PostgreSQL knows this function."""
+    """Detect the database: only PostgreSQL has the function version()."""
     try:
         connection.run("SELECT version()")
     except StoreError:
@@ -113,19 +113,19 @@ def _database_name(connection: Connection) -> str:
 
 
 def _rule(name: str, body: str) -> Rule:
-    words, columns, query = (part.removeprefix("-- ") for part in body.split("\n", 2))
+    description, columns, query = (part.removeprefix("-- ") for part in body.split("\n", 2))
     first = f"SELECT *, count(*) OVER () FROM ({query}) AS bad ORDER BY 1, 2 LIMIT {ROWS_SHOWN_MAX}"  # noqa: S608 - our own file
-    return Rule(name, words, tuple(columns.removeprefix(_COLUMNS_PREFIX).split(", ")), first)
+    return Rule(name, description, tuple(columns.removeprefix(_COLUMNS_PREFIX).split(", ")), first)
 
 
 def _legal_moves() -> Iterator[tuple[str, str, str, str]]:
-    """Yield each legal move as the event that tells it: type, source, target, actor."""
+    """Yield each legal move as its event: type, source, target, actor."""
     for machine in MACHINES:
         for move in machine.moves:
             if move.event in EVENT_NAMES:
                 kind = f"{machine.entity}.{EVENT_NAMES[move.event]}"
                 yield from ((kind, move.source, move.target, actor) for actor in move.actors)
-    # Planning is the system's; the fact of an added stage names the person who asked for it.
+    # The state machine attributes new stages to the system; the event names the user or admin who added the stage.
     yield from (("stage.added", "new", "created", actor) for actor in ("user", "admin"))
 
 
@@ -142,7 +142,7 @@ def _check_rule(connection: Connection, rule: Rule, before: int | None) -> Itera
     found = connection.run(text)
     if found:
         rows = [dict(zip(rule.columns, list(row)[:-1], strict=True)) for row in found]
-        yield Violation(rule.name, rule.words, int(found[0][-1]), rows)
+        yield Violation(rule.name, rule.description, int(found[0][-1]), rows)
 
 
 def _report_lines(violation: Violation) -> Iterator[str]:

@@ -1,0 +1,191 @@
+-- Rows that a batch of commands loads before it decides. Rows that decisions may change are locked, in one order.
+-- {job j}: all columns of a job. IN :x[]: a list parameter. :x[a text, b bigint]: a table made from a list of rows.
+-- {lock} is a row lock on PostgreSQL and empty on SQLite, which has one writer.
+
+-- name: jobs
+SELECT {job j} FROM job j WHERE j.id IN :ids[] ORDER BY j.id {lock}
+
+-- name: jobs_unlocked
+SELECT {job j} FROM job j WHERE j.id IN :ids[]
+
+-- name: jobs_by_dedup_key
+SELECT {job j} FROM job j WHERE j.dedup_key IN :ids[]
+
+-- name: wallets
+SELECT {wallet w} FROM wallet w WHERE w.id IN :ids[] ORDER BY w.id {lock}
+
+-- name: active
+SELECT wallet_id, count(*) FROM job WHERE wallet_id IN :ids[] AND finished_at IS NULL GROUP BY wallet_id
+
+-- name: tenants
+SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[]
+
+-- name: tenants_for_update
+SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[] ORDER BY t.id {lock}
+
+-- name: current_workflows
+SELECT {workflow w} FROM workflow w WHERE w.name IN :ids[] AND w.current = 1
+
+-- name: workflows
+SELECT {workflow w} FROM :keys[name text, version bigint] k CROSS JOIN workflow w
+WHERE w.name = k.name AND w.version = k.version
+
+-- name: queues
+SELECT {queue q} FROM queue q WHERE q.id IN :ids[]
+
+-- name: queues_with_limits
+-- Queues, with what their workflows say now of limits.
+SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, '')
+FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.id IN :ids[]
+
+-- name: heads
+SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, ''),
+    (SELECT t.priority FROM task t WHERE t.queue = q.id AND t.ready = 1 ORDER BY t.priority DESC LIMIT 1)
+FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.kind IN :ids[]
+
+-- name: lock_queues
+SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
+
+-- name: queues_sharing
+SELECT {queue q} FROM queue q WHERE q.kind IN :kinds[] OR q.workflow IN :workflows[] OR q.provider IN :providers[]
+
+-- name: count_running
+SELECT count(*), NULL FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS taken
+
+-- name: count_recent_starts
+SELECT count(*), min(started.leased_at) FROM (
+    SELECT a.leased_at FROM attempt a WHERE a.rate_queue IN :ids[] AND a.leased_at > :since
+    ORDER BY a.leased_at DESC LIMIT :most
+) AS started
+
+-- name: candidates
+SELECT t.id, t.job_id, t.priority FROM task t JOIN job j ON j.id = t.job_id
+WHERE t.queue = :queue AND t.ready = 1
+ORDER BY t.priority DESC, t.rank, t.id LIMIT :count {lock_jobs}
+
+-- name: queue_tails
+SELECT k.queue, k.priority, k.tenant,
+    (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.ready = 1
+     ORDER BY t.rank LIMIT 1),
+    (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
+     AND t.ready = 1 ORDER BY t.rank DESC LIMIT 1)
+FROM :keys[queue text, priority bigint, tenant text] k
+
+-- name: tasks
+SELECT {task t} FROM task t WHERE t.id IN :ids[]
+
+-- name: open_tasks
+SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] AND t.finished_at IS NULL ORDER BY t.stage_id, t.no
+
+-- name: tasks_of_stages
+SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
+
+-- name: jobs_of_workers
+SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
+
+-- name: tasks_of_workers
+-- In order: when one of them is given back too often, that decides what becomes of the others of its job.
+SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] ORDER BY t.id
+
+-- name: holds
+SELECT t.worker_id, t.id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
+
+-- name: workers
+SELECT {worker w} FROM worker w WHERE w.id IN :ids[] ORDER BY w.id {lock}
+
+-- name: fleet
+SELECT count(*) FROM worker w WHERE w.status IN ('pending', 'approved')
+
+-- name: files
+SELECT {file f} FROM file f WHERE f.id IN :ids[] ORDER BY f.id {lock}
+
+-- name: uses
+SELECT {job_file u} FROM :keys[job_id text, file_id text] k CROSS JOIN job_file u WHERE u.job_id = k.job_id AND u.file_id = k.file_id
+
+-- name: file_uses_of_jobs
+SELECT {job_file u} FROM job_file u WHERE u.job_id IN :ids[] ORDER BY u.job_id, u.file_id
+
+-- name: files_of_jobs
+SELECT {file f} FROM file f WHERE f.job_id IN :ids[] ORDER BY f.id {lock}
+
+-- name: needed_by_others
+-- Files that others need, and the workflow that does, if it is one.
+SELECT DISTINCT f.id, NULL FROM file f JOIN job_file u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
+WHERE f.id IN :ids[] AND j.id <> f.job_id AND j.finished_at IS NULL
+UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
+JOIN workflow w ON w.name = n.workflow AND w.version = n.version
+WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
+    SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
+
+-- name: uploading
+SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
+    WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL AND f.status = 'uploading')
+FROM :keys[tenant text, user_id text] k
+
+-- name: needed
+-- Files that somebody needs, and the workflow that does, if it is one.
+SELECT f.id, NULL FROM file f WHERE f.id IN :ids[] AND (
+    EXISTS (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL)
+    OR EXISTS (SELECT 1 FROM job_file u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
+UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
+JOIN workflow w ON w.name = n.workflow AND w.version = n.version
+WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
+    SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
+
+-- name: stages
+SELECT {stage s} FROM stage s WHERE s.job_id IN :ids[] ORDER BY s.job_id, s.no
+
+-- name: stages_by_id
+SELECT {stage s} FROM stage s WHERE s.id IN :ids[]
+
+-- name: runs
+SELECT {run r} FROM :keys[job_id text, no bigint] k CROSS JOIN run r WHERE r.job_id = k.job_id AND r.no = k.no
+
+-- name: runs_by_command
+SELECT r.job_id, r.command_id FROM :keys[job_id text, command_id text] k CROSS JOIN run r
+WHERE r.job_id = k.job_id AND r.command_id = k.command_id
+
+-- name: attempts
+SELECT {attempt a} FROM :keys[task_id text, no bigint] k CROSS JOIN attempt a WHERE a.task_id = k.task_id AND a.no = k.no
+
+-- name: documents
+SELECT {document d} FROM document d WHERE d.owner_id IN :ids[] AND d.name = 'input'
+
+-- name: entries_by_dedup_key
+SELECT dedup_key, amount FROM entry WHERE dedup_key IN :ids[]
+
+-- name: calls
+SELECT {call c} FROM call c WHERE c.id IN :ids[]
+
+-- name: lock_refs
+SELECT {lock_ref} FROM :keys[ref text] k
+
+-- name: calls_by_ref
+SELECT {call c} FROM :keys[provider text, ref text] k CROSS JOIN call c WHERE c.provider = k.provider AND c.ref = k.ref
+
+-- name: inbox
+SELECT {inbox i} FROM inbox i WHERE i.id IN :ids[]
+
+-- name: held_callbacks
+SELECT {inbox i} FROM inbox i WHERE i.ref IN :ids[] AND i.status = 'held' ORDER BY i.received_at, i.id
+
+-- name: cursors
+SELECT {cursor c} FROM cursor c WHERE c.id IN :ids[] ORDER BY c.id {lock}
+
+-- name: purge_documents
+DELETE FROM document WHERE job_id IN :ids[]
+
+-- name: purge_files
+DELETE FROM file WHERE job_id IN :ids[]
+
+-- name: purge_job_files
+DELETE FROM job_file WHERE job_id IN :ids[]
+
+-- name: api_keys
+SELECT {api_key k} FROM api_key k WHERE k.id IN :ids[] ORDER BY k.id {lock}
+
+-- name: api_keys_by_hash
+SELECT {api_key k} FROM api_key k WHERE k.secret_hash IN :ids[] ORDER BY k.id {lock}
+
+-- name: audits
+SELECT {audit a} FROM audit a WHERE a.id IN :ids[]

@@ -1,0 +1,137 @@
+-- Rules of wallets, entries and reservations.
+-- Each block finds the rows that break one rule; on a consistent database no block finds a row.
+-- Its first comment is the rule, its second names the columns: ids and numbers, never a secret.
+-- {job_ended}, {stage_ended} and {task_ended} are terminal statuses, {moves} the legal moves. {before} is the time
+-- before which everything that was due must have been processed.
+
+-- name: M1
+-- A wallet's balance, and what ever came and went, are the sums of its entries.
+-- columns: wallet, balance, entries_sum, entries, entries_counted
+SELECT w.id, w.balance, coalesce(e.total, 0), w.entries, coalesce(e.counted, 0)
+FROM wallet w LEFT JOIN (
+    SELECT wallet_id, CAST(sum(amount) AS {int}) AS total, count(*) AS counted, sum(consumed) AS consumed,
+        sum(CASE WHEN kind = 'topup' THEN amount ELSE 0 END) AS topped_up
+    FROM entry GROUP BY wallet_id
+) e ON e.wallet_id = w.id
+WHERE w.balance <> coalesce(e.total, 0) OR w.entries <> coalesce(e.counted, 0)
+OR w.topped_up <> coalesce(e.topped_up, 0) OR w.consumed <> coalesce(e.consumed, 0)
+
+-- name: M2
+-- Nothing ever goes below zero.
+-- columns: wallet, entry, balance, reserved
+SELECT id, 0, balance, reserved FROM wallet WHERE balance < 0 OR reserved < 0
+UNION ALL SELECT wallet_id, seq, balance, 0 FROM entry WHERE balance < 0
+
+-- name: M3
+-- What a wallet holds is the sum of its open reservations.
+-- columns: wallet, reserved, open_reservations
+SELECT w.id, w.reserved, coalesce(o.total, 0) FROM wallet w LEFT JOIN (
+    SELECT r.wallet_id, CAST(-sum(r.amount) AS {int}) AS total FROM entry r
+    WHERE r.kind = 'reserve' AND NOT EXISTS (
+        SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.run AND s.kind IN ('consume', 'refund'))
+    GROUP BY r.wallet_id
+) o ON o.wallet_id = w.id
+WHERE w.reserved <> coalesce(o.total, 0)
+
+-- name: M4
+-- A run reserves at most once.
+-- columns: job, run, reserves
+SELECT job_id, run, count(*) FROM entry WHERE kind = 'reserve' GROUP BY job_id, run HAVING count(*) > 1
+
+-- name: M5
+-- A run is settled at most once, by consume or by refund.
+-- columns: job, run, settlements
+SELECT job_id, run, count(*) FROM entry WHERE kind IN ('consume', 'refund') GROUP BY job_id, run HAVING count(*) > 1
+
+-- name: M6
+-- A settlement comes after its run's reservation, in the same wallet.
+-- columns: wallet, entry, job, run
+SELECT s.wallet_id, s.seq, s.job_id, s.run FROM entry s
+WHERE s.kind IN ('consume', 'refund') AND NOT EXISTS (
+    SELECT 1 FROM entry r WHERE r.kind = 'reserve' AND r.job_id = s.job_id AND r.run = s.run
+    AND r.wallet_id = s.wallet_id AND r.seq < s.seq)
+
+-- name: M7
+-- What was reserved is what was refunded plus what was consumed.
+-- columns: job, run, reserved, refunded, consumed
+SELECT r.job_id, r.run, -r.amount, s.amount, s.consumed
+FROM entry r JOIN entry s ON s.job_id = r.job_id AND s.run = r.run AND s.kind IN ('consume', 'refund')
+WHERE r.kind = 'reserve' AND -r.amount <> s.amount + s.consumed
+
+-- name: M8
+-- A priced run that has ended is settled.
+-- columns: job, run, price
+SELECT r.job_id, r.no, r.price FROM run r
+WHERE r.status <> 'open' AND r.price > 0 AND NOT EXISTS (
+    SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund'))
+
+-- name: M9
+-- A run that completed, or kept something, is consumed; every other one is refunded; run and ledger say the same.
+-- columns: job, run, status, entry_kind, price, run_consumed, run_returned, entry_consumed, entry_returned
+SELECT r.job_id, r.no, r.status, s.kind, r.price, r.consumed, r.refunded, s.consumed, s.amount
+FROM run r JOIN entry s ON s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')
+WHERE r.status <> 'open' AND (
+    s.kind <> CASE WHEN r.status = 'completed' OR r.consumed > 0 THEN 'consume' ELSE 'refund' END
+    OR s.consumed <> r.consumed OR s.amount <> r.refunded OR r.consumed + r.refunded <> r.price)
+
+-- name: M10
+-- An open run is not settled.
+-- columns: job, run, consumed, refunded
+SELECT r.job_id, r.no, r.consumed, r.refunded FROM run r
+WHERE r.status = 'open' AND (r.consumed <> 0 OR r.refunded <> 0 OR EXISTS (
+    SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')))
+
+-- name: M11
+-- The running balance recomputes from the first entry on, and entries are numbered without a gap.
+-- columns: wallet, entry, balance, recomputed, place
+SELECT wallet_id, seq, balance, recomputed, place FROM (
+    SELECT wallet_id, seq, balance,
+        CAST(sum(amount) OVER (PARTITION BY wallet_id ORDER BY seq) AS {int}) AS recomputed,
+        row_number() OVER (PARTITION BY wallet_id ORDER BY seq) AS place
+    FROM entry
+) e WHERE balance <> recomputed OR seq <> place
+
+-- name: M12
+-- An entry, its wallet and its job are of one tenant, and the job pays from that wallet.
+-- columns: wallet, entry, job
+SELECT e.wallet_id, e.seq, e.job_id
+FROM entry e LEFT JOIN wallet w ON w.id = e.wallet_id LEFT JOIN job j ON j.id = e.job_id
+WHERE w.tenant IS DISTINCT FROM e.tenant
+OR (e.job_id IS NOT NULL AND (j.tenant IS DISTINCT FROM e.tenant OR j.wallet_id IS DISTINCT FROM e.wallet_id))
+
+-- name: M13
+-- A blocked job moved no money and opened no run.
+-- columns: job, run, price
+SELECT j.id, j.run, j.price FROM job j
+WHERE j.status = 'blocked' AND (j.run <> 0 OR j.price <> 0
+    OR EXISTS (SELECT 1 FROM run r WHERE r.job_id = j.id) OR EXISTS (SELECT 1 FROM entry e WHERE e.job_id = j.id))
+
+-- name: M14
+-- Each kind of entry has its sign; top-ups are no job's, adjustments a run's if they give back what it consumed, the others are.
+-- columns: wallet, entry, kind, amount, consumed, job, run
+SELECT wallet_id, seq, kind, amount, consumed, job_id, run FROM entry
+WHERE CASE kind
+    WHEN 'topup' THEN amount <= 0 OR consumed <> 0
+    WHEN 'adjust' THEN amount = 0 OR consumed <> CASE WHEN job_id IS NULL THEN 0 ELSE -amount END
+    WHEN 'reserve' THEN amount >= 0 OR consumed <> 0
+    WHEN 'consume' THEN amount < 0 OR consumed <= 0
+    ELSE kind <> 'refund' OR amount <= 0 OR consumed <> 0 END
+OR (kind <> 'adjust' AND (kind = 'topup') <> (job_id IS NULL)) OR (job_id IS NULL) <> (run IS NULL)
+
+-- name: M15
+-- A run reserved exactly its price, and every reservation is a run's.
+-- columns: job, run, price, reserved
+SELECT r.job_id, r.no, r.price, coalesce(-e.amount, 0)
+FROM run r LEFT JOIN entry e ON e.job_id = r.job_id AND e.run = r.no AND e.kind = 'reserve'
+WHERE coalesce(-e.amount, 0) <> r.price
+UNION ALL SELECT e.job_id, e.run, 0, -e.amount FROM entry e
+WHERE e.kind = 'reserve' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.job_id AND r.no = e.run)
+
+-- name: M16
+-- What a run has consumed is given back by hand once at most, all of it, and after the run has ended.
+-- columns: job, run, refunded, consumed
+SELECT e.job_id, e.run, e.total, r.consumed FROM (
+    SELECT job_id, run, CAST(sum(amount) AS {int}) AS total, min(at) AS at FROM entry
+    WHERE kind = 'adjust' AND job_id IS NOT NULL GROUP BY job_id, run
+) e LEFT JOIN run r ON r.job_id = e.job_id AND r.no = e.run
+WHERE r.status IS NULL OR r.status = 'open' OR e.total <> r.consumed OR e.at < r.finished_at
