@@ -169,6 +169,21 @@ def test_a_planted_dead_link_is_found() -> None:
     assert broken_links(ROOT / "README.md", text) == ["docs/nowhere.md"]
 
 
+def missing_paths(text: str) -> list[str]:
+    """Return the project's paths that a page names in backticks and that do not exist."""
+    named = re.findall(r"`((?:src|tests|bench|tools|docs)/[\w./-]+)`", text)
+    return [path for path in named if not (ROOT / path).exists()]
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"])
+def test_every_path_in_the_guides_exists(name: str) -> None:
+    assert missing_paths((ROOT / name).read_text()) == []
+
+
+def test_a_planted_missing_path_is_found() -> None:
+    assert missing_paths("See `src/callsheet/app.py` and `src/callsheet/nowhere.py`.") == ["src/callsheet/nowhere.py"]
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
