@@ -70,7 +70,7 @@ def test_a_worker_that_cannot_work_says_why_in_a_sentence(
     house = ["yard_of_cli:worker", "--url", live_server.url]
     wrong = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
     assert (wrong.code, wrong.err) == (
-        1, "callsheet: The house does not take this fleet secret: it is wrong, or was revoked.\n",
+        1, "callsheet: The server rejected the fleet secret: it is wrong or was revoked.\n",
     )  # fmt: skip
     nowhere = run_work(*house, "--fleet-secret-file", "nowhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (nowhere.code, nowhere.err) == (1, "callsheet: The fleet's secret cannot be read from nowhere.\n")
@@ -88,9 +88,15 @@ def test_a_worker_that_cannot_work_says_why_in_a_sentence(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--api", "v2"], "Comfy Cloud needs a key. Name its file with --comfy-key-file, or set COMFY_API_KEY."),
-        (["--api", "cloud"], "Comfy Cloud needs a key. Name its file with --comfy-key-file, or set COMFY_API_KEY."),
-        (["--server", "localhost:8188"], "is not the address of a ComfyUI server, such as http://127.0.0.1:8188."),
+        (
+            ["--api", "v2"],
+            "Comfy Cloud requires an API key. Name its file with --comfy-key-file, or set COMFY_API_KEY.",
+        ),
+        (
+            ["--api", "cloud"],
+            "Comfy Cloud requires an API key. Name its file with --comfy-key-file, or set COMFY_API_KEY.",
+        ),
+        (["--server", "localhost:8188"], "is not the URL of a ComfyUI server. Example: http://127.0.0.1:8188."),
     ],
 )
 def test_a_comfyui_worker_that_could_not_work_does_not_start(
@@ -132,7 +138,7 @@ def test_capabilities_that_the_server_does_not_accept_are_reported(
     house = ["yard_of_cli:worker", "--url", live_server.url, "--fleet-secret-file", "right"]
     done = run_work(*house, "--capability", "gpu=" + "x" * 20_000, folder=tmp_path, monkeypatch=monkeypatch)
     assert done.code == 1
-    assert "does not let this worker in" in done.err
+    assert "rejected this worker" in done.err
     assert "16384 bytes" in done.err
 
 

@@ -22,20 +22,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def working(server: ServerProcess, folder: Path, comfy: ComfyServer) -> CommandProcess:
-    house = ["--url", server.url, "--fleet-secret-file", server.data / "fleet.key"]
-    words = ["comfyui", "--server", comfy.url, *house, "--cache", folder / "cache", "--json"]
-    return CommandProcess(*words, log=folder / "comfyui.log", cwd=folder)
+    connection = ["--url", server.url, "--fleet-secret-file", server.data / "fleet.key"]
+    arguments = ["comfyui", "--server", comfy.url, *connection, "--cache", folder / "cache", "--json"]
+    return CommandProcess(*arguments, log=folder / "comfyui.log", cwd=folder)
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_an_exported_graph_is_imported_submitted_and_drawn(server: ServerProcess, tmp_path: Path, version: str) -> None:
-    """From a graph on disk to a file in the house, with commands alone; R217, R220 to R222."""
+def test_an_exported_graph_is_imported_submitted_and_run(server: ServerProcess, tmp_path: Path, version: str) -> None:
+    """From a graph on disk to an output file, with commands only; R217, R220 to R222."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.basic(255)))
     made = run("workflows", "import", tmp_path / "graph.json", "--name", "picture", "--out", tmp_path, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert run("workflows", "check", tmp_path / "picture.toml").returncode == 0
     address = ["--url", server.url, "--key", server.key]
-    put = run("workflows", "put", tmp_path / "picture.toml", *address)
+    put = run("workflows", "apply", tmp_path / "picture.toml", *address)
     assert put.returncode == 0, put.stderr
     with ComfyServer(tmp_path / "comfy", version) as comfy, working(server, tmp_path, comfy) as worker:
         assert json.loads(worker.line())["kinds"] == ["comfyui"]
@@ -50,13 +50,11 @@ def test_an_exported_graph_is_imported_submitted_and_drawn(server: ServerProcess
         assert worker.stop() == 0
 
 
-def test_a_picture_that_a_user_brought_goes_into_the_graph_and_is_brought_once(
-    server: ServerProcess, tmp_path: Path
-) -> None:
-    """R217 to R219: from the house to the worker, to ComfyUI, and by the name it has there into the graph."""
+def test_an_uploaded_image_is_used_in_the_graph_and_sent_to_comfyui_once(server: ServerProcess, tmp_path: Path) -> None:
+    """R217 to R219: downloaded by the worker, uploaded to ComfyUI, referred to by its name there."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.upload()))
     run("workflows", "import", tmp_path / "graph.json", "--name", "scaled", "--out", tmp_path, cwd=tmp_path)
-    put = run("workflows", "put", tmp_path / "scaled.toml", "--url", server.url, "--key", server.key)
+    put = run("workflows", "apply", tmp_path / "scaled.toml", "--url", server.url, "--key", server.key)
     assert put.returncode == 0, put.stderr
     with ComfyServer(tmp_path / "comfy", NEW) as comfy, working(server, tmp_path, comfy) as worker:
         with server.client() as client:
@@ -66,12 +64,12 @@ def test_a_picture_that_a_user_brought_goes_into_the_graph_and_is_brought_once(
                 assert client.jobs.wait(job.id, ENDS).completed
                 (output,) = client.jobs.outputs(job.id)
                 assert [made.media_type for made in output.files] == ["image/png"]
-        (brought,) = (comfy.disk.root / "input").iterdir()
-        assert brought.read_bytes() == sample_files.png(4, 4, 7)
+        (uploaded,) = (comfy.disk.root / "input").iterdir()
+        assert uploaded.read_bytes() == sample_files.png(4, 4, 7)
         assert len(comfy.requests_to("/upload/image")) == 1
         sent = [request.json()["prompt"] for request in comfy.requests_to("/prompt")]
         assert [(one["10"]["inputs"]["image"], one["11"]["inputs"]["width"]) for one in sent] == [
-            (brought.name, 12), (brought.name, 16),
+            (uploaded.name, 12), (uploaded.name, 16),
         ]  # fmt: skip
         assert worker.stop() == 0
 

@@ -1,4 +1,4 @@
-"""`callsheet work` in processes of its own: a module of handlers on a machine that needs nothing but HTTP."""
+"""`callsheet work` as a separate process that reaches the server over HTTP only."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.support.cli_process import CommandProcess, ServerProcess, run
 from tests.support.database_pool import DatabasePool
 from tests.support.wait import wait_until
 
-MODULE = '''"""A worker of one's own."""
+MODULE = '''"""A worker for these tests."""
 
 import time
 from pathlib import Path
@@ -28,20 +28,20 @@ HERE = Path(__file__).parent
 
 @worker.task("shout")
 def shout(ctx: Context) -> str:
-    ctx.upload("said.txt", ctx.input.upper().encode(), "text/plain")
+    ctx.upload("shout.txt", ctx.input.upper().encode(), "text/plain")
     return ctx.input.upper()
 
 
 @worker.task("hold")
 def hold(ctx: Context) -> str:
-    """Work until a file lets it go, as long as somebody wants it."""
+    """Run until the file `go` exists or the task is stopped."""
     (ctx.folder / "half").write_text("done")
     while not (HERE / "go").exists():
         ctx.progress(50)
         (HERE / f"held-{ctx.attempt}").touch()
         time.sleep(0.01)
-    ctx.upload("late.txt", f"by try {ctx.attempt}".encode(), "text/plain")
-    return f"by try {ctx.attempt}"
+    ctx.upload("late.txt", f"by attempt {ctx.attempt}".encode(), "text/plain")
+    return f"by attempt {ctx.attempt}"
 '''
 ENDS = 60.0
 
@@ -54,34 +54,34 @@ class WorkerSandbox:
         self.server = server
         self.shout, self.hold = (f"{kind}-{secrets.token_hex(4)}" for kind in ("shout", "hold"))
         text = MODULE.replace('task("shout")', f'task("{self.shout}")').replace('task("hold")', f'task("{self.hold}")')
-        (folder / "yard.py").write_text(text)
+        (folder / "handlers.py").write_text(text)
         self._running: list[CommandProcess] = []
         self.put(lease_seconds=3)
 
     def put(self, lease_seconds: int) -> None:
-        """Put a workflow for each kind."""
+        """Create a workflow for each kind."""
         with self.server.client() as client:
             for kind in (self.shout, self.hold):
                 client.workflows.put(kind, {"stages": [{"name": kind, "kind": kind}], "lease_seconds": lease_seconds})
 
     def work(self, *more: object, place: str = "a") -> CommandProcess:
         """Start a worker on the machine `place`."""
-        house = ["--url", self.server.url, "--fleet-secret-file", self.server.data / "fleet.key"]
-        words = ["work", "yard:worker", *house, "--cache", self.folder / place, "--json", *more]
-        working = CommandProcess(*words, log=self.folder / f"{place}.log", cwd=self.folder)
+        server = ["--url", self.server.url, "--fleet-secret-file", self.server.data / "fleet.key"]
+        arguments = ["work", "handlers:worker", *server, "--cache", self.folder / place, "--json", *more]
+        working = CommandProcess(*arguments, log=self.folder / f"{place}.log", cwd=self.folder)
         self._running.append(working)
         return working
 
     def held(self, attempt: int = 1) -> None:
-        """Wait until a try of a held task is under way."""
+        """Wait until an attempt of a held task runs."""
         wait_until((self.folder / f"held-{attempt}").exists, ENDS)
 
     def go(self) -> None:
-        """Let what is held end."""
+        """Let held tasks finish."""
         (self.folder / "go").touch()
 
     def left_behind(self, place: str = "a") -> list[Path]:
-        """What tasks left on a machine."""
+        """Files that tasks left behind on a machine."""
         return list((self.folder / place / "tasks").rglob("half"))
 
     def close(self) -> None:
@@ -105,20 +105,20 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def yard(server: ServerProcess, tmp_path: Path) -> Iterator[WorkerSandbox]:
+def sandbox(server: ServerProcess, tmp_path: Path) -> Iterator[WorkerSandbox]:
     made = WorkerSandbox(tmp_path, server)
     yield made
     made.close()
 
 
-def told(working: CommandProcess, event: str) -> dict[str, Any]:
-    """Read what a worker tells until it tells this."""
+def read_event(working: CommandProcess, event: str) -> dict[str, Any]:
+    """Read the event lines of a worker until this event."""
     while True:
         line = working.line()
         assert line, "the worker ended before"
-        said: dict[str, Any] = json.loads(line)
-        if said["event"] == event:
-            return said
+        found: dict[str, Any] = json.loads(line)
+        if found["event"] == event:
+            return found
 
 
 def outcomes(client: Client, job_id: str) -> list[str | None]:
@@ -126,33 +126,37 @@ def outcomes(client: Client, job_id: str) -> list[str | None]:
     return [attempt.outcome for attempt in client.jobs.attempts(job_id, task.id)]
 
 
-def test_a_module_of_handlers_works_anywhere(yard: WorkerSandbox) -> None:
-    with yard.server.client() as client:
-        job = client.jobs.submit(yard.shout, user="ann", input="hello")
-        working = yard.work("--kinds", yard.shout, "--name", yard.shout, "--label", "zone=a",
+def test_a_worker_runs_the_handlers_of_a_module(sandbox: WorkerSandbox) -> None:
+    with sandbox.server.client() as client:
+        job = client.jobs.submit(sandbox.shout, user="ann", input="hello")
+        working = sandbox.work("--kinds", sandbox.shout, "--name", sandbox.shout, "--label", "zone=a",
                             "--capability", "gpu=H100", "--capability", "vram_gb:=80")  # fmt: skip
-        came = told(working, "worker.registered")
-        assert (came["worker"], came["kinds"], came["pid"]) == (yard.shout, [yard.shout], working.process.pid)
+        registered = read_event(working, "worker.registered")
+        assert (registered["worker"], registered["kinds"], registered["pid"]) == (
+            sandbox.shout,
+            [sandbox.shout],
+            working.process.pid,
+        )
         assert client.jobs.wait(job.id, ENDS).completed
         (output,) = client.jobs.outputs(job.id)
         assert output.output == "HELLO"
         assert [client.files.read(file) for file in output.files] == [b"HELLO"]
-        ended = told(working, "task.ended")
-        assert (ended["kind"], ended["job_id"], ended["outcome"]) == (yard.shout, job.id, "completed")
-        here = client.workers.get(yard.shout)
+        ended = read_event(working, "task.ended")
+        assert (ended["kind"], ended["job_id"], ended["outcome"]) == (sandbox.shout, job.id, "completed")
+        here = client.workers.get(sandbox.shout)
         assert (here.labels, here.capabilities) == ({"zone": "a"}, {"gpu": "H100", "vram_gb": 80})
         assert working.stop() == 0
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "notice"])
-def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: WorkerSandbox, how: str) -> None:
+def test_a_stopped_worker_requeues_its_task_without_counting_an_attempt(sandbox: WorkerSandbox, how: str) -> None:
     """R231, H25."""
-    notice = yard.folder / "notice"
-    with yard.server.client() as client:
-        first = yard.work("--spot", f"file:{notice}")
-        name = told(first, "worker.registered")["worker"]
-        job = client.jobs.submit(yard.hold, user="ann")
-        yard.held()
+    notice = sandbox.folder / "notice"
+    with sandbox.server.client() as client:
+        first = sandbox.work("--spot", f"file:{notice}")
+        name = read_event(first, "worker.registered")["worker"]
+        job = client.jobs.submit(sandbox.hold, user="ann")
+        sandbox.held()
         if how == "notice":
             notice.write_text("the host is taken away")
             assert first.process.wait(ENDS) == 0
@@ -164,75 +168,78 @@ def test_a_worker_that_has_to_go_gives_its_work_back_without_a_try_lost(yard: Wo
         assert attempt.error is not None
         assert attempt.error.code == ("spot" if how == "notice" else "shutdown")
         assert client.workers.get(name).status == "gone"
-        assert yard.left_behind() == []
-        yard.go()
-        yard.work(place="b")
+        assert sandbox.left_behind() == []
+        sandbox.go()
+        sandbox.work(place="b")
         assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["requeued", "completed"]
 
 
-def test_a_killed_worker_comes_back_under_its_name_and_its_work_goes_on(yard: WorkerSandbox) -> None:
-    """F18; weak point 16: the restart is the same worker, gives back at once what it held, and sweeps up."""
-    with yard.server.client() as client:
-        first = yard.work()
-        name = told(first, "worker.registered")["worker"]
-        job = client.jobs.submit(yard.hold, user="ann")
-        yard.held()
+def test_a_killed_worker_keeps_its_name_after_a_restart_and_its_task_is_requeued(sandbox: WorkerSandbox) -> None:
+    """F18; weak point 16: the restarted worker has the same name, requeues its task and deletes old folders."""
+    with sandbox.server.client() as client:
+        first = sandbox.work()
+        name = read_event(first, "worker.registered")["worker"]
+        job = client.jobs.submit(sandbox.hold, user="ann")
+        sandbox.held()
         first.kill()
-        assert len(yard.left_behind()) == 1
-        yard.go()
-        again = yard.work()
-        assert told(again, "worker.registered")["worker"] == name
+        assert len(sandbox.left_behind()) == 1
+        sandbox.go()
+        again = sandbox.work()
+        assert read_event(again, "worker.registered")["worker"] == name
         assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["requeued", "completed"]
-        told(again, "task.ended")
-        assert yard.left_behind() == []
+        read_event(again, "task.ended")
+        assert sandbox.left_behind() == []
 
 
-def test_a_killed_workers_task_is_finished_by_another(yard: WorkerSandbox) -> None:
+def test_a_killed_workers_task_is_finished_by_another(sandbox: WorkerSandbox) -> None:
     """R432."""
-    with yard.server.client() as client:
-        first = yard.work()
-        job = client.jobs.submit(yard.hold, user="ann")
-        yard.held()
+    with sandbox.server.client() as client:
+        first = sandbox.work()
+        job = client.jobs.submit(sandbox.hold, user="ann")
+        sandbox.held()
         first.kill()
-        yard.go()
-        yard.work(place="b")
+        sandbox.go()
+        sandbox.work(place="b")
         assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["lost", "completed"]
 
 
-def test_a_worker_that_stood_still_past_its_lease_is_fenced_off(yard: WorkerSandbox) -> None:
+def test_a_worker_that_was_suspended_past_its_lease_is_fenced_off(sandbox: WorkerSandbox) -> None:
     """F19: what it still does afterwards changes nothing."""
-    with yard.server.client() as client:
-        first = yard.work()
-        job = client.jobs.submit(yard.hold, user="ann")
-        yard.held()
+    with sandbox.server.client() as client:
+        first = sandbox.work()
+        job = client.jobs.submit(sandbox.hold, user="ann")
+        sandbox.held()
         first.process.send_signal(signal.SIGSTOP)
-        yard.work(place="b")
-        yard.held(2)
-        yard.go()
+        sandbox.work(place="b")
+        sandbox.held(2)
+        sandbox.go()
         first.process.send_signal(signal.SIGCONT)
         assert client.jobs.wait(job.id, ENDS).completed
-        assert told(first, "task.ended")["outcome"] == "lost"
+        assert read_event(first, "task.ended")["outcome"] == "lost"
         assert outcomes(client, job.id) == ["lost", "completed"]
         (output,) = client.jobs.outputs(job.id)
-        assert (output.output, [client.files.read(file) for file in output.files]) == ("by try 2", [b"by try 2"])
+        assert (output.output, [client.files.read(file) for file in output.files]) == (
+            "by attempt 2",
+            [b"by attempt 2"],
+        )
 
 
-def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
-    """R432: the server is killed while ten workers have a task in hand, and started again where it was."""
-    database = [] if place.endswith(".db") else ["--database", place]
+def test_workers_outlive_their_server(database_url: str, tmp_path: Path) -> None:
+    """R432: the server is killed while ten workers run a task each, and restarted on the same port."""
+    database = [] if database_url.endswith(".db") else ["--database", database_url]
     with ServerProcess(tmp_path / "data", *database, command="serve") as server:
-        yard = WorkerSandbox(tmp_path, server)
-        yard.put(lease_seconds=120)
-        workers = [yard.work(place=place) for place in "abcdefghij"]
+        sandbox = WorkerSandbox(tmp_path, server)
+        sandbox.put(lease_seconds=120)
+        workers = [sandbox.work(place=place) for place in "abcdefghij"]
         with server.client() as client:
-            jobs = [client.jobs.submit(yard.hold, user="ann").id for _ in workers]
+            jobs = [client.jobs.submit(sandbox.hold, user="ann").id for _ in workers]
         for working in workers:
-            told(working, "task.started")
+            read_event(working, "task.started")
         server.kill()
-        yard.go()
+        sandbox.go()
         with (
             ServerProcess(
                 tmp_path / "data", *database, "--port", server.url.rpartition(":")[2], command="serve"
@@ -245,43 +252,46 @@ def test_workers_outlive_their_server(place: str, tmp_path: Path) -> None:
             assert [working.stop() for working in workers] == [0] * 10
 
 
-def test_three_workers_race_for_one_task_and_one_has_it(yard: WorkerSandbox) -> None:
-    with yard.server.client() as client:
-        workers = [yard.work(place=place) for place in "abc"]
+def test_of_three_workers_exactly_one_gets_the_task(sandbox: WorkerSandbox) -> None:
+    with sandbox.server.client() as client:
+        workers = [sandbox.work(place=place) for place in "abc"]
         for working in workers:
-            told(working, "worker.registered")
-        yard.go()
-        job = client.jobs.submit(yard.hold, user="ann")
+            read_event(working, "worker.registered")
+        sandbox.go()
+        job = client.jobs.submit(sandbox.hold, user="ann")
         assert client.jobs.wait(job.id, ENDS).completed
         assert outcomes(client, job.id) == ["completed"]
         for working in workers:
             os.kill(working.process.pid, signal.SIGTERM)
-        said = [[json.loads(line)["event"] for line in iter(working.line, "")] for working in workers]
-        assert sorted(lines.count("task.started") for lines in said) == [0, 0, 1]
+        events = [[json.loads(line)["event"] for line in iter(working.line, "")] for working in workers]
+        assert sorted(lines.count("task.started") for lines in events) == [0, 0, 1]
 
 
-def test_a_drained_worker_ends_its_work_and_exits(yard: WorkerSandbox) -> None:
-    with yard.server.client() as client:
-        working = yard.work("--name", yard.hold)
-        job = client.jobs.submit(yard.hold, user="ann")
-        yard.held()
-        assert run("workers", "drain", yard.hold, "--url", yard.server.url, "--key", yard.server.key).returncode == 0
-        yard.go()
+def test_a_drained_worker_finishes_its_task_and_exits(sandbox: WorkerSandbox) -> None:
+    with sandbox.server.client() as client:
+        working = sandbox.work("--name", sandbox.hold)
+        job = client.jobs.submit(sandbox.hold, user="ann")
+        sandbox.held()
+        assert (
+            run("workers", "drain", sandbox.hold, "--url", sandbox.server.url, "--key", sandbox.server.key).returncode
+            == 0
+        )
+        sandbox.go()
         assert working.process.wait(ENDS) == 0
         assert client.jobs.wait(job.id, ENDS).completed
 
 
-def test_protection_is_on_while_there_is_work(yard: WorkerSandbox) -> None:
+def test_scale_in_protection_is_on_while_a_task_runs(sandbox: WorkerSandbox) -> None:
     """R232."""
-    log = yard.folder / "protected"
-    script = yard.folder / "protect.sh"
+    log = sandbox.folder / "protected"
+    script = sandbox.folder / "protect.sh"
     script.write_text(f'#!/bin/sh\necho "$1" >> {log}\n')
     script.chmod(0o700)
-    with yard.server.client() as client:
-        working = yard.work("--protect", script)
-        job = client.jobs.submit(yard.hold, user="ann")
+    with sandbox.server.client() as client:
+        working = sandbox.work("--protect", script)
+        job = client.jobs.submit(sandbox.hold, user="ann")
         wait_until(lambda: log.exists() and log.read_text().endswith("on\n"), ENDS)
-        yard.go()
+        sandbox.go()
         assert client.jobs.wait(job.id, ENDS).completed
         assert working.stop() == 0
         assert log.read_text().split()[-2:] == ["on", "off"]

@@ -1,4 +1,4 @@
-"""A floor on each database."""
+"""Fixtures: a server with a worker harness, on each database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.worker.worker_harness import WorkerHarness
 
 @pytest.fixture(params=["embedded", "sqlite", "postgresql"])
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerHarness]:
-    """A house, and ada with 100 credits: worked for in its own process, and over HTTP on each database.
+    """A server with a user `ada` who has 100 credits: embedded, and over HTTP on each database.
 
     Every invariant holds afterwards.
     """
@@ -29,7 +29,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerHa
 
 @pytest.fixture
 def http_harness(database_url: str, tmp_path: Path) -> Iterator[WorkerHarness]:
-    """A house that is reached over HTTP only."""
+    """The same, over HTTP only."""
     with WorkerHarness(database_url, tmp_path) as made:
         yield made
 

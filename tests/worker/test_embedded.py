@@ -1,4 +1,4 @@
-"""A worker in the house's own process: what its calls cost, and what becomes of them when it goes."""
+"""The embedded link: calls of a worker in the server's own process, and its shutdown."""
 
 import asyncio
 import threading
@@ -50,7 +50,7 @@ def test_tasks_share_the_connections_of_the_server_however_many_there_are(
 
 
 def test_a_call_that_is_under_way_when_the_server_closes_gets_an_error(loop_thread: LoopThread) -> None:
-    heard: list[BaseException] = []
+    errors: list[BaseException] = []
     begun = threading.Event()
 
     async def long() -> None:
@@ -61,23 +61,23 @@ def test_a_call_that_is_under_way_when_the_server_closes_gets_an_error(loop_thre
         try:
             loop_thread.run(long())
         except UnreachableError as error:
-            heard.append(error)
+            errors.append(error)
 
     caller = threading.Thread(target=run)
     caller.start()
     assert begun.wait(30)
     assert loop_thread.stop()
     caller.join(30)
-    assert [str(error) for error in heard] == ["The server has shut down."]
+    assert [str(error) for error in errors] == ["The server has shut down."]
 
 
-def test_nobody_comes_in_behind_the_last_call(loop_thread: LoopThread) -> None:
+def test_calls_after_the_stop_are_rejected(loop_thread: LoopThread) -> None:
     loop_thread.request_stop()
     with closing(asyncio.sleep(0)) as call, pytest.raises(UnreachableError):
         loop_thread.run(call)
 
 
-def test_a_handler_of_asyncio_asks_while_its_own_loop_stands_still(tmp_path: Path, worker: Worker) -> None:
+def test_an_async_handler_may_make_blocking_calls(tmp_path: Path, worker: Worker) -> None:
     @worker.task("draw")
     async def draw(ctx: Context) -> None:
         await asyncio.sleep(0)

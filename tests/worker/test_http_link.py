@@ -18,7 +18,7 @@ from tests.worker.worker_harness import WorkerHarness
 
 @pytest.fixture
 def proxy(http_harness: WorkerHarness) -> Iterator[FaultProxy]:
-    """A way to the house on which things go wrong."""
+    """A proxy in front of the server that injects faults."""
     with FaultProxy(http_harness.live_server.url) as made:
         yield made
 
@@ -31,8 +31,8 @@ def test_a_worker_comes_works_and_goes(http_harness: WorkerHarness, worker: Work
     assert (here.status, here.offered, here.concurrency) == ("approved", '["draw"]', 3)
     worker_run.stop()
     assert http_harness.worker().status == "gone"
-    assert isinstance(http_harness.facts[0], WorkerRegistered)
-    assert isinstance(http_harness.facts[-1], WorkerStopped)
+    assert isinstance(http_harness.events[0], WorkerRegistered)
+    assert isinstance(http_harness.events[-1], WorkerStopped)
     assert http_harness.faults == []
 
 
@@ -45,7 +45,7 @@ CALLS = ("register", "claim", "heartbeat", "files", "previous-outputs", "complet
         (LOST_ANSWER, (*CALLS, "blobs")),
         (UNAVAILABLE, (*CALLS, "blobs")),
         (CallFault(status=429), (*CALLS, "blobs")),
-        (CallFault(status=200, body=b"<html>"), CALLS),  # of a store nobody can tell
+        (CallFault(status=200, body=b"<html>"), CALLS),  # a storage may answer anything
     ],
     ids=["answer lost", "503", "429", "a proxy's page"],
 )
@@ -89,7 +89,7 @@ def test_a_server_that_answers_retry_after_is_asked_later(
 def test_the_token_goes_to_the_server_only_and_nowhere_else(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
-    """No redirect is followed with it, and no address of a file gets it, not even one of the house."""
+    """No redirect is followed with it, and no file URL receives it, not even one of the server."""
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
@@ -113,7 +113,7 @@ def test_a_wrong_secret_ends_the_run_with_a_sentence(http_harness: WorkerHarness
     http_harness.live_server.keys["worker"] = "cs_wrong"
     worker_run = http_harness.start(worker)
     assert worker_run.wait(20)
-    assert worker_run.failure == "The house does not take this fleet secret: it is wrong, or was revoked."
+    assert worker_run.failure == "The server rejected the fleet secret: it is wrong or was revoked."
 
 
 def test_a_worker_that_never_came_says_no_goodbye(
@@ -131,8 +131,8 @@ def test_a_url_that_is_no_server_is_reported(http_harness: WorkerHarness, worker
     worker.task("draw")(lambda ctx: ctx.attempt)
     worker_run = http_harness.start(worker, http_harness.link(url=f"{http_harness.live_server.url}/elsewhere"))
     assert worker_run.wait(20)
-    assert "does not let this worker in" in str(worker_run.failure)
-    for wrong in ("ftp://house", "house", "http://"):
+    assert "rejected this worker" in str(worker_run.failure)
+    for wrong in ("ftp://server", "server", "http://"):
         with pytest.raises(ValueError, match="http:// or https://"):
             HttpLink(wrong, str, "w1")
 
@@ -182,9 +182,9 @@ def test_a_worker_whose_token_was_changed_comes_again(http_harness: WorkerHarnes
 def test_two_workers_of_one_name_do_not_fight_for_ever(worker: Worker, tmp_path: Path, database_url: str) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     with WorkerHarness(database_url, tmp_path, http=HttpSettings(wait_seconds_max=0.1)) as harness:
-        shifts = [harness.start(worker, harness.link("twin")) for _ in range(2)]
-        wait_until(lambda: any(worker_run.failure for worker_run in shifts), 40)
-        (failed,) = [worker_run.failure for worker_run in shifts if worker_run.failure]
+        worker_runs = [harness.start(worker, harness.link("twin")) for _ in range(2)]
+        wait_until(lambda: any(worker_run.failure for worker_run in worker_runs), 40)
+        (failed,) = [worker_run.failure for worker_run in worker_runs if worker_run.failure]
         assert "same name" in failed
         assert harness.wait_for_end(harness.submit()).status == "completed"
 
@@ -196,7 +196,7 @@ def test_a_drained_worker_ends_what_it_holds_and_goes(http_harness: WorkerHarnes
     def draw(ctx: Context) -> str:
         began.set()
         assert go.wait(20)
-        return f"by try {ctx.attempt}"
+        return f"by attempt {ctx.attempt}"
 
     worker_run = http_harness.start(worker)
     job_id = http_harness.submit(lease_seconds=2)
@@ -217,7 +217,7 @@ def test_an_idle_worker_that_is_drained_goes(worker: Worker, tmp_path: Path, dat
     worker.task("draw")(lambda ctx: ctx.attempt)
     with WorkerHarness(database_url, tmp_path, http=HttpSettings(wait_seconds_max=0.1)) as harness:
         worker_run = harness.start(worker)
-        wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in harness.facts))
+        wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in harness.events))
         harness.operator.patch("/v1/admin/workers/w1", json={"draining": True}).raise_for_status()
         assert worker_run.wait(20)
         assert (worker_run.failure, harness.worker().status) == (None, "gone")
@@ -259,7 +259,7 @@ def test_all_running_tasks_stop_when_a_claim_finds_the_token_changed(
 
 
 def test_a_worker_that_goes_does_not_take_again_what_it_gives_back(http_harness: WorkerHarness, worker: Worker) -> None:
-    """With a free hand, a claim of its own still waits; given back is given back, once."""
+    """While another claim still waits. Each task is requeued once."""
     began = threading.Event()
 
     @worker.task("draw")
@@ -281,7 +281,7 @@ def test_a_worker_that_goes_does_not_take_again_what_it_gives_back(http_harness:
 def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
-    """A claim of its own still waits at the house: what it gets is not left to a lease that nobody prolongs."""
+    """Its own claim still waits on the server: tasks it receives are requeued at once, not after their lease."""
     handler = Handler(http_harness)
     worker.task("draw")(handler)
     worker_run = http_harness.start(worker, http_harness.link(url=proxy.url), concurrency=2)
@@ -301,7 +301,7 @@ def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(
 def test_work_that_was_claimed_and_never_heard_of_is_given_back(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
-    """H6 without the wait: the next claim says what is in hand, and the house finds out what was lost."""
+    """H6 without the wait: the next claim lists the running tasks, so the server finds out what was lost."""
     worker.task("draw")(lambda ctx: ctx.attempt)
     job_id = http_harness.submit(lease_seconds=600)
     proxy.wrong["claim"].append(LOST_ANSWER)
@@ -316,7 +316,7 @@ def test_a_task_of_a_kind_that_was_not_assigned_is_left_alone(http_harness: Work
     for kind in ("draw", "write"):
         worker.task(kind)(lambda ctx: done.append(ctx.kind))
     http_harness.start(worker)
-    wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in http_harness.facts))
+    wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in http_harness.events))
     http_harness.operator.patch("/v1/admin/workers/w1", json={"kinds": ["write"]}).raise_for_status()
     drawn = http_harness.submit()
     written = http_harness.submit(StageSpec(name="write", kind="write"))

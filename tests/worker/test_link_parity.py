@@ -18,7 +18,7 @@ MADE = OutputFile(1, "a.bin", "application/octet-stream", len(BODY), hashlib.sha
 
 @pytest.fixture
 def link(harness: WorkerHarness) -> Iterator[RecordingLink]:
-    """A way into the house, of a worker that has registered."""
+    """The link of a registered worker."""
     new_link = harness.link()
     new_link.register(["draw"], 1)
     yield new_link
@@ -34,12 +34,12 @@ def claim_work(harness: WorkerHarness, link: RecordingLink) -> TaskPayload:
 def test_the_same_report_again_gets_the_same_answer(harness: WorkerHarness, link: RecordingLink) -> None:
     work = claim_work(harness, link)
     link.upload(work, MADE, BODY, lambda: None)
-    told = Complete(lease=work.lease, output={"a": 1}, files=[MADE])
-    first, again = link.complete(told), link.complete(told)
+    report = Complete(lease=work.lease, output={"a": 1}, files=[MADE])
+    first, again = link.complete(report), link.complete(report)
     assert (first.status, first.replay) == ("completed", False)
     assert (again.status, again.replay) == ("completed", True)
     with pytest.raises(LeaseLost):
-        link.complete(replace(told, output={"a": 2}))
+        link.complete(replace(report, output={"a": 2}))
 
 
 def test_a_file_that_was_not_put_does_not_count(harness: WorkerHarness, link: RecordingLink) -> None:

@@ -1,4 +1,4 @@
-"""What a worker has on its machine: kept files, folders of tasks, a name, word of its end, protection at work."""
+"""Local state of a worker: file cache, temporary folders, name, interruption notices, scale-in protection."""
 
 import hashlib
 import os
@@ -86,7 +86,7 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, known: bool) -> None:
     status = entry.stat()
     entry.chmod(0o600)
     entry.write_bytes(b"mudel")
-    if not known:  # a disk that lies keeps the time stamp
+    if not known:  # corrupted without a change of the time stamp
         os.utime(entry, ns=(status.st_atime_ns, status.st_mtime_ns))
     looking = cache if known else Cache(tmp_path / "cache", 100)
     assert not looking.link_to(name, tmp_path / "mine")
@@ -150,15 +150,15 @@ def test_folders_of_a_worker_that_was_killed_are_swept_and_those_of_a_living_one
     (dead / "t2" / "deep").mkdir(parents=True)
     (dead / "lock").touch()
     (dead / "t2").chmod(0o500)
-    (tmp_path / "somebody-elses").mkdir()
+    (tmp_path / "of-another-program").mkdir()
     next_one = Scratch(tmp_path)
     next_one.open()
     assert mine.exists()
     assert not dead.exists()
     living.close()
     next_one.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["somebody-elses"]
-    with pytest.raises(ValueError, match="not at work"):
+    assert [path.name for path in tmp_path.iterdir()] == ["of-another-program"]
+    with pytest.raises(ValueError, match="not running"):
         living.create_task_folder("t3")
 
 
@@ -178,7 +178,7 @@ def test_a_worker_has_the_same_name_after_a_restart_and_two_have_two(tmp_path: P
         hold_worker_name(tmp_path, "../x").__enter__()
 
 
-# -- word of the end
+# -- interruption notices
 
 
 class Metadata:
@@ -227,7 +227,7 @@ class Metadata:
 
 
 def test_a_spot_interruption_and_a_rebalance_recommendation_are_noticed() -> None:
-    """R230; a token that ran out is got anew."""
+    """R230; an expired token is renewed."""
     assert POLL_SECONDS == 5
     cloud = Metadata()
     poll, only = AwsSpotSource(cloud.url), AwsSpotSource(cloud.url, rebalance=False)
@@ -266,13 +266,13 @@ def test_each_notice_is_passed_on_once_and_a_source_that_fails_is_reported_once(
         def poll(self) -> Interruption | None:
             return Interruption("the end")
 
-    failing, heard, told = FailingSource(), list[Interruption](), list[WorkerEvent]()
-    lookout = InterruptionWatcher([failing, FixedSource()], heard.append, told.append, poll_seconds=0.001)
-    lookout.start()
+    failing, notices, events = FailingSource(), list[Interruption](), list[WorkerEvent]()
+    watcher = InterruptionWatcher([failing, FixedSource()], notices.append, events.append, poll_seconds=0.001)
+    watcher.start()
     wait_until(lambda: failing.looks > 3)
-    lookout.stop()
-    assert heard == [Interruption("the end")]
-    (trouble,) = told
+    watcher.stop()
+    assert notices == [Interruption("the end")]
+    (trouble,) = events
     assert isinstance(trouble, WorkerError)
     assert "secret" not in str(trouble.error)
 
@@ -296,7 +296,7 @@ def test_what_a_handler_raised_is_written_with_its_stack_and_what_says_all_in_a_
     with pytest.raises(OSError, match="cannot be run") as run:
         CommandProtection(str(tmp_path / "not-there")).set(enabled=True)
     assert written(run.value) == f"A draw failed: {tmp_path}/not-there cannot be run: No such file or directory\n"
-    assert written(UnreachableError("nobody there")) == "A draw failed: nobody there\n"
+    assert written(UnreachableError("no response")) == "A draw failed: no response\n"
 
 
 # -- protection
@@ -346,16 +346,16 @@ def test_protection_goes_when_there_is_no_work_for_a_while() -> None:
 
 
 def test_a_protection_that_fails_is_reported_and_retried_at_the_next_change() -> None:
-    switch, told = RecordingProtection(), list[WorkerEvent]()
+    switch, events = RecordingProtection(), list[WorkerEvent]()
     switch.broken = True
-    guard = ProtectionController(switch, told.append, idle_seconds=0)
+    guard = ProtectionController(switch, events.append, idle_seconds=0)
     guard.start()
     guard.set_busy(busy=True)
     wait_until(lambda: switch.calls[-1:] == [True])
     guard.stop()
-    assert [event.message for event in told if isinstance(event, WorkerError)][-2:] == [
-        "Switching the protection on failed",
-        "Switching the protection off failed",
+    assert [event.message for event in events if isinstance(event, WorkerError)][-2:] == [
+        "Switching the scale-in protection on failed",
+        "Switching the scale-in protection off failed",
     ]
 
 
@@ -367,7 +367,7 @@ def test_a_command_is_run_with_on_and_off(tmp_path: Path) -> None:
     protection.set(enabled=True)
     protection.set(enabled=False)
     assert log.read_text() == "group-1 on\ngroup-1 off\n"
-    with pytest.raises(OSError, match="ended with 3: no such group"):
+    with pytest.raises(OSError, match="exited with 3: no such group"):
         CommandProtection("sh -c 'echo no such group >&2; exit 3'").set(enabled=True)
     with pytest.raises(ValueError, match="empty"):
         CommandProtection(" ")

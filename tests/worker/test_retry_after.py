@@ -1,4 +1,4 @@
-"""A house that says "later": it is asked later, about everything, and no lease is lost by that."""
+"""A server that answers Retry-After: the worker waits with all requests, and loses no lease."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ def proxy(http_harness: WorkerHarness) -> Iterator[FaultProxy]:
 
 
 class TimedLink(RecordingLink):
-    """A link that remembers when heartbeats went, and what was said to them."""
+    """Records when heartbeats were sent, and the Retry-After of their responses."""
 
     def __init__(self, link: Any) -> None:
         super().__init__(link)
@@ -46,7 +46,7 @@ class TimedLink(RecordingLink):
 def test_a_worker_with_many_leases_that_sends_too_many_heartbeats_goes_on_and_loses_none(
     worker: Worker, tmp_path: Path, database_url: str
 ) -> None:
-    """The lowest limit there is, and handlers that have much to say: they are told to wait, and wait together."""
+    """With the lowest rate limit and handlers that report often: all heartbeats wait together."""
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
@@ -87,7 +87,7 @@ def test_the_last_report_of_a_task_waits_for_the_server_too(
 def test_retry_after_holds_for_every_running_task(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
-    """One is told to wait; the other, which has its first word to say, does not ask in the meantime."""
+    """After a Retry-After for one task, the first update of another task waits too."""
     go = threading.Event()
 
     @worker.task("draw")
@@ -114,7 +114,7 @@ def test_retry_after_holds_for_every_running_task(
 def test_a_lease_in_danger_is_asked_about_all_the_same(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
-    """The house says a minute, the lease lasts five seconds: to obey would be to lose it."""
+    """The server asks for a minute, but the lease lasts five seconds."""
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
@@ -134,7 +134,7 @@ def test_one_call_that_spoils_it_for_all_is_found_by_halves(http_harness: Worker
     """A refusal of the whole is asked about in parts; the others are prolonged all the same."""
 
     class SelectiveLink(TimedLink):
-        """A house that refuses a call with this lease in it."""
+        """Rejects every request that contains this lease."""
 
         def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
             if len(heartbeats) > 1 and any(heartbeat.lease.job_id == jobs[0] for heartbeat in heartbeats):

@@ -1,4 +1,4 @@
-"""Files that lie in a bucket: the bytes go past the house, whatever goes wrong there."""
+"""Files in an S3 bucket: workers transfer them directly, and faults of the bucket are retried."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +27,8 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Double]:
 def bucket(
     request: pytest.FixtureRequest, double: S3Double, database_url: str, tmp_path: Path
 ) -> Iterator[WorkerHarness]:
-    """A house that keeps files in a bucket."""
-    blobs = BlobSettings(url=f"s3://{BUCKET}/house", endpoint=double.endpoint, region=REGION)
+    """A server that stores files in a bucket."""
+    blobs = BlobSettings(url=f"s3://{BUCKET}/callsheet", endpoint=double.endpoint, region=REGION)
     with WorkerHarness(database_url, tmp_path, embedded=request.param == "embedded", blobs=blobs) as made:
         yield made
 

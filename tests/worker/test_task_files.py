@@ -24,7 +24,7 @@ from tests.worker.worker_harness import TENANT, USER, WorkerHarness
 
 
 def upload_file(harness: WorkerHarness, body: bytes, name: str = "cat.png") -> File:
-    """A file that ada brought."""
+    """A file that ada uploaded."""
     digest = hashlib.sha256(body).hexdigest()
     asked = commands.CreateUpload(
         tenant=TENANT, user=USER, name=name, media_type="image/png", bytes=len(body), sha256=digest
@@ -60,13 +60,13 @@ def test_files_of_the_input_are_downloaded_by_their_id_or_as_they_stand_there(
     assert seen == [True, ".png", True, b"a cat" * 100_000]
 
 
-def test_no_name_that_somebody_gave_leads_out_of_the_folder(harness: WorkerHarness, worker: Worker) -> None:
+def test_file_names_cannot_escape_the_folder(harness: WorkerHarness, worker: Worker) -> None:
     names = ["../../evil.sh", "x" * 300, "..", ".hidden", "a.b.T%r", "no ending", "a/../..", "x.tar.GZ", "a\x00.b", ""]
     file, made = upload_file(harness, b"x"), list[str]()
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
-        given = ctx._find_input_file(file.id)  # noqa: SLF001 - a house that says such names is not ours
+        given = ctx._find_input_file(file.id)  # noqa: SLF001 - our server never sends such names
         for name in names:
             path = ctx.download(replace(given, name=name))
             assert path.parent == ctx.folder
@@ -114,7 +114,7 @@ def test_a_transfer_that_breaks_off_goes_on_where_it_was(http_harness: WorkerHar
         assert [call.headers.get("range") for call in way.calls("/v1/blobs/")] == [None, "bytes=100000-"]
 
 
-def test_an_address_that_is_too_old_is_asked_for_anew(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_an_expired_url_is_requested_again(http_harness: WorkerHarness, worker: Worker) -> None:
     """Weak point 11 of the original: an address that ran out did not end the task."""
     file = upload_file(http_harness, b"still here")
 
@@ -179,7 +179,7 @@ def test_files_may_be_uploaded_from_several_threads(harness: WorkerHarness, work
 
 
 def test_a_file_that_changed_while_it_was_put_does_not_count(harness: WorkerHarness, worker: Worker) -> None:
-    """What lies about its digest is refused, by the store or when the result is handed in."""
+    """A file with a wrong digest is rejected by the storage or on completion."""
 
     link = harness.link()
     link.tamper_with_files = True
@@ -232,8 +232,8 @@ def test_lines_that_come_too_fast_are_left_out_and_that_is_said(harness: WorkerH
     left_out = [line for line in written if line.startswith("(")]
     assert left_out != []
     assert written[-1] == f"line {many - 1}"
-    said = sum(int(line[1:].split()[0]) for line in left_out)
-    assert said + len(written) - len(left_out) == many
+    dropped = sum(int(line[1:].split()[0]) for line in left_out)
+    assert dropped + len(written) - len(left_out) == many
 
 
 def test_what_was_submitted_elsewhere_is_known_to_the_next_attempt(harness: WorkerHarness, worker: Worker) -> None:
@@ -283,7 +283,7 @@ def test_a_failed_attempt_may_pass_on_what_was_submitted(
 
 @pytest.mark.parametrize("ends", ["returns", "raises", "is canceled", "is left"])
 def test_a_tasks_folder_is_gone_however_it_ends(harness: WorkerHarness, worker: Worker, ends: str) -> None:
-    """R226. The floor looks for anything that is left when it closes."""
+    """R226. The harness checks for leftovers when it closes."""
     seen: list[Path] = []
     handler = Handler(harness)
 

@@ -27,7 +27,7 @@ from tests.worker.worker_harness import RecordingLink, WorkerHarness
 
 
 class Handler:
-    """A handler that works on until it is told to stop, and knows why it stopped."""
+    """A handler that runs until it is stopped, and records the reason."""
 
     def __init__(self, harness: WorkerHarness, until_attempt: int = 1) -> None:
         self.began = threading.Event()
@@ -133,7 +133,7 @@ def test_a_lease_that_another_took_stops_the_handler(harness: WorkerHarness, wor
     assert harness.outputs(job_id) == ['"done by another"']
 
 
-def test_a_worker_that_nobody_hears_stops_by_itself_and_another_finishes(
+def test_a_disconnected_worker_stops_its_handler_and_another_worker_finishes(
     harness: WorkerHarness, worker: Worker
 ) -> None:
     handler, cut_off = Handler(harness), harness.link("w1")
@@ -179,14 +179,14 @@ def test_a_report_that_is_never_answered_is_given_up_though_the_lease_is_prolong
     harness.submit(lease_seconds=600)
     wait_until(lambda: harness.attempt_endings, 20)
     assert harness.attempt_endings == ["unreported"]
-    assert harness.faults == ["Reporting draw failed: nobody there"]
+    assert harness.faults == ["Reporting the outcome of draw failed: no response"]
 
 
-def test_a_worker_works_on_when_whoever_looks_on_is_gone(harness: WorkerHarness, worker: Worker) -> None:
-    """As a terminal that was closed: no lease is lost by it, though a heartbeat is refused, which is told."""
+def test_a_failing_event_listener_does_not_stop_the_worker(harness: WorkerHarness, worker: Worker) -> None:
+    """Such as a closed terminal: no lease is lost, even when a rejected heartbeat is reported."""
 
     class SelectiveLink(RecordingLink):
-        """A house that refuses one heartbeat."""
+        """Rejects one heartbeat."""
 
         refused = 0
 
@@ -196,10 +196,10 @@ def test_a_worker_works_on_when_whoever_looks_on_is_gone(harness: WorkerHarness,
             self.refused += 1
             raise BadInput("message_too_long", "Nobody reads that.")
 
-    told: list[str] = []
+    events: list[str] = []
 
     def on_event(event: WorkerEvent) -> None:
-        told.append(type(event).__name__)
+        events.append(type(event).__name__)
         raise BrokenPipeError
 
     @worker.task("draw")
@@ -213,7 +213,7 @@ def test_a_worker_works_on_when_whoever_looks_on_is_gone(harness: WorkerHarness,
     assert harness.wait_for_end(job_id).status == "completed"
     worker_run.stop()
     assert harness.outcomes(job_id) == ["completed"]
-    assert told == ["WorkerRegistered", "TaskStarted", "WorkerError", "TaskEnded", "WorkerStopped"]
+    assert events == ["WorkerRegistered", "TaskStarted", "WorkerError", "TaskEnded", "WorkerStopped"]
 
 
 def test_several_tasks_run_at_once(harness: WorkerHarness, worker: Worker) -> None:
@@ -319,9 +319,7 @@ def test_a_handler_that_ends_after_its_task_was_given_back_changes_nothing(
     assert harness.outputs(job_id) == ['"the second"']
 
 
-def test_a_report_of_a_canceled_task_that_nobody_answers_is_given_up_with_its_lease(
-    harness: WorkerHarness, worker: Worker
-) -> None:
+def test_reporting_a_canceled_task_is_retried_until_its_lease_expires(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         while True:
@@ -335,5 +333,5 @@ def test_a_report_of_a_canceled_task_that_nobody_answers_is_given_up_with_its_le
     wait_until(lambda: worker_run.active_count == 1)
     harness.cancel(job_id)
     wait_until(lambda: worker_run.active_count == 0)
-    assert harness.faults[-1] == "Reporting draw failed: nobody there"
+    assert harness.faults[-1] == "Reporting the outcome of draw failed: no response"
     assert harness.wait_for_end(job_id).status == "canceled"

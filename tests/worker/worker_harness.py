@@ -1,4 +1,4 @@
-"""A floor where work is done: a whole house behind a socket, and links to it whose way may fail."""
+"""A whole server with workers, and links to it that record calls and inject faults."""
 
 import threading
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ SECONDS = 20.0
 
 
 class RecordingLink:
-    """A link that remembers what went over it, and fails when it is told to."""
+    """A link that records its calls and fails on demand."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -60,22 +60,22 @@ class RecordingLink:
         self.heartbeats: list[TaskHeartbeat] = []
         self.reports: list[str] = []
         self.unreachable = False
-        """With work in hand, the house is not reached: no heartbeat, no claim, no goodbye."""
+        """Once a task was claimed, heartbeats, claims and deregistration fail."""
         self.lost_heartbeats = 0
-        """Heartbeats that were lost so."""
+        """The number of heartbeats that failed so."""
         self.fail_unreachable = False
-        """That a try failed cannot be said."""
+        """Reports of failed attempts fail."""
         self.tamper_with_files = False
-        """Files on disk change before they are put."""
+        """Files on disk change before they are uploaded."""
         self.reports_lost = 0
-        """How many reports get through while their answers do not come back."""
+        """How many completions succeed with a lost response."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link, name)
 
     def claim(self, asked: Claim) -> ClaimResult:
         if self.unreachable and self.claimed:
-            raise UnreachableError("nobody there")
+            raise UnreachableError("no response")
         self.asked.append(asked.count)
         claimed = self._link.claim(asked)
         self.claimed.extend(claimed.tasks)
@@ -84,14 +84,14 @@ class RecordingLink:
     def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
         if self.unreachable:
             self.lost_heartbeats += 1
-            raise UnreachableError("nobody there")
+            raise UnreachableError("no response")
         answers = self._link.heartbeat(heartbeats, timeout_seconds)
         self.heartbeats.extend(heartbeats)
         return answers
 
     def deregister(self, reason: str) -> Deregistered:
         if self.unreachable:
-            raise UnreachableError("nobody there")
+            raise UnreachableError("no response")
         return self._link.deregister(reason)
 
     def complete(self, report: Complete) -> ReportResult:
@@ -109,12 +109,12 @@ class RecordingLink:
 
     def fail(self, report: Fail) -> ReportResult:
         if self.fail_unreachable:
-            raise UnreachableError("nobody there")
+            raise UnreachableError("no response")
         return self._link.fail(report)
 
 
 class WorkerHarness:
-    """A house with a user who has credits, and shifts that are over when the floor closes.
+    """A server with a user who has credits. Its worker runs are stopped when the harness closes.
 
     Workers reach it over HTTP, or, `embedded`, in its own process.
     """
@@ -129,7 +129,7 @@ class WorkerHarness:
         self.embedded = embedded
         self.over = threading.Event()
         """Set at the end, so that a handler that waits for ever ends with its test."""
-        self.facts: list[WorkerEvent] = []
+        self.events: list[WorkerEvent] = []
         self.scratch = data / "scratch"
         self.cache: Cache | None = None
         self.protection: ScaleInProtection | None = None
@@ -165,10 +165,10 @@ class WorkerHarness:
 
     def start(self, worker: Worker, link: RecordingLink | None = None, concurrency: int = 1) -> WorkerRun:
         worker_options = WorkerOptions(
-            scratch=Scratch(self.scratch), cache=self.cache, protection=self.protection, on_event=self.facts.append
+            scratch=Scratch(self.scratch), cache=self.cache, protection=self.protection, on_event=self.events.append
         )  # fmt: skip
-        way: Any = link or self.link()
-        worker_run = worker.start(way, concurrency, worker_options=worker_options)
+        used_link: Any = link or self.link()
+        worker_run = worker.start(used_link, concurrency, worker_options=worker_options)
         self._runs.append(worker_run)
         return worker_run
 
@@ -199,7 +199,7 @@ class WorkerHarness:
         return self.engine.reads.tasks(job_id)[no - 1]
 
     def worker(self, name: str = "w1") -> WorkerRow:
-        """A worker as the house knows it."""
+        """The row of a worker."""
         found = [WorkerRow(*row) for row in self.engine.reads.fetch("workers_after", after="", gone=1, count=100)]
         return next(one for one in found if one.id == name)
 
@@ -219,18 +219,18 @@ class WorkerHarness:
 
     @property
     def faults(self) -> list[str]:
-        """What went wrong, in words."""
-        return [f"{event.message}: {event.error}" for event in list(self.facts) if isinstance(event, WorkerError)]
+        """The errors that the worker reported."""
+        return [f"{event.message}: {event.error}" for event in list(self.events) if isinstance(event, WorkerError)]
 
     @property
     def wait_reasons(self) -> list[str]:
-        """Why there was no work."""
-        return [event.reason for event in list(self.facts) if isinstance(event, WorkerWaiting)]
+        """The reasons of waiting events."""
+        return [event.reason for event in list(self.events) if isinstance(event, WorkerWaiting)]
 
     @property
     def attempt_endings(self) -> list[str]:
-        """How tries ended."""
-        return [event.outcome for event in list(self.facts) if isinstance(event, TaskEnded)]
+        """The outcomes of attempts."""
+        return [event.outcome for event in list(self.events) if isinstance(event, TaskEnded)]
 
     def violations(self) -> list[Violation]:
         connection = self.engine.database.connect(reading=True)

@@ -1,17 +1,24 @@
-"""The worker SDK: write a handler per kind of work, and let it run wherever there is a link to the house.
+"""The worker SDK: write one handler per kind of task and run it on any machine that can reach the server.
+
+    from callsheet.worker import Context, Worker
 
     worker = Worker("studio")
 
     @worker.task("upscale")
     def upscale(ctx: Context) -> dict[str, int]:
-        picture = ctx.download(ctx.input["picture"])
-        for percent, frame in enlarged(picture):
-            ctx.progress(percent, "enlarging")
-        ctx.upload("large.png", frame, "image/png")
+        image = ctx.download(ctx.input["image"])
+        for percent, result in enlarge(image, scale=4):
+            ctx.progress(percent, "upscaling")
+        ctx.upload("large.png", result, "image/png")
         return {"scale": 4}
 
-A handler that returns completes its task; one that raises fails it, and the workflow's policy says whether it is tried
-again. Heartbeats are sent for as long as it runs. `callsheet work` runs it anywhere that reaches the house over HTTP.
+Run it with `callsheet work studio:worker --url https://callsheet.example.com`, or call `worker.start(HttpLink(...))`.
+
+- If the handler returns, the task is completed with the returned JSON and the uploaded files.
+- If it raises, the attempt fails. The retry policy of the workflow decides whether there is another attempt; raise
+  `RetryableError` or `NonRetryableError` to decide it yourself.
+- While it runs, the SDK sends heartbeats. If the job is canceled or the lease is lost, the next call of the context
+  raises a `TaskStopped`.
 """
 
 from callsheet.api.worker_protocol import InputFile, PreviousOutput

@@ -1,4 +1,4 @@
-"""What a handler has: its input, what came before it, and ways to say how far it is and to keep what it made."""
+"""`Context`: the input of one task, its files, and the calls that report progress."""
 
 import hashlib
 import json
@@ -14,6 +14,7 @@ from callsheet.api.worker_protocol import InputFile, PreviousOutput, ProviderSub
 from callsheet.core.model.commands import OutputFile, PreviousSubmission
 from callsheet.core.model.errors import LeaseLost
 from callsheet.core.model.graph_spec import RenderedGraph
+from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.core.policy.redaction import redact_error
 from callsheet.worker.errors import InvalidTokenError, RetryableError, TaskLeaseLost, UnreachableError
 from callsheet.worker.files.cache import Cache, digest_of
@@ -23,13 +24,19 @@ from callsheet.worker.runtime.active_task import ActiveTask
 _MESSAGE_CHARS_MAX = 500
 _LOG_LINE_CHARS_MAX = 2_000
 _PERCENT_MAX = 100
-_IMAGE_SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+_PREVIEW_TYPES = {PNG, JPEG}
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,10}\Z")
 _FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 
 
 class Context:
-    """One task, as its handler sees it. Each call may raise a `Stop`: let it pass. Calls may come from any thread."""
+    """The task that a handler works on.
+
+    Any call may raise a `TaskStopped`: do not catch it. All calls are thread-safe.
+
+    Attributes: `kind`, `workflow`, `stage`, `stage_no`, `task_no`, `job_id`, `task_id`, `attempt` (1 for the first
+    attempt), `trace` (the W3C trace context of the job, if it has one).
+    """
 
     def __init__(
         self,
@@ -61,45 +68,45 @@ class Context:
         self.attempt = work.lease.attempt
         self.trace = work.trace
         self.comfyui: RenderedGraph | None = work.comfyui
-        """The ComfyUI graph of the stage with everything filled in but its files."""
+        """The ComfyUI graph of the stage with its values, except files; None if the stage has no graph."""
         self.resumed: PreviousSubmission | None = work.resumed
-        """What an earlier try said with `submitted`: look there before doing it again."""
+        """The submission that an earlier attempt recorded. Look it up at the provider before you submit again."""
         self.delivered = _PERCENT_MAX
-        """How much of what was asked for is in the result, in percent; less is paid less."""
+        """The share of the requested work that the result contains, in percent. Set it below 100 to charge less."""
 
     @cached_property
     def input(self) -> Any:
-        """The task's input, else the job's. `{"$file": id}` in it is a file: `download` takes it as it is."""
+        """The input of the task, or of the job if the task has none. Pass `{"$file": id}` values to `download`."""
         return json.loads(bytes(self._task.work.input))
 
     @property
     def should_stop(self) -> bool:
-        """Whether to stop; for a handler that has something to tidy up before its next call would raise."""
+        """Whether the next call would raise a `TaskStopped`. Check it if you must clean up first."""
         return self._task.stop_reason is not None
 
     @property
     def files(self) -> tuple[OutputFile, ...]:
-        """What was uploaded so far."""
+        """The files uploaded so far."""
         return tuple(self._uploaded[no] for no in sorted(self._uploaded))
 
     @property
     def folder(self) -> Path:
-        """A folder for the time of this task. It is removed with all that is in it, however the task ends."""
+        """A temporary folder for this task. It is deleted when the task ends."""
         with self._lock:
             self._folder = self._folder or self._make_folder()
             return self._folder
 
-    # -- saying
+    # -- reports
 
     def progress(self, percent: float, message: str | None = None) -> None:
-        """Say how far the work is. Never waits; what is said too often is told as the last of it."""
+        """Report progress, 0 to 100. Non-blocking. Rapid updates are coalesced to the latest."""
         self._task.raise_if_stopped()
         text_message = redact_error(message, _MESSAGE_CHARS_MAX) if message else None
         self._task.set_progress(min(max(int(percent), 0), _PERCENT_MAX), text_message)
         self._on_update()
 
     def log(self, text: str) -> None:
-        """Write lines into the task's log. Never waits; all of them are told before the task ends."""
+        """Append lines to the log of the task. Non-blocking. All lines are sent before the task ends."""
         self._task.raise_if_stopped()
         lines = [line[:_LOG_LINE_CHARS_MAX] for line in text.splitlines() if line.strip()]
         if lines:
@@ -107,11 +114,11 @@ class Context:
             self._on_update()
 
     def preview(self, picture: bytes) -> None:
-        """Show what there is so far, as a small PNG or JPEG. One that comes before the last was told is left out."""
+        """Upload a preview, a small PNG or JPEG. It is skipped if the server has not acknowledged the previous one."""
         self._task.raise_if_stopped()
-        media_type = next((kind for head, kind in _IMAGE_SIGNATURES.items() if picture.startswith(head)), None)
-        if media_type is None:
-            raise ValueError("A preview is a PNG or a JPEG.")
+        media_type = sniff(picture[:HEAD_BYTES])
+        if media_type not in _PREVIEW_TYPES:
+            raise ValueError(f"The preview is {media_type or 'of an unknown type'}; it must be a PNG or a JPEG.")
         with self._preview_lock:
             if not self._task.preview_acknowledged or not self._upload_preview(picture, media_type):
                 return
@@ -120,14 +127,18 @@ class Context:
         self._on_update()
 
     def record_submission(self, provider: str, ref: str) -> None:
-        """Write down that the work is at somebody else's machine, under this reference. Call it before it is."""
+        """Record the provider's job id before you submit.
+
+        If this attempt fails, the next one finds the record in `resumed` and can collect the result instead of paying
+        again.
+        """
         report = ProviderSubmission(lease=self._task.work.lease, provider=provider, ref=ref)
         self._task.call_with_retry(lambda: self._link.record_submission(report))
 
     # -- files
 
     def upload(self, name: str, body: bytes | Path, media_type: str = "application/octet-stream") -> OutputFile:
-        """Keep a file; it becomes the job's when the handler returns."""
+        """Upload an output file. It becomes an output of the job when the handler returns."""
         self._task.raise_if_stopped()
         size, sha256 = _size_and_digest(body)
         with self._lock:
@@ -140,10 +151,10 @@ class Context:
         return output_file
 
     def download(self, file: str | Mapping[str, str] | InputFile) -> Path:
-        """Fetch a file and return where it lies: one of the input, by its id or as it stands there, or of `before()`.
+        """Download a file of the input or of `previous_outputs()` and return its path.
 
-        The bytes are checked. The file may be shared with other tasks of this machine: read it, copy it, but do not
-        change it.
+        `file` is a file id, a `{"$file": id}` value of the input, or an `InputFile`. The digest is verified. The file
+        may be shared with other tasks on this machine: do not modify it.
         """
         self._task.raise_if_stopped()
         input_file = file if isinstance(file, InputFile) else self._find_input_file(_file_id(file))
@@ -156,13 +167,13 @@ class Context:
         return path
 
     def previous_outputs(self) -> list[PreviousOutput]:
-        """Return what the completed tasks of earlier stages made, in order."""
+        """Return the outputs of the completed tasks of earlier stages, in order."""
         return self._task.call_with_retry(lambda: self._link.previous_outputs(self._task.work))
 
-    # -- inside
+    # -- helpers
 
     def _upload_preview(self, picture: bytes, media_type: str) -> bool:
-        """Try once: it is only looked at, and the next one may arrive."""
+        """Upload once, without retries: the next preview replaces it anyway."""
         try:
             self._link.upload_preview(self._task.work, picture, media_type)
         except UnreachableError:
@@ -186,9 +197,9 @@ class Context:
         )
         if digest_of(partial) != input_file.sha256:
             partial.unlink()
-            raise RetryableError(f"The file {input_file.name} is not what was stored.", code="file_damaged")
+            raise RetryableError(f"The download of {input_file.name} has another SHA-256.", code="file_damaged")
         if self._cache is not None:
-            with suppress(OSError):  # a full disk, or no rights: the task has its file all the same
+            with suppress(OSError):  # disk full, or no permission: the task has its file anyway
                 self._cache.add(input_file.sha256, partial)
         partial.rename(path)
 
@@ -202,13 +213,13 @@ def _size_and_digest(body: bytes | Path) -> tuple[int, str]:
 def _file_id(file: str | Mapping[str, str]) -> str:
     found = file if isinstance(file, str) else file.get("$file")
     if not isinstance(found, str):
-        raise TypeError('A file is named by its id, or as {"$file": id}.')
+        raise TypeError(f'{file!r} is not a file: pass a file id or {{"$file": id}}.')
     return found
 
 
 def _local_name(input_file: InputFile) -> str:
-    """Return a file's name on this machine: its id, and the ending of the name that somebody gave it."""
+    """Return the local file name: the file id with the extension of the original name."""
     if not _FILE_ID.match(input_file.id):
-        raise ValueError("a file's id has letters, digits, - and _ only")
+        raise ValueError(f"{input_file.id!r} is not a file id: only letters, digits, - and _ are allowed.")
     extension = _EXTENSION.search(input_file.name)
     return input_file.id + (extension[0].lower() if extension else "")

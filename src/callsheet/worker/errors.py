@@ -1,19 +1,19 @@
-"""What a handler raises, and what is raised inside it.
+"""Exceptions of the worker SDK.
 
     Exception
-      Retry                    raised by a handler: this try failed, another may not
-      GiveUp                   raised by a handler: no other try will do better
-      Unreachable              raised by a link: no answer, or "later"; whether it was heard is not known
-      Dismissed                raised by a link: the house does not know this worker any longer; it may come again
-      Barred                   raised by a link: the house does not let this worker in
-      CommandFailed            raised by a protection: the operator's own command failed
+      RetryableError           raised by a handler: this attempt failed, another attempt may succeed
+      NonRetryableError        raised by a handler: no attempt can succeed
+      UnreachableError         raised by a link: no response, or a response that asks to retry later
+      InvalidTokenError        raised by a link: the server no longer accepts the worker's token
+      RegistrationError        raised by a link: the server rejected the registration
+      CommandError             raised by a scale-in protection: the operator's command failed
     BaseException
-      Stop                     raised inside a handler at its next call of the context
-        Canceled               a person stopped the job
-        Lost                   the lease is another's by now, or ran out
-        Leaving                the worker goes away and gives the task back
+      TaskStopped              raised inside a handler by the next call of the context
+        TaskCanceled           the job was canceled
+        TaskLeaseLost          the lease expired, or belongs to another worker
+        WorkerShutdown         the worker is shutting down and requeued the task
 
-A stop is no Exception, so that a handler's own `except Exception` does not go on with work that nobody wants.
+`TaskStopped` is not an `Exception`, so that `except Exception` in a handler does not swallow it.
 """
 
 
@@ -25,7 +25,10 @@ class _TaskError(Exception):
 
 
 class RetryableError(_TaskError):
-    """This try failed; another one may succeed. `resume`: with what was submitted, which the next one is told of."""
+    """Raise it in a handler if this attempt failed and another one may succeed.
+
+    With `resume=True`, the next attempt finds the provider submission of this one in `Context.resumed`.
+    """
 
     def __init__(self, message: str, code: str = "task_failed", *, resume: bool = False) -> None:
         super().__init__(message, code)
@@ -33,11 +36,14 @@ class RetryableError(_TaskError):
 
 
 class NonRetryableError(_TaskError):
-    """This task cannot succeed, however often it is tried."""
+    """Raise it in a handler if the task cannot succeed, for example because its input is invalid."""
 
 
 class UnreachableError(Exception):
-    """There was no answer, or only "later"; `after_seconds` is when to ask again, if that was said."""
+    """The server, or its storage, did not respond or asked to retry later.
+
+    The request may or may not have been processed. `retry_after_seconds` is the delay that the server asked for, or 0.
+    """
 
     def __init__(self, message: str, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
@@ -45,28 +51,28 @@ class UnreachableError(Exception):
 
 
 class InvalidTokenError(Exception):
-    """The worker's own token is good no longer: what it has in hand is not its own any more."""
+    """The worker's token is expired or revoked, so its leases are no longer valid. The worker registers again."""
 
 
 class RegistrationError(Exception):
-    """The house does not let this worker in; the message says what a person can do."""
+    """The server rejected the registration. The message says why and what an operator can do."""
 
 
 class CommandError(OSError):
-    """A command of the operator failed; the message says how."""
+    """A command that the operator configured failed. The message contains the exit code and the last line of stderr."""
 
 
 class TaskStopped(BaseException):
-    """Stop this task: its result is not wanted from here."""
+    """Base class of the reasons to stop a handler. Do not catch it, or raise it again after cleaning up."""
 
 
 class TaskCanceled(TaskStopped):
-    """A person stopped the job."""
+    """The job was canceled."""
 
 
 class TaskLeaseLost(TaskStopped):
-    """The lease is no longer this worker's."""
+    """The lease expired or was taken over; the result of this attempt would be rejected."""
 
 
 class WorkerShutdown(TaskStopped):
-    """The worker goes away, and gave the task back."""
+    """The worker is shutting down. The task was requeued, which does not count as an attempt."""

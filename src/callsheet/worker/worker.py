@@ -1,4 +1,4 @@
-"""A worker: a name and a handler for each kind of work. It runs nothing by itself; `start` makes a shift of it."""
+"""`Worker`: a set of handlers, one per kind of task."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +13,10 @@ H = TypeVar("H", bound=Callable[[Context], Any])
 
 
 class Worker:
-    """Handlers by kind. `ready` is called before any work is taken, and again as long as it raises `Unreachable`."""
+    """A set of handlers, one per kind of task. Nothing runs until you call `start`.
+
+    `check_ready` is called before the first claim, and repeated every few seconds while it raises `UnreachableError`.
+    """
 
     def __init__(self, name: str = "worker", check_ready: Callable[[], None] | None = None) -> None:
         self.name = name
@@ -25,11 +28,11 @@ class Worker:
         return MappingProxyType(self._handlers)
 
     def task(self, kind: str) -> Callable[[H], H]:
-        """Make a function, sync or async, the handler of a kind."""
-        if not isinstance(kind, str):  # it was written without one: this is the function
-            raise TypeError('Say which kind of work it does: @worker.task("kind").')
+        """Register the decorated function, sync or async, as the handler of a kind."""
+        if not isinstance(kind, str):  # the decorator was used without parentheses
+            raise TypeError('The decorator needs a kind: write @worker.task("kind").')
         if kind in self._handlers:
-            raise ValueError(f"There are two handlers for {kind!r}.")
+            raise ValueError(f"The kind {kind!r} already has a handler. Register one handler per kind.")
 
         def register(handler: H) -> H:
             self._handlers[kind] = handler
@@ -45,15 +48,16 @@ class Worker:
         kinds: Sequence[str] | None = None,
         worker_options: WorkerOptions | None = None,
     ) -> WorkerRun:
-        """Work in threads beside the caller's, up to `concurrency` tasks at once, until the shift is stopped.
+        """Start to claim and run tasks in background threads; return the run, which you stop with `WorkerRun.stop`.
 
-        `kinds` are those to take, out of all that there are handlers for.
+        The worker runs up to `concurrency` tasks at once. `kinds` limits which kinds it claims; by default all that
+        have a handler.
         """
         if concurrency < 1:
-            raise ValueError("A worker does at least one task at a time.")
+            raise ValueError(f"concurrency is {concurrency}; it must be at least 1.")
         handlers = self._handlers if kinds is None else {kind: self._handler_for(kind) for kind in kinds}
         if not handlers:
-            raise ValueError(f"The worker {self.name!r} has no handler.")
+            raise ValueError(f"The worker {self.name!r} has no handlers. Register one with @worker.task(KIND).")
         worker_run = WorkerRun(
             MappingProxyType(dict(handlers)),
             link,
@@ -66,5 +70,6 @@ class Worker:
 
     def _handler_for(self, kind: str) -> Handler:
         if kind not in self._handlers:
-            raise ValueError(f"The worker {self.name!r} has no handler for {kind!r}.")
+            known = ", ".join(sorted(self._handlers)) or "none"
+            raise ValueError(f"The worker {self.name!r} has no handler for {kind!r}. Its kinds: {known}.")
         return self._handlers[kind]

@@ -78,7 +78,7 @@ def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(
     with pytest.raises(NonRetryableError) as raised:
         ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
     assert raised.value.code == "output_unreachable"
-    assert raised.value.message.endswith("The graph ran, and is not run again by itself.")
+    assert raised.value.message.endswith("The graph ran and is not run again automatically.")
     assert cloud_v1.storage.requests == []
     assert len(cloud_v1.runs) == 1
 
@@ -291,7 +291,7 @@ def test_a_prompt_that_cannot_be_found_ends_as_unknown_and_is_not_paid_twice(
         handler(task(graphs.basic()))
     assert raised.value.code == "submission_unknown"
     assert "may have taken the graph" in raised.value.message
-    assert "paid for twice" in raised.value.message
+    assert "billed twice" in raised.value.message
     assert len(cloud_v1.runs) == len(cloud_v1.requests_to("/api/prompt")) == 1
 
 
@@ -330,7 +330,7 @@ def test_a_worker_that_died_before_the_answer_left_a_mark_that_the_next_one_foll
     assert ctx.lines == []
     unseen = task(graph, resumed=PreviousSubmission("comfy-cloud", f"mark:{uuid.uuid4()}"))
     assert handler(unseen)["outputs"]
-    assert unseen.lines == ["What an earlier try submitted is not found. It is run again, and maybe paid for twice."]
+    assert unseen.lines == ["The prompt of an earlier attempt was not found. It runs again and may be billed twice."]
     assert len(cloud_v1.runs) == 2
 
 

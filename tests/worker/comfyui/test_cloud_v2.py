@@ -61,7 +61,7 @@ def test_a_lost_answer_is_asked_for_under_the_same_key_and_never_paid_twice(
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.basic()))
     assert raised.value.code == "submission_unknown"
-    assert "paid for twice" in raised.value.message
+    assert "billed twice" in raised.value.message
     keys = {request.headers["idempotency-key"] for request in cloud_v2.requests_to("/api/v2/jobs")}
     assert len(keys) == 1
     assert len(cloud_v2.runs) == 1
@@ -101,7 +101,7 @@ def test_validation_errors_are_sentences_per_node_in_either_form(
     graph["2"]["inputs"]["upscale_method"] = "magic"
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graph))
-    words = "Node 2 (ImageScale): upscale_method: 'magic' is not among the server's choices."
+    words = "Node 2 (ImageScale): upscale_method: 'magic' is not one of the values that the server offers."
     assert raised.value.message == words
     listed = {"12": [{"field": "model", "reason": "missing_input"}]}
     cloud_v2.answers["/v2/jobs"] = [refusal("invalid_workflow", 422, node_errors=listed)]

@@ -149,7 +149,7 @@ def test_a_rejection_holds_no_list_of_models_and_no_path() -> None:
         "extra_info": {"input_name": "ckpt", "input_config": [models, {}], "received_value": "/home/ada/x.ckpt"},
     }  # fmt: skip
     text, nodes = describe_rejection(None, {"4": {"errors": [error], "class_type": "CheckpointLoaderSimple"}})
-    assert text == "Node 4 (CheckpointLoaderSimple): ckpt: '[path]' is not among the server's choices."
+    assert text == "Node 4 (CheckpointLoaderSimple): ckpt: '[path]' is not one of the values that the server offers."
     assert nodes == ("4",)
 
 
@@ -158,7 +158,7 @@ def test_many_errors_are_cut_and_odd_ones_are_survived() -> None:
     text, nodes = describe_rejection(None, many)
     assert text.endswith("5 more nodes have errors.")
     assert len(nodes) == 15
-    assert describe_rejection(None, None) == ("ComfyUI did not take the graph.", ())
+    assert describe_rejection(None, None) == ("ComfyUI rejected the graph.", ())
     assert describe_rejection("text", {"1": "text"})[0] == "Node 1 (): not valid."
 
 
@@ -252,7 +252,7 @@ def test_the_cache_of_assets_forgets_the_oldest() -> None:
 
 
 def test_an_address_is_an_address_and_its_secrets_stay_out_of_the_endpoint() -> None:
-    with pytest.raises(ValueError, match="not the address"):
+    with pytest.raises(ValueError, match="not the URL"):
         SelfHosted("localhost:8188")
     adapter = SelfHosted("http://ada:secret@127.0.0.1:8188/")
     assert adapter.endpoint == "http://127.0.0.1:8188"
@@ -271,7 +271,7 @@ def test_a_worker_runs_graphs_for_every_kind_that_it_is_given() -> None:
     assert all(isinstance(handler, ComfyHandler) for handler in worker.handlers.values())
     keyless: list[tuple[Api, str | None]] = [("cloud", None), ("cloud", "http://127.0.0.1:8189"), ("v2", None)]
     for api, url in keyless:
-        with pytest.raises(MissingApiKeyError, match="needs a key"):
+        with pytest.raises(MissingApiKeyError, match="requires an API key"):
             create_comfy_backend(api, url)
     for adapter in adapters:
         adapter.close()

@@ -38,7 +38,7 @@ def test_trap_1_a_prompt_that_a_restart_lost_is_found_out_and_submitted_again(
     first, second = (ref for _, ref in running.ctx.refs)
     assert first != second
     assert comfy.runs == [first, second]
-    assert running.ctx.lines == ["The ComfyUI server lost the prompt. It is submitted again."]
+    assert running.ctx.lines == ["The ComfyUI server lost the prompt. Submitting it again."]
     assert running.ctx.percents == sorted(running.ctx.percents)
 
 
@@ -163,7 +163,7 @@ def test_trap_7_a_prompt_without_outputs_ends_at_once(comfy: ComfyServer, handle
     with pytest.raises(NonRetryableError) as raised:
         handler(ctx)
     assert raised.value.code == "no_output"
-    assert raised.value.message == "The graph ran, but its output node 1 made no file and no text."
+    assert raised.value.message == "The graph ran, but its output node 1 produced no file and no text."
     assert len(comfy.runs) == 1
     assert comfy.history == {}
 
@@ -176,7 +176,7 @@ def test_trap_7_a_failed_prompt_is_failed_although_it_has_outputs_which_are_kept
         handler(ctx)
     assert raised.value.message == "Node 8 (CallsheetTestFail) failed: RuntimeError: [input]"
     assert [(name, kind) for name, kind, _ in ctx.kept] == [("partial_ok_00001_.png", "image/png")]
-    assert ctx.lines == ["Made before it failed: partial_ok_00001_.png of node 7."]
+    assert ctx.lines == ["Produced before the failure: partial_ok_00001_.png of node 7."]
     assert comfy.history == {}
 
 
@@ -341,9 +341,9 @@ def test_validation_errors_are_sentences_per_node(comfy: ComfyServer, adapter: S
     with pytest.raises(ComfyRejectedError) as raised:
         adapter.submit(str(uuid.uuid4()), graph)
     assert set(raised.value.nodes) == {"1", "2"}
-    assert "Node 1 (EmptyImage): width is 0, the least is 1." in str(raised.value)
-    assert "upscale_method: 'magic' is not among the server's choices" in str(raised.value)
-    assert "height is not of the type that the node takes" in str(raised.value)
+    assert "Node 1 (EmptyImage): width is 0, the minimum is 1." in str(raised.value)
+    assert "upscale_method: 'magic' is not one of the values that the server offers" in str(raised.value)
+    assert "height has the wrong type" in str(raised.value)
     assert "crop is missing" in str(raised.value)
     unknown = graphs.basic() | {"4": {"class_type": "NoSuchNode", "inputs": {}}}
     with pytest.raises(ComfyRejectedError) as raised:

@@ -129,7 +129,7 @@ def test_a_task_that_waits_for_its_server_says_so_once(comfy: Server, adapter: S
     hold.set()
     assert running.wait_for_end()["outputs"]
     assert [type(event) for event in told] == [WorkerWaiting, WorkerWaiting]
-    assert "waits for ComfyUI: ComfyUI could not read" in str(told[0])
+    assert "waiting for ComfyUI: ComfyUI answered with a server error" in str(told[0])
 
 
 # -- before work is taken
@@ -143,12 +143,12 @@ def test_no_work_is_taken_before_the_server_is_there(harness: WorkerHarness, tmp
     job_id = harness.submit(STAGE)
     wait_until(lambda: harness.faults)
     assert harness.faults == [
-        f"No work is taken yet: ComfyUI did not answer (ConnectError). Is {server.url} the server?"
+        f"Not ready to claim tasks: ComfyUI does not respond (ConnectError). Is {server.url} a ComfyUI server?"
     ]  # fmt: skip
     assert (link.asked, harness.job(job_id).status) == ([], "queued")
     with server:
         assert harness.wait_for_end(job_id).status == "completed"
-        assert [type(event) for event in harness.facts if isinstance(event, WorkerReady)] == [WorkerReady]
+        assert [type(event) for event in harness.events if isinstance(event, WorkerReady)] == [WorkerReady]
         worker_run.stop()
     assert len(harness.faults) == 1
     adapter.close()

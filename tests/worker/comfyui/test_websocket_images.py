@@ -62,7 +62,7 @@ def test_a_connection_that_breaks_between_pictures_fails_the_attempt_by_name(
         ComfyHandler(adapter, HASTY)(ctx)
     assert raised.value.code == "pictures_lost"
     assert raised.value.message == (
-        "The connection to ComfyUI broke while it sent the pictures of node 9 (SaveImageWebsocket): "
+        "The connection to ComfyUI was lost while it sent the images of node 9 (SaveImageWebsocket): "
         f"{sent} of 5 arrived."
     )
     assert ctx.kept == []
@@ -116,7 +116,7 @@ def test_pictures_sent_before_a_failure_are_kept_as_its_evidence(handler: ComfyH
     with pytest.raises(NonRetryableError) as raised:
         handler(ctx)
     assert raised.value.code == "comfyui_failed"
-    assert ctx.lines == [f"Made before it failed: {name} of node 9." for name in NAMES[:2]]
+    assert ctx.lines == [f"Produced before the failure: {name} of node 9." for name in NAMES[:2]]
     assert [name for name, _, _ in ctx.kept] == NAMES[:2]
 
 
@@ -128,7 +128,7 @@ def test_pictures_of_an_earlier_attempt_are_gone_so_it_is_run_anew(
     wait_until(lambda: ref in comfy.history)
     ctx = task(graph, resumed=PreviousSubmission("comfyui", ref))
     assert [one["name"] for one in HandlerThread(handler, ctx).wait_for_end()["outputs"]] == NAMES[:2]
-    assert ctx.lines == ["Pictures that an earlier try was sent are gone. It is submitted again."]
+    assert ctx.lines == ["The images that were sent to an earlier attempt are lost. Submitting it again."]
     assert len(comfy.runs) == 2
     assert comfy.history == {}
 
@@ -163,7 +163,9 @@ def test_a_server_that_sends_nothing_has_made_nothing_and_is_not_waited_for(
     with pytest.raises(NonRetryableError) as raised:
         HandlerThread(handler, task(graphs.websocket_images(2))).wait_for_end()
     assert raised.value.code == "no_output"
-    assert raised.value.message.endswith("sent none of the pictures of node 9 (SaveImageWebsocket): use SaveImage.")
+    assert raised.value.message.endswith(
+        "sent none of the images of node 9 (SaveImageWebsocket). Use SaveImage instead."
+    )
 
 
 def test_missing_outputs_are_worth_another_attempt_only_if_it_may_receive_more(tmp_path: Path) -> None:

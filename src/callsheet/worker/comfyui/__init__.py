@@ -1,6 +1,6 @@
-"""Graphs of ComfyUI as tasks: one handler, and one adapter for each way that a graph can be run.
+"""Runs ComfyUI graphs as tasks: one handler, and one backend per ComfyUI API.
 
-worker = comfyui_worker(create_comfy_backend("self-hosted", "http://127.0.0.1:8188"), kinds=["comfyui"])
+Example: `worker = comfyui_worker(create_comfy_backend("self-hosted", "http://127.0.0.1:8188"), kinds=["comfyui"])`.
 """
 
 from callsheet.worker.comfyui.adapters.base import (

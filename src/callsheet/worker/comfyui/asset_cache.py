@@ -1,4 +1,4 @@
-"""Files that a server already has: an unchanged one is not brought there twice."""
+"""`AssetCache`: which files a ComfyUI server already has, so that none is uploaded twice."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,7 @@ _ENTRIES_MAX = 10_000
 
 
 class AssetCache:
-    """By endpoint and digest, what stands for a file in a graph. Shared by all tasks of a worker."""
+    """Maps (endpoint, SHA-256) to the value that refers to the file in a graph. Shared by all tasks of a worker."""
 
     def __init__(self, entries_max: int = _ENTRIES_MAX) -> None:
         self._entries_max = entries_max
@@ -30,7 +30,7 @@ class AssetCache:
                 self._entries.popitem(last=False)
 
     def invalidate(self, endpoint: str, digests: Iterable[str]) -> None:
-        """Forget files that the server does not have any more."""
+        """Remove files that the server no longer has."""
         with self._lock:
             for sha256 in digests:
                 self._entries.pop((endpoint, sha256), None)

@@ -1,4 +1,4 @@
-"""From an address to a worker: which adapter, and a handler for each kind of work."""
+"""Creates the backend for a ComfyUI URL and a worker that uses it."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -17,28 +17,28 @@ Api = Literal["self-hosted", "cloud", "v2"]
 
 
 class MissingApiKeyError(ValueError):
-    """There is no key for a server that is used with one."""
+    """The API requires a key, and none was passed."""
 
 
 def create_comfy_backend(api: Api = "self-hosted", url: str | None = None, key: str | None = None) -> ComfyBackend:
-    """Return the adapter for a server; without an address, the usual one of its kind."""
+    """Return the backend of an API; without a URL, at its default URL."""
     if api == "self-hosted":
         return SelfHosted(url or selfhosted.URL)
-    if not key and (api == "cloud" or url is None):  # a v2 server of one's own may need none
-        raise MissingApiKeyError("Comfy Cloud needs a key.")
+    if not key and (api == "cloud" or url is None):  # a self-hosted v2 server may need no key
+        raise MissingApiKeyError("Comfy Cloud requires an API key.")
     return CloudV1(key or "", url or cloud_v1.URL) if api == "cloud" else CloudV2(key or "", url or cloud_v1.URL)
 
 
 def comfyui_worker(
     comfy: ComfyBackend, kinds: Iterable[str] = ("comfyui",), timeouts: Timeouts | None = None, name: str = "comfyui"
 ) -> Worker:
-    """Return a worker whose every kind of work is to run the graph of its task, once it has seen the server."""
+    """Return a worker that runs the graph of each task. It claims no task before the ComfyUI server responds."""
 
     def check_ready() -> None:
         try:
             comfy.check_ready()
         except (ComfyUnreachableError, ComfyAccessDeniedError) as error:
-            raise UnreachableError(f"{error} Is {comfy.endpoint} the server?") from None
+            raise UnreachableError(f"{error} Is {comfy.endpoint} a ComfyUI server?") from None
 
     worker, handler = Worker(name, check_ready), ComfyHandler(comfy, timeouts)
     for kind in kinds:

@@ -1,8 +1,8 @@
-"""The handler that runs a task's graph at a ComfyUI server and keeps what it made.
+"""`ComfyHandler`: runs the graph of a task on a ComfyUI server and uploads its outputs.
 
-It writes the prompt's id down before it submits. Whoever takes the task up after a crash looks for that prompt first:
-one that still runs is followed, one that has ended is collected, and only one that is lost is run again. Where a
-server is paid and may have taken a graph without anybody knowing, the task ends as that, and is not run twice.
+It records the prompt id before it submits. After a crash, the next attempt looks for that prompt: it follows a running
+prompt, collects a finished one and resubmits only a lost one. If a paid server may have accepted a graph but the
+response was lost, the task fails with `submission_unknown` instead of paying twice.
 """
 
 import time
@@ -44,11 +44,11 @@ from callsheet.worker.runtime.events import EventListener, WorkerWaiting, ignore
 
 _STOP_CHECK_SECONDS = 0.25
 _LOOKUPS_MAX, _PAID_LOOKUPS_MAX = 2, 5
-"""How often a prompt is looked for before it is not there: a list of jobs may be late."""
+"""How many lookups must fail before a prompt counts as not found: a job list may lag behind."""
 
 
 class TaskContext(Protocol):
-    """What this handler needs of the SDK's context. Calls raise a `Stop` when the work is to stop."""
+    """The part of `Context` that this handler uses. Calls raise a `TaskStopped` when the task must stop."""
 
     @property
     def comfyui(self) -> RenderedGraph | None: ...
@@ -67,7 +67,7 @@ class TaskContext(Protocol):
 
 
 class ComfyHandler:
-    """Runs graphs at one server; called from many threads."""
+    """Runs graphs on one server. Thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class ComfyHandler:
         self._emit = ignore_listener_errors(on_event)
 
     def __call__(self, ctx: TaskContext) -> dict[str, Any]:
-        """Run a task, and say what became of it in the SDK's terms."""
+        """Run a task; translate backend errors to those of the SDK."""
         try:
             return _GraphRun(self._comfy, self._timeouts, self._assets, ctx, self._emit).run()
         except ComfyRejectedError as error:
@@ -90,7 +90,7 @@ class ComfyHandler:
         except ComfyAccessDeniedError as error:
             raise NonRetryableError(str(error), code="comfyui_denied") from error
         except PromptTimeoutError as error:
-            limit = f"The graph did not end within {counted(self._timeouts.prompt_timeout_seconds, 'second')}."
+            limit = f"The graph did not finish within {counted(self._timeouts.prompt_timeout_seconds, 'second')}."
             raise NonRetryableError(limit, code="comfyui_timeout") from error
         except OutputNotFoundError as error:
             raise RetryableError(str(error), code="output_gone") from error
@@ -103,20 +103,20 @@ class ComfyHandler:
 
 
 class _GraphRun:
-    """One task at one server."""
+    """One task on one server."""
 
     def __init__(
         self, comfy: ComfyBackend, timeouts: Timeouts, assets: AssetCache, ctx: TaskContext, on_event: EventListener
     ) -> None:
         if ctx.comfyui is None:
-            raise ComfyRejectedError("The workflow has no ComfyUI graph for this worker to run.", code="no_graph")
+            raise ComfyRejectedError("The stage of this workflow has no ComfyUI graph.", code="no_graph")
         self._comfy = comfy
         self._timeouts = timeouts
         self._ctx = ctx
         self._emit = on_event
         self._outage_reported = False
         self._resumable = False
-        """Whether a prompt may be at the server that was not collected, and is not known to have failed."""
+        """Whether the server may have a prompt that was not collected and is not known to have failed."""
         self._graph = validate_graph(ctx.comfyui.graph)
         self._progress = PromptProgress(self._graph)
         folder = ctx.folder / "made"
@@ -125,24 +125,24 @@ class _GraphRun:
         self._pictures = ReceivedPictures(self._graph, ctx.comfyui.output_node, folder)
         if self._pictures.nodes and not comfy.supports_websocket_pictures:
             raise ComfyRejectedError(
-                f"Node {self._pictures.nodes[0]} sends its pictures over a WebSocket, which this server does not have: "
-                "use SaveImage.", tuple(self._pictures.nodes),
+                f"Node {self._pictures.nodes[0]} sends images over a WebSocket, which this server does not support. "
+                "Use SaveImage instead.", tuple(self._pictures.nodes),
             )  # fmt: skip
         self._files = InputFiles(comfy, assets, ctx.download, ctx.comfyui.assets)
 
     def run(self) -> dict[str, Any]:
-        """Do the task; where it cannot be done for now, let the next try go on with what is at the server."""
+        """Run the task. After a temporary failure the next attempt resumes the submitted prompt."""
         try:
             return self._run_until_collected()
         except ComfyUnreachableError as error:
             raise RetryableError(str(error), code="comfyui_unreachable", resume=self._resumable) from error
-        except UnreachableError as error:  # of the house, or its store
+        except UnreachableError as error:  # the Callsheet server or its storage
             raise RetryableError(str(error), code="unreachable", resume=self._resumable) from error
         except RetryableError as error:
             raise RetryableError(error.message, error.code, resume=self._resumable) from error
 
     def _run_until_collected(self) -> dict[str, Any]:
-        """Take up what an earlier try began, else begin; again where the server lost something."""
+        """Resume the previous submission or submit; submit again if the server lost the prompt or its files."""
         result = self._resume_previous()
         stale_nodes: set[str] = set()
         reuploaded = False
@@ -158,7 +158,7 @@ class _GraphRun:
             self._resumable = result.outcome == "succeeded"
             if result.outcome in {"lost", "canceled"}:
                 self._files.invalidate()
-                self._ctx.log(f"{result.error} It is submitted again.")
+                self._ctx.log(f"{result.error} Submitting it again.")
                 result = None
                 continue
             try:
@@ -166,12 +166,14 @@ class _GraphRun:
             except OutputNotFoundError as error:
                 self._resumable = False
                 stale_nodes.add(error.node)
-                self._ctx.log(f"{error} Its node is run again.")
+                self._ctx.log(f"{error} Running its node again.")
                 result = None
-        raise RetryableError("The ComfyUI server lost the prompt, or its files, again and again.", code="prompt_lost")
+        raise RetryableError(
+            "The ComfyUI server lost the prompt or its files several times in a row.", code="prompt_lost"
+        )
 
     def _collect(self, result: PromptResult) -> dict[str, Any]:
-        """Collect; a server that is silent is waited for, since what it made is there, then by the next try."""
+        """Collect the outputs; wait for an unreachable server, then leave it to the next attempt."""
         deadline, interval = time.monotonic() + self._timeouts.outage_timeout_seconds, self._timeouts.retry_seconds
         while True:
             try:
@@ -181,12 +183,10 @@ class _GraphRun:
             try:
                 self._wait(interval, deadline, lost)
             except ComfyUnreachableError as error:
-                raise RetryableError(
-                    f"What the graph made cannot be fetched for now. {error}", "output_unreachable"
-                ) from error
+                raise RetryableError(f"The outputs cannot be fetched now. {error}", "output_unreachable") from error
             interval = min(interval * 2, max(self._timeouts.poll_seconds, self._timeouts.retry_seconds))
 
-    # -- what an earlier try began
+    # -- the previous submission
 
     def _resume_previous(self) -> PromptResult | None:
         previous = self._ctx.resumed
@@ -197,19 +197,19 @@ class _GraphRun:
         if ref is None:
             self._resumable = False
             return None
-        if ref != previous.ref:  # what the house has written down for this try is what the one before knew
+        if ref != previous.ref:  # the recorded ref is the planned one of the earlier attempt
             self._ctx.record_submission(self._comfy.provider, ref)
         try:
             with open_events(self._comfy, ref) as live:
                 result: PromptResult | None = self._follow(ref, live, self._pictures.nothing_pending)
         except PicturesLostError:
-            self._ctx.log("Pictures that an earlier try was sent are gone. It is submitted again.")
+            self._ctx.log("The images that were sent to an earlier attempt are lost. Submitting it again.")
             result = None
         self._resumable = result is not None and result.outcome == "succeeded"
         return result if result is not None and result.outcome in {"succeeded", "failed"} else None
 
     def _resolve_previous_ref(self, ref: str) -> str | None:
-        """Return what the server calls an earlier try's prompt."""
+        """Return the server's own id of the previously submitted prompt; None if it has none."""
         deadline = time.monotonic() + self._timeouts.outage_timeout_seconds
         while True:
             try:
@@ -218,10 +218,10 @@ class _GraphRun:
                 self._wait(self._timeouts.retry_seconds, deadline, error)
                 continue
             if resolved is None:
-                self._ctx.log("What an earlier try submitted is not found. It is run again, and maybe paid for twice.")
+                self._ctx.log("The prompt of an earlier attempt was not found. It runs again and may be billed twice.")
             return resolved
 
-    # -- a run
+    # -- submit and follow
 
     def _submit_and_follow(self, stale_nodes: set[str]) -> PromptResult:
         deadline = time.monotonic() + self._timeouts.outage_timeout_seconds
@@ -238,18 +238,18 @@ class _GraphRun:
                 self._wait(busy.retry_after_seconds, deadline, busy)
 
     def _wait_for_socket(self, live: EventStream, deadline: float) -> None:
-        """Wait for the socket if pictures come over it alone: what cannot be heard is not begun."""
+        """Wait for the WebSocket if images are only sent over it: otherwise they would be lost."""
         while self._pictures.nodes and not live.ready:
             self._wait(
                 self._timeouts.retry_seconds,
                 deadline,
-                ComfyUnreachableError("Pictures cannot be heard: ComfyUI opens no WebSocket."),
+                ComfyUnreachableError("Images cannot be received: ComfyUI accepts no WebSocket connection."),
             )
             live.receive("", 0.0)
 
     def _follow(self, ref: str, live: EventStream, all_received: AllReceived) -> PromptResult:
         timeouts, disconnects = self._timeouts, live.disconnects
-        if not self._comfy.safe_to_resubmit:  # what was paid for is followed for as long as it may take
+        if not self._comfy.safe_to_resubmit:  # paid work is followed until the prompt timeout
             timeouts = replace(
                 timeouts, outage_timeout_seconds=max(timeouts.outage_timeout_seconds, timeouts.prompt_timeout_seconds)
             )
@@ -258,9 +258,9 @@ class _GraphRun:
         try:
             result = follower.wait_until_ended(live, self._handle_event, self._raise_if_stopped, all_received)
         except ComfyUnreachableError:
-            raise  # there is nobody to tell
+            raise  # the server cannot be asked to cancel
         except (WorkerShutdown, TaskLeaseLost):
-            if self._comfy.safe_to_resubmit or self._pictures.nodes:  # else it is paid for, and goes on without us
+            if self._comfy.safe_to_resubmit or self._pictures.nodes:  # paid work continues without the worker
                 follower.stop()
             raise
         except BaseException:
@@ -279,7 +279,7 @@ class _GraphRun:
             raise
 
     def _submit_and_record(self, prompt_id: str, graph: Graph, deadline: float) -> str:
-        """Submit, with the reference written down: before, where it is known, so that a lost answer loses nothing."""
+        """Submit and record the reference; if it is known in advance, record it first."""
         ref = planned_ref = self._comfy.planned_ref(prompt_id)
         if planned_ref is not None:
             self._ctx.record_submission(self._comfy.provider, planned_ref)
@@ -298,10 +298,10 @@ class _GraphRun:
         return ref
 
     def _submit_until_accepted(self, prompt_id: str, planned_ref: str | None, graph: Graph, deadline: float) -> str:
-        """Submit until there is an answer; where one is lost, look whether the prompt is there before it is sent again.
+        """Submit until the server accepts. After a lost response, look for the prompt before submitting again.
 
-        Sent again it has the same id: if both arrive after all, they are one prompt. A server that takes no id of ours
-        would be paid for both: there the task ends.
+        A retry has the same id, so that two submissions are one prompt. If the server assigns its own ids, a retry
+        might be billed twice: the task fails instead.
         """
         while True:
             try:
@@ -321,7 +321,7 @@ class _GraphRun:
                 return ref
 
     def _find_paid(self, planned_ref: str | None, deadline: float, error: ComfyUnreachableError) -> str:
-        """Look for a prompt that was paid for if it was taken; it is not sent twice."""
+        """Find a prompt on a paid server, or raise: it is never submitted twice."""
         try:
             ref = self._find_submitted(planned_ref, deadline, error)
         except ComfyUnreachableError:
@@ -331,7 +331,7 @@ class _GraphRun:
         return ref
 
     def _find_submitted(self, planned_ref: str | None, deadline: float, error: ComfyUnreachableError) -> str | None:
-        """Look for a prompt, several times in a row; a server that is silent is waited for."""
+        """Look for a prompt several times; wait for an unreachable server."""
         safe_to_resubmit, absences = self._comfy.safe_to_resubmit, 0
         while planned_ref is not None and absences < (_LOOKUPS_MAX if safe_to_resubmit else _PAID_LOOKUPS_MAX):
             self._wait(
@@ -351,7 +351,7 @@ class _GraphRun:
             Follower(self._comfy, ref, self._timeouts).stop()
 
     def _wait(self, seconds: float, deadline: float, error: Exception) -> None:
-        """Wait, say so, and hear the wish to stop meanwhile."""
+        """Sleep, report the outage, and stop early if the task must stop."""
         end = time.monotonic() + seconds
         if end > deadline:
             raise ComfyUnreachableError(str(error)) from error
@@ -362,16 +362,16 @@ class _GraphRun:
         self._raise_if_stopped()
 
     def _on_outage(self, error: Exception | None) -> None:
-        """Say once that the server is waited for; without an error it is there again."""
+        """Report an outage once; without an error, report that the server responds again."""
         if error is None:
             self._outage_reported = False
             self._ctx.progress(self._progress.percent, self._progress.message or "running")
         elif not self._outage_reported:
             self._outage_reported = True
             self._ctx.progress(self._progress.percent, "waiting for ComfyUI")
-            self._emit(WorkerWaiting(f"A task waits for ComfyUI: {error}"))
+            self._emit(WorkerWaiting(f"A task is waiting for ComfyUI: {error}"))
 
-    # -- what is heard on the way
+    # -- events
 
     def _handle_event(self, event: ProgressEvent) -> None:
         self._pictures.apply(event)
@@ -383,12 +383,12 @@ class _GraphRun:
 
     def _raise_if_stopped(self) -> None:
         if self._ctx.should_stop:
-            self._ctx.progress(self._progress.percent)  # raises what the task is to stop for
+            self._ctx.progress(self._progress.percent)  # raises the stop reason
 
-    # -- its files
+    # -- input files
 
     def _graph_with_files(self, deadline: float) -> Graph:
-        """Return the graph with its files at the server; one that is silent is waited for."""
+        """Upload the input files and return the graph that refers to them; wait for an unreachable server."""
         while True:
             try:
                 return fill_in_files(self._graph, self._files.ensure_uploaded())

@@ -1,4 +1,4 @@
-"""The files that a graph takes: brought to the server, each content once, and again where it lost them."""
+"""`InputFiles`: uploads the input files of a graph, each content once per server."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from callsheet.worker.files.cache import digest_of
 
 
 class InputFiles:
-    """The files of one task at one server."""
+    """The input files of one task on one server."""
 
     def __init__(
         self, comfy: ComfyBackend, assets: AssetCache, download: Callable[[str], Path], slots: Sequence[FileSlot]
@@ -22,14 +22,14 @@ class InputFiles:
         self._download = download
         self._slots = slots
         self._digests: dict[str, str] = {}
-        """By node, the file that it takes."""
+        """The digest of the input file of each node."""
 
     def ensure_uploaded(self) -> list[tuple[str, str, Any]]:
-        """Bring what the server may not have; return what stands in which field of which node."""
+        """Upload files that the server may not have; return (node, field, value) for the graph."""
         return [(slot.node, slot.field, self._ensure_uploaded(slot)) for slot in self._slots]
 
     def _ensure_uploaded(self, slot: FileSlot) -> Any:
-        """Return what stands for a file, which is only downloaded if the server may not have it."""
+        """Return the value for one slot. The file is downloaded only if the server may not have it."""
         sha256 = slot.sha256
         asset = self._assets.get(self._comfy.endpoint, sha256) if sha256 else None
         if sha256 is None or asset is None:
@@ -43,11 +43,11 @@ class InputFiles:
         return asset
 
     def invalidate(self) -> None:
-        """Believe of none any more that the server has it."""
+        """Assume that the server has none of the files."""
         self._assets.invalidate(self._comfy.endpoint, self._digests.values())
 
     def invalidate_missing(self, error: ComfyRejectedError) -> bool:
-        """Forget the files of nodes that the server does not take: it may have lost them."""
+        """Assume that the server lost the files of the rejected nodes; return whether there are any."""
         everything = error.code == "missing_asset"
         lost = [sha256 for node, sha256 in self._digests.items() if everything or node in error.nodes]
         self._assets.invalidate(self._comfy.endpoint, lost)
@@ -55,7 +55,7 @@ class InputFiles:
 
 
 def _upload_name(sha256: str, path: Path) -> str:
-    """Name a file by its content, so that a server that has it keeps one."""
+    """Return a file name derived from the content, so that the server stores each content once."""
     with path.open("rb") as file:
         suffix = extension_for(detect_media_type(file.read(HEAD_BYTES), name=path.name)) or path.suffix
     return f"callsheet-{sha256[:32]}{suffix}"

@@ -1,14 +1,14 @@
-"""How far a prompt is: nodes that are done and the steps of the one that runs, as one number that never falls."""
+"""`PromptProgress`: combines finished nodes and the steps of running ones into one percentage that never falls."""
 
 from callsheet.worker.comfyui.adapters.base import Graph, NodeProgress, OverallProgress, ProgressEvent
 from callsheet.worker.comfyui.prompt_graph import class_of
 
 _PERCENT_MAX = 98.0
-"""What is left is for fetching and keeping the files."""
+"""The rest is for collecting the outputs."""
 
 
 class PromptProgress:
-    """The progress of one task, over all its runs."""
+    """The progress of one task, across resubmissions."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -18,7 +18,7 @@ class PromptProgress:
         self.message: str | None = None
 
     def apply(self, event: ProgressEvent) -> bool:
-        """Take in what was heard; say whether there is something to tell."""
+        """Apply an event; return whether the percentage or the message changed."""
         previous = (int(self.percent), self.message)
         if isinstance(event, NodeProgress):
             self._apply_nodes(event)

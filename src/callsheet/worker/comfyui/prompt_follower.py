@@ -1,7 +1,7 @@
-"""A prompt from its submission to its end: looked at until the server says how it ended, whatever else is heard.
+"""`Follower`: follows a submitted prompt until it ends.
 
-What a server says by itself makes this quick; what decides is a look. A prompt is lost when two looks in a row find
-neither a place in the queue nor a record of it.
+Events of the server make this fast, but only a status query decides. A prompt counts as lost when two queries in a row
+find it neither in the queue nor in the history.
 """
 
 import time
@@ -24,27 +24,27 @@ from callsheet.worker.comfyui.timeouts import Timeouts
 _FIRST_POLL_SECONDS = 0.1
 _ABSENCES_MAX = 2
 _FAILED_PICTURES_SECONDS = 1.0
-"""How long pictures of a prompt that failed are waited for."""
+"""How long to wait for the images of a failed prompt."""
 _STOP_CHECK_SECONDS = 0.25
-"""How long a wish to stop goes unheard at most."""
+"""Maximum delay until a stop request is noticed."""
 
 EventCallback = Callable[[ProgressEvent], None]
 Check = Callable[[], None]
-"""Raises if the work is to stop."""
+"""Raises if the task must stop."""
 AllReceived = Callable[[], bool]
-"""Says whether all is here that comes over the socket alone."""
+"""Returns whether all images that are only sent over the WebSocket have arrived."""
 
 
 OutageCallback = Callable[[ComfyUnreachableError | None], None]
-"""Told that the server does not answer, and that it does again."""
+"""Called with the error when an outage begins, with None when it ends."""
 
 
 class PromptTimeoutError(Exception):
-    """The prompt's time is over."""
+    """The prompt exceeded its timeout."""
 
 
 class Follower:
-    """One prompt at one server."""
+    """Follows one prompt on one server."""
 
     def __init__(
         self, comfy: ComfyBackend, ref: str, timeouts: Timeouts, on_outage: OutageCallback = lambda _: None
@@ -56,12 +56,12 @@ class Follower:
         self._absences = 0
         self._unreachable_since: float | None = None
         self.end_seen = False
-        """Whether the server's last word on it was heard."""
+        """Whether the final event of the prompt was received."""
 
     def wait_until_ended(
         self, live: EventStream, on_event: EventCallback, check: Check, all_received: AllReceived = lambda: True
     ) -> PromptResult:
-        """Wait for the end; tell what is heard on the way."""
+        """Wait until the prompt ends; forward its events."""
         deadline = time.monotonic() + self._timeouts.prompt_timeout_seconds
         interval = min(_FIRST_POLL_SECONDS, self._timeouts.poll_seconds)
         while True:
@@ -84,7 +84,7 @@ class Follower:
             interval = min(interval * 2, self._timeouts.poll_seconds)
 
     def _poll_status(self) -> PromptStatus:
-        """Look once; silence is borne for a while, one slow answer is none."""
+        """Query the status once. An outage up to its timeout counts as running."""
         try:
             status = self._comfy.get_status(self._ref)
         except ComfyUnreachableError as error:
@@ -112,7 +112,7 @@ class Follower:
         check()
 
     def _forward_events(self, live: EventStream, seconds: float, on_event: EventCallback) -> Sequence[ProgressEvent]:
-        """Tell what has come, and return it."""
+        """Forward the received events and return them."""
         events = live.receive(self._ref, seconds)
         for event in events:
             self.end_seen = self.end_seen or isinstance(event, PromptEnded)
@@ -122,9 +122,9 @@ class Follower:
     def _receive_rest(
         self, live: EventStream, on_event: EventCallback, check: Check, all_received: AllReceived, silence: float
     ) -> None:
-        """Go on listening for what is missing: a server has a record of the end while it still encodes pictures.
+        """Receive missing images after the end: the server records the end while it still encodes them.
 
-        It says everything in order, so nothing comes after its last word.
+        Events arrive in order, so nothing follows the final event.
         """
         deadline = time.monotonic() + silence
         while not (self.end_seen or all_received()) and (remaining := deadline - time.monotonic()) > 0:
@@ -133,7 +133,7 @@ class Follower:
                 deadline = time.monotonic() + silence
 
     def stop(self) -> None:
-        """Cancel until the server says that it is over: an interrupt may be lost, or act only at the next node."""
+        """Cancel until the server confirms the end: an interrupt may be lost or take effect at the next node."""
         deadline = time.monotonic() + self._timeouts.cancel_timeout_seconds
         interval = min(_FIRST_POLL_SECONDS, self._timeouts.poll_seconds)
         while True:
@@ -152,11 +152,11 @@ class Follower:
 
 
 def forget(comfy: ComfyBackend, ref: str) -> None:
-    """Let the server drop its record. It keeps thousands, so one that stays does no harm."""
+    """Delete the server's record of a prompt. Failures are ignored: a leftover record does no harm."""
     with suppress(ComfyUnreachableError, ComfyAccessDeniedError):
         comfy.forget(ref)
 
 
 def open_events(comfy: ComfyBackend, prompt_id: str) -> closing[EventStream]:
-    """Listen for as long as a block lasts."""
+    """Open the event stream as a context manager."""
     return closing(comfy.listen(prompt_id))

@@ -1,4 +1,4 @@
-"""From a server's outputs to the task's files: fetched, told apart by content, kept, then forgotten at the server."""
+"""`OutputSaver`: fetches the outputs of a prompt and uploads them as files of the task."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,13 +23,13 @@ from callsheet.worker.comfyui.prompt_graph import input_texts
 from callsheet.worker.errors import NonRetryableError, RetryableError
 
 _TEXT_CHARS_MAX = 10_000
-"""A longer text is kept as a file."""
+"""Longer texts are uploaded as files."""
 _NAME_CHARS_MAX = 100
 _COLLECTING_PERCENT = 99.0
 
 
 class TaskContext(Protocol):
-    """What keeping needs of the SDK's context."""
+    """The part of `Context` that this module uses."""
 
     def progress(self, percent: float, message: str | None = None) -> None: ...
     def log(self, line: str) -> None: ...
@@ -37,7 +37,7 @@ class TaskContext(Protocol):
 
 
 class OutputSaver:
-    """Collects one task's outputs."""
+    """Saves the outputs of one task."""
 
     def __init__(
         self, comfy: ComfyBackend, ctx: TaskContext, folder: Path, graph: Graph, output_node: str | None
@@ -51,7 +51,7 @@ class OutputSaver:
         self.ref: str | None = None
 
     def save_outputs(self, result: PromptResult) -> dict[str, Any]:
-        """Return the task's output, or raise what the prompt failed for. A file that is gone is never left out."""
+        """Upload all outputs and return the task's output; raise if the prompt failed or a file is missing."""
         if result.outcome == "failed":
             self._save_partial_outputs(result.outputs)
             self.forget()
@@ -74,11 +74,11 @@ class OutputSaver:
 
     def _no_output_message(self) -> str:
         if self._output_node is not None:
-            return f"The graph ran, but its output node {self._output_node} made no file and no text."
-        return "The graph ran, but saved no file and no text: give it a node such as SaveImage."
+            return f"The graph ran, but its output node {self._output_node} produced no file and no text."
+        return "The graph ran, but produced no file and no text. Add an output node such as SaveImage."
 
     def _fetch(self, no: int, output: Output) -> tuple[Path | None, str]:
-        """Bring one file here before any is kept: if one is gone, all are made again."""
+        """Fetch one file. All are fetched before the first is uploaded: if one is missing, the prompt runs again."""
         if output.text is not None:
             return None, "text/plain"
         into = Path(output.location) if output.kind == "sent" else self._folder / str(no)
@@ -104,7 +104,7 @@ class OutputSaver:
         return {"node": output.node, "name": name, "media_type": "text/plain", "bytes": len(body)}
 
     def _unique_name(self, output: Output, kind: str) -> str:
-        """Return a name that is a file's and no path's, and no other's of this task."""
+        """Return a safe file name that is unique within the task."""
         base = "".join(c if c.isalnum() or c in "._-" else "_" for c in output.name)[-_NAME_CHARS_MAX:].lstrip(".")
         name = base if "." in base else f"{base or 'file'}{extension_for(kind)}"
         if name in self._names:
@@ -113,13 +113,13 @@ class OutputSaver:
         return name
 
     def _save_partial_outputs(self, outputs: Sequence[Output]) -> None:
-        """Keep what a failed prompt had made, as far as that goes."""
+        """Upload the outputs of a failed prompt as far as possible."""
         for no, output in enumerate(outputs):
             with suppress(ComfyUnreachableError, OutputNotFoundError, ComfyAccessDeniedError, ComfyRejectedError):
                 saved = self._save(output, *self._fetch(no, output))
-                self._ctx.log(f"Made before it failed: {saved.get('name', 'a text')} of node {output.node}.")
+                self._ctx.log(f"Produced before the failure: {saved.get('name', 'a text')} of node {output.node}.")
 
     def forget(self) -> None:
-        """Let the server drop its record of what was collected, or cannot be."""
+        """Delete the server's record of the prompt."""
         if self.ref is not None:
             forget(self._comfy, self.ref)

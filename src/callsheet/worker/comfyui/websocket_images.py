@@ -1,7 +1,7 @@
-"""Pictures that a node sends over the socket and the server keeps nowhere: files from the moment that they come.
+"""`ReceivedPictures`: images that nodes such as SaveImageWebsocket send over the WebSocket and do not store.
 
-Such a node has as many steps as pictures, so it is known when all are here. What is missing cannot be had again: the
-prompt has to be run anew.
+Each image is written to a file on arrival. Such a node has as many steps as images, so it is known when all have
+arrived. A missing image cannot be requested again: the prompt must run again.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from callsheet.worker.comfyui.adapters.base import (
 
 
 class ReceivedPictures:
-    """What the nodes of one task send, as far as the task wants it."""
+    """The images of one task."""
 
     def __init__(self, graph: Graph, output_node: str | None, folder: Path) -> None:
         self._graph = graph
@@ -34,7 +34,7 @@ class ReceivedPictures:
         self._event_seen = False
 
     def reset(self) -> None:
-        """Leave what an earlier run sent: pictures of two runs are not one output."""
+        """Discard the images of an earlier submission."""
         self._received = {node: [] for node in self.nodes}
         self._expected = {}
         self._event_seen = False
@@ -55,23 +55,25 @@ class ReceivedPictures:
         return tuple(output for received in self._received.values() for output in received)
 
     def all_received(self) -> bool:
-        """Say whether everything is here for certain."""
+        """Return whether all images have arrived."""
         return all(len(received) == self._expected.get(node) for node, received in self._received.items())
 
     def nothing_pending(self) -> bool:
-        """Say whether nothing more is to come, for one who listens only since lately and may have missed it all."""
+        """Return whether no more images are expected after resuming, when earlier events may have been missed."""
         return not self._event_seen or self.all_received()
 
     def check(self, *, disconnected: bool) -> None:
-        """Refuse what is not whole. `cut`: the connection was lost, or fell silent, before the last word."""
+        """Raise if images are missing. `disconnected`: the connection was lost before the final event."""
         for node, received in self._received.items():
             expected = self._expected.get(node)
             if len(received) == expected or (expected is None and received and not disconnected):
                 continue
             arrived = f"{len(received)} of {expected}" if expected else f"{len(received) or 'none'}"
-            which = f"the pictures of node {node} ({self._graph[node]['class_type']})"
+            which = f"the images of node {node} ({self._graph[node]['class_type']})"
             if disconnected or received:
                 raise PicturesLostError(
-                    f"The connection to ComfyUI broke while it sent {which}: {arrived} arrived.", retryable=True
+                    f"The connection to ComfyUI was lost while it sent {which}: {arrived} arrived.", retryable=True
                 )
-            raise PicturesLostError(f"The graph ran, but ComfyUI sent none of {which}: use SaveImage.", retryable=False)
+            raise PicturesLostError(
+                f"The graph ran, but ComfyUI sent none of {which}. Use SaveImage instead.", retryable=False
+            )

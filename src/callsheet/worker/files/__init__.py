@@ -1,1 +1,1 @@
-"""Files of a task: signed URLs, transfers, a cache by content, temporary folders."""
+"""Files of a task: signed URLs, transfers, the file cache, temporary folders."""

@@ -1,8 +1,9 @@
-"""Files kept between tasks, by what is in them: the same model or picture is fetched once for a machine.
+"""A cache of input files on disk, keyed by SHA-256, so that a machine downloads the same file once.
 
-An entry's name is its SHA-256, checked when it is filled, and again by each process that uses it for the first time. A
-task gets a link of its own (a copy where the disk has no links), so that no eviction takes a file out of its hands.
-What a task did to its link shows in the entry's time stamp: a damaged entry is dropped. Processes may share a folder.
+The digest is verified when a file is added, and again when a process uses it for the first time. A task gets a hard
+link (a copy if the file system has no hard links), so that evicting an entry does not remove the file of a running
+task. Writing to the link changes the modification time of the entry, which is then discarded. Several processes may
+share one folder.
 """
 
 import fcntl
@@ -20,20 +21,20 @@ from msgspec import Struct
 from callsheet.core.model.media_type import SHA256
 
 _INTACT_MTIME_NS = 1_000_000_000 * 10**9
-"""The modification time of every sound entry, in nanoseconds: who writes into one changes it."""
+"""The modification time of every intact entry, in nanoseconds: a write changes it."""
 _READ_ONLY, _PRIVATE = 0o400, 0o700
 _STALE_SECONDS = 3_600
 
 
 class _CheckedFile(Struct, frozen=True):
-    """Which very file was checked."""
+    """Identifies a file whose digest was verified."""
 
     inode: int
     size: int
 
 
 class Cache:
-    """A folder of files by digest, with a size that it keeps to: what was used longest ago goes first."""
+    """A folder of files by digest with a maximum size. The least recently used files are evicted first."""
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self._folder = folder
@@ -42,7 +43,7 @@ class Cache:
         folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
 
     def link_to(self, sha256: str, into: Path) -> bool:
-        """Put a file that is here at a path that is free; False if it is not here."""
+        """Link the cached file to a path that does not exist; return False if the file is not cached."""
         entry = self._entry_path(sha256)
         try:
             _link_or_copy(entry, into)
@@ -52,12 +53,12 @@ class Cache:
             entry.unlink(missing_ok=True)
             into.unlink(missing_ok=True)
             return False
-        with suppress(FileNotFoundError):  # evicted in this moment; the task has it
+        with suppress(FileNotFoundError):  # evicted meanwhile; the task has its link
             os.utime(entry, ns=(time.time_ns(), _INTACT_MTIME_NS))
         return True
 
     def add(self, sha256: str, file: Path) -> None:
-        """Keep a file whose digest was checked, and make room for it; too large a file is not kept."""
+        """Add a file whose digest was verified, evicting others as needed. A file above the maximum is not added."""
         size = file.stat().st_size
         if size > self._bytes_max:
             return
@@ -67,18 +68,18 @@ class Cache:
         os.utime(file, ns=(time.time_ns(), _INTACT_MTIME_NS))
         with self._lock_folder():
             self._evict_for(size)
-            with suppress(FileExistsError):  # another was faster
+            with suppress(FileExistsError):  # added by another process meanwhile
                 _link_or_copy(file, entry)
 
-    # -- inside
+    # -- helpers
 
     def _entry_path(self, sha256: str) -> Path:
         if not SHA256.match(sha256):
-            raise ValueError("a SHA-256 has 64 small hexadecimal digits")
+            raise ValueError(f"{sha256!r} is not a SHA-256 digest: it must be 64 lowercase hexadecimal digits.")
         return self._folder / sha256[:2] / sha256
 
     def _is_intact(self, sha256: str, file: Path) -> bool:
-        """Say whether a file is what its name says: by its stamp, and the first time by its bytes."""
+        """Check the modification time and, the first time, the digest."""
         status = file.stat()
         if status.st_mtime_ns != _INTACT_MTIME_NS:
             return False
@@ -91,7 +92,7 @@ class Cache:
         return True
 
     def _evict_for(self, size: int) -> None:
-        """Remove what was used longest ago until there is room; tasks that have it keep it."""
+        """Remove the least recently used entries until `size` bytes fit."""
         entries = sorted(self._entries())
         total = sum(entry_size for _, entry_size, _ in entries)
         for _, entry_size, path in entries:
@@ -108,24 +109,24 @@ class Cache:
                 if SHA256.match(path.name):
                     yield status.st_atime_ns, status.st_size, path
                 elif status.st_ctime < time.time() - _STALE_SECONDS:
-                    path.unlink(missing_ok=True)  # a copy that broke off
+                    path.unlink(missing_ok=True)  # left behind by an interrupted copy
 
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
-        """Hold the folder, among threads and processes, while room is made."""
+        """Lock the folder against other threads and processes."""
         with (self._folder / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
 def digest_of(file: Path) -> str:
-    """Return the SHA-256 of what is in a file."""
+    """Return the SHA-256 digest of a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name; where the disk cannot, copy it, whole or not at all."""
+    """Create a hard link, or an atomic copy if the file system has no hard links."""
     try:
         os.link(source, target)
     except (FileNotFoundError, FileExistsError):

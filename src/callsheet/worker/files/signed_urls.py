@@ -1,4 +1,4 @@
-"""The addresses in hand for the files of one task. Each is good for a while; what is still needed is asked for anew."""
+"""The signed URLs of one task. They expire; heartbeats renew those that are still needed."""
 
 import threading
 import time
@@ -9,11 +9,11 @@ from msgspec import Struct
 from callsheet.api.worker_protocol import Grant, InputFile
 
 _VALID_FRACTION = 0.8
-"""An address counts as old before it is: the request that uses it takes a while to arrive."""
+"""A URL counts as expired after this share of its lifetime: the request that uses it takes time to arrive."""
 
 
 class _TimedGrant(Struct, frozen=True):
-    """A grant, by this machine's own clock."""
+    """A grant with its deadlines by the local monotonic clock."""
 
     grant: Grant
     refresh_at: float
@@ -21,10 +21,10 @@ class _TimedGrant(Struct, frozen=True):
 
 
 class GrantCache:
-    """Where to read files that were not read yet, and where to put previews.
+    """Download URLs of files that were not read yet, and the upload URL for previews.
 
-    An address is used once: if that breaks, the next try has a new one. Where to put a file is asked for when it is
-    put.
+    A download URL is used once: a retry requests a new one. Upload URLs for outputs are requested when needed and not
+    cached.
     """
 
     def __init__(self, files: Iterable[InputFile] = ()) -> None:
@@ -34,13 +34,13 @@ class GrantCache:
         self.add(files)
 
     def add(self, files: Iterable[InputFile], preview: Grant | None = None) -> None:
-        """Keep addresses that came."""
+        """Add grants received from the server."""
         with self._lock:
             self._downloads |= {file.id: _with_deadlines(file.get) for file in files}
             self._preview = _with_deadlines(preview) if preview else self._preview
 
     def pop(self, file_id: str) -> Grant | None:
-        """Return where to read a file, once."""
+        """Remove and return the download URL of a file; None if there is none or it has expired."""
         with self._lock:
             return _grant_if_valid(self._downloads.pop(file_id, None))
 
@@ -52,7 +52,7 @@ class GrantCache:
         self._preview = None
 
     def list_expiring(self) -> list[str]:
-        """Return the files whose addresses have half of their time behind them."""
+        """Return the ids of files whose URL has passed half of its lifetime."""
         now = time.monotonic()
         with self._lock:
             return [file_id for file_id, timed in self._downloads.items() if timed.refresh_at <= now]

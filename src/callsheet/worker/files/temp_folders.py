@@ -1,7 +1,7 @@
-"""Folders for the time of a task. They go with the task, with the worker, and at the latest with the next one's start.
+"""Temporary folders of tasks. They are deleted with the task, with the worker, or when the next worker starts.
 
-A worker's folder holds a lock for as long as its process lives, which the system lets go of even after a kill: a folder
-whose lock is free is nobody's, and is swept.
+A worker locks its folder while its process lives; the operating system releases the lock even after a kill. A folder
+without a locked lock file is abandoned and is deleted.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ _PRIVATE = 0o700
 
 
 class Scratch:
-    """The folders of one worker's tasks, below a folder that it has for itself."""
+    """Creates the temporary folders of one worker's tasks, inside a folder of its own."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or Path(tempfile.gettempdir())
@@ -26,34 +26,34 @@ class Scratch:
         self._lock: IO[bytes] | None = None
 
     def open(self) -> None:
-        """Sweep what former workers left, and make a folder of one's own."""
+        """Delete abandoned folders and create the folder of this worker."""
         self._root.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
         for folder in self._root.glob(f"{_PREFIX}*"):
             _sweep_if_abandoned(folder)
-        # Under a name that nobody sweeps until its lock is held.
+        # Hidden under a dot name until its lock is held, so that no other worker deletes it.
         new_folder = self._root / f".{_PREFIX}{secrets.token_hex(8)}"
         new_folder.mkdir(mode=_PRIVATE)
         self._lock = _acquire_lock(new_folder / _LOCK)
         self._worker_folder = new_folder.rename(self._root / new_folder.name.removeprefix("."))
 
     def close(self) -> None:
-        """Remove everything."""
+        """Delete the folder of this worker."""
         if self._worker_folder is not None and self._lock is not None:
             remove_folder(self._worker_folder)
             self._lock.close()
             self._worker_folder = None
 
     def create_task_folder(self, name: str) -> Path:
-        """Make a folder for one task."""
+        """Create the folder of one task."""
         if self._worker_folder is None:
-            raise ValueError("The worker has no folder: it is not at work.")
+            raise ValueError("The worker is not running: call open() before create_task_folder().")
         folder = self._worker_folder / name
         folder.mkdir(mode=_PRIVATE)
         return folder
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a task's folder with all that its handler put there, also folders that it made read-only."""
+    """Delete a folder with its contents, including read-only subfolders."""
     for path, names, _ in os.walk(folder):
         for name in names:
             subfolder = Path(path, name)
@@ -64,14 +64,14 @@ def remove_folder(folder: Path) -> None:
 
 
 def _sweep_if_abandoned(folder: Path) -> None:
-    """Remove a folder of ours whose worker lives no longer."""
+    """Delete a folder of this user whose worker process has ended."""
     try:
         status = folder.lstat()
         if folder.is_symlink() or status.st_uid != os.getuid():
             return
         lock = _acquire_lock(folder / _LOCK)
     except OSError:
-        return  # its worker lives, or sweeps it just now
+        return  # its worker is running, or another worker deletes it
     with lock:
         remove_folder(folder)
 

@@ -1,6 +1,7 @@
-"""Sending and fetching bytes by a grant. The worker's own token never goes along: the address itself is the right.
+"""Uploads and downloads by signed URL.
 
-No error names an address: a signed one is a secret.
+The worker's token is never sent along: the URL itself authorizes the request. For the same reason no error message
+contains a URL.
 """
 
 from collections.abc import Iterator
@@ -29,18 +30,18 @@ NETWORK_ERRORS = (httpx.TransportError, httpx.StreamError)
 
 
 class GrantRejectedError(UnreachableError):
-    """The store does not take the address: it is too old, or something else is wrong with it."""
+    """The storage rejected a signed URL, for example because it expired."""
 
 
 class FileTransfer:
-    """Carries bytes between this machine and wherever the house keeps them."""
+    """Transfers bytes between this machine and the server's storage."""
 
     def __init__(self, http: httpx.Client, server_url: str) -> None:
         self._http = http
         self._server_url = server_url
 
     def upload(self, grant: Grant, body: bytes | Path, size: int, check: Check) -> None:
-        """Put a file. One that is there already is ours: nobody else has this address."""
+        """Upload a file. An existing object counts as success: only this worker has the URL."""
         headers = {name.lower(): value for name, value in grant.headers.items()} | {"content-length": str(size)}
         headers.pop("host", None)
         content = _read_chunks(body, check) if isinstance(body, Path) else body
@@ -52,7 +53,7 @@ class FileTransfer:
             raise _error_for(response)
 
     def download(self, grant: Grant, into: Path, size: int, check: Check) -> None:
-        """Fetch a file, from where an earlier try broke off."""
+        """Download a file, resuming a partial download."""
         offset = into.stat().st_size if into.exists() else 0
         if offset and offset == size:
             return
@@ -61,14 +62,14 @@ class FileTransfer:
             with self._http.stream(grant.method, self._url(grant), headers=headers) as response:
                 if response.status_code == _RANGE_NOT_SATISFIABLE:
                     into.unlink()
-                    raise UnreachableError("the store does not go on where it broke off")
+                    raise UnreachableError("the storage cannot resume the partial download")
                 if response.status_code not in {_OK, _PARTIAL}:
                     raise _error_for(response)
                 _write_body(response, into, size, check)
         except NETWORK_ERRORS as error:
             raise _unreachable_error(error) from None
         if into.stat().st_size != size:
-            raise UnreachableError("the file broke off")
+            raise UnreachableError("the download ended early")
 
     def _url(self, grant: Grant) -> str:
         return self._server_url + grant.url if grant.url.startswith("/") else grant.url
@@ -82,27 +83,28 @@ def _read_chunks(path: Path, check: Check) -> Iterator[bytes]:
 
 
 def _write_body(response: httpx.Response, into: Path, size: int, check: Check) -> None:
-    """Write what comes, and no more than there should be."""
+    """Write the body, at most `size` bytes."""
     with into.open("ab" if response.status_code == _PARTIAL else "wb") as file:
         for chunk in response.iter_raw(_CHUNK_BYTES):
             check()
             if file.tell() + len(chunk) > size:
                 file.truncate(0)
-                raise UnreachableError("the file is longer than it should be")
+                raise UnreachableError("the file is larger than expected")
             file.write(chunk)
 
 
 def _error_for(response: httpx.Response) -> Exception:
-    """Return what an answer of the store means."""
+    """Return the exception for an error response of the storage."""
     status = response.status_code
     if status == _FORBIDDEN:
-        return GrantRejectedError(f"the store answers {status}")
+        return GrantRejectedError(f"the storage answered with status {status}")
     if status in {_TOO_MANY_REQUESTS, _CONFLICT} or status >= _SERVER_ERROR:
-        return UnreachableError(f"the store answers {status}", parse_retry_after(response.headers.get("retry-after")))
+        retry_after_seconds = parse_retry_after(response.headers.get("retry-after"))
+        return UnreachableError(f"the storage answered with status {status}", retry_after_seconds)
     if status == _NOT_FOUND:
-        return NonRetryableError("A file that this task needs is not there any more.", code="file_not_found")
-    return RetryableError(f"The store refused a file: it answers {status}.", code="file_refused")
+        return NonRetryableError("An input file of this task no longer exists in the storage.", code="file_not_found")
+    return RetryableError(f"The storage rejected a file with status {status}.", code="file_refused")
 
 
 def _unreachable_error(error: Exception) -> UnreachableError:
-    return UnreachableError(f"the store does not answer ({type(error).__name__})")
+    return UnreachableError(f"the storage does not respond ({type(error).__name__})")

@@ -1,7 +1,9 @@
-"""The way from a worker to the house. A link carries; it decides nothing, and tries nothing twice.
+"""`Link`: the connection between a worker and its server. A link makes no decisions and does not retry.
 
-A link raises a `Refusal` of the house as it is (`LeaseLost` above all); `Unreachable` when there was no answer, or only
-"later": every call may then be repeated; `Dismissed` when the house does not know the worker any longer.
+Every call may raise:
+- a `Refusal` of the server, such as `LeaseLost`;
+- `UnreachableError` if there was no response, or one that asks to retry later; the call may then be repeated;
+- `InvalidTokenError` if the server no longer accepts the worker's token.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,74 +29,77 @@ from callsheet.api.worker_protocol import (
 from callsheet.core.model.commands import OutputFile
 
 LOST_LEASE_CODES = frozenset({"lease_lost", "lease_not_found", "task_not_found"})
-"""What the house says of a lease that is not this worker's."""
+"""Error codes of the server for a lease that does not belong to this worker."""
 Check = Callable[[], None]
-"""Called between the pieces of a long transfer; raises what ends it."""
+"""Called between the chunks of a transfer; raises to abort it."""
 
 
 class Link(Protocol):
-    """What a worker needs of the house, for one shift. Called from many threads."""
+    """The calls of one worker to its server. Implementations are thread-safe."""
 
     def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
-        """Come to work; again, it is a restart, and what was in hand is another's. `Barred` if it is not let in."""
+        """Register the worker. Registering again counts as a restart and ends its leases.
+
+        Raises `RegistrationError` if the server rejects the worker.
+        """
         ...
 
     def claim(self, request: Claim) -> ClaimResult:
-        """Take tasks; if there are none, wait for some. After `stop` it returns at once, with none."""
+        """Claim tasks; wait if there are none. After `stop` it returns immediately with an empty result."""
         ...
 
     def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
-        """Prolong leases; each has its own answer, in order."""
+        """Extend leases. The response has one result per heartbeat, in the same order."""
         ...
 
     def input_file(self, work: TaskPayload, file_id: str) -> InputFile:
-        """Say what a file of the task is."""
+        """Return the metadata and download URL of a file that the task may read."""
         ...
 
     def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
-        """Write the bytes of a file to a path. What an earlier call left there is gone on with."""
+        """Download a file to a path, resuming a partial download."""
         ...
 
     def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
-        """Store a file that the task made; the same number again is the same file."""
+        """Upload an output file. Uploading the same number again is a retry."""
         ...
 
     def upload_preview(self, work: TaskPayload, picture: bytes, media_type: str) -> None:
-        """Store the newest preview picture, in place of the one before."""
+        """Upload a preview image; it replaces the previous one."""
         ...
 
     def previous_outputs(self, work: TaskPayload) -> list[PreviousOutput]:
-        """Return what the completed tasks of earlier stages made, in order."""
+        """Return the outputs of the completed tasks of earlier stages, in order."""
         ...
 
     def record_submission(self, report: ProviderSubmission) -> ReportResult:
-        """Write down where the work is while the worker waits for it."""
+        """Record the provider's job id."""
         ...
 
     def complete(self, report: Complete) -> ReportResult:
-        """Hand in a result; the files were put before."""
+        """Complete a task. Its files must have been uploaded."""
         ...
 
     def fail(self, report: Fail) -> ReportResult:
-        """Report that a try went wrong."""
+        """Report a failed attempt."""
         ...
 
     def requeue(self, report: Requeue) -> ReportResult:
-        """Give a task back without using up a try."""
+        """Requeue a task; this does not count as an attempt."""
         ...
 
     def forget(self, work: TaskPayload) -> None:
-        """Let go of what is kept for a task: it is in hand no longer."""
+        """Discard cached data of a task that has ended."""
         ...
 
     def deregister(self, reason: str) -> Deregistered:
-        """Go away: what is still in hand is given back."""
+        """Deregister the worker. The server requeues its remaining tasks."""
         ...
 
     def stop(self) -> None:
-        """End claims that wait, now and from now on; the other calls still work."""
+        """End waiting claims and make later ones return immediately. Other calls still work."""
         ...
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""A worker's link to a house over HTTP: it calls, and is never called."""
+"""`HttpLink`: the link to a server over HTTP. The worker needs no open port."""
 
 import re
 import threading
@@ -54,30 +54,34 @@ from callsheet.worker.link.base import LOST_LEASE_CODES, Check
 
 T = TypeVar("T")
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")
-"""Where no proxy of the environment can lead."""
+"""Hosts that are never reached through a proxy from the environment."""
 _REQUEST_TIMEOUT_SECONDS, _CONNECT_TIMEOUT_SECONDS, _SHUTDOWN_TIMEOUT_SECONDS = 30.0, 5.0, 5.0
 _FLEET_FULL_RETRY_SECONDS = 15.0
 _TRANSFER_TIMEOUT_SECONDS = 60.0
-"""How long a transfer may stand still."""
+"""How long a transfer may make no progress."""
 _UNAUTHORIZED, _TOO_MANY_REQUESTS, _SERVER_ERROR = 401, 429, 500
 
 
 class _TooLarge(BadInput):
-    """The house, or a proxy before it, does not take a body of this size."""
+    """The request body exceeds the limit of the server or of a proxy."""
 
 
 _ERRORS_BY_STATUS: dict[int, type[Refusal]] = {400: BadInput, 413: _TooLarge, 422: BadInput, 403: Denied, 409: Conflict}
 
 
 class _Problem(Struct, frozen=True):
-    """What the house says when it does not do something."""
+    """The body of an error response."""
 
     code: str = "refused"
     message: str = ""
 
 
 class HttpLink:
-    """Reaches a house by its URL, under a name of the worker's own; `secret` returns the fleet's secret when asked."""
+    """A link to the server at `url` for the worker called `name`.
+
+    `secret` returns the fleet secret; it is called at every registration, so that a rotated secret is picked up.
+    `capabilities` and `labels` are shown to operators.
+    """
 
     def __init__(
         self, url: str, secret: Callable[[], str], name: str, *, capabilities: Mapping[str, Any] | None = None,
@@ -90,7 +94,7 @@ class HttpLink:
         self._labels = dict(labels) if labels else None
         try:
             msgspec.json.encode([self._capabilities, self._labels])
-        except (TypeError, ValueError) as error:  # said here, to whoever can act on it, and not in a thread
+        except (TypeError, ValueError) as error:  # raise here, not later in a thread
             raise ValueError(f"Labels and capabilities must be JSON: {error}.") from None
         self._token = ""
         ssl_context = httpx.create_ssl_context()
@@ -110,7 +114,7 @@ class HttpLink:
         self._pending_claim: SimpleQueue[ClaimResult | Exception] | None = None
         self._lock = threading.Lock()
 
-    # -- coming and going
+    # -- registration
 
     def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
         request = Register(
@@ -120,11 +124,11 @@ class HttpLink:
         try:
             result = self._post("register", request, Registration, token=self._secret())
         except InvalidTokenError:
-            raise RegistrationError("The house does not take this fleet secret: it is wrong, or was revoked.") from None
-        except Conflict as error:  # the fleet is full: there may be room later
+            raise RegistrationError("The server rejected the fleet secret: it is wrong or was revoked.") from None
+        except Conflict as error:  # the fleet is full: retry later
             raise UnreachableError(error.message, _FLEET_FULL_RETRY_SECONDS) from None
         except Refusal as error:
-            raise RegistrationError(f"The house does not let this worker in: {error.message}") from None
+            raise RegistrationError(f"The server rejected this worker: {error.message}") from None
         self._token = result.token
         return result
 
@@ -146,12 +150,12 @@ class HttpLink:
             if self._pending_claim is None:
                 self._claim_http.close()
 
-    # -- work
+    # -- tasks
 
     def claim(self, request: Claim) -> ClaimResult:
-        """Ask in a thread of its own: a request that waits cannot be cut off, only left alone.
+        """Send the claim in a separate thread, because a waiting request cannot be interrupted.
 
-        What such a request still gets after `stop` is given back.
+        Tasks that it still receives after `stop` are requeued.
         """
         answer: SimpleQueue[ClaimResult | Exception] = SimpleQueue()
         with self._lock:
@@ -177,7 +181,7 @@ class HttpLink:
         )
         response = self._post("heartbeat", request, HeartbeatResponse, timeout_seconds)
         if len(response.heartbeats) != len(heartbeats):
-            raise UnreachableError("the house answers for other leases than it was asked about")
+            raise UnreachableError("the server returned results for other leases")
         for heartbeat, answer in zip(heartbeats, response.heartbeats, strict=True):
             if answer.grants is not None:
                 self._grant_cache_of(heartbeat.lease.token).add(answer.grants.downloads)
@@ -190,7 +194,7 @@ class HttpLink:
         try:
             return self._post("complete", request, ReportResult, _TRANSFER_TIMEOUT_SECONDS)
         except _TooLarge:
-            too_large = "The output is larger than the house takes: put it into a file."
+            too_large = "The output exceeds the size limit of the server. Upload it as a file instead."
             raise BadInput("output_too_large", too_large) from None
 
     def fail(self, request: Fail) -> ReportResult:
@@ -219,7 +223,7 @@ class HttpLink:
     def input_file(self, work: TaskPayload, file_id: str) -> InputFile:
         found = self._request_grants(FileGrantsRequest(lease=work.lease, downloads=[file_id])).downloads
         if not found:
-            raise NonRetryableError("This task has no such file.", code="file_not_found")
+            raise NonRetryableError(f"This task has no file {file_id!r}.", code="file_not_found")
         return found[0]
 
     def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
@@ -227,32 +231,32 @@ class HttpLink:
         try:
             self._transfer.download(cached_grant or self.input_file(work, file.id).get, into, file.bytes, check)
         except GrantRejectedError as error:
-            if cached_grant is None:  # not even a new address is taken
-                raise RetryableError(f"A file cannot be read: {error}.", code="file_refused") from None
+            if cached_grant is None:  # a new URL is rejected too
+                raise RetryableError(f"A file cannot be downloaded: {error}.", code="file_refused") from None
             raise
 
     def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
         granted = self._request_grants(FileGrantsRequest(lease=work.lease, uploads=[output_file])).uploads
         if not granted:
-            raise RetryableError("The house gives no address for a file.", code="file_refused")
+            raise RetryableError("The server returned no upload URL for a file.", code="file_refused")
         try:
             self._transfer.upload(granted[0].put, body, output_file.bytes, check)
         except GrantRejectedError as error:
-            raise RetryableError(f"A file cannot be put: {error}.", code="file_refused") from None
+            raise RetryableError(f"A file cannot be uploaded: {error}.", code="file_refused") from None
 
     def upload_preview(self, work: TaskPayload, picture: bytes, media_type: str) -> None:
-        _ = media_type  # whoever looks at it finds out
+        _ = media_type  # the server detects it
         grant_cache = self._grant_cache_of(work.lease.token)
         grant = grant_cache.preview or self._request_grants(FileGrantsRequest(lease=work.lease, preview=True)).preview
         if grant is None:
-            raise UnreachableError("the house takes no preview")
+            raise UnreachableError("the server returned no upload URL for a preview")
         try:
             self._transfer.upload(grant, picture, len(picture), lambda: None)
         except UnreachableError:
             grant_cache.discard_preview()
             raise
 
-    # -- inside
+    # -- helpers
 
     def _grant_cache_of(self, token: str) -> GrantCache:
         return self._grant_caches.get(token) or GrantCache()
@@ -267,26 +271,26 @@ class HttpLink:
             result: ClaimResult | Exception = self._post(
                 "claim", request, ClaimResult, request.wait_seconds + _REQUEST_TIMEOUT_SECONDS, http=self._claim_http
             )
-        except Exception as error:  # noqa: BLE001 - raised where the answer is waited for
+        except Exception as error:  # noqa: BLE001 - raised again by claim()
             result = error
         with self._lock:
             if not self._stopping.is_set():
                 answer.put(result)
                 self._pending_claim = None
                 return
-        for work in result.tasks if isinstance(result, ClaimResult) else ():  # nobody waits for it any more
+        for work in result.tasks if isinstance(result, ClaimResult) else ():  # claim() has already returned
             self._requeue_unwanted(work)
         with self._lock:
             self._pending_claim = None
             self._claim_http.close()
 
     def _requeue_unwanted(self, work: TaskPayload) -> None:
-        """Give back what nobody will work on; if that is not heard, saying goodbye does it."""
-        request = Requeue(lease=work.lease, reason="the worker takes no more work")
+        """Requeue a task that arrived after `stop`. If this fails, deregistering requeues it."""
+        request = Requeue(lease=work.lease, reason="the worker is shutting down")
         deadline = time.monotonic() + work.lease_seconds
         for pause in backoff_delays():
             try:
-                with suppress(Refusal, InvalidTokenError):  # it is not this worker's any more
+                with suppress(Refusal, InvalidTokenError):  # the lease has ended
                     self._post("requeue", request, ReportResult, _SHUTDOWN_TIMEOUT_SECONDS, http=self._claim_http)
             except UnreachableError as error:
                 if self._closed.wait(max(pause, error.retry_after_seconds)) or time.monotonic() >= deadline:
@@ -299,7 +303,7 @@ class HttpLink:
         token: str | None = None,
         http: httpx.Client | None = None,
     ) -> T:  # fmt: skip
-        """Send one message, and return its answer or raise what it says instead."""
+        """Send one request; return the parsed response or raise the error it contains."""
         bearer_token = self._token if token is None else token
         headers = {"authorization": f"Bearer {bearer_token}", "content-type": "application/json"}
         timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_TIMEOUT_SECONDS))
@@ -308,10 +312,10 @@ class HttpLink:
             answer = (http or self._http).post(
                 f"{self._url}/v1/worker/{path}", content=body, headers=headers, timeout=timeout
             )
-        except (*NETWORK_ERRORS, RuntimeError) as error:  # a RuntimeError is a client that was closed meanwhile
-            raise UnreachableError(f"it does not answer ({type(error).__name__})") from None
+        except (*NETWORK_ERRORS, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
+            raise UnreachableError(f"no response ({type(error).__name__})") from None
         if answer.status_code == _UNAUTHORIZED and token is None and bearer_token != self._token:
-            raise UnreachableError("the worker registered anew meanwhile")
+            raise UnreachableError("the worker registered again meanwhile")
         return _parse_response(answer, response_type)
 
 
@@ -320,18 +324,16 @@ def _parse_response(answer: httpx.Response, response_type: type[T]) -> T:
     if answer.is_success:
         try:
             return msgspec.json.decode(answer.content, type=response_type)
-        except msgspec.DecodeError:  # a proxy's page, or a house of another version
-            raise UnreachableError("it answers something that no house of this version says") from None
+        except msgspec.DecodeError:  # the page of a proxy, or a server of another version
+            raise UnreachableError("the response is not valid for this version of the protocol") from None
     problem = _parse_problem(answer)
     if status == _UNAUTHORIZED:
         raise InvalidTokenError(problem.message)
     if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
-        raise UnreachableError(
-            f"it answers {status} {problem.code}", parse_retry_after(answer.headers.get("retry-after"))
-        )
+        raise UnreachableError(f"status {status} {problem.code}", parse_retry_after(answer.headers.get("retry-after")))
     if problem.code in LOST_LEASE_CODES:
         raise LeaseLost(problem.message)
-    message = problem.message or f"It answers {status}: is {answer.url.host} the house?"
+    message = problem.message or f"Status {status}. Is {answer.url.host} a Callsheet server?"
     raise _ERRORS_BY_STATUS.get(status, Refusal)(problem.code, message)
 
 
@@ -343,11 +345,11 @@ def _parse_problem(answer: httpx.Response) -> _Problem:
 
 
 def _host_of(url: str) -> str:
-    """Return the host of an address that is one."""
+    """Return the host of a URL; raise ValueError if it is not an HTTP URL."""
     try:
         found = httpx.URL(url)
     except httpx.InvalidURL:
         found = httpx.URL("")
     if found.scheme not in {"http", "https"} or not found.host:
-        raise ValueError("The house's address begins with http:// or https://.")
+        raise ValueError(f"{url!r} is not a server URL: it must begin with http:// or https://.")
     return found.host

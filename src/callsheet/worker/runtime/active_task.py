@@ -1,7 +1,7 @@
-"""A task in hand: what its handler said, how long its lease lasts, and whether it must stop.
+"""`ActiveTask`: the state of a running task, shared by its handler and the heartbeat thread.
 
-The handler's thread says, the heart tells; both meet here. Time is this machine's own, never the house's clock: a
-handler stops when four fifths of its lease are over and nobody has prolonged it.
+It holds the updates that were not sent yet, the deadlines of the lease and the reason to stop. Deadlines use the local
+monotonic clock: a handler is stopped when 80 % of its lease has passed without a renewal.
 """
 
 import threading
@@ -26,24 +26,24 @@ from callsheet.worker.link.base import LOST_LEASE_CODES
 
 T = TypeVar("T")
 UPDATE_INTERVAL_SECONDS = 0.2
-"""How often the house is told of progress at most; what was said in between is told as the last of it."""
+"""Minimum interval between two progress reports of a task; updates in between are coalesced to the latest."""
 HEARTBEAT_RETRY_SECONDS = 1.0
-"""How soon a heartbeat that was not answered is sent again."""
+"""Delay before an unanswered heartbeat is sent again."""
 RETRY_SECONDS_MAX = 600.0
-"""How long a store that does not answer is asked before the try fails: it would keep a machine for nothing."""
+"""How long a call is retried before the attempt fails: a longer outage should not occupy the machine."""
 LOG_LINES_MAX, LOG_LINES_PER_HEARTBEAT_MAX = 1_000, 90
-"""Lines of the log that wait to be told, and how many of them one heartbeat takes."""
+"""Unsent log lines that are kept, and log lines per heartbeat."""
 _STOP_FRACTION, _HONOR_RETRY_AFTER_FRACTION = 0.8, 0.6
 
 
 class ActiveTask:
-    """One task in hand."""
+    """A task that this worker has leased and runs. Thread-safe."""
 
     def __init__(self, work: TaskPayload, heartbeat_seconds: float) -> None:
         self.work = work
         now = time.monotonic()
         self.acknowledged_count = 0
-        """How many heartbeats were answered."""
+        """The number of successful heartbeats."""
         self._heartbeat_interval_seconds = min(work.lease_seconds / 3, heartbeat_seconds)
         self._lock = threading.Lock()
         self._progress: int | None = None
@@ -55,14 +55,14 @@ class ActiveTask:
         self._lines_dropped = self._lines_dropped_sent = 0
         self._last_sent_at = float("-inf")
         self.honor_retry_after_until = now
-        """Until then a house that says "later" is obeyed; afterwards the lease is in danger, and it is asked again."""
+        """Until this time a `Retry-After` of the server is respected; later the lease would be at risk."""
         self._set_lease_deadlines(now, work.lease_seconds)
         self._heartbeat_due_at = now + self._heartbeat_interval_seconds
         self._stop: type[TaskStopped] | None = None
         self._stopped = threading.Event()
         self._on_stop: Callable[[], None] | None = None
 
-    # -- the handler's side
+    # -- called by the handler
 
     def set_progress(self, progress: int, message: str | None) -> None:
         with self._lock:
@@ -71,14 +71,14 @@ class ActiveTask:
             self._update_no += 1
 
     def set_preview(self, picture: int) -> None:
-        """Say that there is a new preview; it goes out with the progress."""
+        """Record the number of the newest preview; it is sent with the progress."""
         with self._lock:
             self._progress = self._progress or 0
             self._preview = picture
             self._update_no += 1
 
     def append_log(self, lines: list[str]) -> None:
-        """Say lines of a log. If they come faster than they can be told, the oldest are left out, and that is said."""
+        """Append log lines. If too many are unsent, the oldest are dropped and the log says how many."""
         with self._lock:
             self._lines.extend(lines)
             while len(self._lines) > LOG_LINES_MAX:
@@ -87,28 +87,28 @@ class ActiveTask:
 
     @property
     def preview_acknowledged(self) -> bool:
-        """Say whether the house knows of the newest preview."""
+        """Whether the server has acknowledged the newest preview."""
         return self._preview == self._preview_acknowledged
 
     @property
     def stop_reason(self) -> type[TaskStopped] | None:
-        """Return why the handler must stop, if it must."""
+        """Why the handler must stop; None if it may continue."""
         if self._stop is None and time.monotonic() >= self._stop_at:
             self.request_stop(TaskLeaseLost)
         return self._stop
 
     @property
     def lease_expired(self) -> bool:
-        """Say whether the whole lease has run out, as far as this machine knows."""
+        """Whether the lease has expired by the local clock."""
         return time.monotonic() >= self._lease_expires_at
 
     def raise_if_stopped(self) -> None:
-        """Raise inside the handler what it must stop for."""
+        """Raise the stop reason, if there is one."""
         if (stop := self.stop_reason) is not None:
             raise stop
 
     def call_with_retry(self, call: Callable[[], T]) -> T:
-        """Call until there is an answer, for as long as the task is in hand, within reason."""
+        """Repeat a call while the server is unreachable, for at most `RETRY_SECONDS_MAX` or until the task stops."""
         retry_deadline = self.retry_deadline()
         for pause in backoff_delays():
             self.raise_if_stopped()
@@ -120,25 +120,25 @@ class ActiveTask:
                 if time.monotonic() >= retry_deadline:
                     raise
                 self._sleep(max(pause, error.retry_after_seconds))
-        raise AssertionError  # pauses never end
+        raise AssertionError("backoff_delays() never ends")
 
     @staticmethod
     def retry_deadline() -> float:
-        """Return until when something that begins now is asked for."""
+        """Return the deadline of retries that begin now."""
         return time.monotonic() + RETRY_SECONDS_MAX
 
     def on_stop(self, call: Callable[[], None] | None) -> None:
-        """Call back, from any thread, when the handler must stop; at once if it must already."""
+        """Set the callback for a stop request. It may run in any thread; after a stop it runs immediately."""
         with self._lock:
             self._on_stop = call
             now = call if self._stop is not None else None
         if now is not None:
             now()
 
-    # -- the heart's side
+    # -- called by the heartbeat thread
 
     def next_heartbeat_at(self) -> float:
-        """Return when the house must hear of this task next, or the handler of its end."""
+        """Return when the next heartbeat is due, or the handler must be stopped."""
         update_due_at = (
             self._last_sent_at + UPDATE_INTERVAL_SECONDS if self._has_unsent_updates() else self._heartbeat_due_at
         )
@@ -146,17 +146,17 @@ class ActiveTask:
 
     @property
     def has_unsent_updates(self) -> bool:
-        """Say whether there is something that the house was not told."""
+        """Whether there is progress or log output that the server has not acknowledged."""
         with self._lock:
             return self._has_unsent_updates()
 
     @property
     def heartbeat_timeout_seconds(self) -> float:
-        """Return how long an answer to a heartbeat may take."""
+        """The timeout of a heartbeat request."""
         return max(self._heartbeat_interval_seconds, HEARTBEAT_RETRY_SECONDS)
 
     def build_heartbeat(self) -> TaskHeartbeat:
-        """Return what to tell now; without news, a heartbeat only prolongs. What nobody heard is told again."""
+        """Return the next heartbeat, with the updates that were not acknowledged yet."""
         with self._lock:
             self._lines.extendleft(reversed(self._lines_sent))
             self._lines_sent = [
@@ -164,7 +164,7 @@ class ActiveTask:
             ]
             self._lines_dropped_sent = self._lines_dropped
             dropped_notice = (
-                [f"({counted(self._lines_dropped, 'line', verb='was')} left out here)"] if self._lines_dropped else []
+                [f"({counted(self._lines_dropped, 'line', verb='was')} dropped here)"] if self._lines_dropped else []
             )
             lease, log, self._last_sent_at = self.work.lease, [*dropped_notice, *self._lines_sent], time.monotonic()
             if self._update_no == self._update_no_acknowledged:
@@ -175,7 +175,7 @@ class ActiveTask:
             )
 
     def apply_heartbeat_result(self, result: HeartbeatResult | Exception, sent_at: float) -> None:
-        """Take in what the house answered to a heartbeat."""
+        """Apply the result of a heartbeat: new deadlines, cancellation, or a lost lease."""
         if isinstance(result, HeartbeatResult) and result.error is None:
             self.acknowledged_count += 1
             self._acknowledge_sent()
@@ -187,19 +187,19 @@ class ActiveTask:
             self.request_stop(TaskLeaseLost)
         else:
             if not isinstance(result, UnreachableError):
-                self._acknowledge_sent()  # refused: it is not said again
+                self._acknowledge_sent()  # rejected by the server: do not send it again
             self._heartbeat_due_at = (
                 time.monotonic() + min(HEARTBEAT_RETRY_SECONDS, self._heartbeat_interval_seconds) / 2
             )
             self._last_sent_at = max(self._last_sent_at, self._heartbeat_due_at - UPDATE_INTERVAL_SECONDS)
 
     def begin_shutdown(self) -> bool:
-        """Stop the handler because the worker goes away; False if it has stopped for another reason."""
+        """Stop the handler for a shutdown; return False if it was already stopped for another reason."""
         self.request_stop(WorkerShutdown)
         return self._stop is WorkerShutdown
 
     def request_stop(self, stop: type[TaskStopped]) -> None:
-        """Tell the handler to stop; the first reason counts."""
+        """Stop the handler. Only the first reason is kept."""
         with self._lock:
             if self._stop is not None:
                 return
@@ -209,10 +209,10 @@ class ActiveTask:
         if call is not None:
             call()
 
-    # -- inside
+    # -- helpers
 
     def _sleep(self, seconds: float) -> None:
-        """Wait; a stop ends the wait."""
+        """Sleep until the time has passed or the task is stopped."""
         self._stopped.wait(min(seconds, max(self._stop_at - time.monotonic(), 0)))
 
     def _has_unsent_updates(self) -> bool:

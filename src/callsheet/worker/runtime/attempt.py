@@ -1,4 +1,4 @@
-"""One try of one task: its handler runs, and the house is told how it ended."""
+"""`AttemptRunner`: runs the handler of one task and reports the outcome to the server."""
 
 import asyncio
 import inspect
@@ -35,7 +35,7 @@ _RETRY_AFTER_SECONDS_MAX = 10.0
 
 
 class AttemptRunner:
-    """A handler with a task in hand."""
+    """Runs one attempt of one task."""
 
     def __init__(self, task: ActiveTask, link: Link, heartbeater: Heartbeater, on_event: EventListener) -> None:
         self._task = task
@@ -44,7 +44,7 @@ class AttemptRunner:
         self._emit = on_event
 
     def run(self, handler: Handler, scratch: Scratch, cache: Cache | None) -> str:
-        """Run the handler, report, and say in a word how it ended."""
+        """Run the handler, report the outcome and return it (see `TaskEnded.outcome`)."""
         folders: list[Path] = []
 
         def create_folder() -> Path:
@@ -60,8 +60,8 @@ class AttemptRunner:
                 remove_folder(task_folder)
         try:
             return self._report_outcome(ctx, output, error)
-        except Exception as report_error:  # noqa: BLE001 - the lease runs out, and the task is another's
-            self._emit(WorkerError(f"Reporting {self._task.work.kind} failed", report_error))
+        except Exception as report_error:  # noqa: BLE001 - the lease expires and the task is reassigned
+            self._emit(WorkerError(f"Reporting the outcome of {self._task.work.kind} failed", report_error))
             return "unreported"
 
     def _report_outcome(self, ctx: Context, output: Any, error: BaseException | None) -> str:
@@ -72,11 +72,11 @@ class AttemptRunner:
         if error is None:
             return self._report_completion(ctx, output)
         if stop is TaskCanceled:
-            return self._report_failure("canceled", "Stopped as asked.", retryable=False, outcome="canceled")
+            return self._report_failure("canceled", "The job was canceled.", retryable=False, outcome="canceled")
         return "lost" if stop is not None else self._report_error(error)
 
     def _flush_updates(self) -> None:
-        """Tell what the handler said last before its task ends; afterwards nobody would listen."""
+        """Send the last progress and log lines before the task ends; the server rejects them afterwards."""
         task = self._task
         for pause in backoff_delays():
             if not task.has_unsent_updates or task.lease_expired or task.stop_reason not in {None, TaskCanceled}:
@@ -87,15 +87,13 @@ class AttemptRunner:
     def _report_completion(self, ctx: Context, output: Any) -> str:
         lease = self._task.work.lease
         try:
-            json_output = json.loads(
-                json.dumps(output, allow_nan=False)
-            )  # what is no JSON is refused here as everywhere
+            json_output = json.loads(json.dumps(output, allow_nan=False))  # rejects NaN and values that are not JSON
             report = Complete(lease=lease, output=json_output, files=list(ctx.files), delivered=ctx.delivered)
             return self._send_report(lambda: self._link.complete(report), "completed")
         except (Refusal, TypeError, ValueError) as refused:
-            self._emit(WorkerError(f"The result of {self._task.work.kind} was refused", refused))
+            self._emit(WorkerError(f"The output of {self._task.work.kind} was rejected", refused))
             code = refused.code if isinstance(refused, Refusal) else "invalid_output"
-            # What is wrong with the result itself will not get better.
+            # An invalid output is the same in the next attempt.
             may_succeed_later = isinstance(refused, Refusal) and not isinstance(refused, BadInput)
             return self._report_failure(code, str(refused), retryable=None if may_succeed_later else False)
 
@@ -120,13 +118,13 @@ class AttemptRunner:
         return self._send_report(lambda: self._link.fail(report), outcome)
 
     def _send_report(self, send: Callable[[], ReportResult], outcome: str) -> str:
-        """Send a report until the house answers, or the lease is over, within reason; heartbeats go on meanwhile."""
+        """Send a report until the server responds or the lease expires. Heartbeats continue meanwhile."""
         retry_deadline = self._task.retry_deadline()
         for pause in backoff_delays():
             try:
                 send()
             except (LeaseLost, InvalidTokenError):
-                return "lost"  # the task is another's by now, and what this one made is not wanted
+                return "lost"  # the task was reassigned, and this result is rejected
             except UnreachableError as error:
                 stopped = self._task.lease_expired or self._task.stop_reason is WorkerShutdown
                 if stopped or time.monotonic() >= retry_deadline:
@@ -134,23 +132,23 @@ class AttemptRunner:
                 time.sleep(max(pause, min(error.retry_after_seconds, _RETRY_AFTER_SECONDS_MAX)))
             else:
                 return outcome
-        raise AssertionError  # pauses never end
+        raise AssertionError("backoff_delays() never ends")
 
 
 def _run_handler(task: ActiveTask, handler: Handler, ctx: Context) -> tuple[Any, BaseException | None]:
     try:
         result = handler(ctx)
         return asyncio.run(_await_result(task, result)) if inspect.isawaitable(result) else result, None
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the house is told
+    except BaseException as error:  # noqa: BLE001 - every error is reported to the server
         return None, error
 
 
 async def _await_result(task: ActiveTask, result: Awaitable[Any]) -> Any:
-    """Wait for an async handler; a stop cancels it where it waits."""
+    """Await an async handler; a stop request cancels it."""
     loop, work = asyncio.get_running_loop(), asyncio.ensure_future(result)
 
     def stop() -> None:
-        with suppress(RuntimeError):  # it ended in the meantime, and its loop with it
+        with suppress(RuntimeError):  # the handler and its event loop have ended
             loop.call_soon_threadsafe(work.cancel)
 
     task.on_stop(stop)

@@ -1,4 +1,4 @@
-"""What a shift tells whoever looks on: one struct for each thing that happened. The worker itself writes no line."""
+"""Events of a worker run, one struct per type. The worker logs nothing itself; listeners print or record events."""
 
 import sys
 import traceback
@@ -12,7 +12,7 @@ from callsheet.worker.errors import CommandError, RegistrationError, Unreachable
 
 
 class WorkerRegistered(Struct, frozen=True):
-    """The house let the worker in; unless it is approved, a person has to do that before it gets work."""
+    """The worker is registered. If it is not approved, an operator must approve it before it gets tasks."""
 
     worker: str
     kinds: list[str]
@@ -20,23 +20,23 @@ class WorkerRegistered(Struct, frozen=True):
 
 
 class WorkerWaiting(Struct, frozen=True):
-    """There is no work for a reason; told once for each reason."""
+    """The worker cannot claim tasks. Emitted once per reason."""
 
     reason: str
 
 
 class WorkerReady(Struct, frozen=True):
-    """What the worker waited for before it took any work is there."""
+    """The readiness check passed after it had failed; the worker claims tasks now."""
 
 
 class TaskStarted(Struct, frozen=True):
-    """A task is in hand."""
+    """A handler starts."""
 
     work: TaskPayload
 
 
 class TaskEnded(Struct, frozen=True):
-    """A task is out of hand: completed, failed, canceled, lost, requeued, or not reported."""
+    """A handler has ended. `outcome`: completed, failed, canceled, lost, requeued or unreported."""
 
     work: TaskPayload
     outcome: str
@@ -44,14 +44,14 @@ class TaskEnded(Struct, frozen=True):
 
 
 class WorkerError(Struct, frozen=True):
-    """Something went wrong, and the worker goes on."""
+    """An error that does not stop the worker."""
 
     message: str
     error: BaseException
 
 
 class WorkerStopped(Struct, frozen=True):
-    """The shift is over."""
+    """The worker has stopped."""
 
     reason: str
 
@@ -61,17 +61,17 @@ EventListener = Callable[[WorkerEvent], None]
 
 
 def ignore_listener_errors(on_event: EventListener) -> EventListener:
-    """Tell whoever looks on; that nobody can be told any more ends no thread of the worker."""
+    """Wrap a listener so that its exceptions do not end a thread of the worker."""
 
     def notify(event: WorkerEvent) -> None:
-        with suppress(Exception):  # a terminal that was closed, most of all
+        with suppress(Exception):  # such as a closed terminal
             on_event(event)
 
     return notify
 
 
 def log_to_stderr(event: WorkerEvent) -> None:
-    """Write down what went wrong, for whoever wrote the handler."""
+    """Write errors and waiting reasons to stderr. This is the default listener."""
     if isinstance(event, WorkerError):
         sys.stderr.write(f"{event.message}:{_describe_error(event.error)}")
     elif isinstance(event, WorkerWaiting):
@@ -79,7 +79,7 @@ def log_to_stderr(event: WorkerEvent) -> None:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Say what went wrong in a line where that says all; what a handler raised has its stack."""
+    """Return one line for expected errors, a traceback for everything else."""
     if isinstance(error, UnreachableError | RegistrationError | CommandError):
         return f" {error}\n"
     return "\n" + "".join(traceback.format_exception(error))

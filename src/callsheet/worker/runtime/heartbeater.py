@@ -1,6 +1,6 @@
-"""The heart of a worker: one thread that prolongs all leases in hand, and tells the house how far the work is.
+"""`Heartbeater`: the thread that extends the leases of all running tasks and sends their progress.
 
-A house that says "later" is asked later, about all of them, for as long as no lease is in danger.
+If the server answers `Retry-After`, all heartbeats wait that long, unless a lease would expire in the meantime.
 """
 
 import threading
@@ -19,7 +19,7 @@ _IDLE_SECONDS = 3_600.0
 
 
 class Heartbeater:
-    """Beats for every task in hand, in as few calls as there can be."""
+    """Sends the heartbeats of all running tasks, batched into as few requests as possible."""
 
     def __init__(
         self, link: Link, on_drain: Callable[[], None], on_invalid_token: Callable[[], None], on_event: EventListener
@@ -31,10 +31,10 @@ class Heartbeater:
         self._tasks: set[ActiveTask] = set()
         self._urgent: set[ActiveTask] = set()
         self._retry_at = float("-inf")
-        """Not before this does the house want to be asked again."""
+        """The server asked for no request before this time."""
         self._wake = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="callsheet-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="callsheet-heartbeat", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -46,23 +46,23 @@ class Heartbeater:
         self._thread.join()
 
     def add(self, task: ActiveTask) -> None:
-        """Beat for one more task."""
+        """Start to send heartbeats for a task."""
         with self._wake:
             self._tasks.add(task)
             self._wake.notify_all()
 
     def remove(self, task: ActiveTask) -> None:
-        """Beat for a task no longer."""
+        """Stop to send heartbeats for a task."""
         with self._wake:
             self._tasks.discard(task)
 
     def wake(self) -> None:
-        """Look again: a handler said something."""
+        """Recompute when the next heartbeat is due, after a handler reported something."""
         with self._wake:
             self._wake.notify_all()
 
     def send_now(self, task: ActiveTask) -> bool:
-        """Beat for a task as soon as the house hears it, and return whether that was answered."""
+        """Send a heartbeat as soon as possible; return whether it was acknowledged."""
         acknowledged_before = task.acknowledged_count
         with self._wake:
             self._urgent.add(task)
@@ -91,27 +91,27 @@ class Heartbeater:
             self._handle_result(task, result, sent_at)
 
     def _seconds_until_due(self) -> float:
-        """Return how long nobody is due."""
+        """Return the time until the next heartbeat is due."""
         now = time.monotonic()
         return min((self._due_at(task) - now for task in self._open_tasks()), default=_IDLE_SECONDS)
 
     def _due_tasks(self, now: float) -> set[ActiveTask]:
-        """Return the tasks to beat for now. Whoever is due in a moment goes with them: one call is enough for all."""
+        """Return the tasks whose heartbeat is due, and those due within the update interval: one request covers all."""
         due_by_task = {task: self._due_at(task) for task in self._open_tasks()}
         latest = now + UPDATE_INTERVAL_SECONDS if min(due_by_task.values(), default=_IDLE_SECONDS + now) <= now else now
         return {task for task in due_by_task if due_by_task[task] <= latest}
 
     def _open_tasks(self) -> set[ActiveTask]:
-        """Return the tasks to beat for; one that was told to stop is not asked about again."""
+        """Return the tasks that need heartbeats. Stopped tasks do not."""
         return {task for task in self._tasks if task.stop_reason is None} | self._urgent
 
     def _due_at(self, task: ActiveTask) -> float:
-        """Return when to beat for a task: when it is due, and not before the house said, if its lease lasts so long."""
+        """Return when to send the heartbeat of a task: when due, but after `Retry-After` if the lease allows it."""
         next_heartbeat_at = float("-inf") if task in self._urgent else task.next_heartbeat_at()
         return max(next_heartbeat_at, min(self._retry_at, task.honor_retry_after_until))
 
     def _request_results(self, tasks: Sequence[ActiveTask]) -> Sequence[HeartbeatResult | Exception]:
-        """Return an answer for each: without one, what happened instead, and the hand sends again."""
+        """Return a result, or the error, for each task. After an error the task sends its heartbeat again."""
         try:
             response = self._link.heartbeat(
                 [task.build_heartbeat() for task in tasks], min(task.heartbeat_timeout_seconds for task in tasks)
@@ -123,8 +123,8 @@ class Heartbeater:
             self._retry_at = time.monotonic() + max(error.retry_after_seconds, add_jitter(HEARTBEAT_RETRY_SECONDS))
             return [error] * len(tasks)
         except Refusal as error:
-            return self._send_in_halves(tasks) if len(tasks) > 1 else [error]  # one of them spoils it for all
-        except Exception as error:  # noqa: BLE001 - no answer for any of them: sent again until their leases run out
+            return self._send_in_halves(tasks) if len(tasks) > 1 else [error]  # one invalid heartbeat fails all
+        except Exception as error:  # noqa: BLE001 - repeated until leases expire
             return [error] * len(tasks)
         self._retry_at = float("-inf")
         if response.drain:
@@ -132,7 +132,7 @@ class Heartbeater:
         return response.heartbeats
 
     def _send_in_halves(self, tasks: Sequence[ActiveTask]) -> Sequence[HeartbeatResult | Exception]:
-        """Ask for one half, then for the other; if the house is gone or says "later", the other half waits, too."""
+        """Send the heartbeats in two requests. If the first gets no response, the second is not sent."""
         middle = len(tasks) // 2
         first = self._request_results(tasks[:middle])
         if isinstance(first[-1], UnreachableError | InvalidTokenError):
@@ -143,4 +143,4 @@ class Heartbeater:
         task.apply_heartbeat_result(result, sent_at)
         error = result.error if isinstance(result, HeartbeatResult) else result if isinstance(result, Refusal) else None
         if error is not None and task.stop_reason is None:
-            self._emit(WorkerError("A heartbeat was refused", Refusal(error.code, error.message)))
+            self._emit(WorkerError("A heartbeat was rejected", Refusal(error.code, error.message)))

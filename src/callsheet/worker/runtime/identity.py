@@ -1,7 +1,7 @@
-"""A worker's name on its machine: the same after a restart, so that the house takes it for the same worker.
+"""The name of a worker on its machine. It stays the same after a restart, so that the server recognizes the worker.
 
-The first worker of a machine has the first name that is kept in a folder, the second the second: whoever is started
-takes the first that nobody holds. A name is held by a lock, which the system lets go of even after a kill.
+Names are stored in numbered files of one folder. A worker takes the first file that no running worker has locked. The
+operating system releases the lock even after a kill.
 """
 
 import fcntl
@@ -21,19 +21,19 @@ _PRIVATE = 0o700
 
 
 class NameTakenError(Exception):
-    """A worker of this name runs on this machine."""
+    """Another worker on this machine uses this name, or no name is free."""
 
 
 @contextmanager
 def hold_worker_name(folder: Path, requested: str | None = None) -> Iterator[str]:
-    """Hold the given name, or the first of this machine's that is free, for as long as the `with` lasts."""
+    """Reserve the requested name, or the first free one, within the `with` block."""
     folder.mkdir(parents=True, exist_ok=True, mode=_PRIVATE)
     if requested is not None:
         if not NAME.match(requested):
-            raise ValueError("A worker's name has letters, digits and . _ : - only.")
+            raise ValueError(f"{requested!r} is not a worker name: only letters, digits and . _ : - are allowed.")
         lock = _try_lock(folder / f"given-{requested}")
         if lock is None:
-            raise NameTakenError(f"A worker named {requested!r} already runs on this machine.")
+            raise NameTakenError(f"A worker named {requested!r} already runs on this machine. Choose another name.")
         with lock:
             yield requested
         return
@@ -43,7 +43,7 @@ def hold_worker_name(folder: Path, requested: str | None = None) -> Iterator[str
             with lock:
                 yield _read_or_create_name(lock)
             return
-    raise NameTakenError(f"{_NAMES_MAX} workers run on this machine already.")
+    raise NameTakenError(f"All {_NAMES_MAX - 1} worker names of this machine are in use. Pass a name.")
 
 
 def _try_lock(file: Path) -> IO[str] | None:
@@ -57,7 +57,7 @@ def _try_lock(file: Path) -> IO[str] | None:
 
 
 def _read_or_create_name(file: IO[str]) -> str:
-    """Return the name in a file; a new one is the machine's with something that no other machine has."""
+    """Return the name in a file; if it is empty, create one from the host name and a random suffix."""
     file.seek(0)
     name = file.read().strip()
     if not name:

@@ -1,4 +1,4 @@
-"""Word that this machine will be taken away: from the cloud's metadata, a file, or an address that somebody serves."""
+"""Interruption notices: the cloud will reclaim this machine. Read from AWS metadata, a file or a URL."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -20,25 +20,25 @@ _REASON_CHARS_MAX = 200
 
 
 class Interruption(Struct, frozen=True):
-    """What was heard; `drain` lets what is in hand end, else it is given back at once."""
+    """An interruption notice. With `drain`, running tasks may finish; otherwise they are requeued immediately."""
 
     reason: str
     drain: bool = False
 
 
 class InterruptionSource(Protocol):
-    """Where word of the end comes from. Asked every few seconds; what it raises is told and changes nothing."""
+    """A source of interruption notices, polled every few seconds. Exceptions are reported and otherwise ignored."""
 
     def poll(self) -> Interruption | None:
-        """Return what was heard, if anything was."""
+        """Return the current notice, or None."""
         ...
 
 
 class AwsSpotSource:
-    """The metadata of an AWS instance (IMDSv2): a spot interruption, or the advice to rebalance, which only drains."""
+    """AWS instance metadata (IMDSv2): spot interruptions and rebalance recommendations, which only drain."""
 
     def __init__(self, base_url: str = _METADATA_URL, *, rebalance: bool = True) -> None:
-        # The address is of this machine: no proxy of the environment leads there.
+        # A link-local address: never use a proxy from the environment.
         self._http = httpx.Client(base_url=base_url, timeout=_TIMEOUT_SECONDS, trust_env=False)
         self._rebalance = rebalance
         self._token: str | None = None
@@ -52,7 +52,7 @@ class AwsSpotSource:
 
     def _exists(self, path: str) -> bool:
         response = self._get_metadata(path)
-        if response.status_code == _UNAUTHORIZED:  # the token has run out
+        if response.status_code == _UNAUTHORIZED:  # the token has expired
             self._token = None
             response = self._get_metadata(path)
         return response.status_code == _OK
@@ -67,7 +67,7 @@ class AwsSpotSource:
 
 
 class FileSource:
-    """A file that somebody makes when the end comes; its first line says why."""
+    """A file that exists once the machine will be reclaimed. Its first line is the reason."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -81,7 +81,7 @@ class FileSource:
 
 
 class UrlSource:
-    """An address that answers 200 when the end comes, and anything else before."""
+    """A URL that returns 200 once the machine will be reclaimed. The first line of the body is the reason."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -93,7 +93,7 @@ class UrlSource:
 
 
 class InterruptionWatcher:
-    """Asks for word of the end every few seconds, and passes on each that is new."""
+    """Polls the sources and calls back once per notice."""
 
     def __init__(
         self, sources: Sequence[InterruptionSource], on_interruption: Callable[[Interruption], None],
@@ -107,7 +107,7 @@ class InterruptionWatcher:
         self._reported: set[Interruption] = set()
         self._failing: set[int] = set()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="callsheet-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="callsheet-interruption", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -125,13 +125,14 @@ class InterruptionWatcher:
             self._stopping.wait(self._poll_seconds)
 
     def _poll_source(self, number: int, source: InterruptionSource) -> Interruption | None:
-        """Look once; that it cannot be done is told when it begins, not every few seconds."""
+        """Poll once. A failure is reported when it begins, not at every poll."""
         try:
             interruption = source.poll()
-        except Exception as error:  # noqa: BLE001 - a cloud that does not answer takes nothing away
+        except Exception as error:  # noqa: BLE001 - a failing source is no interruption
             if number not in self._failing:
                 self._failing.add(number)
-                self._emit(WorkerError("Looking for a notice failed", UnreachableError(type(error).__name__)))
+                reason = UnreachableError(type(error).__name__)
+                self._emit(WorkerError("Polling for an interruption notice failed", reason))
             return None
         self._failing.discard(number)
         return interruption

@@ -1,4 +1,4 @@
-"""A worker at work: claims as many tasks as it has free hands, runs each in a thread, and goes when it is told to."""
+"""`WorkerRun`: the main loop of a worker. Registers, claims tasks, runs each in a thread, and shuts down."""
 
 import threading
 import time
@@ -33,15 +33,16 @@ from callsheet.worker.runtime.scale_in_protection import ProtectionController, S
 
 _CLAIM_WAIT_SECONDS = 25.0
 _HANDLER_STOP_SECONDS = 2.0
-"""How long a handler that was told to leave may take to do so before the shift ends without it."""
+"""How long a shutdown waits for stopped handlers to return."""
 _REREGISTRATIONS_MAX, _REREGISTRATIONS_WINDOW_SECONDS = 3, 600.0
 _NOT_APPROVED = "worker_not_approved"
 _APPROVAL_POLL_SECONDS = 5.0
 _READY_POLL_SECONDS = 2.0
+_DEFAULT_REASON = "the worker is shutting down"
 
 
 class WorkerOptions(Struct, frozen=True):
-    """What a worker has besides its handlers and its link."""
+    """Optional parts of a worker: temporary folders, file cache, scale-in protection, event listener."""
 
     scratch: Scratch | None = None
     cache: Cache | None = None
@@ -50,15 +51,15 @@ class WorkerOptions(Struct, frozen=True):
 
 
 class Shutdown(Struct, frozen=True):
-    """Why a worker goes away: `cause` in a word (`shutdown`, `spot`), `reason` for a person."""
+    """A shutdown request. `cause` is a code (`shutdown`, `spot`), `reason` is text for people."""
 
     cause: str = "shutdown"
-    reason: str = "the worker goes away"
+    reason: str = _DEFAULT_REASON
     grace_seconds: float = 0.0
 
 
 class WorkerRun:
-    """One run of a worker, from its arrival to its end. It may end by itself: drained, or not let in."""
+    """A running worker. It ends when it is stopped or drained, or when the server rejects its registration."""
 
     def __init__(
         self, handlers: Mapping[str, Handler], link: Link, concurrency: int, worker_options: WorkerOptions,
@@ -85,8 +86,8 @@ class WorkerRun:
         self._reregistered_at: deque[float] = deque(maxlen=_REREGISTRATIONS_MAX)
         self._waiting_reason: str | None = None
         self.failure: str | None = None
-        """Why the house did not let the worker in, if it ended for that."""
-        self._thread = threading.Thread(target=self._run, name="callsheet-shift", daemon=True)
+        """Why the server rejected the registration, if the run ended for that."""
+        self._thread = threading.Thread(target=self._run, name="callsheet-worker", daemon=True)
 
     def start(self) -> None:
         self._scratch.open()
@@ -95,13 +96,17 @@ class WorkerRun:
             self._controller.start()
         self._thread.start()
 
-    def stop(self, grace_seconds: float = 0.0, cause: str = "shutdown", reason: str = "the worker goes away") -> None:
-        """Take no more work; give back, without using up a try, what does not end within the grace."""
+    def stop(self, grace_seconds: float = 0.0, cause: str = "shutdown", reason: str = _DEFAULT_REASON) -> None:
+        """Stop and wait until it is done.
+
+        The worker stops claiming, waits up to `grace_seconds` for running tasks, requeues the rest (this does not count
+        as an attempt) and deregisters.
+        """
         self.begin_shutdown(Shutdown(cause, reason, grace_seconds))
         self._ended.wait()
 
     def begin_shutdown(self, shutdown: Shutdown) -> None:
-        """Begin to stop, and do not wait for it."""
+        """Begin to stop, without waiting for the end."""
         with self._changed:
             self._shutdown = self._shutdown or shutdown
             self._stopping.set()
@@ -109,34 +114,34 @@ class WorkerRun:
         self._link.stop()
 
     def drain(self) -> None:
-        """Take no more work, and go when what is in hand has ended."""
+        """Stop claiming, and end when all running tasks have ended."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
         self._link.stop()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the end of the shift."""
+        """Wait for the end of the run; return whether it has ended."""
         return self._ended.wait(seconds)
 
     @property
     def active_count(self) -> int:
-        """How many tasks are in hand."""
+        """The number of running tasks."""
         return len(self._tasks)
 
     @property
     def draining(self) -> bool:
-        """Whether the worker takes no more work."""
+        """Whether the worker has stopped claiming tasks."""
         return self._is_stopping()
 
-    # -- from arrival to end
+    # -- lifecycle
 
     def _run(self) -> None:
         try:
             self._register()
             while not self._is_stopping():
                 self._claim_tasks()
-            with self._changed:  # drained: what is in hand may end
+            with self._changed:  # drained: wait for the running tasks
                 self._changed.wait_for(lambda: self._shutdown or not self._tasks)
         except RegistrationError as error:
             self.failure = str(error)
@@ -150,14 +155,14 @@ class WorkerRun:
         return self._draining or self._shutdown is not None
 
     def _register(self) -> None:
-        """Register until the house answers."""
+        """Register; retry while the server is unreachable."""
         for pause in backoff_delays():
             if self._is_stopping():
                 return
             try:
                 registered = self._link.register(tuple(self._handlers), self._concurrency)
             except UnreachableError as error:
-                self._report_waiting(f"The house cannot be reached: {error}")
+                self._report_waiting(f"The server is unreachable: {error}")
                 self._stopping.wait(max(pause, error.retry_after_seconds))
             else:
                 self._on_registered(registered)
@@ -189,10 +194,10 @@ class WorkerRun:
     def _deregister(self, shutdown: Shutdown) -> None:
         try:
             self._link.deregister(shutdown.reason)
-        except (Refusal, UnreachableError, InvalidTokenError) as error:  # the house notices by itself, later
-            self._emit(WorkerError("Saying goodbye failed", error))
+        except (Refusal, UnreachableError, InvalidTokenError) as error:  # the server notices when heartbeats stop
+            self._emit(WorkerError("Deregistering failed", error))
 
-    # -- taking work
+    # -- tasks
 
     def _claim_tasks(self) -> None:
         with self._changed:
@@ -214,13 +219,13 @@ class WorkerRun:
             self.drain()
 
     def _check_ready(self, check_ready: Callable[[], None]) -> bool:
-        """Look whether what the handlers need is there; once it was, it is not looked for again."""
+        """Run the readiness check. Once it has passed, it is not repeated."""
         try:
             check_ready()
         except UnreachableError as error:
             if str(error) != self._waiting_reason:
                 self._waiting_reason = str(error)
-                self._emit(WorkerError("No work is taken yet", error))
+                self._emit(WorkerError("Not ready to claim tasks", error))
             self._stopping.wait(_READY_POLL_SECONDS)
             self._send_idle_heartbeat()
             return False
@@ -231,17 +236,17 @@ class WorkerRun:
         return True
 
     def _send_idle_heartbeat(self) -> None:
-        """Say to the house that the worker is there, though it asks for no work, and hear what it says."""
+        """Send a heartbeat without tasks, so that the server sees the worker and can drain it."""
         try:
             if self._link.heartbeat([], _READY_POLL_SECONDS).drain:
                 self.drain()
         except InvalidTokenError:
             self._handle_invalid_token()
         except (Refusal, UnreachableError):
-            return  # what it says about work can wait
+            return  # the next claim reports it
 
     def _claim_with_retry(self, count: int) -> ClaimResult:
-        """Claim until there is an answer; a house that is away for a while is outlived."""
+        """Claim; retry while the server is unreachable or rejects the claim."""
         empty = ClaimResult([], drain=False)
         for pause in backoff_delays():
             if self._is_stopping():
@@ -252,7 +257,7 @@ class WorkerRun:
                 self._handle_invalid_token()
                 break
             except UnreachableError as error:
-                self._report_waiting(f"The house cannot be reached: {error}")
+                self._report_waiting(f"The server is unreachable: {error}")
                 self._stopping.wait(max(pause, error.retry_after_seconds))
             except Refusal as error:
                 self._report_waiting(error.message)
@@ -263,7 +268,7 @@ class WorkerRun:
         return empty
 
     def _build_claim(self, count: int) -> Claim:
-        """Ask for work, and say what is in hand: an answer that was lost is found out so."""
+        """Return the claim. It lists the running tasks, so that the server requeues tasks of a lost response."""
         with self._changed:
             held_task_ids = [task.work.lease.task_id for task in self._tasks]
         return Claim(
@@ -304,14 +309,14 @@ class WorkerRun:
         try:
             self._link.requeue(Requeue(lease=work.lease, reason=shutdown.reason, cause=shutdown.cause))
         except LeaseLost:
-            return  # it ended in the meantime, or is another's
-        except (Refusal, UnreachableError, InvalidTokenError) as error:  # whoever goes away gives back the rest
-            self._emit(WorkerError("Giving a task back failed", error))
+            return  # the task has ended or was reassigned
+        except (Refusal, UnreachableError, InvalidTokenError) as error:  # deregistering requeues it
+            self._emit(WorkerError("Requeuing a task failed", error))
 
-    # -- what the house does with a worker
+    # -- the worker's token
 
     def _handle_invalid_token(self) -> None:
-        """Stop all that is in hand: under a token that is good no longer, it is another's."""
+        """Stop all running tasks: their leases ended with the token."""
         with self._changed:
             self._token_invalid = True
             tasks = list(self._tasks)
@@ -320,7 +325,7 @@ class WorkerRun:
             task.request_stop(TaskLeaseLost)
 
     def _reregister(self) -> None:
-        """Register anew, unless that happens again and again: then somebody else does the same."""
+        """Register again. Fail if this happens too often: two workers then use the same name."""
         now = time.monotonic()
         self._reregistered_at.append(now)
         if (
@@ -328,13 +333,13 @@ class WorkerRun:
             and now - self._reregistered_at[0] < _REREGISTRATIONS_WINDOW_SECONDS
         ):
             raise RegistrationError(
-                "The house took this worker's token back again and again. Does another worker run under the same name?"
+                "The server revoked this worker's token several times in a row. Does another worker use the same name?"
             )
-        self._report_waiting("The house does not know this worker's token any longer: it registers anew.")
+        self._report_waiting("The server no longer accepts this worker's token. The worker registers again.")
         self._register()
 
     def _report_waiting(self, reason: str) -> None:
-        """Say once why there is no work."""
+        """Emit a waiting event, once per reason."""
         if reason != self._waiting_reason:
             self._waiting_reason = reason
             self._emit(WorkerWaiting(reason))

@@ -1,4 +1,4 @@
-"""Protection against being scaled in while there is work in hand: on when work begins, off when there is none."""
+"""Scale-in protection: on while the worker runs tasks, off when it is idle."""
 
 import shlex
 import subprocess
@@ -10,24 +10,24 @@ from callsheet.worker.runtime.events import EventListener, WorkerError
 
 _COMMAND_TIMEOUT_SECONDS = 30.0
 _IDLE_SECONDS = 5.0
-"""How long a worker is without work before its protection goes: between two tasks it stays."""
+"""How long a worker must be idle before the protection is removed; it stays on between two tasks."""
 
 
 class ScaleInProtection(Protocol):
-    """Whatever keeps a machine from being taken away. May block, and may fail."""
+    """Protects this machine from an autoscaler. May block and may raise."""
 
     def set(self, *, enabled: bool) -> None:
-        """Protect this machine, or let it go."""
+        """Enable or disable the protection of this machine."""
         ...
 
 
 class CommandProtection:
-    """Runs a command of the operator with `on` or `off` behind it."""
+    """Runs a command with `on` or `off` as its last argument."""
 
     def __init__(self, command: str) -> None:
         self._argv = shlex.split(command)
         if not self._argv:
-            raise ValueError("The command that protects this machine is empty.")
+            raise ValueError("The protection command is empty. Pass a program and its arguments.")
 
     def set(self, *, enabled: bool) -> None:
         try:
@@ -39,12 +39,12 @@ class CommandProtection:
         except OSError as error:
             raise CommandError(f"{self._argv[0]} cannot be run: {error.strerror}") from None
         if completed.returncode:
-            last = completed.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise CommandError(f"{self._argv[0]} ended with {completed.returncode}: {last[0]}")
+            last = completed.stderr.strip().splitlines()[-1:] or ["no output on stderr"]
+            raise CommandError(f"{self._argv[0]} exited with {completed.returncode}: {last[0]}")
 
 
 class ProtectionController:
-    """Calls a protection when it has to change, in a thread of its own: no task waits for it, no failure stops one."""
+    """Switches the protection in a background thread, so that no task waits for it or fails with it."""
 
     def __init__(
         self, protection: ScaleInProtection, on_event: EventListener, idle_seconds: float = _IDLE_SECONDS
@@ -55,21 +55,21 @@ class ProtectionController:
         self._changed = threading.Condition()
         self._busy = self._stopping = False
         self._protected: bool | None = None
-        """What was set last; nothing is known of the time before this worker."""
-        self._thread = threading.Thread(target=self._run, name="callsheet-guard", daemon=True)
+        """The last value that was set; None if unknown."""
+        self._thread = threading.Thread(target=self._run, name="callsheet-protection", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let the machine go, and end."""
+        """Remove the protection and end the thread."""
         with self._changed:
             self._busy, self._stopping = False, True
             self._changed.notify_all()
         self._thread.join(_COMMAND_TIMEOUT_SECONDS)
 
     def set_busy(self, *, busy: bool) -> None:
-        """Say whether there is work in hand."""
+        """Set whether the worker runs tasks."""
         with self._changed:
             if self._busy != busy:
                 self._busy = busy
@@ -91,5 +91,5 @@ class ProtectionController:
         self._protected = enabled
         try:
             self._protection.set(enabled=enabled)
-        except Exception as error:  # noqa: BLE001 - an operator's hook: it is told, and never fatal
-            self._emit(WorkerError(f"Switching the protection {'on' if enabled else 'off'} failed", error))
+        except Exception as error:  # noqa: BLE001 - a hook of the operator: reported, never fatal
+            self._emit(WorkerError(f"Switching the scale-in protection {'on' if enabled else 'off'} failed", error))

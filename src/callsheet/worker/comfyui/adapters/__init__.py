@@ -1,1 +1,1 @@
-"""One adapter for each way to run a ComfyUI graph: self-hosted server, Comfy Cloud v1 and v2."""
+"""One backend per ComfyUI API: self-hosted server, Comfy Cloud v1, Comfy API v2."""

@@ -1,16 +1,16 @@
-"""What a place that runs ComfyUI graphs can do, whoever runs it, and how it says no.
+"""`ComfyBackend`: the interface of a ComfyUI API, its types and its errors.
 
     Exception
-      Away                     it did not answer, or said that it is in trouble: what became of the request is not known
-      Busy                     it takes no more just now; nothing was accepted
-      Rejected                 it will not run this graph, and says why
-      Declined                 it will not work for this key, or this account
-      Gone                     a file that it made is not there any more
-      Missed                   pictures that it sends while it runs, and keeps nowhere, did not all arrive
-      Unknown                  paid work may have been taken, and nobody can say
+      ComfyUnreachableError    no response, or a server error: whether the request was processed is unknown
+      ComfyBusyError           the server accepts no more prompts at the moment; nothing was accepted
+      ComfyRejectedError       the server rejected the graph or a file
+      ComfyAccessDeniedError   the API key is invalid, or the account may not do this
+      OutputNotFoundError      an output file no longer exists on the server
+      PicturesLostError        images that are only sent over the WebSocket did not all arrive
+      SubmissionUnknownError   a paid server may have accepted the graph, and it cannot be found out
 
-`Ended` is decided on the status that the server gives, never on the outputs: a failed prompt may have some, and a
-good one none.
+Whether a prompt succeeded depends on the status that the server reports, never on its outputs: a failed prompt may
+have outputs, and a successful one none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,20 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 Graph = dict[str, Any]
-"""The API format: a node's id -> {class_type, inputs}."""
+"""A graph in the API format: node id -> {class_type, inputs}."""
 Outcome = Literal["succeeded", "failed", "canceled", "lost"]
 NOT_FOUND: Literal["absent"] = "absent"
 
 
 class Output(NamedTuple):
-    """Something that a node made: a file at the server, or a text."""
+    """An output of a node: a file on the server, or a text."""
 
     node: str
     name: str
     location: str = ""
-    """Where the server keeps the file: a subfolder, or an id; of a picture that was sent, its path on this machine."""
+    """A subfolder or an id on the server; for an image received over the WebSocket, its local path."""
     kind: str = "output"
-    """output; temp: what is only good until the server restarts; sent: what came over the socket and is here."""
+    """`output`; `temp`: deleted when the server restarts; `sent`: received over the WebSocket; `text`."""
     text: str | None = None
 
 
@@ -41,18 +41,18 @@ class PromptResult(NamedTuple):
     outcome: Outcome
     outputs: tuple[Output, ...] = ()
     error: str = ""
-    """One sentence that a user may read."""
+    """One sentence that may be shown to users."""
     retryable: bool = False
     node_error: Mapping[str, Any] | None = None
-    """What a node raised, in ComfyUI's own words, which hold paths and prompts: nobody may read it as it is."""
+    """The error of a node as ComfyUI reports it. It contains paths and prompts: redact it before it is shown."""
 
 
 PromptStatus = Literal["waiting", "running", "absent"] | PromptResult
-"""What one look at the server says of a prompt."""
+"""The result of one status query."""
 
 
 class NodeProgress(NamedTuple):
-    """Nodes that are done, how far others are, and of how many steps."""
+    """Finished nodes, the progress of running ones, and their number of steps."""
 
     done: tuple[str, ...] = ()
     fractions: tuple[tuple[str, float], ...] = ()
@@ -60,107 +60,107 @@ class NodeProgress(NamedTuple):
 
 
 class OverallProgress(NamedTuple):
-    """How far the whole is, where the server itself reckons that."""
+    """The progress of the whole prompt, if the server computes it."""
 
     value: float
     node: str | None = None
 
 
 class Preview(NamedTuple):
-    """A picture of what there is so far, or the very output of a node that saves none."""
+    """A preview image, or the output image of a node that only sends it over the WebSocket."""
 
     picture: bytes
     node: str | None = None
 
 
 class PromptEnded(NamedTuple):
-    """The server says that the prompt has ended: time to look."""
+    """The server reports that the prompt has ended; the status query says how."""
 
 
 ProgressEvent = NodeProgress | OverallProgress | Preview | PromptEnded
 
 
 class EventStream(Protocol):
-    """What the server says by itself. It may fall silent at any time: then only looking helps."""
+    """Events that the server pushes. They may stop at any time, so callers also query the status."""
 
     disconnects: int
-    """How often the connection was lost, or not to be had."""
+    """How often the connection was lost or could not be opened."""
 
     @property
     def ready(self) -> bool:
-        """Whether a picture that is sent from now on would be heard, and known by its node."""
+        """Whether an image sent from now on would be received and attributed to its node."""
         ...
 
     def receive(self, ref: str, seconds: float) -> Sequence[ProgressEvent]:
-        """Return the news of one prompt; wait up to `seconds` for the first."""
+        """Return the events of one prompt; wait up to `seconds` for the first."""
         ...
 
     def close(self) -> None: ...
 
 
 class ComfyBackend(Protocol):
-    """One place that runs graphs. Called from many threads."""
+    """A server that runs graphs. Implementations are thread-safe."""
 
     provider: str
     endpoint: str
-    """Its address without secrets: assets are kept per endpoint."""
+    """Its URL without credentials; uploaded files are cached per endpoint."""
     supports_websocket_pictures: bool
-    """Whether pictures of nodes that save none are sent while a prompt runs."""
+    """Whether the server sends images of nodes such as SaveImageWebsocket."""
     safe_to_resubmit: bool
-    """Whether what cannot be found was never taken, and may be submitted again; else that might be paid twice."""
+    """Whether a prompt that cannot be found may be submitted again; if not, it might be billed twice."""
 
     def check_ready(self) -> None:
-        """Look whether the server is there and would work for us; `Away` or `Declined` if not."""
+        """Raise `ComfyUnreachableError` or `ComfyAccessDeniedError` if the server cannot be used."""
         ...
 
     def planned_ref(self, prompt_id: str) -> str | None:
-        """Return a reference by which a prompt can be found, if there is one before it is submitted."""
+        """Return the reference of a prompt before it is submitted; None if only the server can assign it."""
         ...
 
     def resolve_ref(self, ref: str) -> str | None:
-        """Return the reference that the server itself gave to what was submitted as `ref`; None if it has no such."""
+        """Return the server's own id of a prompt; None if the server does not know it."""
         ...
 
     def upload(self, name: str, path: Path) -> Any:
-        """Bring a file; return what stands for it in a graph."""
+        """Upload a file; return the value that refers to it in a graph."""
         ...
 
     def listen(self, prompt_id: str) -> EventStream:
-        """Begin to listen, before the prompt is submitted."""
+        """Open the event stream, before the prompt is submitted."""
         ...
 
     def submit(self, prompt_id: str, graph: Graph) -> str:
-        """Hand in a graph and return its reference. Not to be repeated before a look."""
+        """Submit a graph and return its reference. Look for the prompt before you repeat this."""
         ...
 
     def get_status(self, ref: str) -> PromptStatus: ...
 
     def cancel(self, ref: str) -> None:
-        """Ask once for the end of one prompt, waiting or running, and of no other."""
+        """Request the cancellation of one prompt, queued or running, and of no other."""
         ...
 
     def fetch(self, output: Output, into: Path) -> str:
-        """Write a file that was made; return the content type that the server gives it, or nothing."""
+        """Download an output file; return the server's Content-Type, or an empty string."""
         ...
 
     def forget(self, ref: str) -> None:
-        """Let the server drop its record of a prompt that has ended."""
+        """Delete the server's record of a finished prompt."""
         ...
 
     def close(self) -> None: ...
 
 
 class ComfyUnreachableError(Exception):
-    """There was no good answer."""
+    """No response, or a server error."""
 
     def __init__(self, message: str, *, maybe_sent: bool = True) -> None:
         super().__init__(message)
         self.maybe_sent = maybe_sent
-        """Whether the request may have been heard; if not, it may be sent again without a look."""
+        """Whether the request may have been processed. If not, it is safe to repeat."""
 
 
 class ComfyBusyError(Exception):
-    """Not now."""
+    """The server accepts no prompts at the moment."""
 
     def __init__(self, message: str, retry_after_seconds: float) -> None:
         super().__init__(message)
@@ -168,7 +168,7 @@ class ComfyBusyError(Exception):
 
 
 class ComfyRejectedError(Exception):
-    """The graph, or a file, is not taken."""
+    """The server rejected the graph or a file."""
 
     def __init__(
         self, message: str, nodes: tuple[str, ...] = (), code: str = "invalid_graph", ref: str | None = None
@@ -177,23 +177,23 @@ class ComfyRejectedError(Exception):
         self.nodes = nodes
         self.code = code
         self.ref = ref
-        """A prompt that runs all the same, without what was wrong with it; it is to be canceled."""
+        """A prompt that the server runs anyway, without the rejected nodes; cancel it."""
 
 
 class ComfyAccessDeniedError(Exception):
-    """The account cannot do this."""
+    """The API key is invalid, or the account may not do this."""
 
 
 class OutputNotFoundError(Exception):
-    """A file is not there."""
+    """An output file no longer exists on the server."""
 
     def __init__(self, output: Output) -> None:
-        super().__init__(f"The server does not have {output.name} any more.")
+        super().__init__(f"The server no longer has {output.name}.")
         self.node = output.node
 
 
 class PicturesLostError(Exception):
-    """Pictures of a node are not all here. `passing`: another try may hear them."""
+    """Images of a node did not all arrive. `retryable`: another attempt may receive them."""
 
     def __init__(self, message: str, *, retryable: bool) -> None:
         super().__init__(message)
@@ -201,10 +201,10 @@ class PicturesLostError(Exception):
 
 
 class SubmissionUnknownError(Exception):
-    """Whether the work was taken cannot be found out."""
+    """Whether the server accepted the graph is unknown."""
 
     def __init__(self) -> None:
         super().__init__(
-            "The server may have taken the graph, but its answer was lost and the prompt cannot be found there. "
-            "It is not submitted again by itself: that might be paid for twice."
+            "The server may have accepted the graph, but its response was lost and the prompt was not found. "
+            "It is not submitted again automatically, because it might be billed twice."
         )

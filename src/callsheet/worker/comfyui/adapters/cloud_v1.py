@@ -1,8 +1,9 @@
-"""Comfy Cloud by its first API, which speaks like a ComfyUI server but not quite.
+"""Comfy Cloud, first API. It resembles the API of a ComfyUI server, with three differences.
 
-It names its prompts itself: each is submitted with a mark, as the id of its workflow, by which the list of jobs finds
-one whose answer was lost. It has no way to interrupt one prompt that would not stop all of the account's. It points to
-storage for files, and storage is told no key.
+- The cloud assigns prompt ids. Each prompt is submitted with a marker as its workflow id, so that the job list finds it
+  after a lost response.
+- Its interrupt call stops all prompts of the account, so it is never used.
+- Files are redirected to object storage, which must not receive the API key.
 """
 
 from pathlib import Path
@@ -40,12 +41,12 @@ _UPLOAD_BYTES_MAX = 50_000_000
 _WAITING = {"submitted", "queued_limited", "queued_waiting", "allocated", "preparing", "pending_execution"}
 _RUNNING = {"executing", "executed", "erroring", "cancel_requested", "cancel_pending", "cancelling_preparing"}
 _SUBSCRIPTION_INACTIVE = 429
-"""No limit of rate: the subscription is not active, and stays so."""
+"""Comfy Cloud uses 429 for an inactive subscription, not for a rate limit."""
 _MARKER_PREFIX = "mark:"
 
 
 class CloudV1:
-    """One account."""
+    """One Comfy Cloud account."""
 
     provider = "comfy-cloud"
     supports_websocket_pictures, safe_to_resubmit = True, False
@@ -67,11 +68,11 @@ class CloudV1:
         )
 
     def planned_ref(self, prompt_id: str) -> str:
-        """Return a mark: the cloud names its prompts itself."""
+        """Return a marker, because the cloud assigns the prompt id."""
         return f"{_MARKER_PREFIX}{prompt_id}"
 
     def resolve_ref(self, ref: str) -> str | None:
-        """Return the cloud's own id; that of a mark is in the list of jobs, whether or not the list was narrowed."""
+        """Return the cloud's id; for a marker, search the job list, which may ignore the filter."""
         if not ref.startswith(_MARKER_PREFIX):
             return ref
         marker = ref.removeprefix(_MARKER_PREFIX)
@@ -82,10 +83,10 @@ class CloudV1:
 
     def upload(self, name: str, path: Path) -> str:
         if path.stat().st_size > _UPLOAD_BYTES_MAX:
-            raise ComfyRejectedError("A file is larger than the 50 MB that Comfy Cloud takes.", code="file_too_large")
+            raise ComfyRejectedError("An input file exceeds the 50 MB limit of Comfy Cloud.", code="file_too_large")
         response = self._http.upload_form("/api/upload/image", "image", name, path, {"type": "input"})
         if response.status_code in {httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE}:
-            raise ComfyRejectedError("Comfy Cloud did not take a file.", code="file_refused")
+            raise ComfyRejectedError("Comfy Cloud rejected an input file.", code="file_refused")
         return str(json_body(_require_success(response))["name"])
 
     def listen(self, prompt_id: str) -> EventStream:
@@ -99,7 +100,7 @@ class CloudV1:
         body = {"prompt": graph, "client_id": prompt_id, "extra_data": extra}
         response = self._http.send("POST", "/api/prompt", json=body)
         if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-            raise ComfyBusyError("Comfy Cloud takes no work now.", retry_after_seconds(response))
+            raise ComfyBusyError("Comfy Cloud accepts no prompts at the moment.", retry_after_seconds(response))
         if response.status_code == httpx.codes.BAD_REQUEST:
             mapping = json_body(response)
             raise ComfyRejectedError(*error_text.describe_rejection(mapping.get("error"), mapping.get("node_errors")))
@@ -110,7 +111,7 @@ class CloudV1:
         return ref
 
     def get_status(self, ref: str) -> PromptStatus:
-        """Ask for the raw status; an unknown word means that it runs, unless the job's own record says more."""
+        """Query the status. An unknown status counts as running unless the job record says otherwise."""
         resolved = self.resolve_ref(ref)
         if resolved is None:
             return NOT_FOUND
@@ -144,7 +145,7 @@ class CloudV1:
         )
 
     def _get_record(self, ref: str) -> dict[str, Any]:
-        """Return the job's record; the history is its old form, kept for servers that have no other."""
+        """Return the job record, or the legacy history entry of older servers."""
         job = self._http.get(f"/api/jobs/{quote(ref)}")
         if job is None:
             legacy = self._http.get(f"/api/history_v2/{quote(ref)}") or {}
@@ -152,7 +153,7 @@ class CloudV1:
         return job if isinstance(job, dict) else {}
 
     def cancel(self, ref: str) -> None:
-        """Ask for the end of one. `/api/interrupt` would stop every prompt of the account, and is never called."""
+        """Cancel one prompt. `/api/interrupt` would stop all prompts of the account and is never called."""
         resolved = self.resolve_ref(ref)
         if resolved is not None:
             _require_success(self._http.send("POST", "/api/queue", json={"delete": [resolved]}))
@@ -162,12 +163,12 @@ class CloudV1:
         return self._http.fetch(output, "/api/view", params, into)
 
     def forget(self, ref: str) -> None:
-        """The cloud keeps its own books."""
+        """Do nothing: the cloud manages its own records."""
 
 
 def _require_success(response: httpx.Response) -> httpx.Response:
     if response.status_code == _SUBSCRIPTION_INACTIVE:
-        raise ComfyAccessDeniedError("The subscription at Comfy Cloud is not active.")
+        raise ComfyAccessDeniedError("The Comfy Cloud subscription is not active.")
     try:
         return require_success(response)
     except ComfyUnreachableError as error:

@@ -1,7 +1,8 @@
-"""The Comfy API v2: Comfy Cloud, serverless deployments, and the proxy in front of a server of one's own.
+"""Comfy API v2: Comfy Cloud, serverless deployments and the proxy in front of a self-hosted server.
 
-A submission has an idempotency key, so a lost answer is asked for again; a key that the server knows already, without
-saying for which job, ends the task. Files are assets with ids; the bearer's token goes to no other host.
+Submissions have an idempotency key, so a submission whose response was lost is repeated. If the server answers that it
+already knows the key without naming the job, the task fails. Files are assets with ids. The API key is sent to no other
+host.
 """
 
 import uuid
@@ -45,12 +46,12 @@ _MESSAGE_CHARS_MAX = 300
 _WAITING, _ENDED = {"queued"}, {"succeeded", "failed", "canceled", "expired"}
 _INVALID = {"invalid_workflow", "workflow_format_ui", "missing_asset", "hash_mismatch"}
 _UPSTREAM_UNREACHABLE = "upstream_unreachable"
-"""The proxy's own word: the ComfyUI is one's own too, so nothing is paid twice."""
+"""Error code of the proxy. Its ComfyUI is self-hosted, so a retry is not billed twice."""
 _DENIED = {"insufficient_credits", "unauthorized", "forbidden", "deployment_stopped"}
 
 
 class CloudV2:
-    """One account, or one deployment."""
+    """One account or deployment."""
 
     provider = "comfy-v2"
     supports_websocket_pictures = safe_to_resubmit = False
@@ -67,13 +68,13 @@ class CloudV2:
         self._http.close()
 
     def check_ready(self) -> None:
-        """Look for a job that there is not: a server that speaks this API says so in JSON."""
+        """Request a job that does not exist: a server with this API answers 404 with JSON."""
         response = self._http.send("GET", f"{_API_ROOT}/jobs/{uuid.uuid4()}", timeout=READY_TIMEOUT_SECONDS)
         if response.status_code != httpx.codes.NOT_FOUND:
             require_success(response)
         json_body(response)
 
-    def planned_ref(self, prompt_id: str) -> str | None:  # noqa: ARG002 - the server names its jobs itself
+    def planned_ref(self, prompt_id: str) -> str | None:  # noqa: ARG002 - the server assigns job ids
         return None
 
     def resolve_ref(self, ref: str) -> str:
@@ -91,14 +92,14 @@ class CloudV2:
         info = {field: asset[field] for field in ("id", "hash", "file_path") if asset.get(field) is not None}
         return {"__type": "core/ASSET", "info": info}
 
-    def listen(self, prompt_id: str) -> EventStream:  # noqa: ARG002 - a job has a stream once it has a name
+    def listen(self, prompt_id: str) -> EventStream:  # noqa: ARG002 - the stream needs the job id
         return SseEventStream(self._open_events)
 
     def _open_events(self, ref: str) -> AbstractContextManager[httpx.Response]:
         return self._http.stream(f"{_API_ROOT}/jobs/{quote(ref)}/events")
 
     def submit(self, prompt_id: str, graph: Graph) -> str:
-        """Submit under a key of one's own; a lost answer is asked for again under the same."""
+        """Submit with an idempotency key; repeat with the same key after a lost response."""
         body: dict[str, Any] = {"workflow": graph}
         if self._partner_key:
             body["extra_data"] = {"api_key_comfy_org": self._partner_key}
@@ -114,7 +115,9 @@ class CloudV2:
             if response.is_client_error:
                 _raise_refusal(response)
             if is_server_error(response) and _error_code(response) == _UPSTREAM_UNREACHABLE:
-                raise ComfyBusyError("The ComfyUI behind the server does not answer.", retry_after_seconds(response))
+                raise ComfyBusyError(
+                    "The ComfyUI server behind the proxy does not respond.", retry_after_seconds(response)
+                )
             if is_server_error(response) and attempts_left:
                 continue
             return str(json_body(require_success(response))["id"])
@@ -138,7 +141,7 @@ class CloudV2:
         return self._http.fetch(output, f"{_API_ROOT}/assets/{quote(output.location)}/content", {}, into)
 
     def forget(self, ref: str) -> None:
-        """Jobs expire by themselves."""
+        """Do nothing: jobs expire by themselves."""
 
 
 def _parse_result(status_name: str, job: dict[str, Any]) -> PromptResult:
@@ -150,9 +153,9 @@ def _parse_result(status_name: str, job: dict[str, Any]) -> PromptResult:
     if status_name == "succeeded":
         return PromptResult("succeeded", outputs)
     if status_name == "canceled":
-        return PromptResult("canceled", outputs, "The job was canceled at the server.", retryable=True)
+        return PromptResult("canceled", outputs, "The job was canceled on the server.", retryable=True)
     if status_name == "expired":
-        return PromptResult("failed", outputs, "The job expired at the server before it ran.", retryable=True)
+        return PromptResult("failed", outputs, "The job expired on the server before it ran.", retryable=True)
     error = job.get("error") or {}
     node_error = {"node_id": error.get("node_id"), "node_type": error.get("class_type")}
     node_error |= {"exception_type": error.get("code"), "exception_message": error.get("message")}
@@ -167,7 +170,7 @@ def _error_code(response: httpx.Response) -> str:
 
 
 def _raise_refusal(response: httpx.Response) -> None:
-    """Raise what a refusal means; its code says that, not its status."""
+    """Raise the error of a rejected request. The error code decides, not the status."""
     try:
         error = response.json()["error"]
         code, message = str(error["code"]), redact_error(str(error["message"]), _MESSAGE_CHARS_MAX)
@@ -175,11 +178,11 @@ def _raise_refusal(response: httpx.Response) -> None:
         require_success(response)
         raise AssertionError("not reached") from None
     if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-        raise ComfyBusyError(f"The server takes no more now ({code}).", retry_after_seconds(response))
+        raise ComfyBusyError(f"The server accepts no more jobs at the moment ({code}).", retry_after_seconds(response))
     if code in _DENIED:
         raise ComfyAccessDeniedError(message)
     if code == "idempotency_key_reuse":
-        raise ComfyUnreachableError("The server has taken the job, but its answer was lost.")
+        raise ComfyUnreachableError("The server accepted the job, but its response was lost.")
     if code in _INVALID:
         description, nodes = error_text.describe_rejection(error, (error.get("details") or {}).get("node_errors"))
         raise ComfyRejectedError(description, nodes, "missing_asset" if code == "missing_asset" else "invalid_graph")

@@ -1,7 +1,7 @@
-"""What ComfyUI says of a failure, in sentences that may be shown: no paths, no prompts, no stack traces.
+"""Turns ComfyUI errors into messages that may be shown to users: no paths, no prompts, no stack traces.
 
-ComfyUI puts absolute paths, the values of inputs and the list of every model into its errors. A sentence here is made
-of the node, the field and the kind of error; words of the server are used only after all that has been taken out.
+ComfyUI errors contain absolute paths, input values and lists of all models. These messages name the node, the field and
+the type of error; text of the server is included only after redaction.
 """
 
 import re
@@ -21,7 +21,7 @@ _TRANSIENT_ERRORS = ("ConnectionError", "TimeoutError", "ReadTimeout", "ConnectT
 
 
 def describe_rejection(error: Any, node_errors: Any) -> tuple[str, tuple[str, ...]]:
-    """Return why a graph was not taken, per node, and which nodes are at fault."""
+    """Return why a graph was rejected, per node, and the ids of these nodes."""
     nodes = _as_dict(node_errors)
     messages = [_describe_node(node, entry) for node, entry in list(nodes.items())[:_NODES_MAX]]
     if len(nodes) > _NODES_MAX:
@@ -30,12 +30,12 @@ def describe_rejection(error: Any, node_errors: Any) -> tuple[str, tuple[str, ..
         details = _as_dict(error)
         node_match = _NODE_ID.match(str(details.get("details")))
         prefix = f"Node {_clean_value(node_match[1])}: " if node_match else ""
-        messages.append(prefix + _clean_message(details.get("message") or "ComfyUI did not take the graph."))
+        messages.append(prefix + _clean_message(details.get("message") or "ComfyUI rejected the graph."))
     return " ".join(messages), tuple(str(node) for node in nodes)
 
 
 def _describe_node(node: str, entry: Any) -> str:
-    if isinstance(entry, list):  # the Comfy API v2 has a form of its own: fields and reasons
+    if isinstance(entry, list):  # the Comfy API v2 lists fields and reasons
         pairs = [(_clean_value(_as_dict(one).get("field")), _clean_value(_as_dict(one).get("reason"))) for one in entry]
         return f"Node {_clean_value(node)}: {'; '.join(f'{field}: {reason}' for field, reason in pairs)}."
     entry = _as_dict(entry)
@@ -52,17 +52,17 @@ def _describe_error(error: dict[str, Any]) -> str:
     if kind == "required_input_missing":
         return f"{field} is missing"
     if kind == "value_not_in_list":
-        return f"{field}: {_clean_value(value)!r} is not among the server's choices"
+        return f"{field}: {_clean_value(value)!r} is not one of the values that the server offers"
     if kind in {"value_smaller_than_min", "value_bigger_than_max"}:
         is_minimum = kind == "value_smaller_than_min"
-        bound = "least is" if is_minimum else "most is"
+        bound = "minimum is" if is_minimum else "maximum is"
         return f"{field} is {_clean_value(value)}, the {bound} {_range_limit(extra, is_minimum=is_minimum)}"
     if kind == "invalid_input_type":
-        return f"{field} is not of the type that the node takes"
+        return f"{field} has the wrong type"
     if kind == "custom_validation_failed":
-        return f"{field} was not accepted by the node: a file may be missing at the server"
+        return f"{field} was rejected by the node: a file may be missing on the server"
     if kind == "exception_during_inner_validation":
-        return f"{field} is linked to something that the graph does not have"
+        return f"{field} is linked to a node that the graph does not contain"
     if kind == "dependency_cycle":
         return "it depends on itself"
     cleaned = _clean_message(error.get("message") or "not valid").rstrip(".")
@@ -76,9 +76,9 @@ def _range_limit(extra: dict[str, Any], *, is_minimum: bool) -> str:
 
 
 def describe_failure(error: Mapping[str, Any], hidden_texts: Iterable[str]) -> tuple[str, bool]:
-    """Return what went wrong in which node, and whether another try may do better.
+    """Return the message for a failed node and whether another attempt may succeed.
 
-    `hide` are the texts of the graph: a prompt is not to be read in an error.
+    `hidden_texts` are the texts of the graph; they are removed from the message, because it must not contain prompts.
     """
     kind = str(error.get("exception_type") or "").rpartition(".")[2]
     message = str(error.get("exception_message") or "").replace("\n", " ").strip()

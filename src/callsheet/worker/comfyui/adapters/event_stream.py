@@ -1,6 +1,6 @@
-"""Server-sent events of the Comfy API v2: read in a thread of their own, taken by the one who follows the job.
+"""Server-sent events of the Comfy API v2, read in a background thread.
 
-The stream has no ids and does not resume: each event says all that there is to know, so what is missed is no loss.
+The stream has no event ids and cannot resume. Each event contains the full state, so missed events do not matter.
 """
 
 import base64
@@ -26,11 +26,11 @@ _STREAM_ERRORS = (httpx.HTTPError, httpx.StreamError, OSError, SseEventTooLargeE
 _END_STATUSES = {"succeeded", "failed", "canceled", "expired"}
 
 OpenStream = Callable[[str], AbstractContextManager[httpx.Response]]
-"""Opens the stream of a job."""
+"""Opens the event stream of a job."""
 
 
 class SseEventStream:
-    """The news of one job."""
+    """The events of one job."""
 
     ready, disconnects = False, 0
 
@@ -55,7 +55,7 @@ class SseEventStream:
         return received
 
     def close(self) -> None:
-        """End the thread, which may be waiting for the server's next word."""
+        """End the thread, which may be blocked in a read."""
         self._closed.set()
         if self._response is not None:
             stream = self._response.extensions.get("network_stream")
@@ -82,7 +82,7 @@ class SseEventStream:
             self._closed.wait(next(delays))
 
     def _enqueue(self, event: ProgressEvent) -> None:
-        """Keep the newest: whoever is slow misses what is older."""
+        """Add an event; drop the oldest if the queue is full."""
         while True:
             try:
                 self._event_queue.put_nowait(event)

@@ -1,4 +1,4 @@
-"""What a prompt made, as its server lists it, and which of it the task wants."""
+"""Parses the `outputs` of a prompt and selects those that the task returns."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ _KEY_ORDER = ("videos", "gifs", "images", "audio", "files")
 
 
 def parse_outputs(outputs: Any) -> tuple[Output, ...]:
-    """Return everything in ComfyUI's `outputs`, by node; a key says nothing about what kind of file it is."""
+    """Return all outputs, by node. The key of an output does not tell its file type."""
     if not isinstance(outputs, dict):
         return ()
     found = (
@@ -35,7 +35,7 @@ def _node_outputs(node: str, fields: dict[str, Any]) -> Iterator[Output]:
 
 
 def select_outputs(outputs: Iterable[Output], output_node: str | None) -> list[Output]:
-    """Return what the task wants: the output node's, else all that was saved, else what was only shown."""
+    """Return the outputs of the output node; without one, all saved outputs, else the temporary ones."""
     candidates = [output for output in outputs if output_node is None or output.node == output_node]
     saved = [output for output in candidates if output.kind not in {"temp", "input"}]
     files = [output for output in saved if output.text is None]

@@ -1,7 +1,7 @@
-"""A ComfyUI server of one's own, of any version from 0.7 on.
+"""A self-hosted ComfyUI server, version 0.7 or later.
 
-Its queue and history are in its memory only, its prompt ids are the caller's, and the same id twice runs twice. Its
-queue is read before its history: a prompt that ends between the two reads is then found in the second.
+The server keeps queue and history in memory only. The client chooses the prompt id, and submitting the same id twice
+runs it twice. The queue is read before the history, so that a prompt that ends in between is found in the history.
 """
 
 from pathlib import Path
@@ -36,11 +36,11 @@ _BYTES_MAX = 5 << 30
 _NO_SUCH_ROUTE = {404, 405}
 _MIB = 1 << 20
 _QUEUE_ITEM_PARTS_MIN = 2
-"""The id is the second part of an entry of the queue."""
+"""The prompt id is the second element of a queue entry."""
 
 
 class SelfHosted:
-    """One server, by its address."""
+    """One server."""
 
     provider = "comfyui"
     supports_websocket_pictures = safe_to_resubmit = True
@@ -49,7 +49,7 @@ class SelfHosted:
         self._http = ComfyHttp(url, use_env_proxy=False, bytes_max=bytes_max)
         self.endpoint = self._http.url
         self._supports_cancel_by_id: bool | None = None
-        """Whether the server has a way to cancel by id; it is asked once."""
+        """Whether the server can cancel by id; None until the first cancel."""
 
     def close(self) -> None:
         self._http.close()
@@ -57,7 +57,7 @@ class SelfHosted:
     def check_ready(self) -> None:
         queue = json_body(require_success(self._http.send("GET", "/queue", timeout=READY_TIMEOUT_SECONDS)))
         if not isinstance(queue, dict) or "queue_running" not in queue:
-            raise ComfyUnreachableError("There is no ComfyUI server at this address.")
+            raise ComfyUnreachableError("There is no ComfyUI server at this URL.")
 
     def planned_ref(self, prompt_id: str) -> str | None:
         return prompt_id
@@ -65,15 +65,17 @@ class SelfHosted:
     def resolve_ref(self, ref: str) -> str:
         return ref
 
-    # -- bringing work
+    # -- submit
 
     def upload(self, name: str, path: Path) -> str:
         self._check_size(path)
         response = self._http.upload_form("/upload/image", "image", name, path, {"type": "input"})
         if response.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
-            raise ComfyRejectedError("A file is larger than the ComfyUI server takes.", code="file_too_large")
+            raise ComfyRejectedError(
+                "An input file exceeds the upload limit of the ComfyUI server.", code="file_too_large"
+            )
         if response.status_code == httpx.codes.BAD_REQUEST:
-            raise ComfyRejectedError("The ComfyUI server did not take a file.", code="file_refused")
+            raise ComfyRejectedError("The ComfyUI server rejected an input file.", code="file_refused")
         stored = json_body(require_success(response))
         folder = stored.get("subfolder")
         return f"{folder}/{stored['name']}" if folder else str(stored["name"])
@@ -83,7 +85,7 @@ class SelfHosted:
         upload_bytes_max = features.get("max_upload_size") if isinstance(features, dict) else None
         if isinstance(upload_bytes_max, int) and path.stat().st_size > upload_bytes_max:
             raise ComfyRejectedError(
-                f"A file is larger than the {upload_bytes_max // _MIB} MiB that the server takes.",
+                f"An input file exceeds the {upload_bytes_max // _MIB} MiB upload limit of the server.",
                 code="file_too_large",
             )
 
@@ -93,21 +95,21 @@ class SelfHosted:
         )
 
     def submit(self, prompt_id: str, graph: Graph) -> str:
-        """Hand in a graph. The client's id is always sent: without it a cached run of 0.7 reports no outputs."""
+        """Submit a graph. The client id is always sent: without it, version 0.7 reports no outputs of cached nodes."""
         body = {"prompt": graph, "client_id": prompt_id, "prompt_id": prompt_id}
         response = self._http.send("POST", "/prompt", json=body)
         if response.status_code == httpx.codes.BAD_REQUEST:
             problem = json_body(response)
             raise ComfyRejectedError(*error_text.describe_rejection(problem.get("error"), problem.get("node_errors")))
         if is_server_error(response):
-            raise ComfyUnreachableError("ComfyUI could not read the graph, or is in trouble.")
+            raise ComfyUnreachableError("ComfyUI answered with a server error; the graph may be malformed.")
         accepted = json_body(require_success(response))
         ref = str(accepted.get("prompt_id") or prompt_id)
-        if accepted.get("node_errors"):  # it runs what is left of the graph, which nobody asked for
+        if accepted.get("node_errors"):  # it runs the rest of the graph, which must be canceled
             raise ComfyRejectedError(*error_text.describe_rejection(None, accepted["node_errors"]), ref=ref)
         return ref
 
-    # -- looking
+    # -- status
 
     def get_status(self, ref: str) -> PromptStatus:
         location = self._queue_location(ref)
@@ -119,16 +121,16 @@ class SelfHosted:
     def _queue_location(self, ref: str) -> str | None:
         queue = self._http.get("/queue")
         if not isinstance(queue, dict):
-            raise ComfyUnreachableError("There is no ComfyUI server at this address.")
+            raise ComfyUnreachableError("There is no ComfyUI server at this URL.")
         for location in ("queue_running", "queue_pending"):
             if any(len(item) >= _QUEUE_ITEM_PARTS_MIN and item[1] == ref for item in queue.get(location, ())):
                 return location
         return None
 
-    # -- ending
+    # -- cancel and collect
 
     def cancel(self, ref: str) -> None:
-        """Ask for the end of one prompt. An interrupt without an id, or for one that waits, would stop another's."""
+        """Cancel one prompt. An interrupt without an id, or for a queued prompt, would stop another one."""
         if self._supports_cancel_by_id is not False:
             response = self._http.send("POST", f"/api/jobs/{quote(ref)}/cancel")
             self._supports_cancel_by_id = response.status_code not in _NO_SUCH_ROUTE
@@ -158,7 +160,7 @@ def _parse_result(entry: dict[str, Any]) -> PromptStatus:
     if status_name == "success":
         return PromptResult("succeeded", outputs)
     if "execution_interrupted" in events:
-        return PromptResult("canceled", outputs, "The prompt was interrupted at the ComfyUI server.", retryable=True)
+        return PromptResult("canceled", outputs, "The prompt was interrupted on the ComfyUI server.", retryable=True)
     if status_name != "error":
-        return "running"  # an unknown word: it is waited for, up to the limit
+        return "running"  # unknown status: wait until the timeout
     return PromptResult("failed", outputs, "ComfyUI failed to run the graph.", node_error=events.get("execution_error"))

@@ -1,6 +1,6 @@
-"""HTTP to a server that runs graphs: patient, without an Origin, and without its key to anybody else.
+"""`ComfyHttp`: HTTP requests to a ComfyUI server. The API key is never sent to another host.
 
-ComfyUI may stall for seconds while it encodes previews: timeouts are long, and one slow answer means nothing.
+ComfyUI may stall for seconds while it encodes previews, so timeouts are long.
 """
 
 import ssl
@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 60.0
 _CONNECT_TIMEOUT_SECONDS = 10.0
 _UPLOAD_ATTEMPTS = 3
 READY_TIMEOUT_SECONDS = 5.0
-"""How long a look whether a server is there may take."""
+"""Timeout of the readiness check."""
 _FETCH_ATTEMPTS = 3
 _FETCH_RETRY_SECONDS, _FETCH_RETRY_SECONDS_MAX = 0.4, 2.0
 _DEFAULT_RETRY_AFTER_SECONDS = 5.0
@@ -37,11 +37,11 @@ _MIB = 1 << 20
 _DENIED = {401: "does not accept the key", 402: "has no credits left", 403: "does not allow this"}
 _SERVER_ERROR = 500
 _NOT_SENT_ERRORS = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-"""There was no connection: nobody has heard the request."""
+"""No connection was made, so the request was not processed."""
 
 
 class ComfyHttp:
-    """One server. Called from many threads."""
+    """The HTTP client of one server. Thread-safe."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str] | None = None, *, use_env_proxy: bool, bytes_max: int,
@@ -49,10 +49,10 @@ class ComfyHttp:
     ) -> None:  # fmt: skip
         parts = urlsplit(url.rstrip("/"))
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{url!r} is not the address of a ComfyUI server, such as http://127.0.0.1:8188.")
+            raise ValueError(f"{url!r} is not the URL of a ComfyUI server. Example: http://127.0.0.1:8188.")
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         self.socket_url = f"{'wss' if parts.scheme == 'https' else 'ws'}://{parts.netloc}{parts.path}"
-        """Where WebSockets are, with the name and password that the address may hold."""
+        """The WebSocket URL, including a user name and password of the server URL."""
         self._host = parts.hostname
         login = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
         self._bytes_max = bytes_max
@@ -66,32 +66,32 @@ class ComfyHttp:
             trust_env=use_env_proxy,
         )
         self._keyless_client = httpx.Client(timeout=timeout, verify=ssl_context(), trust_env=use_env_proxy)
-        """Knows no key: for storage that the server points to."""
+        """Sends no API key: for redirects to storage."""
 
     def close(self) -> None:
         self._client.close()
         self._keyless_client.close()
 
     def send(self, method: str, path: str, **request: Any) -> httpx.Response:
-        """Send one request; whatever is not an answer is `Away`."""
+        """Send one request; raise `ComfyUnreachableError` if there is no response."""
         try:
             response = self._client.request(method, path, **request)
         except httpx.HTTPError as error:
             maybe_sent = not isinstance(error, _NOT_SENT_ERRORS)
             raise ComfyUnreachableError(
-                f"ComfyUI did not answer ({type(error).__name__}).", maybe_sent=maybe_sent
+                f"ComfyUI does not respond ({type(error).__name__}).", maybe_sent=maybe_sent
             ) from error
         return response
 
     def get(self, path: str) -> Any:
-        """Return the JSON at a path; None if there is none."""
+        """Return the JSON at a path; None for a 404."""
         response = self.send("GET", path)
         if response.status_code == httpx.codes.NOT_FOUND:
             return None
         return json_body(require_success(response))
 
     def upload_form(self, path: str, field: str, name: str, file: Path, fields: Mapping[str, str]) -> httpx.Response:
-        """Send a file as a form; it is read anew for each try."""
+        """Upload a file as a form; it is read again for each attempt."""
         for attempts_left in reversed(range(_UPLOAD_ATTEMPTS)):
             try:
                 with file.open("rb") as body:
@@ -105,12 +105,12 @@ class ComfyHttp:
 
     @contextmanager
     def stream(self, path: str) -> Iterator[httpx.Response]:
-        """Open an answer that goes on for a while."""
+        """Open an event stream."""
         with self._client.stream("GET", path, headers={"Accept": "text/event-stream"}) as response:
             yield response
 
     def fetch(self, output: Output, path: str, params: Mapping[str, str], into: Path) -> str:
-        """Write a file; follow the server to its storage, but leave the key at home."""
+        """Download a file; follow a redirect to storage without sending the API key."""
         for failures in range(1, _FETCH_ATTEMPTS + 1):
             try:
                 with self._client.stream("GET", path, params=dict(params)) as response:
@@ -130,8 +130,8 @@ class ComfyHttp:
         target = urlsplit(location)
         if target.scheme != "https" and target.hostname != self._host:
             raise ComfyRejectedError(
-                "The server points to storage that is neither encrypted nor its own. The graph ran, and is not run "
-                "again by itself.", code="output_unreachable",
+                "The server redirects to unencrypted storage on another host, so the output was not fetched. The graph "
+                "ran and is not run again automatically.", code="output_unreachable",
             )  # fmt: skip
         with self._keyless_client.stream("GET", location) as response:
             return self._write_response(output, response, into)
@@ -146,7 +146,8 @@ class ComfyHttp:
                 size += len(chunk)
                 if size > self._bytes_max:
                     raise ComfyRejectedError(
-                        f"{output.name} is larger than {self._bytes_max // _MIB} MiB.", code="file_too_large"
+                        f"The output {output.name} exceeds the limit of {self._bytes_max // _MIB} MiB.",
+                        code="file_too_large",
                     )
                 file.write(chunk)
         return str(response.headers.get("content-type", ""))
@@ -154,12 +155,12 @@ class ComfyHttp:
 
 @cache
 def ssl_context() -> ssl.SSLContext:
-    """Return what certificates are checked with; to read them takes a while, so that is done once."""
+    """Return the TLS context; loading certificates is slow, so it is shared."""
     return httpx.create_ssl_context()
 
 
 def require_success(response: httpx.Response) -> httpx.Response:
-    """Return an answer that is none of trouble; what the server says in it is not passed on."""
+    """Return a successful response, else raise. The body of an error response is not passed on."""
     if response.is_success:
         return response
     if response.status_code in _DENIED:
@@ -171,7 +172,7 @@ def json_body(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError as error:
-        raise ComfyUnreachableError("ComfyUI did not answer with JSON.") from error
+        raise ComfyUnreachableError("ComfyUI answered with something other than JSON.") from error
 
 
 def is_server_error(response: httpx.Response) -> bool:
@@ -179,5 +180,5 @@ def is_server_error(response: httpx.Response) -> bool:
 
 
 def retry_after_seconds(response: httpx.Response) -> float:
-    """Return how long a server that takes no work wants to be left alone."""
+    """Return the `Retry-After` of a busy server, or the default."""
     return parse_retry_after(response.headers.get("Retry-After"), _DEFAULT_RETRY_AFTER_SECONDS)

@@ -1,4 +1,4 @@
-"""ComfyUI's WebSocket: news while it lasts. When it is cut it is opened again, and says how often it was."""
+"""`WebSocketEventStream`: events from the WebSocket of a ComfyUI server, with automatic reconnects."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ _OPEN_SECONDS = 10.0
 _RECONNECT_SECONDS, _RECONNECT_SECONDS_MAX = 0.5, 30.0
 _FRAME_BYTES_MAX = 64 << 20
 _FRAMES_MAX = 1_024
-"""How much may lie unread before the server has to wait: it must not wait for a slow house."""
+"""Frames buffered before ComfyUI is slowed down; large, because uploads to the Callsheet server may be slow."""
 _CLOSE_SECONDS = 1.0
 
 
 class WebSocketEventStream:
-    """One client of one server. Used by one thread."""
+    """One client of one server. Not thread-safe."""
 
     def __init__(self, url: str, *, exclusive: bool, use_env_proxy: bool) -> None:
         self._url = url
@@ -36,11 +36,11 @@ class WebSocketEventStream:
 
     @property
     def ready(self) -> bool:
-        """Where others are heard too, a picture has to say whose it is: the server has to have agreed to that."""
+        """On a shared connection, images must name their prompt, which the server has to confirm first."""
         return self._connection is not None and (self._exclusive or self._reader.features_negotiated)
 
     def open(self) -> None:
-        """Connect, unless that was tried a moment ago."""
+        """Connect, unless the reconnect delay has not passed yet."""
         if self._connection is not None or time.monotonic() < self._reconnect_at:
             return
         try:
@@ -56,7 +56,7 @@ class WebSocketEventStream:
             self._reconnect_delays = _reconnect_delays()
 
     def receive(self, ref: str, seconds: float) -> Sequence[ProgressEvent]:
-        """Return what has come for a prompt; wait up to `seconds` for something."""
+        """Return the events of a prompt; wait up to `seconds` for the first."""
         self.open()
         if self._connection is None:
             time.sleep(min(seconds, max(self._reconnect_at - time.monotonic(), 0.0)))
@@ -82,7 +82,7 @@ class WebSocketEventStream:
         self.disconnects += 1
         self._reader = websocket_frames.MessageReader(
             exclusive=self._exclusive
-        )  # what ran may be over by the time it is heard again
+        )  # another node may be running after the reconnect
         self._reconnect_at = time.monotonic() + next(self._reconnect_delays)
 
     def close(self) -> None:

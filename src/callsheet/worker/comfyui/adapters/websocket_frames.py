@@ -1,4 +1,4 @@
-"""What comes over ComfyUI's WebSocket, read: text messages and binary frames."""
+"""Parses the messages of ComfyUI's WebSocket: JSON text and binary frames."""
 
 import json
 import struct
@@ -9,7 +9,7 @@ from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.worker.comfyui.adapters.base import NodeProgress, Preview, ProgressEvent, PromptEnded
 
 HELLO = json.dumps({"type": "feature_flags", "data": {"supports_preview_metadata": True}})
-"""The first message of a client: previews then come with the prompt that they are of."""
+"""The first message of a client: it requests previews that name their prompt."""
 _PREVIEW, _TEXT, _PREVIEW_WITH_METADATA = 1, 3, 4
 _UINT32 = struct.Struct(">I")
 _END_EVENTS = {"execution_success", "execution_error", "execution_interrupted"}
@@ -17,19 +17,19 @@ _PICTURE_TYPES = {PNG, JPEG}
 
 
 class MessageReader:
-    """Reads one connection, as long as it holds. `alone`: it hears of no other prompt, whatever is not said.
+    """Parses the messages of one connection. `exclusive`: the connection receives events of one prompt only.
 
-    A picture in the old form does not say whose it is: it is of the node that was said to run.
+    An image in the old format does not name its node: it belongs to the node that was last reported as running.
     """
 
     def __init__(self, *, exclusive: bool) -> None:
         self._exclusive = exclusive
         self._node: str | None = None
         self.features_negotiated = False
-        """Whether the server has answered what a client says of itself first."""
+        """Whether the server has answered the first message of the client."""
 
     def read(self, message: str | bytes, ref: str) -> Iterator[ProgressEvent]:
-        """Yield what a message says of one prompt."""
+        """Yield the events of one prompt in a message."""
         if isinstance(message, bytes):
             yield from self._read_binary(message, ref)
             return
@@ -43,7 +43,9 @@ class MessageReader:
         )
         if not isinstance(data, dict):
             return
-        is_ours = data.get("prompt_id") == ref or (self._exclusive and "prompt_id" not in data)  # so after a reconnect
+        is_ours = data.get("prompt_id") == ref or (
+            self._exclusive and "prompt_id" not in data
+        )  # without an id after a reconnect
         if is_ours and decoded.get("type") == "executing":
             self._node = _node_id(data.get("node"))
         if data.get("prompt_id") != ref:
@@ -63,7 +65,7 @@ class MessageReader:
             if isinstance(metadata, dict) and metadata.get("prompt_id") == ref:
                 yield from _read_picture(payload[size:], _node_id(metadata.get("node_id")))
         elif kind == _TEXT:
-            return  # words of a node, such as how long it will take: nothing that a user needs
+            return  # progress text of a node: not used
 
 
 def _read_text(kind: Any, data: dict[str, Any]) -> Iterator[ProgressEvent]:
@@ -94,7 +96,7 @@ def _node_progress(nodes: dict[str, Any]) -> NodeProgress:
 
 
 def _step_counts(states: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield how many steps nodes have; one that has not begun to count says 1.0."""
+    """Yield the number of steps of nodes; a node that has not started to count reports the float 1.0."""
     return ((node, state["max"]) for node, state in states.items() if isinstance(state.get("max"), int))
 
 
