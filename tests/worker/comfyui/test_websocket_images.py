@@ -94,7 +94,7 @@ def test_what_cannot_be_heard_is_not_begun(comfy: ComfyServer, adapter: SelfHost
     with pytest.raises(RetryableError) as raised:
         ComfyHandler(adapter, HASTY)(task(graphs.websocket_images()))
     assert (raised.value.code, raised.value.message) == (
-        "comfyui_unreachable", "Pictures cannot be heard: ComfyUI opens no WebSocket.",
+        "comfyui_unreachable", "Images cannot be received: ComfyUI accepts no WebSocket connection.",
     )  # fmt: skip
     assert comfy.requests_to("/prompt") == []
 
