@@ -290,7 +290,7 @@ def test_a_prompt_that_cannot_be_found_ends_as_unknown_and_is_not_paid_twice(
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.basic()))
     assert raised.value.code == "submission_unknown"
-    assert "may have taken the graph" in raised.value.message
+    assert "may have accepted the graph" in raised.value.message
     assert "billed twice" in raised.value.message
     assert len(cloud_v1.runs) == len(cloud_v1.requests_to("/api/prompt")) == 1
 

@@ -194,6 +194,6 @@ def test_a_graph_whose_pictures_only_a_websocket_brings_is_not_sent(
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.websocket_images()))
     assert raised.value.code == "invalid_graph"
-    assert raised.value.message.startswith("Node 9 sends its pictures over a WebSocket")
+    assert raised.value.message.startswith("Node 9 sends images over a WebSocket")
     assert cloud_v2.requests == []
     assert handler(task(graphs.streamed_and_saved(2), output_node="90"))["outputs"]

@@ -318,7 +318,7 @@ def test_the_differences_between_the_versions_are_met(comfy: ComfyServer, adapte
 def test_a_graph_of_the_editor_gets_a_clear_message_and_is_not_sent(comfy: ComfyServer, handler: ComfyHandler) -> None:
     with pytest.raises(NonRetryableError) as raised:
         handler(task({"nodes": [], "links": [], "version": 0.4}))
-    assert raised.value.message == "The graph is in the format of ComfyUI's editor; export it with Export (API)."
+    assert raised.value.message == "The graph is in the editor format of ComfyUI. Export it with Export (API)."
     assert comfy.requests_to("/prompt") == []
 
 
