@@ -1,10 +1,11 @@
-"""The composition root: the one place where a database, a folder for files and an edge are put together."""
+"""The composition root: the one module that puts database, file storage, engine, HTTP app and plugins together."""
 
 import secrets
+import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,54 +21,82 @@ from callsheet.data_folder import ADMIN_KEY_FILE, FLEET_KEY_FILE, PRIVATE_FILE_M
 from callsheet.engine import Engine
 from callsheet.engine.gates import Gate
 from callsheet.engine.loops.base import Loop
-from callsheet.engine.loops.collector import Collector
+from callsheet.engine.loops.collector import Collector, Provider
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.orphan_files import OrphanCollector
 from callsheet.engine.loops.relay import Relay
 from callsheet.engine.loops.runner import LoopRunner
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
+from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
+from callsheet.http.listener.uvicorn_server import bind
 from callsheet.http.native import native_apis
+from callsheet.http.server.api import Api
 from callsheet.http.server.app import App
+from callsheet.http.server.path_tree import RouteConflictError
 from callsheet.http.state import AppState
+from callsheet.plugins import Plugins, Sink, load_plugins
 from callsheet.telemetry.json_log import JsonLogWriter
 
 _FAST_LOOP_SECONDS, _SLOW_LOOP_SECONDS = 0.25, 5.0
-"""How often loops look whose delay somebody waits for, and those whose delay nobody notices."""
+"""Intervals of loops whose delay users notice, and of maintenance."""
 _SECRET_CHARS_MIN = 32
 _CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long loops may take to end what they are at: one that waits for a storage which hangs would take minutes."""
+"""How long a close waits for running loops: one that waits for storage could take minutes."""
 
 
 class Callsheet:
-    """Everything that one server process runs besides its HTTP edge and its workers."""
+    """Everything that one server process runs besides its sockets and workers.
 
-    def __init__(
+    `gates`, `sinks` (by a stable name), `providers` (by the name that workflows use) and `apis` extend the server, with
+    those of `settings.plugins` and of installed packages.
+    """
+
+    def __init__(  # noqa: PLR0913 - the composition root takes every part
         self, database: str | Path, data: Path, settings: Settings | None = None, http: HttpSettings | None = None,
-        *, secret: bytes | None = None, gates: Sequence[Gate] = (),
+        *, secret: bytes | None = None, gates: Sequence[Gate] = (), sinks: Mapping[str, Sink] | None = None,
+        providers: Mapping[str, Provider] | None = None, apis: Sequence[Api] = (),
     ) -> None:  # fmt: skip
+        settings, http = settings or Settings(), http or HttpSettings()
+        given = Plugins(tuple(gates), sinks or {}, providers or {}, tuple(apis))
+        self.plugins = load_plugins(given, settings.plugins)
         data.mkdir(parents=True, exist_ok=True)
         self.data = data
         if isinstance(database, Path):
-            database.touch(PRIVATE_FILE_MODE)  # what SQLite puts beside it is as private as the database
+            database.touch(PRIVATE_FILE_MODE)  # SQLite creates its other files with the same mode
         secret = secret or _load_or_create_secret(data / SECRET_FILE, lambda: secrets.token_hex(32)).encode()
-        settings = settings or Settings()
         blobs = open_blobs(settings.blobs, data, Signer(secret), file_bytes_max=settings.limits.file_bytes_max)
-        self.engine = Engine.open(database, settings, gates=gates)
-        self.state = AppState(self.engine, blobs, secret, http or HttpSettings())
-        self.app = App(self.state, native_apis(self.state.settings))
+        self.engine = Engine.open(database, settings, gates=self.plugins.gates)
+        self.state = AppState(self.engine, blobs, secret, http)
         self._loops: list[LoopRunner] = []
         self._writer: JsonLogWriter | None = None
+        self._api_sockets: list[socket.socket] = []
+        try:
+            self.app = App(self.state, (*native_apis(http, self.plugins.apis), *self.plugins.apis))
+        except RouteConflictError as error:
+            self.close()
+            raise BadInput("route_conflict", str(error)) from None
+
+    def bind_api_ports(self, host: str) -> list[socket.socket]:
+        """Bind the ports of APIs that have their own; pass the sockets to `Server`."""
+        for api in self.plugins.apis:
+            if api.port is not None:
+                bound = bind(host, api.port)
+                self._api_sockets.append(bound)
+                self.app.serve_at_root(api, bound.getsockname()[1])
+        return self._api_sockets
 
     def start(self, log: TextIO | None = None) -> None:
-        """Start the loops; `log` gets a line of JSON for every fact."""
+        """Start the loops; `log` gets a line of JSON for every event."""
         engine = self.engine
-        loops: list[Loop] = [Sweeper(engine), Collector(engine, {})]
+        loops: list[Loop] = [Sweeper(engine), Collector(engine, self.plugins.providers)]
         if log is not None:
             self._writer = JsonLogWriter(log, _local_now)
             engine.refusal_listeners.append(self._writer.record_refusal)
             loops.append(Relay(engine, "log", secrets.token_hex(8), self._writer.events))
+        for name, sink in self.plugins.sinks.items():
+            loops.append(Relay(engine, f"sink {name}", secrets.token_hex(8), _name_errors(name, sink)))
         intervals = [(loop, _FAST_LOOP_SECONDS) for loop in loops] + self._maintenance_loops()
         self._loops = [LoopRunner(loop, engine.reads.now, seconds, _report_loop_error) for loop, seconds in intervals]
         if self._writer is not None:
@@ -81,7 +110,7 @@ class Callsheet:
             ).start()
 
     def _maintenance_loops(self) -> list[tuple[Loop, float]]:
-        """Return the loops that tidy up, and how often they look."""
+        """Return the maintenance loops with their intervals."""
         blobs, settings = self.state.blobs, self.engine.settings.blobs
         worker_timeouts = WorkerTimeouts(self.engine, self.engine.settings.limits.worker_timeout_seconds)
         loops: list[tuple[Loop, float]] = [
@@ -94,18 +123,18 @@ class Callsheet:
         return loops
 
     def close(self) -> None:
-        """Let the loops end, and leave one behind that does not; then let go of the database and the storage."""
+        """Stop the loops, abandoning one that does not stop in time, then close sockets, database and storage."""
         self.state.broadcaster.stop()
         for loop in self._loops:
             loop.request_stop()
         deadline = time.monotonic() + _CLOSE_TIMEOUT_SECONDS
         busy = [loop.name for loop in self._loops if not loop.stop(max(deadline - time.monotonic(), 0))]
         if busy:
-            sys.stderr.write(
-                f"Still busy after {_CLOSE_TIMEOUT_SECONDS:g} seconds, and left behind: {', '.join(busy)}.\n"
-            )
+            sys.stderr.write(f"Loops that did not stop within {_CLOSE_TIMEOUT_SECONDS:g} seconds: {', '.join(busy)}.\n")
         elif self._writer is not None:
             self._writer.run_once(_local_now())
+        for bound in self._api_sockets:
+            bound.close()
         self.engine.close()
         if isinstance(self.state.blobs, S3Blobs):
             self.state.blobs.close()
@@ -119,9 +148,9 @@ class Callsheet:
         self.close()
 
     def ensure_admin_key(self) -> tuple[Path, bool]:
-        """Return the file with the operator's key, and whether it was made just now.
+        """Return the file with the operator's key, and whether this call created it.
 
-        The file comes first: a start that was cut in the middle leaves no key that nobody knows.
+        The file is written before the row, so an interrupted start leaves no key whose secret is lost.
         """
         file = self.data / ADMIN_KEY_FILE
         new = not file.exists()
@@ -136,7 +165,7 @@ class Callsheet:
         return file, new
 
     def ensure_fleet_key(self) -> Path:
-        """Return the file with a secret for the fleet, made at the first start."""
+        """Return the file with the fleet key, created at the first start."""
         file = self.data / FLEET_KEY_FILE
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
         if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
@@ -147,12 +176,12 @@ class Callsheet:
         return file
 
     def has_keys(self) -> bool:
-        """Say whether somebody holds a key that has not been revoked."""
+        """Return whether any active key exists."""
         return bool(self.engine.reads.fetch("any_active_api_key"))
 
 
 def _load_or_create_secret(file: Path, generate: Callable[[], str], prefix: str = "") -> str:
-    """Return the secret in a file, made at the first start; one that is none, or easily guessed, opens no house."""
+    """Return the secret in a file, created if the file is absent; a secret that is too short is refused."""
     if not file.exists():
         write_private(file, generate() + "\n")
     try:
@@ -161,33 +190,45 @@ def _load_or_create_secret(file: Path, generate: Callable[[], str], prefix: str 
         raise BadInput("invalid_secret", f"The secret in {file} cannot be read.") from None
     if len(text) < _SECRET_CHARS_MIN or not text.startswith(prefix):
         raise BadInput(
-            "invalid_secret", f"The secret in {file} is none of ours: put the right one back, or remove the file, and "
-            "another is made.",
+            "invalid_secret", f"The secret in {file} is not valid: restore the original file, or delete it to create "
+            "a new secret.",
         )  # fmt: skip
-    with suppress(OSError):  # it may be somebody else's to keep private
+    with suppress(OSError):  # the file may belong to another user
         file.chmod(PRIVATE_FILE_MODE)
     return text
 
 
+def _name_errors(name: str, sink: Sink) -> Sink:
+    """Wrap a sink so that its errors name it; the relay delivers the same events again."""
+
+    def deliver(events: Sequence[PositionedEvent]) -> None:
+        try:
+            sink(events)
+        except Exception as error:
+            raise RuntimeError(f"the sink {name}: {type(error).__name__}: {error}") from error
+
+    return deliver
+
+
 def _local_now() -> int:
-    """Tell this machine's time, where nobody may wait for the database's."""
+    """Return this machine's time in microseconds, for code that must not wait for the database."""
     return time.time_ns() // 1_000
 
 
 def _probe_storage(blobs: S3Blobs) -> None:
-    """Say once which of S3's promises the storage does not keep; what it says is not believed then, but read."""
+    """Report the S3 guarantees that the storage lacks; files are then verified by reading them."""
     explanations = {
-        "digest": "takes bytes with another digest than was signed",
-        "write_once": "lets a file be written twice",
+        "digest": "accepts bytes with another digest than was signed",
+        "write_once": "allows a file to be overwritten",
     }
     try:
         for weakness in blobs.weaknesses():
             sys.stderr.write(
-                f"The storage {explanations[weakness]}: files are read again to be sure, which takes longer.\n"
+                f"The storage {explanations[weakness]}: files are read again to verify them, which is slower.\n"
             )
-    except (BlobError, RuntimeError) as error:  # it does not answer, or the server has closed it meanwhile
-        sys.stderr.write(f"The storage could not be tried: {error}\n")
+    except (BlobError, RuntimeError) as error:  # unreachable, or closed in the meantime
+        sys.stderr.write(f"The storage could not be checked: {error}\n")
 
 
 def _report_loop_error(loop: Loop, error: Exception) -> None:
-    sys.stderr.write(f"The {type(loop).__name__.lower()} stumbled and goes on: {type(error).__name__}: {error}\n")
+    sys.stderr.write(f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n")

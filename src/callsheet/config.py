@@ -23,11 +23,28 @@ class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How old such an object must be; 0 is any age."""
 
 
+class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Python objects that extend a server, each written as `module:name`."""
+
+    gates: tuple[str, ...] = ()
+    """Gates: callables that may refuse a job before it is accepted."""
+    sinks: tuple[str, ...] = ()
+    """Event sinks: callables that get every event at least once, in order."""
+    apis: tuple[str, ...] = ()
+    """Further HTTP APIs to mount."""
+    providers: dict[str, str] = {}
+    """Providers by the name that workflows use, as `fal = "my_package.fal:provider"`."""
+    entry_points: bool = True
+    """Also load plugins of installed packages (entry points `callsheet.gates`, `callsheet.sinks`, `callsheet.apis`,
+    `callsheet.providers`)."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine behaves."""
 
     limits: Limits = Limits()
     blobs: BlobSettings = BlobSettings()
+    plugins: PluginSettings = PluginSettings()
     lanes: int = 1
     """Writing connections per process on PostgreSQL; SQLite always has one. More lanes split the batches: add servers
     first, lanes where the way to the database is long."""
@@ -127,19 +144,3 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Multipart bodies that one server receives at once. Further requests get 503."""
     multipart_timeout_seconds: float = 300.0
     """A multipart body that takes longer to arrive is refused."""
-
-
-class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Python objects that extend a server, each written as `module:name`."""
-
-    gates: tuple[str, ...] = ()
-    """Gates: callables that may refuse a job before it is accepted."""
-    sinks: tuple[str, ...] = ()
-    """Event sinks: callables that get every event at least once, in order."""
-    apis: tuple[str, ...] = ()
-    """Further HTTP APIs to mount."""
-    providers: dict[str, str] = {}
-    """Providers by the name that workflows use, as `fal = "my_package.fal:provider"`."""
-    entry_points: bool = True
-    """Also load plugins of installed packages (entry points `callsheet.gates`, `callsheet.sinks`, `callsheet.apis`,
-    `callsheet.providers`)."""

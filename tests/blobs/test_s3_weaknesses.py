@@ -10,7 +10,7 @@ from callsheet.config import BlobSettings, Settings
 from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 
 _JOIN_SECONDS = 20.0
-AGAIN = "files are read again to be sure, which takes longer."
+AGAIN = "files are read again to verify them, which is slower."
 
 
 def said(double: S3Double, database_url: str, data: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -43,8 +43,8 @@ def test_a_store_that_keeps_its_word_is_not_spoken_of(
 @pytest.mark.parametrize(
     ("header", "weakness"),
     [
-        ("if-none-match", "lets a file be written twice"),
-        ("x-amz-checksum-sha256", "takes bytes with another digest than was signed"),
+        ("if-none-match", "allows a file to be overwritten"),
+        ("x-amz-checksum-sha256", "accepts bytes with another digest than was signed"),
     ],
 )
 def test_a_store_that_ignores_a_condition_is_named_at_the_start(
@@ -61,5 +61,5 @@ def test_a_store_that_does_not_let_us_in_is_named_at_the_start(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-7")
     with S3Double() as double:
         text = said(double, database_url, tmp_path, capsys)
-    assert "The storage could not be tried: " in text
+    assert "The storage could not be checked: " in text
     assert "canary-7" not in text

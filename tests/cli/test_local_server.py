@@ -69,7 +69,7 @@ def test_a_secret_that_is_none_is_said_with_what_to_do(tmp_path: Path, file: str
     (tmp_path / file).write_text("\n")
     done = invoke_cli("up", "--data", tmp_path, "--port", "0", "--no-demo")
     assert (done.code, done.out) == (1, "")
-    assert f"The secret in {tmp_path / file} is none of ours: put the right one back, or remove the file" in done.err
+    assert f"The secret in {tmp_path / file} is not valid: restore the original file, or delete it" in done.err
 
 
 def test_a_limit_on_connections_is_reported(

@@ -154,9 +154,9 @@ def test_whoever_joins_in_the_middle_of_a_bustle_misses_nothing_and_hears_nothin
     fast_stream_server.work()
 
 
-def test_a_reader_that_dawdles_costs_little_and_still_gets_everything(tmp_path: Path, place: str) -> None:
+def test_a_reader_that_dawdles_costs_little_and_still_gets_everything(tmp_path: Path, database_url: str) -> None:
     settings = HttpSettings(stream_buffer_events_max=4)
-    with LiveServer(place, tmp_path, settings, send_bytes=4_096) as live_server:
+    with LiveServer(database_url, tmp_path, settings, send_bytes=4_096) as live_server:
         broadcaster = live_server.callsheet.state.broadcaster
         with RawConnection(live_server.url, receive_bytes=4_096) as reader:
             reader.send_request(
@@ -263,8 +263,8 @@ def test_a_cursor_of_another_tenant_or_of_nobody_opens_nothing(fast_stream_serve
     assert fast_stream_server.callsheet.state.broadcaster.count == 0
 
 
-def test_too_many_streams_are_429_until_some_close(tmp_path: Path, place: str) -> None:
-    with LiveServer(place, tmp_path, HttpSettings(streams_max=3, streams_per_key_max=2)) as live_server:
+def test_too_many_streams_are_429_until_some_close(tmp_path: Path, database_url: str) -> None:
+    with LiveServer(database_url, tmp_path, HttpSettings(streams_max=3, streams_per_key_max=2)) as live_server:
         broadcaster, client = live_server.callsheet.state.broadcaster, live_server.client("client")
         with open_stream(live_server, "/v1/events?after=now"):
             with open_stream(live_server, "/v1/events?after=now"):

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +15,7 @@ from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.listener.uvicorn_server import Server, bind
+from callsheet.http.server.api import Api
 
 TENANT, OTHER_TENANT = "default", "other"
 SKETCH = WorkflowDefinition(
@@ -31,9 +32,9 @@ class LiveServer:
 
     def __init__(
         self, database_url: str | Path, data: Path, http: HttpSettings | None = None, settings: Settings | None = None,
-        *, send_bytes: int | None = None, register_worker: bool = True,
+        *, send_bytes: int | None = None, register_worker: bool = True, apis: Sequence[Api] = (),
     ) -> None:  # fmt: skip
-        self.callsheet = Callsheet(database_url, data, settings, http)
+        self.callsheet = Callsheet(database_url, data, settings, http, apis=apis)
         self.engine = self.callsheet.engine
         self.keys: dict[str, str] = {}
         self._register_worker = register_worker
@@ -43,7 +44,11 @@ class LiveServer:
             listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         self.url = f"http://127.0.0.1:{listening_socket.getsockname()[1]}"
         self._ready = threading.Event()
-        self._server = Server(self.callsheet.app, listening_socket, self.callsheet.state.settings, self._ready.set)
+        api_sockets = self.callsheet.bind_api_ports("127.0.0.1")
+        self.api_ports = [one.getsockname()[1] for one in api_sockets]
+        self._server = Server(
+            self.callsheet.app, listening_socket, self.callsheet.state.settings, self._ready.set, api_sockets
+        )
         self._thread = threading.Thread(target=self._server.serve_on_socket, name="served", daemon=True)
 
     def __enter__(self) -> Self:

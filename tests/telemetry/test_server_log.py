@@ -116,7 +116,7 @@ def test_nobody_waits_for_a_log_that_takes_nothing_neither_an_answer_nor_the_end
         closed.start()
         closed.join(_JOIN_SECONDS)
         assert not closed.is_alive()
-        assert "Still busy after 0.1 seconds, and left behind: " in capsys.readouterr().err
+        assert "Loops that did not stop within 0.1 seconds: " in capsys.readouterr().err
     finally:
         log.let_go.set()
         closed.join(_JOIN_SECONDS)

@@ -14,7 +14,7 @@ from callsheet.catalog.source_file import Finding, read_toml
 from callsheet.catalog.struct_check import Violation, find_violations
 from callsheet.catalog.toml_positions import find_line, map_lines
 from callsheet.cli.output import Failure
-from callsheet.config import BlobSettings, HttpSettings, Settings
+from callsheet.config import BlobSettings, HttpSettings, PluginSettings, Settings
 from callsheet.core.policy.limits import Limits
 from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
 from callsheet.http.server.cors import Cors
@@ -39,6 +39,7 @@ class ConfigFile(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     blobs: BlobSettings = BlobSettings()
     http: HttpSettings = HttpSettings()
+    plugins: PluginSettings = PluginSettings()
 
 
 def load_settings(file: Path | None) -> tuple[Settings, HttpSettings]:
@@ -57,14 +58,16 @@ def load_settings(file: Path | None) -> tuple[Settings, HttpSettings]:
         )
         raise Failure("\n".join(f"{file}:{line}: {sentence}" for line, sentence in messages))
     sections = msgspec.convert(table, ConfigFile)
-    return replace(sections.engine, limits=sections.limits, blobs=sections.blobs), sections.http
+    return replace(
+        sections.engine, limits=sections.limits, blobs=sections.blobs, plugins=sections.plugins
+    ), sections.http
 
 
 def _validation_errors(table: dict[str, Any]) -> Iterator[Violation]:
     yield from find_violations(table, ConfigFile, ())
     for section, fields in table.items():
         for name, value in fields.items() if isinstance(fields, dict) else ():
-            if section == "engine" and name in {"limits", "blobs"}:
+            if section == "engine" and name in {"limits", "blobs", "plugins"}:
                 yield Violation((section, name), f"The {name} have a section of their own.", f"Write [{name}].")
             for number in value.values() if isinstance(value, dict) else (value,):
                 if name in _RATES and isinstance(number, str) and parse_rate(number) is None:

@@ -81,9 +81,10 @@ class LocalServer:
             listener = stack.enter_context(_bind_socket(options))
             self.callsheet = stack.enter_context(_open_callsheet(options))
             self.key_file, self.key_is_new = self._ensure_admin_key()
+            api_sockets = _bind_api_ports(self.callsheet, options.host)
             self._resources = stack.pop_all()
         _warn_about_open_files(self.callsheet.state.settings.streams_max)
-        self._server = Server(self.callsheet.app, listener, self.callsheet.state.settings, self._ready.set)
+        self._server = Server(self.callsheet.app, listener, self.callsheet.state.settings, self._ready.set, api_sockets)
         self._thread = threading.Thread(target=self._server.serve_on_socket, name="callsheet-http", daemon=True)
         self.url = _local_url(options.host, listener.getsockname()[1])
 
@@ -160,6 +161,13 @@ def _bind_socket(options: ServerOptions) -> socket.socket:
     except OSError as error:
         hint = " Name it with --port; 0 takes a free one." if error.errno in {EADDRINUSE, EACCES} else ""
         raise Failure(f"{error.strerror}{hint}") from None
+
+
+def _bind_api_ports(callsheet: Callsheet, host: str) -> list[socket.socket]:
+    try:
+        return callsheet.bind_api_ports(host)
+    except OSError as error:
+        raise Failure(f"An API cannot have its own port. {error.strerror}") from None
 
 
 def _local_url(host: str, port: int) -> str:
