@@ -85,7 +85,7 @@ def test_what_is_due_may_wait_for_the_sweep_but_not_longer(scenario_database, un
 def test_a_report_names_the_rule_and_shows_the_first_rows(scenario_database, unconstrained_database):
     found = planted(unconstrained_database, scenario_database, "UPDATE wallet SET reserved = reserved + 1")
     assert verify.report(found).splitlines()[0] == (
-        "M3 is broken by 3 rows: What a wallet holds is the sum of its open reservations."
+        "M3 is broken by 3 rows: A wallet's reserved amount is the sum of its open reservations."
     )
     assert "wallet=other/eve reserved=1 open_reservations=0" in verify.report(found)
     told = json.loads(verify.as_json(found))

@@ -1,4 +1,4 @@
-"""What was checked while a blob was written, kept so that nobody has to read it again to believe it.
+"""Signed records of digests that were verified while a blob was written, so that it need not be read again.
 
 A record is signed, and counts for exactly the file that it was made of: the same key, inode, size, and times of its
 last write and of its last change of any sort, which no program can set. A record that is absent, not ours, or of a
@@ -22,7 +22,7 @@ _BYTES_MAX: Final = 4_096
 
 
 class DigestRecord(Struct, frozen=True, array_like=True):
-    """Which file it was, and the SHA-256 of its bytes."""
+    """Identity of a file and the SHA-256 of its bytes."""
 
     key: str
     inode: int
@@ -33,14 +33,14 @@ class DigestRecord(Struct, frozen=True, array_like=True):
 
 
 class DigestRecords:
-    """Signed records, a file each, in a folder of their own below the tree."""
+    """Signed records, one file each, in a folder of their own."""
 
     def __init__(self, tree: SafeDirectory, signer: PayloadSigner | None) -> None:
         self._tree = tree
         self._signer = signer
 
     def write(self, key: str, found: os.stat_result, sha256: str) -> None:
-        """Write down what was checked; where that cannot be done the bytes are read another time."""
+        """Store a verified digest. If that fails, the bytes are read again later."""
         if self._signer is None:
             return
         text = self._signer.sign(_PURPOSE, _digest_record(key, found, sha256)).encode()
@@ -59,7 +59,7 @@ class DigestRecords:
                 raise
 
     def read(self, key: str, found: os.stat_result) -> str | None:
-        """Return the digest of a file that nobody has touched since it was checked; None if nobody vouches for it."""
+        """Return the digest of a file that is unchanged since it was verified; None without a valid record."""
         if self._signer is None:
             return None
         try:

@@ -1,9 +1,9 @@
-"""How a file is handed to a browser: shown if it can do no harm, saved otherwise."""
+"""Content-Type and Content-Disposition of downloads: inline for safe media types, attachment otherwise."""
 
 INLINE_MEDIA_TYPES = frozenset(
     {"image/png", "image/jpeg", "image/webp", "audio/wav", "audio/mpeg", "video/mp4", "video/webm"}
 )
-"""What a browser may show; anything else is handed over as a download."""
+"""Media types that a browser may display."""
 DEFAULT_MEDIA_TYPE = "application/octet-stream"
 _FILENAME_CHARS_MAX = 128
 

@@ -1,4 +1,4 @@
-"""Blobs below a folder: whole or absent, down on the disk before anybody hears of them, and written once."""
+"""Blob store in a local folder. A blob is written once, atomically, and synced to disk before the call returns."""
 
 import errno
 import hashlib
@@ -40,15 +40,15 @@ _INCOMING_FOLDER: Final = ".incoming"
 _STORAGE_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PERMISSION_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP})
 _PLACE_ATTEMPTS: Final = 100
-"""How often a folder that a deleter took away meanwhile is made again."""
+"""How often a folder is created again that a concurrent delete removed."""
 
 
 RecordDigest = Callable[[os.stat_result, str], None]
-"""Takes what a file looks like now, and the SHA-256 of what was written into it."""
+"""Receives the stat result of a written file and the SHA-256 of its bytes."""
 
 
 class LocalBlobs:
-    """Blobs below one folder, which several processes may share."""
+    """Blobs in one folder, which several processes may share."""
 
     def __init__(self, folder: Path, signer: PayloadSigner | None = None, now: Callable[[], float] = time.time) -> None:
         self._tree = SafeDirectory(folder)
@@ -90,18 +90,18 @@ class LocalBlobs:
                     raise
 
     def incoming(self, key: str, *, overwrite: bool = False) -> "IncomingBlob":
-        """Begin to write a blob piece by piece."""
+        """Start writing a blob in chunks."""
         return IncomingBlob(self._tree, split_key(key), partial(self._digest_records.write, key), overwrite=overwrite)
 
     def open(self, key: str) -> IO[bytes]:
         return os.fdopen(self._tree.open(split_key(key)), "rb")
 
     def exists(self, key: str) -> bool:
-        """Say whether there are bytes at a key, without reading them."""
+        """Return whether a blob exists, without reading it."""
         return self._stat_or_none(key) is not None
 
     def stat(self, key: str) -> Stat | None:
-        """Say what lies at a key; its bytes are read."""
+        """Return size and digest of a blob; reads its bytes."""
         try:
             with self.open(key) as file:
                 digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
@@ -131,12 +131,12 @@ class LocalBlobs:
         return [BlobEntry(one.path, one.size, one.modified_ns // 1_000) for one in found]
 
     def sweep(self, idle_seconds: float) -> DeleteSummary:
-        self._remove_idle(RECORDS_FOLDER, idle_seconds)  # whoever waits for longer than that has his bytes read again
+        self._remove_idle(RECORDS_FOLDER, idle_seconds)  # without a record, the bytes are read again
         left = self._remove_idle(_INCOMING_FOLDER, idle_seconds)
         return DeleteSummary(len(left), sum(one.size for one in left))
 
     def path(self, key: str) -> Path:
-        """Return where a blob lies on this machine."""
+        """Return the path of a blob."""
         return self._tree.root.joinpath(*split_key(key))
 
     def _stat_or_none(self, key: str) -> os.stat_result | None:
@@ -151,12 +151,12 @@ class LocalBlobs:
         return size
 
     def _remove_idle(self, name: str, idle_seconds: float) -> Sequence[FileEntry]:
-        """Remove the files of a flat folder of ours that nobody has written for so long."""
+        """Delete the files of an internal folder that were not written for `idle_seconds`."""
         older_than = (self._now() - idle_seconds) * 1e9
         left = [one for one in self._tree.walk([name], "") if one.modified_ns < older_than]
         with suppress(FileNotFoundError), self._tree.folder([name]) as folder:
             for one in left:
-                with suppress(FileNotFoundError):  # another server sweeps too
+                with suppress(FileNotFoundError):  # another server may sweep at the same time
                     os.unlink(one.path.rpartition("/")[2], dir_fd=folder)
         return left
 
@@ -166,12 +166,12 @@ class LocalBlobs:
     def _sign_url(self, access: BlobAccess) -> str:
         split_key(access.key)
         if self._signer is None:
-            raise StorageRefusedError("This process cannot grant access to files: only the server can.")
+            raise StorageRefusedError("This process cannot sign file URLs. Only the server can.")
         return BLOB_URL_PREFIX + self._signer.sign(BLOB_URL_PURPOSE, access)
 
 
 class IncomingBlob:
-    """Bytes on their way into the folder; leaving it unfinished leaves nothing behind.
+    """An upload in progress. If it is not finished, nothing is stored.
 
     A writer that dies leaves a file in `.incoming`, which the sweep finds.
     """
@@ -186,7 +186,7 @@ class IncomingBlob:
             self._fd = tree.create([_INCOMING_FOLDER, self._name])
         self._digest = hashlib.sha256()
         self._lock = Lock()
-        """Nothing is closed under the hands of a thread that still writes and that nobody waits for any more."""
+        """Keep the descriptor open while an abandoned thread still writes to it."""
         self.size = 0
 
     @property
@@ -202,16 +202,16 @@ class IncomingBlob:
                 left = left[os.write(self._fd, left) :]
 
     def finish(self, size: int | None = None, sha256: str | None = None) -> None:
-        """Check what has come against what was said, and put it in its place."""
+        """Check size and digest against the claim, and move the file to its key."""
         if size is not None and size != self.size:
-            raise BlobMismatchError("size", f"{counted(self.size, 'byte')} came, not {size}.")
+            raise BlobMismatchError("size", f"Received {counted(self.size, 'byte')}, not {size} as claimed.")
         if sha256 is not None and sha256 != self.sha256:
-            raise BlobMismatchError("digest", "The SHA-256 of what came is another one than was said.")
+            raise BlobMismatchError("digest", "The SHA-256 of the received bytes differs from the claimed one.")
         with self._lock, _translate_os_errors():
             os.fsync(self._fd)
             self._move_into_place()
             stat_written = os.fstat(self._fd)
-            self._close()  # from here on nobody can write, and nothing of ours changes the file any more
+            self._close()  # nothing can write to the file after this
             if not self._overwrite:
                 self._record(stat_written)
 
@@ -224,7 +224,7 @@ class IncomingBlob:
         self.discard()
 
     def discard(self) -> None:
-        """Let go; what was not finished is gone."""
+        """Close the upload and delete it if it was not finished."""
         with self._lock:
             self._close()
 
@@ -232,12 +232,12 @@ class IncomingBlob:
         if self._fd < 0:
             return
         os.close(self._fd)
-        self._fd = -1  # whoever writes after this is told that it is not open
+        self._fd = -1  # a later write fails with EBADF
         with suppress(FileNotFoundError), self._tree.folder([_INCOMING_FOLDER]) as folder:
             os.unlink(self._name, dir_fd=folder)
 
     def _record(self, stat_written: os.stat_result) -> None:
-        """Vouch for what is in its place, if it is still what was written."""
+        """Record the digest, if the file at the key is still the one that was written."""
         with suppress(FileNotFoundError):
             found = self._tree.stat(self._parts)
             if _file_identity(found) == _file_identity(stat_written):
@@ -253,7 +253,7 @@ class IncomingBlob:
                 return
             if not self._still_linked():
                 break
-        raise StorageUnavailableError("The bytes were lost on their way into the folder.")
+        raise StorageUnavailableError("The upload was deleted while it was written. Retry it.")
 
     def _move(self, incoming_folder: int) -> None:
         with self._tree.folder(self._parts[:-1], create_missing=True) as folder:
@@ -293,12 +293,12 @@ def _iter_chunks(body: bytes | Path | Iterable[bytes]) -> Iterator[bytes]:
 
 @contextmanager
 def _translate_os_errors() -> Iterator[None]:
-    """Say in a sentence what the system says in a number."""
+    """Convert an OSError to a BlobError."""
     try:
         yield
     except OSError as error:
         if error.errno in _STORAGE_FULL_ERRNOS:
             raise StorageFullError from None
         if error.errno in _PERMISSION_ERRNOS:
-            raise StorageRefusedError(f"The files' folder cannot be written: {os.strerror(error.errno)}.") from None
+            raise StorageRefusedError(f"The folder for files is not writable: {os.strerror(error.errno)}.") from None
         raise

@@ -1,8 +1,8 @@
-"""Where the bytes of a file lie: a key made of ids of ours only, never of a name that somebody gave.
+"""Object keys, made only of our own ids and never of names that users choose.
 
-tenant/jobs/job/task/attempt/no       what one try of a task made: a late worker overwrites nothing
-tenant/jobs/job/task/attempt/preview  the newest picture of what a try is making
-tenant/uploads/file                   what a user brought
+tenant/jobs/job/task/attempt/no       an output of one attempt: a stale worker overwrites nothing
+tenant/jobs/job/task/attempt/preview  the newest preview of an attempt
+tenant/uploads/file                   an upload of a user
 """
 
 import re
@@ -16,7 +16,7 @@ _JOBS, _UPLOADS, _PREVIEW = "jobs", "uploads", "preview"
 
 
 class OutputKey(NamedTuple):
-    """What a key of a task's try says; without a number it is the preview."""
+    """The parts of an output key; without a number it is the preview."""
 
     tenant: str
     job_id: str
@@ -26,41 +26,41 @@ class OutputKey(NamedTuple):
 
 
 class UploadKey(NamedTuple):
-    """What a key of an upload says."""
+    """The parts of an upload key."""
 
     tenant: str
     file_id: str
 
 
 def output_key(tenant: str, job_id: str, task_id: str, attempt: int, no: int) -> str:
-    """Return the key of a file that a try of a task made."""
+    """Return the key of an output of an attempt."""
     return _join_key(tenant, _JOBS, job_id, task_id, f"{attempt}", f"{no}")
 
 
 def preview_key(tenant: str, job_id: str, task_id: str, attempt: int) -> str:
-    """Return the key of a try's preview."""
+    """Return the key of an attempt's preview."""
     return _join_key(tenant, _JOBS, job_id, task_id, f"{attempt}", _PREVIEW)
 
 
 def upload_key(tenant: str, file_id: str) -> str:
-    """Return the key of a file that a user brought."""
+    """Return the key of an upload."""
     return _join_key(tenant, _UPLOADS, file_id)
 
 
 def file_key(file: File) -> str:
-    """Return the key of a file by its row."""
+    """Return the key of a file."""
     if file.job_id is None or file.task_id is None:
         return upload_key(file.tenant, file.id)
     return output_key(file.tenant, file.job_id, file.task_id, file.attempt, file.no)
 
 
 def job_prefix(tenant: str, job_id: str) -> str:
-    """Return how the keys of all that a job made begin."""
+    """Return the common prefix of all outputs of a job."""
     return _join_key(tenant, _JOBS, job_id) + "/"
 
 
 def parse_key(key: str) -> OutputKey | UploadKey | None:
-    """Return what a key is of; None if it is none that we make."""
+    """Parse a key; None if it is not one of ours."""
     parts = key.split("/")
     if not all(map(_SEGMENT.match, parts)):
         return None
@@ -76,22 +76,22 @@ def parse_key(key: str) -> OutputKey | UploadKey | None:
 
 
 def split_key(key: str) -> list[str]:
-    """Return the parts of a key, or of a prefix without its last slash; anything that could lead elsewhere is refused.
+    """Return the parts of a key, or of a prefix without its last slash. Anything but ids is refused.
 
-    The key is not repeated: an error is shown to people who may not know it.
+    The error does not contain the key, which the caller may not be allowed to know.
     """
     parts = key.split("/")
     if not all(map(_SEGMENT.match, parts)):
-        raise ValueError("a blob's key is made of ids only")
+        raise ValueError("an object key consists of ids only")
     return parts
 
 
 def split_prefix(prefix: str) -> list[str]:
-    """Return the parts of a prefix; one ends with a slash, or is empty: t/1 is not the beginning of t/10."""
+    """Return the parts of a prefix, which is empty or ends with a slash, so that t/1 does not match t/10."""
     if not prefix:
         return []
     if not prefix.endswith("/"):
-        raise ValueError("a prefix of keys ends with a slash")
+        raise ValueError("a key prefix must end with a slash")
     return split_key(prefix[:-1])
 
 
@@ -99,5 +99,5 @@ def _join_key(*parts: str) -> str:
     key = "/".join(parts)
     split_key(key)
     if key.count("/") != len(parts) - 1:
-        raise ValueError("a blob's key is made of ids only")
+        raise ValueError("an object key consists of ids only")
     return key

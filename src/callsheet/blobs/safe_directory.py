@@ -1,4 +1,4 @@
-"""A tree of folders that is walked by open descriptors: no link is followed, and nothing leads out of it."""
+"""A directory that is accessed through open descriptors: no symbolic link is followed, and no path leads out."""
 
 import errno
 import os
@@ -14,14 +14,14 @@ from typing import NamedTuple
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe in a file's place must not hold us
+_OPEN_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a FIFO must not block
 _OPEN_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PAUSED_WALK_SECONDS_MAX = 60.0
-"""So long a walk may stand still; then it begins anew, for what it saw of its folders is old."""
+"""A paused walk restarts after this long, because the listings that it holds are stale."""
 
 
 class FileEntry(NamedTuple):
-    """A file of the tree; the time is in nanoseconds."""
+    """A file of the directory; the time is in nanoseconds."""
 
     path: str
     size: int
@@ -29,7 +29,7 @@ class FileEntry(NamedTuple):
 
 
 class SafeDirectory:
-    """Folders below one that exists for as long as we do."""
+    """The folders and files below one root folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -50,7 +50,7 @@ class SafeDirectory:
             os.close(fd)
 
     def open(self, parts: Sequence[str]) -> int:
-        """Open a file to read."""
+        """Open a file for reading."""
         with self.folder(parts[:-1]) as folder, _as_not_found():
             fd = os.open(parts[-1], _OPEN_READ, dir_fd=folder)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -59,7 +59,7 @@ class SafeDirectory:
         return fd
 
     def stat(self, parts: Sequence[str]) -> os.stat_result:
-        """Look at a file without opening it; FileNotFoundError for a link, a folder or a pipe too."""
+        """Stat a file without opening it; FileNotFoundError for links, folders and FIFOs too."""
         with self.folder(parts[:-1]) as folder:
             found = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISREG(found.st_mode):
@@ -67,12 +67,12 @@ class SafeDirectory:
         return found
 
     def create(self, parts: Sequence[str]) -> int:
-        """Create a file that was not there, and open it to write."""
+        """Create a new file and open it for writing."""
         with self.folder(parts[:-1], create_missing=True) as folder:
             return os.open(parts[-1], _OPEN_WRITE, _FILE_MODE, dir_fd=folder)
 
     def remove(self, parts: Sequence[str]) -> int | None:
-        """Remove a file, and the folders that it leaves empty; return its size, or None if it was not there."""
+        """Delete a file and the folders that become empty; return its size, or None if it did not exist."""
         try:
             with self.folder(parts[:-1]) as folder:
                 size = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_size
@@ -83,7 +83,7 @@ class SafeDirectory:
         return size
 
     def remove_all(self, parts: Sequence[str]) -> list[int]:
-        """Remove a folder with everything in it; return the sizes of its files."""
+        """Delete a folder recursively; return the sizes of its files."""
         sizes: list[int] = []
         with suppress(FileNotFoundError), self.folder(parts) as top:
             for _, folders, files, fd in os.fwalk(".", topdown=False, dir_fd=top):
@@ -99,22 +99,22 @@ class SafeDirectory:
         return sizes
 
     def walk(self, parts: Sequence[str], after: str) -> Generator[FileEntry, None, None]:
-        """Yield the files below a folder behind `after`, in the order of the bytes of their paths; none with a dot."""
+        """Yield the files below a folder after the path `after`, in byte order; hidden files are skipped."""
         with suppress(FileNotFoundError), self.folder(parts) as top:
             yield from _walk(top, "".join(f"{part}/" for part in parts), after)
 
     def _prune(self, parts: Sequence[str]) -> None:
-        """Remove a folder and those above it for as long as they are empty."""
+        """Delete a folder and its parents while they are empty."""
         for count in range(len(parts), 0, -1):
             try:
                 with self.folder(parts[: count - 1]) as above:
                     os.rmdir(parts[count - 1], dir_fd=above)
-            except OSError:  # somebody has put something there, or removed it before us
+            except OSError:  # not empty any more, or already deleted
                 return
 
 
 class PausedWalk(NamedTuple):
-    """A walk that stands still: where, behind what, and since when."""
+    """A paused walk: its folder, its last path, and since when it is paused."""
 
     parts: tuple[str, ...]
     after: str
@@ -134,7 +134,7 @@ class PagedWalk:
         self._lock = Lock()
 
     def read(self, parts: Sequence[str], after: str, count: int) -> list[FileEntry]:
-        """Return so many files below a folder, from the first behind `after`."""
+        """Return up to `count` files below a folder, starting after the path `after`."""
         walk = self._resume_walk(tuple(parts), after) or self._tree.walk(parts, after)
         page = list(islice(walk, count))
         if page and len(page) == count:
@@ -175,7 +175,7 @@ def _open_subfolder(fd: int, part: str, *, create_missing: bool) -> int:
 
 @contextmanager
 def _as_not_found() -> Iterator[None]:
-    """Say of a link, and of a file in a folder's place, that what is looked for is not there."""
+    """Raise FileNotFoundError for a link, and for a file where a folder is expected."""
     try:
         yield
     except NotADirectoryError:
@@ -183,7 +183,7 @@ def _as_not_found() -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise FileNotFoundError("a link") from None
+        raise FileNotFoundError("a symbolic link") from None
 
 
 def _walk(fd: int, base: str, after: str) -> Iterator[FileEntry]:
@@ -207,10 +207,10 @@ def _walk(fd: int, base: str, after: str) -> Iterator[FileEntry]:
 
 
 def _remove_folder(name: str, fd: int) -> None:
-    """Remove what stands among the folders: one that is empty now, or a link to one."""
+    """Delete an entry that is an empty folder or a link to a folder."""
     try:
         os.rmdir(name, dir_fd=fd)
     except NotADirectoryError:
         os.unlink(name, dir_fd=fd)
-    except OSError:  # a late writer has put something there: it stays, and is found by whoever lists
+    except OSError:  # a concurrent writer added a file: keep it
         return

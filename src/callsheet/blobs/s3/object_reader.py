@@ -1,4 +1,4 @@
-"""An object as a file: read from anywhere, over one stream for as long as it is read in order."""
+"""An S3 object as a seekable file; sequential reads use one response stream."""
 
 import io
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _ATTEMPTS_MAX = 4
 
 
 class S3File(io.RawIOBase):
-    """Bytes of one object; a connection that breaks is taken up where it broke, on the same object or not at all."""
+    """Reads one object. A broken connection resumes at its position, with If-Match so that the object is the same."""
 
     def __init__(self, transport: S3Transport, key: str, size: int, etag: str) -> None:
         self._transport = transport
@@ -61,17 +61,17 @@ class S3File(io.RawIOBase):
                 return next(self._chunks)
             except (httpx.TransportError, StopIteration):
                 self._close_stream()
-        raise StorageUnavailableError("The object store broke off while a file was read.")
+        raise StorageUnavailableError("The connection to the object store failed repeatedly while a file was read.")
 
     def _open_stream(self) -> None:
         headers = {"range": f"bytes={self._position}-", "if-match": self._etag}
         response = self._transport.send("GET", self._key, headers=headers, stream=True)
         if response.status_code in {404, 412}:
-            raise EOFError("a blob has gone or changed while it was read")
+            raise EOFError("the blob was deleted or replaced while it was read")
         raise_for_error(response)
         if self._position and not response.headers.get("content-range", "").startswith(f"bytes {self._position}-"):
             response.close()
-            raise StorageUnavailableError("The object store ignores which part of a file is asked for.")
+            raise StorageUnavailableError("The object store ignores the Range header.")
         self._response, self._chunks = response, response.iter_raw(_CHUNK_BYTES)
 
     def _close_stream(self) -> None:

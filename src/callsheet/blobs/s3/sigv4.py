@@ -1,4 +1,4 @@
-"""Signing requests to S3 (AWS Signature Version 4): in headers, or in the address for whoever is to send it.
+"""AWS Signature Version 4 for S3: signed headers and presigned URLs.
 
 Checked against the values that AWS publishes and against botocore: tests/blobs/test_sigv4.py.
 """
@@ -17,24 +17,24 @@ _EXPIRY_SECONDS_MAX = 7 * 24 * 3_600
 
 
 class S3Credentials(NamedTuple):
-    """Who signs; a session token goes with keys that are lent for some hours."""
+    """AWS credentials; temporary ones have a session token and an expiry."""
 
     access_key: str
     secret_key: str
     session_token: str = ""
     expires_at: float | None = None
-    """When they are good no longer, and with them whatever they signed; a unix time."""
+    """Unix time of the expiry, which also ends every URL that they signed."""
 
     def __repr__(self) -> str:
-        return "S3Keys(…)"
+        return "S3Credentials(…)"
 
     def remaining_seconds(self, now: float) -> float:
-        """Return for how many seconds they are good."""
+        """Return the seconds until the expiry."""
         return math.inf if self.expires_at is None else self.expires_at - now
 
 
 class SigV4Signer:
-    """Signs for one region, with the keys of the moment."""
+    """Signs requests for one region."""
 
     def __init__(self, region: str) -> None:
         self._region = region
@@ -43,7 +43,7 @@ class SigV4Signer:
     def headers(
         self, keys: S3Credentials, method: str, url: str, headers: Mapping[str, str], payload_sha256: str, now: float
     ) -> dict[str, str]:
-        """Return the headers to send: those given, and those that sign them; `payload` is the body's SHA-256."""
+        """Return the given headers and those that sign them."""
         amz_date = _amz_date(now)
         signed_headers = {name.lower(): value for name, value in headers.items()}
         signed_headers |= {"host": urlsplit(url).netloc, "x-amz-date": amz_date, "x-amz-content-sha256": payload_sha256}
@@ -65,7 +65,7 @@ class SigV4Signer:
         expires_in_seconds: int,
         now: float,
     ) -> str:
-        """Return an address that lets anybody send this method with these very headers, for so many seconds."""
+        """Return a URL that allows this method with exactly these headers until it expires."""
         amz_date = _amz_date(now)
         signed_headers = {name.lower(): value for name, value in headers.items()} | {"host": urlsplit(url).netloc}
         query = {
@@ -100,7 +100,7 @@ class SigV4Signer:
         return f"{amz_date[:8]}/{self._region}/s3/aws4_request"
 
     def _signing_key(self, secret: str, date: str) -> bytes:
-        """Return the key of a day, derived once."""
+        """Return the signing key of a day; cached."""
         cached_for, key = self._cached_key
         if cached_for != (secret, date):
             key = b"AWS4" + secret.encode()
@@ -111,12 +111,12 @@ class SigV4Signer:
 
 
 def encode_query(query: Mapping[str, str]) -> str:
-    """Write a query as S3 reads it."""
+    """Encode a query string as S3 expects it."""
     return "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in query.items())
 
 
 def encode_path(key: str) -> str:
-    """Write a key as S3 reads it in a path."""
+    """Encode a key for a URL path as S3 expects it."""
     return quote(key, safe="/")
 
 

@@ -1,4 +1,4 @@
-"""Blobs in a bucket of S3, or of anything that speaks as S3 does.
+"""Blob store in a bucket of S3 or of an S3-compatible store.
 
 Whoever is granted a PUT sends the bytes to the bucket itself; length, type and SHA-256 are signed with the address,
 so the store refuses others, and `If-None-Match: *` makes it refuse a second one.
@@ -52,7 +52,7 @@ _BUFFER_BYTES: Final = 256 * 1024
 
 
 class S3Blobs:
-    """Blobs in one bucket, below one prefix."""
+    """Blobs in one bucket, under one prefix."""
 
     def __init__(
         self, location: S3Location, keys: Callable[[], S3Credentials],
@@ -79,7 +79,7 @@ class S3Blobs:
         return self._grant("PUT", key, {}, headers, expires_in_seconds)
 
     def grant_overwrite(self, key: str, *, bytes_max: int, media_type: str, expires_in_seconds: int) -> Grant:
-        """Let somebody put bytes again and again; how many, a signed PUT cannot limit: look before you read them."""
+        """Sign a URL for repeated uploads. S3 cannot limit the size of such a PUT: check it before reading."""
         validate_blob_claim(media_type=media_type, size=bytes_max)
         return self._grant("PUT", key, {}, {"content-type": media_type}, expires_in_seconds)
 
@@ -102,14 +102,14 @@ class S3Blobs:
         if response.status_code != HTTPStatus.PRECONDITION_FAILED:
             raise_for_error(response)
             return
-        stat = self.stat(key)  # perhaps it was ours, and only the answer was lost
+        stat = self.stat(key)  # an earlier attempt may have succeeded and only its answer was lost
         if stat is None or stat.size != size or (stat.sha256 or digest_of(self, key)) != sha256:
             raise BlobExistsError
 
     def open(self, key: str) -> IO[bytes]:
         head = self._head(key)
         if head is None:
-            raise FileNotFoundError("there is no such blob")
+            raise FileNotFoundError("the blob does not exist")
         file = S3File(self._transport, key, _content_length(head), head.headers.get("etag", "*"))
         return cast("IO[bytes]", io.BufferedReader(file, _BUFFER_BYTES))
 
@@ -164,7 +164,7 @@ class S3Blobs:
             after = page[-1].key
         return listed
 
-    def sweep(self, idle_seconds: float) -> DeleteSummary:  # noqa: ARG002 - a PUT that broke off left nothing
+    def sweep(self, idle_seconds: float) -> DeleteSummary:  # noqa: ARG002 - S3 discards interrupted uploads itself
         return DeleteSummary(0, 0)
 
     # -- steps
@@ -185,7 +185,7 @@ class S3Blobs:
         return response
 
     def _accepts_put(self, key: str, sha256: str) -> bool:
-        """Put nothing, under this digest, where nothing may be yet."""
+        """Upload an empty object with this digest, on the condition that the key is free."""
         headers = {"content-length": "0", "if-none-match": "*", "x-amz-checksum-sha256": hex_to_base64(sha256)}
         response = self._transport.send("PUT", key, headers=headers)
         if response.status_code not in {HTTPStatus.BAD_REQUEST, HTTPStatus.PRECONDITION_FAILED}:
@@ -222,12 +222,12 @@ class S3Blobs:
         raise_for_error(response)
         failed = _parse_xml(response).find("{*}Error") if response.content else None
         if failed is not None:
-            raise StorageRefusedError(f"The object store did not delete a file: {_child_text(failed, 'Code')[:64]}.")
+            raise StorageRefusedError(f"The object store refused to delete a file: {_child_text(failed, 'Code')[:64]}.")
 
 
 def _check_size(size: int) -> None:
     if size > PUT_BYTES_MAX:
-        raise BlobTooLargeError(f"The file has {counted(size, 'byte')}; S3 takes {PUT_BYTES_MAX} (5 GiB) in one PUT.")
+        raise BlobTooLargeError(f"The file has {counted(size, 'byte')}; S3 allows {PUT_BYTES_MAX} (5 GiB) per upload.")
 
 
 def _size_and_digest(body: bytes | Path) -> tuple[int, str]:
@@ -258,7 +258,7 @@ def _parse_xml(response: httpx.Response) -> ET.Element:
     try:
         return ET.fromstring(response.content)  # noqa: S314 - from the store that we trust with every file
     except ET.ParseError:
-        raise StorageRefusedError("The object store's answer is not XML: is the endpoint one of S3?") from None
+        raise StorageRefusedError("The object store's answer is not XML. Check blobs.endpoint.") from None
 
 
 def _child_text(element: ET.Element, name: str) -> str:

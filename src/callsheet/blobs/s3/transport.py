@@ -1,4 +1,4 @@
-"""Speaking to S3: signed, tried again while it makes sense, and what it says in words that a person can act on."""
+"""HTTP requests to S3: signed, retried, and with errors that say what to do."""
 
 import base64
 import hashlib
@@ -38,11 +38,11 @@ _HINT_BY_CODE: Final = {
 STORAGE_FULL_CODES: Final = frozenset({"XMinioStorageFull", "QuotaExceeded", "InsufficientStorage"})
 
 BodyFactory = Callable[[], bytes | Iterator[bytes]]
-"""Makes what is sent; made anew for every try."""
+"""Creates the request body, anew for every attempt."""
 
 
 class S3Location(Struct, frozen=True, kw_only=True):
-    """A bucket and how to reach it."""
+    """A bucket and its endpoints."""
 
     bucket: str
     prefix: str = ""
@@ -52,7 +52,7 @@ class S3Location(Struct, frozen=True, kw_only=True):
     path_style: bool = True
 
     def url(self, key: str, *, public: bool = False) -> str:
-        """Return the address of a key, or of the bucket."""
+        """Return the URL of a key, or of the bucket."""
         endpoint = (public and self.public_endpoint) or self.endpoint
         virtual_hosted = not (endpoint and self.path_style) and "." not in self.bucket
         scheme, _, host = (endpoint or f"https://s3.{self.region}.amazonaws.com").rstrip("/").partition("://")
@@ -61,7 +61,7 @@ class S3Location(Struct, frozen=True, kw_only=True):
 
 
 class S3Transport:
-    """Sends signed requests; safe to use from several threads."""
+    """Sends signed requests. Thread-safe."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class S3Transport:
     def presign_url(
         self, method: str, key: str, query: Mapping[str, str], headers: Mapping[str, str], seconds: int
     ) -> tuple[str, int]:
-        """Return an address for somebody else, and for how long it is good: at most as long as what signs it."""
+        """Return a presigned URL and its lifetime in seconds, which never exceeds that of the credentials."""
         url = self.location.url(key, public=True) + ("?" + encode_query(query) if query else "")
         keys, now = self._keys(), self._now()
         valid_seconds = int(min(seconds, keys.remaining_seconds(now)))
@@ -99,7 +99,7 @@ class S3Transport:
         self, method: str, key: str, query: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None,
         body: BodyFactory | None = None, digest: str = _EMPTY_SHA256, *, stream: bool = False,
     ) -> httpx.Response:  # fmt: skip
-        """Send until there is an answer that will not be another one later; what is no success is not an error yet."""
+        """Send a request and retry temporary failures. The caller checks the status of the response."""
         url = self.location.url(key) + ("?" + encode_query(query) if query else "")
         reason = "it does not answer"
         for attempt in range(_ATTEMPTS_MAX):
@@ -122,11 +122,11 @@ class S3Transport:
             if response.status_code not in _RETRYABLE_STATUSES and error_code(response) != _CONFLICT_CODE:
                 return response
             reason = f"it says {response.status_code} {error_code(response) or HTTPStatus(response.status_code).phrase}"
-        raise StorageUnavailableError(f"The object store is away: {reason}. It was tried {_ATTEMPTS_MAX} times.")
+        raise StorageUnavailableError(f"The object store is unavailable: {reason}. Tried {_ATTEMPTS_MAX} times.")
 
 
 def error_code(response: httpx.Response) -> str:
-    """Return S3's own word for what went wrong."""
+    """Return the error code of a response of S3."""
     if response.is_success:
         return ""
     found = _ERROR_CODE.search(response.text)
@@ -134,7 +134,7 @@ def error_code(response: httpx.Response) -> str:
 
 
 def raise_for_error(response: httpx.Response) -> None:
-    """Raise what an answer says, unless it is a success; keys, addresses and signatures stay out of the words."""
+    """Raise the error of an unsuccessful response. Messages contain no keys, URLs or signatures."""
     if response.is_success:
         return
     code = error_code(response)
@@ -154,7 +154,7 @@ def hex_to_base64(sha256: str) -> str:
 
 
 def base64_to_hex(text: str | None) -> str | None:
-    """Return a digest in hexadecimal; None for what is not the SHA-256 of all bytes."""
+    """Return a digest in hexadecimal; None if it is not the SHA-256 of the whole object."""
     try:
         raw = base64.b64decode(text or "", validate=True)
     except ValueError:

@@ -5,7 +5,7 @@
 -- before which everything that was due must have been processed.
 
 -- name: X1
--- An ended run has exactly one terminal event, an open one none; a blocked job has one.
+-- An ended run has exactly one terminal event, an open run none; a blocked job has one.
 -- columns: job, run, status, terminal_events
 SELECT r.job_id, r.no, r.status, count(e.seq) FROM (
     SELECT job_id, no, status FROM run UNION ALL SELECT id, 0, status FROM job WHERE status = 'blocked'
@@ -13,7 +13,7 @@ SELECT r.job_id, r.no, r.status, count(e.seq) FROM (
 GROUP BY r.job_id, r.no, r.status HAVING count(e.seq) <> CASE WHEN r.status = 'open' THEN 0 ELSE 1 END
 
 -- name: X2
--- No event is of a run that was never opened.
+-- Every event belongs to an existing run.
 -- columns: job, run, event, type
 SELECT e.subject, e.run, e.seq, e.type FROM event e LEFT JOIN job j ON j.id = e.subject
 WHERE (e.type LIKE 'job.%' OR e.type LIKE 'stage.%' OR e.type LIKE 'task.%')
@@ -21,7 +21,7 @@ AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.subject AND r.no = e.run)
 AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
 
 -- name: A1
--- Of a token only its hash is kept: 64 hexadecimal digits.
+-- Tokens are stored as a hash of 64 hexadecimal digits.
 -- columns: what, task, chars
 SELECT what, id, length(kept) FROM (
     SELECT 'attempt' AS what, task_id AS id, token_hash AS kept FROM attempt
@@ -30,7 +30,7 @@ SELECT what, id, length(kept) FROM (
 ) e WHERE length(kept) <> 64 OR ltrim(kept, '0123456789abcdef') <> ''
 
 -- name: A2
--- A worker has a token exactly while it is let in, a moment of its end when it is not, and one of its approval.
+-- An active worker has a token, an ended worker has an end time, and an approved worker has an approval time.
 -- columns: worker, status, ended_at
 SELECT id, status, ended_at FROM worker
 WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)
@@ -39,7 +39,7 @@ OR (status <> 'gone' AND (status = 'approved') <> (approved_at IS NOT NULL))
 OR started_at < created_at OR last_seen_at < started_at OR starts < 1 OR concurrency < 1
 
 -- name: A4
--- Every key, every start of a worker and every movement of credits by hand has its line in the audit log.
+-- Every API key, every start of a worker and every manual credit change has an audit entry.
 -- columns: what, name, there, lines
 SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
     SELECT 'created' AS what, id AS name, 1 AS there, 0 AS lines FROM api_key
@@ -55,7 +55,7 @@ SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
 ) e GROUP BY what, name HAVING sum(there) <> sum(lines)
 
 -- name: A5
--- A key is a tenant's that exists, or an operator's or the fleet's; it ends after it began, and only the hash of its secret is kept.
+-- An API key belongs to an existing tenant, an operator or the fleet; it expires after its creation, and only the hash of its secret is stored.
 -- columns: key, role, created_at, expires_at, revoked_at
 SELECT k.id, k.role, k.created_at, k.expires_at, k.revoked_at FROM api_key k
 WHERE k.role NOT IN ('admin', 'client', 'viewer', 'worker')
@@ -65,7 +65,7 @@ OR k.expires_at <= k.created_at OR k.revoked_at < k.created_at
 OR length(k.secret_hash) <> 64 OR ltrim(k.secret_hash, '0123456789abcdef') <> ''
 
 -- name: A6
--- An audit line says who did what to what, and when; a key's line is about a key that exists.
+-- An audit entry has an actor, an action, a subject and a time; an entry about a key refers to an existing key.
 -- columns: line, at, action
 SELECT a.id, a.at, a.action FROM audit a
 WHERE a.actor IS NULL OR a.action NOT LIKE '%_._%' OR coalesce(a.subject, '') = '' OR a.at <= 0

@@ -12,21 +12,21 @@ WHERE a.outcome = 'completed' AND j.deleted_at IS NULL AND NOT EXISTS (
     SELECT 1 FROM document d WHERE d.owner_id = a.task_id AND d.name = 'output:' || a.no)
 
 -- name: O2
--- A file is written down with a name, a type, a size and the digest of its bytes.
+-- A file has a name, a media type, a size and a digest.
 -- columns: file, task, bytes, digest_chars
 SELECT id, task_id, bytes, length(sha256) FROM file
 WHERE bytes < 0 OR name = '' OR media_type NOT LIKE '%_/_%' OR length(sha256) <> 64
 OR ltrim(sha256, '0123456789abcdef') <> ''
 
 -- name: O3
--- The files of an attempt have numbers of their own from 1 on, and each file has an id of its own.
+-- The files of an attempt have distinct numbers from 1, and every file has a distinct id.
 -- columns: task, attempt, files, first, last
 SELECT task_id, attempt, count(*), min(no), max(no) FROM file WHERE task_id IS NOT NULL GROUP BY task_id, attempt
 HAVING min(no) < 1 OR count(DISTINCT no) <> count(*)
 UNION ALL SELECT min(task_id), 0, count(*), 0, 0 FROM file GROUP BY id HAVING count(*) > 1
 
 -- name: O4
--- A file is of the accepted attempt of its own task, job and tenant.
+-- An output file belongs to the accepted attempt of its task, job and tenant.
 -- columns: file, job, task, attempt
 SELECT f.id, f.job_id, f.task_id, f.attempt FROM file f LEFT JOIN task t ON t.id = f.task_id
 LEFT JOIN attempt a ON a.task_id = f.task_id AND a.no = f.attempt
@@ -36,7 +36,7 @@ OR f.job_id IS DISTINCT FROM t.job_id OR f.tenant IS DISTINCT FROM t.tenant OR f
 OR f.created_at IS DISTINCT FROM t.finished_at OR f.status = 'uploading')
 
 -- name: O5
--- A deleted job has ended, and its texts are gone.
+-- A deleted job has ended, and its documents are deleted.
 -- columns: job, status, deleted_at
 SELECT j.id, j.status, j.deleted_at FROM job j WHERE j.deleted_at IS NOT NULL AND (j.finished_at IS NULL
     OR j.labels IS NOT NULL OR j.metadata IS NOT NULL OR j.trace IS NOT NULL
@@ -44,7 +44,7 @@ SELECT j.id, j.status, j.deleted_at FROM job j WHERE j.deleted_at IS NOT NULL AN
     OR EXISTS (SELECT 1 FROM file f WHERE f.job_id = j.id))
 
 -- name: O6
--- A file that somebody brought is of no task; its bytes are uploading for a while, and what was deleted waits for nothing.
+-- An upload has no task; an open upload has an expiry, and a deleted one has none.
 -- columns: file, status, task, attempt, expires_at
 SELECT id, status, task_id, attempt, expires_at FROM file
 WHERE status NOT IN ('uploading', 'ready', 'deleted') OR (job_id IS NULL) <> (task_id IS NULL)
@@ -52,14 +52,14 @@ OR (job_id IS NULL AND (attempt <> 0 OR no <> 0)) OR (status = 'uploading' AND e
 OR (status = 'deleted' AND expires_at IS NOT NULL)
 
 -- name: O7
--- A job uses files of its own tenant and user, and an open one has them all.
+-- A job uses files of its own tenant and user, and all files of an open job exist.
 -- columns: job, file, status
 SELECT u.job_id, u.file_id, f.status FROM job_file u LEFT JOIN job j ON j.id = u.job_id LEFT JOIN file f ON f.id = u.file_id
 WHERE j.id IS NULL OR f.tenant <> j.tenant OR f.user_id <> j.user_id OR f.status = 'uploading'
 OR (j.finished_at IS NULL AND coalesce(f.status, 'deleted') = 'deleted')
 
 -- name: O9
--- A file that a current workflow names is there.
+-- A file that a current workflow refers to exists.
 -- columns: workflow, version, file, status
 SELECT n.workflow, n.version, n.file_id, f.status FROM workflow_file n
 LEFT JOIN workflow w ON w.name = n.workflow AND w.version = n.version LEFT JOIN file f ON f.id = n.file_id

@@ -5,7 +5,7 @@
 -- before which everything that was due must have been processed.
 
 -- name: S1
--- A tenant's user has one job per idempotency key, and a key is its user's own, or of the job that is tried again.
+-- A user has one job per idempotency key, and a key belongs to its user, or to the job that is retried.
 -- columns: first_job, last_job, jobs
 SELECT min(id), max(id), count(*) FROM job WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING count(*) > 1
 UNION ALL SELECT id, id, 1 FROM (
@@ -15,13 +15,13 @@ UNION ALL SELECT id, id, 1 FROM (
 ) j WHERE substr(dedup_key, 1, length(own)) <> own
 
 -- name: S2
--- One idempotency key stands for one request.
+-- One idempotency key belongs to one request body.
 -- columns: first_job, last_job, requests
 SELECT min(id), max(id), count(DISTINCT fingerprint) FROM job
 WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING count(DISTINCT fingerprint) > 1
 
 -- name: S3
--- A user has no more active jobs than the tenant allowed when the last of them began.
+-- A user has no more active jobs than the tenant's limit when the last of them was created.
 -- columns: wallet, active, active_jobs_max
 SELECT j.wallet_id, count(*), t.active_jobs_max
 FROM job j JOIN tenant t ON t.id = j.tenant JOIN run r ON r.job_id = j.id AND r.no = j.run
@@ -30,7 +30,7 @@ GROUP BY j.wallet_id, t.active_jobs_max, t.updated_at
 HAVING count(*) > t.active_jobs_max AND max(r.opened_at) > t.updated_at
 
 -- name: S5
--- A retry made as a new job points to a job of the same user that had failed or expired by then.
+-- A retry as a new job refers to a failed or expired job of the same user.
 -- columns: job, retry_of
 SELECT j.id, j.retry_of FROM job j LEFT JOIN job o ON o.id = j.retry_of
 WHERE j.retry_of IS NOT NULL AND (o.wallet_id IS DISTINCT FROM j.wallet_id OR NOT EXISTS (
@@ -38,7 +38,7 @@ WHERE j.retry_of IS NOT NULL AND (o.wallet_id IS DISTINCT FROM j.wallet_id OR NO
     AND r.finished_at <= j.created_at))
 
 -- name: J1
--- Every transition is a move that the machines allow to its actor.
+-- Every transition is a legal move of its state machine for its actor.
 -- columns: job, event, type, source, target, actor
 SELECT e.subject, e.seq, e.type, e.source, e.target, e.actor FROM event e
 WHERE e.target IS NOT NULL AND NOT EXISTS (
@@ -87,7 +87,7 @@ SELECT subject, seq, source, run, before FROM (
 ) e WHERE run <> CASE WHEN source IN {job_ended} THEN before + 1 ELSE before END
 
 -- name: J7
--- What is terminal has its end, what is not has none, and created <= started <= finished.
+-- A terminal row has an end time, others have none, and created <= started <= finished.
 -- columns: what, id, status, created_at, started_at, finished_at
 SELECT what, id, status, created_at, started_at, finished_at FROM (
     SELECT 'job' AS what, id, status, status IN {job_ended} AS ended, created_at, started_at, finished_at FROM job
@@ -97,7 +97,7 @@ SELECT what, id, status, created_at, started_at, finished_at FROM (
 ) e WHERE ended <> (finished_at IS NOT NULL) OR started_at < created_at OR finished_at < coalesce(started_at, created_at)
 
 -- name: J8
--- What ended without completing has an error code; what completed, or has not ended, has none.
+-- A row that ended without completing has an error code; others have none.
 -- columns: what, job, run, status, error_code
 SELECT 'job', id, run, status, error_code FROM job
 WHERE (error_code IS NULL) = (status IN {job_ended} AND status <> 'completed')
@@ -105,7 +105,7 @@ UNION ALL SELECT 'run', job_id, no, status, error_code FROM run
 WHERE (error_code IS NULL) = (status NOT IN ('open', 'completed'))
 
 -- name: J9
--- An ended run's record is what its terminal event said, and an ended job's what its last run says.
+-- An ended run matches its terminal event, and an ended job matches its last run.
 -- columns: what, job, run, status, said
 SELECT 'run', r.job_id, r.no, r.status, e.target
 FROM run r JOIN event e ON e.subject = r.job_id AND e.run = r.no AND e.target IN {job_ended} AND e.type LIKE 'job.%'
@@ -130,7 +130,7 @@ WHERE coalesce(r.counted, 0) <> j.run OR r.highest <> r.counted OR r.lowest <> 1
 OR (j.run = 0) <> (j.status = 'blocked')
 
 -- name: J11
--- A canceled job was asked to stop.
+-- A canceled job has a cancel request.
 -- columns: job, run
 SELECT id, run FROM job WHERE status = 'canceled' AND cancel_requested_at IS NULL
 
@@ -142,13 +142,13 @@ WHERE t.target IN {job_ended} AND t.type LIKE 'job.%' AND e.seq > t.seq
 AND (e.type LIKE 'task.%' OR e.type LIKE 'stage.%')
 
 -- name: J13
--- Timely: a job past its deadline, the end of its grace or its hour has been looked at.
+-- Time-dependent: a job past its deadline, its grace period or its scheduled time has been processed.
 -- columns: job, status, due_at, deadline_at
 SELECT id, status, due_at, deadline_at FROM job
 WHERE finished_at IS NULL AND (due_at < {before} OR deadline_at < {before})
 
 -- name: J14
--- A job is due at the first of its moments that lie ahead; one that has ended never.
+-- A job is due at the earliest of its deadline, grace period and scheduled time; an ended job is never due.
 -- columns: job, status, due_at, moment
 SELECT id, status, due_at, moment FROM (
     SELECT id, status, due_at, CASE WHEN finished_at IS NULL THEN (SELECT min(at) FROM (

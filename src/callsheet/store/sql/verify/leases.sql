@@ -18,7 +18,7 @@ WHERE (t.status = 'running') <> (a.no IS NOT NULL) OR a.no <> t.attempts OR a.ru
 OR (a.no IS NOT NULL AND (a.worker_id IS DISTINCT FROM t.worker_id OR a.token_hash <> t.token_hash))
 
 -- name: L3
--- A task's leases are numbered from 1 without a gap: the epoch only ever grows.
+-- A task's leases are numbered from 1 without a gap.
 -- columns: task, attempts, counted, first, last
 SELECT t.id, t.attempts, coalesce(a.counted, 0), a.lowest, a.highest FROM task t LEFT JOIN (
     SELECT task_id, count(*) AS counted, min(no) AS lowest, max(no) AS highest FROM attempt GROUP BY task_id
@@ -26,7 +26,7 @@ SELECT t.id, t.attempts, coalesce(a.counted, 0), a.lowest, a.highest FROM task t
 WHERE coalesce(a.counted, 0) <> t.attempts OR a.highest <> a.counted OR a.lowest <> 1
 
 -- name: L4
--- The leases of a task do not overlap, and a later one is never of an earlier run.
+-- The leases of a task do not overlap, and a later lease never belongs to an earlier run.
 -- columns: task, attempt, leased_at, ended_at, next_leased_at
 SELECT a.task_id, a.no, a.leased_at, a.ended_at, b.leased_at
 FROM attempt a LEFT JOIN attempt b ON b.task_id = a.task_id AND b.no = a.no + 1
@@ -42,7 +42,7 @@ GROUP BY t.id, t.status, t.attempts
 HAVING count(a.no) <> CASE WHEN t.status = 'completed' THEN 1 ELSE 0 END OR max(a.no) <> t.attempts
 
 -- name: L6
--- A worker that is out holds nothing, and one that is draining was given nothing since.
+-- An ended worker has no lease, and a draining worker has received no lease since it started draining.
 -- columns: task, worker, status, leased_at, draining_at
 SELECT t.id, w.id, w.status, a.leased_at, w.draining_at FROM task t JOIN worker w ON w.id = t.worker_id
 JOIN attempt a ON a.task_id = t.id AND a.no = t.attempts
@@ -58,13 +58,13 @@ OR q.provider IS DISTINCT FROM s.provider
 OR t.queue <> t.kind || '/' || j.workflow || CASE s.provider WHEN '' THEN '' ELSE '/' || s.provider END
 
 -- name: L8
--- No worker holds more than it said it can do at once.
+-- No worker has more leases than its concurrency.
 -- columns: worker, concurrency, leases
 SELECT w.id, w.concurrency, count(*) FROM worker w JOIN task t ON t.worker_id = w.id
 WHERE t.token_hash IS NOT NULL GROUP BY w.id, w.concurrency HAVING count(*) > w.concurrency
 
 -- name: L9
--- No task is leased while its job is paused, waits for its hour, has ended or is being canceled.
+-- No task is leased while its job is paused, scheduled, ended or being canceled.
 -- columns: job, event, task, job_status
 SELECT e.subject, e.seq, e.entity_id, p.target FROM (
     SELECT subject, seq, entity_id, type,
@@ -82,12 +82,12 @@ WHERE e.type = 'task.leased' AND (coalesce(p.target, '') NOT IN ('queued', 'runn
 SELECT min(task_id), max(task_id), count(*) FROM attempt GROUP BY token_hash HAVING count(*) > 1
 
 -- name: L11
--- Timely: a lease that ran out has been taken back, a wait that is over has ended.
+-- Time-dependent: expired leases and elapsed backoffs have been processed.
 -- columns: task, status, due_at, lease_expires_at
 SELECT id, status, due_at, lease_expires_at FROM task WHERE due_at < {before} OR lease_expires_at < {before}
 
 -- name: L12
--- A failed try is not followed by another one before its wait is over.
+-- A failed attempt is not followed by another before its backoff has elapsed.
 -- columns: task, attempt, ended_at, wait_seconds, next_leased_at
 SELECT a.task_id, a.no, a.ended_at, CAST(e.data AS {json}) ->> 'wait_seconds', b.leased_at
 FROM event e
@@ -97,7 +97,7 @@ WHERE e.type = 'task.retried'
 AND b.leased_at < a.ended_at + CAST(CAST(CAST(e.data AS {json}) ->> 'wait_seconds' AS {real}) * 1000000 AS {int}) - 1
 
 -- name: L13
--- A task is claimable only while it waits under a job and a stage that hand out work.
+-- A task is claimable only while it is pending and its job and stage allow claims.
 -- columns: task, status, stage_status, job_status
 SELECT t.id, t.status, s.status, j.status
 FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
@@ -105,7 +105,7 @@ WHERE t.ready <> 0 AND (t.ready <> 1 OR t.status NOT IN ('pending', 'retried') O
     OR j.status NOT IN ('queued', 'running') OR s.status NOT IN ('pending', 'running'))
 
 -- name: L14
--- A task that waits under a job and a stage that hand out work is claimable, or will be at its moment.
+-- A pending task whose job and stage allow claims is claimable, or has a time at which it will be.
 -- columns: task, status, stage_status, job_status
 SELECT t.id, t.status, s.status, j.status
 FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
@@ -113,7 +113,7 @@ WHERE t.ready = 0 AND t.due_at IS NULL AND t.status IN ('created', 'pending', 'r
 AND j.cancel_requested_at IS NULL AND j.status IN ('queued', 'running') AND s.status IN ('pending', 'running')
 
 -- name: L15
--- A leased task is due when its lease ends, a handed-over one never, a waiting one when its wait is over.
+-- A leased task is due when its lease expires, a submitted one never, one in backoff when the backoff elapses.
 -- columns: task, status, due_at, lease_expires_at, ready_at
 SELECT t.id, t.status, t.due_at, t.lease_expires_at, t.ready_at FROM task t
 WHERE (t.token_hash IS NULL) <> (t.lease_expires_at IS NULL)

@@ -5,7 +5,7 @@
 -- before which everything that was due must have been processed.
 
 -- name: M1
--- A wallet's balance, and what ever came and went, are the sums of its entries.
+-- A wallet's balance, its total top-ups and its total consumption are the sums of its entries.
 -- columns: wallet, balance, entries_sum, entries, entries_counted
 SELECT w.id, w.balance, coalesce(e.total, 0), w.entries, coalesce(e.counted, 0)
 FROM wallet w LEFT JOIN (
@@ -17,13 +17,13 @@ WHERE w.balance <> coalesce(e.total, 0) OR w.entries <> coalesce(e.counted, 0)
 OR w.topped_up <> coalesce(e.topped_up, 0) OR w.consumed <> coalesce(e.consumed, 0)
 
 -- name: M2
--- Nothing ever goes below zero.
+-- No balance and no reserved amount is negative.
 -- columns: wallet, entry, balance, reserved
 SELECT id, 0, balance, reserved FROM wallet WHERE balance < 0 OR reserved < 0
 UNION ALL SELECT wallet_id, seq, balance, 0 FROM entry WHERE balance < 0
 
 -- name: M3
--- What a wallet holds is the sum of its open reservations.
+-- A wallet's reserved amount is the sum of its open reservations.
 -- columns: wallet, reserved, open_reservations
 SELECT w.id, w.reserved, coalesce(o.total, 0) FROM wallet w LEFT JOIN (
     SELECT r.wallet_id, CAST(-sum(r.amount) AS {int}) AS total FROM entry r
@@ -52,7 +52,7 @@ WHERE s.kind IN ('consume', 'refund') AND NOT EXISTS (
     AND r.wallet_id = s.wallet_id AND r.seq < s.seq)
 
 -- name: M7
--- What was reserved is what was refunded plus what was consumed.
+-- Refunded plus consumed credits equal the reserved credits.
 -- columns: job, run, reserved, refunded, consumed
 SELECT r.job_id, r.run, -r.amount, s.amount, s.consumed
 FROM entry r JOIN entry s ON s.job_id = r.job_id AND s.run = r.run AND s.kind IN ('consume', 'refund')
@@ -66,7 +66,7 @@ WHERE r.status <> 'open' AND r.price > 0 AND NOT EXISTS (
     SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund'))
 
 -- name: M9
--- A run that completed, or kept something, is consumed; every other one is refunded; run and ledger say the same.
+-- A run that completed, or kept partial results, is consumed; every other run is refunded; run and ledger agree.
 -- columns: job, run, status, entry_kind, price, run_consumed, run_returned, entry_consumed, entry_returned
 SELECT r.job_id, r.no, r.status, s.kind, r.price, r.consumed, r.refunded, s.consumed, s.amount
 FROM run r JOIN entry s ON s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')
@@ -82,7 +82,7 @@ WHERE r.status = 'open' AND (r.consumed <> 0 OR r.refunded <> 0 OR EXISTS (
     SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')))
 
 -- name: M11
--- The running balance recomputes from the first entry on, and entries are numbered without a gap.
+-- The running balance of every entry is the sum up to it, and entries are numbered without a gap.
 -- columns: wallet, entry, balance, recomputed, place
 SELECT wallet_id, seq, balance, recomputed, place FROM (
     SELECT wallet_id, seq, balance,
@@ -92,7 +92,7 @@ SELECT wallet_id, seq, balance, recomputed, place FROM (
 ) e WHERE balance <> recomputed OR seq <> place
 
 -- name: M12
--- An entry, its wallet and its job are of one tenant, and the job pays from that wallet.
+-- An entry, its wallet and its job have the same tenant, and the job pays from that wallet.
 -- columns: wallet, entry, job
 SELECT e.wallet_id, e.seq, e.job_id
 FROM entry e LEFT JOIN wallet w ON w.id = e.wallet_id LEFT JOIN job j ON j.id = e.job_id
@@ -107,7 +107,7 @@ WHERE j.status = 'blocked' AND (j.run <> 0 OR j.price <> 0
     OR EXISTS (SELECT 1 FROM run r WHERE r.job_id = j.id) OR EXISTS (SELECT 1 FROM entry e WHERE e.job_id = j.id))
 
 -- name: M14
--- Each kind of entry has its sign; top-ups are no job's, adjustments a run's if they give back what it consumed, the others are.
+-- Each kind of entry has its sign. Top-ups have no job; an adjustment has a run if it refunds consumed credits; other entries have a run.
 -- columns: wallet, entry, kind, amount, consumed, job, run
 SELECT wallet_id, seq, kind, amount, consumed, job_id, run FROM entry
 WHERE CASE kind
@@ -119,7 +119,7 @@ WHERE CASE kind
 OR (kind <> 'adjust' AND (kind = 'topup') <> (job_id IS NULL)) OR (job_id IS NULL) <> (run IS NULL)
 
 -- name: M15
--- A run reserved exactly its price, and every reservation is a run's.
+-- A run reserved exactly its price, and every reservation belongs to a run.
 -- columns: job, run, price, reserved
 SELECT r.job_id, r.no, r.price, coalesce(-e.amount, 0)
 FROM run r LEFT JOIN entry e ON e.job_id = r.job_id AND e.run = r.no AND e.kind = 'reserve'
@@ -128,7 +128,7 @@ UNION ALL SELECT e.job_id, e.run, 0, -e.amount FROM entry e
 WHERE e.kind = 'reserve' AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.job_id AND r.no = e.run)
 
 -- name: M16
--- What a run has consumed is given back by hand once at most, all of it, and after the run has ended.
+-- An operator refunds the consumed credits of a run at most once, completely, and after the run has ended.
 -- columns: job, run, refunded, consumed
 SELECT e.job_id, e.run, e.total, r.consumed FROM (
     SELECT job_id, run, CAST(sum(amount) AS {int}) AS total, min(at) AS at FROM entry

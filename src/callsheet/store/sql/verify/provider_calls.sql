@@ -10,7 +10,7 @@
 SELECT task_id, attempt, count(*) FROM call GROUP BY task_id, attempt HAVING count(*) > 1
 
 -- name: P2
--- A call was written down before it was made: the intent is an event before the submission's.
+-- A call was recorded before it was made: its intent event precedes its submission event.
 -- columns: task, attempt, intended_at, submitted_at
 SELECT c.task_id, c.attempt, c.intended_at, c.submitted_at FROM call c
 WHERE c.submitted_at < c.intended_at OR NOT EXISTS (
@@ -27,7 +27,7 @@ SELECT provider, min(task_id), max(task_id), count(*) FROM call
 WHERE ref IS NOT NULL GROUP BY provider, ref HAVING count(*) > 1
 
 -- name: P4
--- A callback is kept once under its provider's name, and read at most once: held with its text, or done without.
+-- A callback is stored once per provider and applied at most once: held with its body, or done without it.
 -- columns: callback, status, times
 SELECT id, min(status), count(*) FROM inbox GROUP BY id HAVING count(*) > 1
 UNION ALL SELECT id, status, 1 FROM inbox
@@ -42,7 +42,7 @@ AND NOT EXISTS (SELECT 1 FROM call c WHERE c.id = i.call_id AND c.provider = i.p
 AND NOT EXISTS (SELECT 1 FROM call c WHERE c.provider = i.provider AND c.ref = i.ref)
 
 -- name: P6
--- A submitted call has its reference, an unanswered one is looked up, and only an ended one is left alone.
+-- A submitted call has a reference, and every call that has not ended has a time at which it is polled.
 -- columns: call, status, submitted_at, collect_at, ended_at
 SELECT id, status, submitted_at, collect_at, ended_at FROM call
 WHERE (status = 'ended') <> (ended_at IS NOT NULL) OR (ended_at IS NULL) <> (outcome IS NULL)
@@ -51,14 +51,14 @@ OR CASE status WHEN 'intended' THEN ref IS NOT NULL WHEN 'submitted' THEN ref IS
     WHEN 'unknown' THEN ref IS NOT NULL OR collect_at IS NULL ELSE status <> 'ended' OR collect_at IS NOT NULL END
 
 -- name: P7
--- A call lives exactly as long as the attempt that made it, unless it ended first.
+-- A call is open exactly as long as its attempt, unless it ended first.
 -- columns: call, task, attempt, status
 SELECT c.id, c.task_id, c.attempt, c.status
 FROM call c LEFT JOIN attempt a ON a.task_id = c.task_id AND a.no = c.attempt
 WHERE a.no IS NULL OR (c.ended_at IS NULL AND a.ended_at IS NOT NULL)
 
 -- name: P8
--- A callback is held only while nobody knows its reference.
+-- A callback is held only while its reference is unknown.
 -- columns: callback, call
 SELECT i.id, c.id FROM inbox i JOIN call c ON c.provider = i.provider AND (c.ref = i.ref OR c.id = i.call_id)
 WHERE i.status = 'held'

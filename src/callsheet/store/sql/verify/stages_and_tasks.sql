@@ -5,7 +5,7 @@
 -- before which everything that was due must have been processed.
 
 -- name: G1
--- No stage and no task begins before all stages before it are completed.
+-- No stage and no task starts before all earlier stages are completed.
 -- columns: job, stage, stage_no, open_stage_no
 SELECT s.job_id, s.id, s.no, p.no FROM stage s JOIN stage p ON p.job_id = s.job_id AND p.no < s.no
 WHERE p.status <> 'completed' AND (s.status NOT IN ('created', 'canceled') OR EXISTS (
@@ -29,7 +29,7 @@ FROM job j LEFT JOIN stage s ON s.job_id = j.id GROUP BY j.id, j.status
 HAVING (j.status = 'completed') <> (count(s.id) > 0 AND count(s.id) = count(CASE WHEN s.status = 'completed' THEN 1 END))
 
 -- name: G4
--- A task without a try left has failed, and with it its stage and its job; no stage fails without one.
+-- A task without an attempt left has failed, and so have its stage and job; no stage fails otherwise.
 -- columns: job, stage, task, task_status, stage_status, job_status
 SELECT j.id, s.id, t.id, t.status, s.status, j.status
 FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
@@ -41,7 +41,7 @@ UNION ALL SELECT j.id, NULL, NULL, NULL, NULL, j.status FROM job j
 WHERE j.status = 'failed' AND NOT EXISTS (SELECT 1 FROM stage s WHERE s.job_id = j.id AND s.status = 'failed')
 
 -- name: G5
--- Below a job or a stage that has ended nothing lives: no stage, no task, no lease, no call.
+-- An ended job or stage has no open stage, task, lease or call.
 -- columns: job, what, id
 SELECT j.id, 'stage', s.id FROM stage s JOIN job j ON j.id = s.job_id
 WHERE j.finished_at IS NOT NULL AND s.status NOT IN {stage_ended}
@@ -53,28 +53,28 @@ UNION ALL SELECT c.job_id, 'call', c.id FROM call c JOIN job j ON j.id = c.job_i
 WHERE c.ended_at IS NULL AND j.finished_at IS NOT NULL
 
 -- name: G6
--- A gated stage goes on only in the name of somebody; one that waits has nobody's approval.
+-- A stage that needs approval runs only with the name of its approver; a waiting one has no approver.
 -- columns: stage, status, approved_at
 SELECT id, status, approved_at FROM stage
 WHERE (approval = 1 AND status IN ('pending', 'running', 'completed') AND coalesce(approved_by, '') = '')
 OR (status = 'waiting' AND approved_at IS NOT NULL) OR (approved_by IS NULL) <> (approved_at IS NULL)
 
 -- name: G11
--- A job says since when it waits for approval, exactly while one of its stages does.
+-- A job has waiting_at exactly while one of its stages waits for approval.
 -- columns: job, waiting_at
 SELECT j.id, j.waiting_at FROM job j
 WHERE (j.waiting_at IS NOT NULL) <> EXISTS (SELECT 1 FROM stage s WHERE s.job_id = j.id AND s.status = 'waiting')
 OR j.waiting_at < j.created_at
 
 -- name: G7
--- Tries and requeues stay within their limits; the requeue that is one too many ends the task.
+-- Attempts and requeues stay within their limits; the requeue that exceeds the limit ends the task.
 -- columns: task, status, attempts_counted, attempts_max, requeues, requeues_max
 SELECT id, status, attempts_counted, attempts_max, requeues, requeues_max FROM task
 WHERE attempts_counted < 0 OR attempts_counted > attempts_max
 OR requeues < 0 OR requeues > requeues_max + CASE WHEN status IN ('failed', 'canceled') THEN 1 ELSE 0 END
 
 -- name: G8
--- Tries and requeues add up to the leases of the task's run.
+-- Attempts and requeues add up to the leases of the task's run.
 -- columns: task, attempts_counted, requeues, leases
 SELECT t.id, t.attempts_counted, t.requeues, count(a.no) FROM task t JOIN job j ON j.id = t.job_id
 LEFT JOIN attempt a ON a.task_id = t.id AND a.run = CASE WHEN t.status = 'completed'
@@ -82,7 +82,7 @@ LEFT JOIN attempt a ON a.task_id = t.id AND a.run = CASE WHEN t.status = 'comple
 GROUP BY t.id, t.attempts_counted, t.requeues HAVING count(a.no) <> t.attempts_counted + t.requeues
 
 -- name: G9
--- Every row has its parent, and is of the same job and tenant.
+-- Every row has its parent row, with the same job and tenant.
 -- columns: what, id
 SELECT 'wallet', w.id FROM wallet w WHERE w.id <> w.tenant || '/' || w.user_id
 UNION ALL SELECT 'job', j.id FROM job j LEFT JOIN wallet w ON w.id = j.wallet_id LEFT JOIN tenant n ON n.id = j.tenant
@@ -100,7 +100,7 @@ UNION ALL SELECT 'event', e.subject FROM event e LEFT JOIN job j ON j.id = e.sub
 WHERE j.tenant IS DISTINCT FROM e.tenant AND (e.type LIKE 'job.%' OR e.type LIKE 'stage.%' OR e.type LIKE 'task.%')
 
 -- name: G10
--- A stage's counts are those of its tasks, a job's those of its stages.
+-- A stage's counts match its tasks, and a job's counts match its stages.
 -- columns: what, id, total, counted, completed, counted_completed
 SELECT 'stage', s.id, s.tasks_total, coalesce(t.counted, 0), s.tasks_completed, coalesce(t.done, 0)
 FROM stage s LEFT JOIN (
