@@ -114,7 +114,7 @@ def test_the_sentences_of_the_api_are_those_of_the_page() -> None:
 
 
 def test_every_way_to_end_is_documented(code: SourceScan) -> None:
-    lease = Lease("job", "task", 1, "token")
+    lease = Lease("jobs", "task", 1, "token")
     known = source_scan.ending_codes(code) | {Fail(lease=lease).code, Outcome("failed").code}
     assert len(known) > 8
     assert set(listed(DOCS / "errors.md", "How tries and jobs end")) == known

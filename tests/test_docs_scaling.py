@@ -94,19 +94,19 @@ def test_every_unit_calls_a_command_with_options_that_it_has() -> None:
     assert len(lines) == 2
     for line in lines:
         words = shlex.split(line)
-        known = options("work") if words[0] == "work" else options("workers", "autoscale")
+        known = options("worker") if words[0] == "worker" else options("workers", "autoscale")
         assert {word for word in words if word.startswith("--")} <= known, line
     deployed = of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["command"]
     composed = next(one for one in documents() if "services" in one)["services"]["worker"]["command"]
     for words in (deployed, composed):
-        assert {word for word in words if word.startswith("--")} <= options("work")
+        assert {word for word in words if word.startswith("--")} <= options("worker")
 
 
 def test_the_autoscaler_of_the_page_is_taken_by_the_command() -> None:
     found = re.search(r"^callsheet (workers autoscale --kind gpu .+?[^\\])$", TEXT, re.MULTILINE | re.DOTALL)
     assert found is not None
     words = shlex.split(found[1].replace("\\\n", " "))
-    refused = invoke_cli(*words, "--url", "nowhere", "--key", "x")
+    refused = invoke_cli(*words, "--url", "nowhere", "--api-key", "x")
     assert (refused.code, refused.err.partition(":")[2][:40]) == (2, " 'nowhere' is no address of a server: wr")
 
 

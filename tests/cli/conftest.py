@@ -44,6 +44,6 @@ def run(live_server: LiveServer) -> Run:
     """Runs a command with the operator's key, which is of the tenant `default` as well."""
 
     def one(*words: str | Path, role: str = "admin", stdin: str | None = None) -> CliResult:
-        return invoke_cli(*words, "--url", live_server.url, "--key", live_server.keys[role], stdin=stdin)
+        return invoke_cli(*words, "--url", live_server.url, "--api-key", live_server.keys[role], stdin=stdin)
 
     return one

@@ -19,7 +19,7 @@ def test_a_wallet_is_filled_once_per_key_and_shown(run: Run) -> None:
     assert "topup" in shown.out
     found = run("wallet", "show", "bob", "--json").json
     assert (found["wallet"]["balance"], [entry["amount"] for entry in found["entries"]]) == (20, [20])
-    assert run("wallet", "show", "bob", "--lines", "0", "--json").json["entries"] == []
+    assert run("wallet", "show", "bob", "--limit", "0", "--json").json["entries"] == []
     assert run("wallet", "topup", "bob", "0").code == 2
 
 
@@ -46,13 +46,13 @@ def test_a_job_is_priced_before_it_is_submitted(run: Run) -> None:
 def test_keys_are_made_listed_and_revoked(live_server: LiveServer, run: Run) -> None:
     made = run("keys", "create", "for the studio", "--role", "client", "--json").json
     secret, key = made["secret"], made["key"]["id"]
-    assert invoke_cli("jobs", "--url", live_server.url, "--key", secret).code == 0
+    assert invoke_cli("jobs", "--url", live_server.url, "--api-key", secret).code == 0
     listed = run("keys", "list")
     assert key in listed.out
     assert "CREATED" in listed.out.splitlines()[0].split()
     assert secret not in listed.out + run("keys", "list", "--json").out
     assert run("keys", "revoke", key).out == f"Key {key} (for the studio) is revoked.\n"
-    refused = invoke_cli("jobs", "--url", live_server.url, "--key", secret)
+    refused = invoke_cli("jobs", "--url", live_server.url, "--api-key", secret)
     assert (refused.code, refused.err.count("\n"), secret in refused.err) == (1, 1, False)
     shown = run("keys", "create", "another", "--role", "viewer").out.splitlines()
     assert (len(shown), "shown this once" in shown[0], " " in shown[1]) == (2, True, False)
@@ -81,7 +81,7 @@ def test_another_operator_is_made_by_name(live_server: LiveServer, run: Run) -> 
     assert made["key"]["tenant"] == ""
     roles = {line.split()[0]: line for line in run("keys", "list", role="operator").out.splitlines()}
     assert "operator" in roles[made["key"]["id"]].split()
-    assert invoke_cli("workers", "--url", live_server.url, "--key", made["secret"]).code == 0
+    assert invoke_cli("workers", "--url", live_server.url, "--api-key", made["secret"]).code == 0
     for words in (["--role", "client", "--operator"], ["--role", "admin", "--operator", "--tenant", "default"]):
         assert run("keys", "create", "x", *words, role="operator").code == 2
     assert run("keys", "create", "x", "--role", "admin", "--operator").code == 1
@@ -93,13 +93,13 @@ def test_workflow_files_are_put_on_a_server_all_or_none(run: Run, tmp_path: Path
     (tmp_path / "banner.toml").write_text(SOUND)
     said = "banner is version 1, for 0 credits.\nposter is version 1, for 4 credits.\n"
     for _ in range(2):  # an equal one changes nothing
-        done = run("workflows", "put", tmp_path, role="operator")
+        done = run("workflows", "apply", tmp_path, role="operator")
         assert (done.code, done.out) == (0, said), done.err
-    put = run("workflows", "put", tmp_path / "poster.toml", "--json", role="operator").json["workflows"]
+    put = run("workflows", "apply", tmp_path / "poster.toml", "--json", role="operator").json["workflows"]
     assert [(one["name"], one["version"], one["price"]) for one in put] == [("poster", 1, 4)]
     (tmp_path / "banner.toml").write_text(f"price = 9\n{SOUND}")
     (tmp_path / "poster.toml").write_text(f"prise = 3\n{SOUND}")
-    broken = run("workflows", "put", tmp_path, role="operator")
+    broken = run("workflows", "apply", tmp_path, role="operator")
     assert (broken.code, broken.out) == (1, "")
     assert "poster.toml:1: There is no field 'prise' here." in broken.err
     listed = run("workflows", "list", "--json").json["workflows"]

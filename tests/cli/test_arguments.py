@@ -34,8 +34,9 @@ def test_help_says_how_standard_input_is_named() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["up", "--data"], ["serve", "--data"], ["demo", "--data"], ["jobs", "--data"], ["verify", "--data"],
-        ["work", "studio:worker", "--cache"], ["workflows", "import", "graph.json", "--out"],
+        ["up", "--data-dir"], ["serve", "--data-dir"], ["demo", "--data-dir"], ["jobs", "--data-dir"],
+        ["verify", "--data-dir"],
+        ["worker", "studio:worker", "--cache-dir"], ["workflows", "import", "graph.json", "--output-dir"],
     ],
 )  # fmt: skip
 def test_a_file_where_a_folder_goes_is_a_wrong_call(words: list[str], tmp_path: Path) -> None:

@@ -187,27 +187,27 @@ def test_a_single_look_lets_nobody_go_unless_it_may_at_once(live_server: LiveSer
         f"touch {tmp_path}/{{desired}}",
     ]
     (kept,) = run(*words, role="operator").json["kinds"]
-    assert (kept["desired"], kept["why"], list(tmp_path.iterdir())) == (
+    assert (kept["desired"], kept["reason"], list(tmp_path.iterdir())) == (
         1, "Nothing waits and nothing runs. Fewer would do, if it stays so.", [],
     )  # fmt: skip
-    (gone,) = run(*words, "--cool-down", "0", role="operator").json["kinds"]
+    (gone,) = run(*words, "--cooldown", "0", role="operator").json["kinds"]
     assert (gone["desired"], [one.name for one in tmp_path.iterdir()]) == (0, ["0"])
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ["--once", "--every", "5"], ["--min", "3", "--max", "2"], ["--exec", "scale up"], ["--exec",
+        ["--once", "--interval", "5"], ["--min", "3", "--max", "2"], ["--exec", "scale up"], ["--exec",
         "scale '{desired}"],
-        ["--every", "0"], ["--target-wait", "0"],
+        ["--interval", "0"], ["--target-wait", "0"],
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_refused_before_anybody_is_asked(words: list[str]) -> None:
-    assert invoke_cli("workers", "autoscale", *words, "--url", "http://127.0.0.1:9", "--key", "x").code == 2
+    assert invoke_cli("workers", "autoscale", *words, "--url", "http://127.0.0.1:9", "--api-key", "x").code == 2
 
 
 def test_only_an_operator_scales(run: Run) -> None:
-    refused = run("workers", "autoscale", "--every", "1", role="admin")
+    refused = run("workers", "autoscale", "--interval", "1", role="admin")
     assert (refused.code, refused.err.count("\n")) == (1, 1)
 
 
@@ -225,8 +225,8 @@ def test_it_goes_on_polling_while_the_server_is_away_until_it_is_stopped(tmp_pat
             ScriptedResponse(200, kinds(ready=1, startable=1)),
         ]
         words = [
-            sys.executable, "-c", "from callsheet.cli import main; main()", "workers", "autoscale", "--every", "1",
-            "--json", "--url", stub.url, "--key", "cs_x", "--exec", f"touch {tmp_path}/{{desired}}",
+            sys.executable, "-c", "from callsheet.cli import main; main()", "workers", "autoscale", "--interval", "1",
+            "--json", "--url", stub.url, "--api-key", "cs_x", "--exec", f"touch {tmp_path}/{{desired}}",
         ]  # fmt: skip
         env = os.environ | {"PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:

@@ -28,7 +28,7 @@ def test_the_settings_say_how_a_database_is_spoken_to_but_not_how_long_it_may_ta
 def test_a_database_is_made_and_proved_with_the_servers_settings(
     database_url: str, config: Path, tmp_path: Path
 ) -> None:
-    where = ("--database", database_url) if "://" in database_url else ("--data", tmp_path)
+    where = ("--database", database_url) if "://" in database_url else ("--data-dir", tmp_path)
     for command in ("migrate", "verify"):
         done = invoke_cli(command, *where, "--config", config)
         assert done.code == 0, done.err

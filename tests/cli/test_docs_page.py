@@ -49,7 +49,7 @@ def test_a_database_is_copied_while_its_server_runs_as_the_page_says(tmp_path: P
         with closing(sqlite3.connect(tmp_path / "callsheet.db")) as database:
             database.execute(said.replace("copy.db", str(copy / "callsheet.db")))
         live_server.work()
-    assert invoke_cli("verify", "--data", copy).code == 0
+    assert invoke_cli("verify", "--data-dir", copy).code == 0
     with closing(sqlite3.connect(copy / "callsheet.db")) as database:
         assert database.execute("SELECT id, status FROM job").fetchall() == [(job, "queued")]
 
@@ -63,7 +63,7 @@ def test_the_examples_of_input_on_the_page_are_taken_by_the_workflows_they_name(
     assert definition is not None
     Path("poster.toml").write_text(definition[1])
     Path("input.json").write_text('{"prompt": "dunes"}')
-    assert run("workflows", "put", "poster.toml", DEMO, role="operator").code == 0
+    assert run("workflows", "apply", "poster.toml", DEMO, role="operator").code == 0
     examples = re.findall(r"^callsheet ((?:wallet|submit) .+)$", text, re.MULTILINE)
     assert len(examples) == 5
     for line in examples:

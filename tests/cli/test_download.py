@@ -37,7 +37,9 @@ def test_files_of_another_job_stay_and_those_of_the_same_are_there_once(
     jobs = [made(live_server, run, body) for body in (b"one", b"two")]
     names = [tmp_path / "1-1-sketch.png", tmp_path / "1-1-sketch-2.png"]
     for _ in "again":
-        assert [run("job", "download", job, "--to", tmp_path).out for job in jobs] == [f"{name}\n" for name in names]
+        assert [run("jobs", "download", job, "--output", tmp_path).out for job in jobs] == [
+            f"{name}\n" for name in names
+        ]
     assert [name.read_bytes() for name in names] == [b"one", b"two"]
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -59,11 +61,11 @@ def test_a_person_sees_how_much_of_a_large_file_is_here_and_nobody_else_does(
     live_server: LiveServer, run: Run, tmp_path: Path
 ) -> None:
     large, small = made(live_server, run, LARGE), made(live_server, run, b"small")
-    assert "/5.2 MB" in run_on_terminal(live_server, "job", "download", large, "--to", str(tmp_path / "a"))
+    assert "/5.2 MB" in run_on_terminal(live_server, "jobs", "download", large, "--output", str(tmp_path / "a"))
     assert (tmp_path / "a" / "1-1-sketch.png").read_bytes() == LARGE
-    for words in ([large, "--to", str(tmp_path / "b"), "--json"], [small, "--to", str(tmp_path / "c")]):
-        assert "MB" not in run_on_terminal(live_server, "job", "download", *words)
-    assert run("job", "download", large, "--to", tmp_path / "d").out == f"{tmp_path / 'd' / '1-1-sketch.png'}\n"
+    for words in ([large, "--output", str(tmp_path / "b"), "--json"], [small, "--output", str(tmp_path / "c")]):
+        assert "MB" not in run_on_terminal(live_server, "jobs", "download", *words)
+    assert run("jobs", "download", large, "--output", tmp_path / "d").out == f"{tmp_path / 'd' / '1-1-sketch.png'}\n"
 
 
 def test_a_person_sees_how_much_of_a_large_file_was_brought_and_fetched(
@@ -74,7 +76,7 @@ def test_a_person_sees_how_much_of_a_large_file_was_brought_and_fetched(
     assert "/5.2 MB" in printed
     file = re.search(r"([0-9a-f-]{36}) is large.bin", printed)
     assert file is not None, printed
-    assert "/5.2 MB" in run_on_terminal(live_server, "files", "download", file[1], "--to", str(tmp_path / "copy"))
+    assert "/5.2 MB" in run_on_terminal(live_server, "files", "download", file[1], "--output", str(tmp_path / "copy"))
     assert (tmp_path / "copy").read_bytes() == LARGE
     again = run_on_terminal(live_server, "files", "upload", str(tmp_path / "large.bin"), "--user", "ann", "--json")
     assert "MB" not in again
@@ -82,5 +84,5 @@ def test_a_person_sees_how_much_of_a_large_file_was_brought_and_fetched(
 
 def test_a_person_sees_how_far_a_proof_is(live_server: LiveServer, tmp_path: Path) -> None:
     Engine.open(tmp_path / "callsheet.db").close()
-    assert "Proving" in run_on_terminal(live_server, "verify", "--data", str(tmp_path))
-    assert "Proving" not in run_on_terminal(live_server, "verify", "--data", str(tmp_path), "--json")
+    assert "Proving" in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path))
+    assert "Proving" not in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path), "--json")

@@ -32,7 +32,7 @@ def picture(tmp_path: Path) -> Path:
 def server_options(live_server: LiveServer) -> list[str]:
     """The words that name the house's folder and database."""
     database: Any = live_server.engine.database
-    words = ["--data", str(live_server.callsheet.data)]
+    words = ["--data-dir", str(live_server.callsheet.data)]
     return words if isinstance(database, SqliteDatabase) else [*words, "--database", database.url]
 
 
@@ -54,17 +54,17 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
     assert [file["id"] for file in run("files", "list", "--user", "shell", "--json").json["files"]] == [file_id]
     assert run("files", "list", "--user", "nobody").out == "There are no such files.\n"
     copy = tmp_path / "copy.png"
-    assert run("files", "download", file_id, "--to", copy).out == f"{copy}\n"
+    assert run("files", "download", file_id, "--output", copy).out == f"{copy}\n"
     assert copy.read_bytes() == PICTURE
     folder = tmp_path / "folder"
     folder.mkdir()
-    assert run("files", "download", file_id, "--to", folder, "--json").json == {"file": str(folder / "sketch.png")}
+    assert run("files", "download", file_id, "--output", folder, "--json").json == {"file": str(folder / "sketch.png")}
     new = tmp_path / "new" / "folder"
-    assert run("files", "download", file_id, "--to", f"{new}/").out == f"{new / 'sketch.png'}\n"
-    wrong = run("files", "download", file_id, "--to", f"{copy}/")
+    assert run("files", "download", file_id, "--output", f"{new}/").out == f"{new / 'sketch.png'}\n"
+    wrong = run("files", "download", file_id, "--output", f"{copy}/")
     assert (wrong.code, f"{copy}/ is a file: name a folder." in wrong.err) == (2, True)
     assert run("files", "delete", file_id).out == "Deleted: 1008 bytes are free.\n"
-    gone = run("files", "download", file_id, "--to", folder)
+    gone = run("files", "download", file_id, "--output", folder)
     assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or is not kept any longer.\n")
     assert "deleted" in run("files", "show", file_id).out
     assert run("files", "delete", file_id, "--json").code == 1
@@ -111,17 +111,17 @@ def test_a_sweep_says_what_would_go_before_it_does(
     old = time.time() - OLD_SECONDS
     os.utime(live_server.blobs.path(elsewhere), (old, old))
     live_server.blobs.put("not/ours", b"?")
-    would = invoke_cli("files", "sweep", *server_options, "--dry-run", "--json").json
+    would = invoke_cli("files", "prune", *server_options, "--dry-run", "--json").json
     assert (would["dry_run"], would["found"]["orphans"], would["found"]["bytes"]) == (True, 1, 6)
     assert (would["found"]["unknown"], would["found"]["foreign"]) == (1, 1)
     assert live_server.blobs.stat(orphan) is not None
-    said = invoke_cli("files", "sweep", *server_options, "--dry-run").out.splitlines()
+    said = invoke_cli("files", "prune", *server_options, "--dry-run").out.splitlines()
     assert "objects (6 bytes) would be removed" in said[0]
     assert [line.endswith("They are left alone.") for line in said] == [False, False, True, True]
-    assert "(6 bytes) were removed" in invoke_cli("files", "sweep", *server_options).out
+    assert "(6 bytes) were removed" in invoke_cli("files", "prune", *server_options).out
     assert live_server.blobs.stat(orphan) is None
-    assert invoke_cli("files", "sweep", *server_options, "--json").json["found"]["orphans"] == 0
-    assert "there, and none of them were removed." in invoke_cli("files", "sweep", *server_options).out
+    assert invoke_cli("files", "prune", *server_options, "--json").json["found"]["orphans"] == 0
+    assert "there, and none of them were removed." in invoke_cli("files", "prune", *server_options).out
     assert run("files", "show", file["id"], "--json").json["status"] == "ready"
     assert live_server.blobs.stat(object_keys.upload_key(TENANT, file["id"])) is not None
     live_server.blobs.delete([elsewhere, "not/ours"])
@@ -152,8 +152,8 @@ def test_a_file_whose_bytes_are_gone_is_a_violation(
 def test_settings_say_where_files_lie(tmp_path: Path, server_options: list[str]) -> None:
     config = tmp_path / "callsheet.toml"
     config.write_text(f'[blobs]\nurl = "file://{tmp_path}/elsewhere"\n')
-    found = invoke_cli("files", "sweep", *server_options, "--config", config, "--dry-run", "--json").json["found"]
+    found = invoke_cli("files", "prune", *server_options, "--config", config, "--dry-run", "--json").json["found"]
     assert found["objects"] == 0
     config.write_text('[blobs]\nurl = "ftp://x"\n')
-    wrong = invoke_cli("files", "sweep", *server_options, "--config", config)
+    wrong = invoke_cli("files", "prune", *server_options, "--config", config)
     assert (wrong.code, wrong.err.startswith(f"callsheet: {config}:2: blobs.url is neither")) == (1, True)

@@ -56,7 +56,7 @@ def test_a_worker_is_drained_assigned_revoked_and_approved_again(live_server: Li
     assert run("workers", "revoke", "gpu-8", role="operator").out == "gpu-8 is revoked.\n"
     assert run("workers", "approve", "gpu-8", role="operator").out == "gpu-8 is gone.\n"
     assert "gpu-8" not in run("workers", role="operator").out
-    assert "gpu-8" in run("workers", "list", "--gone", role="operator").out
+    assert "gpu-8" in run("workers", "list", "--all", role="operator").out
 
 
 def test_a_workers_tasks_are_shown_and_its_token_can_be_changed(live_server: LiveServer, run: Run) -> None:
@@ -66,7 +66,7 @@ def test_a_workers_tasks_are_shown_and_its_token_can_be_changed(live_server: Liv
     live_server.client("gpu-9").post("/v1/worker/claim", json={}).raise_for_status()
     shown = run("workers", "show", "gpu-9", role="operator").out
     assert job["id"] in shown
-    made = run("workers", "rotate", "gpu-9", "--json", role="operator").json
+    made = run("workers", "rotate-token", "gpu-9", "--json", role="operator").json
     assert live_server.client("gpu-9").post("/v1/worker/claim", json={}).status_code == 401
     live_server.keys["gpu-9"] = made["token"]
     assert live_server.client("gpu-9").post("/v1/worker/heartbeat", json={"heartbeats": []}).status_code == 200

@@ -43,7 +43,7 @@ def test_an_exported_graph_becomes_a_sound_workflow_that_renders_as_it_was(shape
     graph = SHAPES[shape]()
     Path("info.json").write_text(json.dumps(INFO))
     words = ["--object-info", "info.json"] if informed else []
-    done = import_workflow(write_graph(graph), "--name", shape, "--out", "made", *words)
+    done = import_workflow(write_graph(graph), "--name", shape, "--output-dir", "made", *words)
     assert done.code == 0, done.err
     assert invoke_cli("workflows", "check", "made").out == "Every workflow is sound.\n"
     (definition,) = load(Path("made"))
@@ -98,7 +98,7 @@ def test_nothing_is_written_over_without_force() -> None:
     Path("poster.graph.json").write_text("mine")
     refused = import_workflow(file)
     assert (refused.code, Path("poster.graph.json").read_text()) == (1, "mine")
-    assert "poster.graph.json is there: choose another --name or --out, or --force." in refused.err
+    assert "poster.graph.json is there: choose another --name or --output-dir, or --force." in refused.err
     Path("poster.toml").touch()
     assert "poster.toml and poster.graph.json are there: choose" in import_workflow(file).err
     Path("poster.toml").unlink()
@@ -140,7 +140,7 @@ def test_the_name_is_the_files_or_the_one_given(name: str, words: list[str], mad
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "-x"])
 def test_a_name_that_is_none_writes_nothing(name: str, tmp_path: Path) -> None:
-    done = import_workflow(write_graph(comfyui_graphs.plain()), f"--name={name}", "--out", "made")
+    done = import_workflow(write_graph(comfyui_graphs.plain()), f"--name={name}", "--output-dir", "made")
     assert (done.code, "is not a name" in done.err) == (1, True)
     assert [path.name for path in tmp_path.rglob("*")] == ["poster_api.json"]
 
@@ -153,11 +153,11 @@ def test_files_that_are_none_are_said_in_one_sentence() -> None:
         done = import_workflow(write_graph(comfyui_graphs.plain()), *words)
         assert (done.code, done.err.count("\n")) == (1, 1)
     both = import_workflow(
-        write_graph(comfyui_graphs.plain()), "--object-info", "info.json", "--server", "http://127.0.0.1:1"
+        write_graph(comfyui_graphs.plain()), "--object-info", "info.json", "--comfyui-url", "http://127.0.0.1:1"
     )
     assert both.code == 2
     Path("file").write_text("")
-    assert "file" in import_workflow("poster_api.json", "--out", "file").err
+    assert "file" in import_workflow("poster_api.json", "--output-dir", "file").err
 
 
 class _ComfyUI(http.server.BaseHTTPRequestHandler):
@@ -186,17 +186,17 @@ def comfyui() -> Iterator[str]:
 def test_a_comfyui_is_asked_for_bounds_and_choices(comfyui: str) -> None:
     graph = comfyui_graphs.text_to_image()
     graph["4"]["inputs"]["ckpt_name"] = "elsewhere.safetensors"
-    done = import_workflow(write_graph(graph), "--server", f"{comfyui}/")
+    done = import_workflow(write_graph(graph), "--comfyui-url", f"{comfyui}/")
     assert done.code == 0, done.err
     assert "! Node 4, ckpt_name: 'elsewhere.safetensors' is not among the server's choices." in done.out
     properties = tomllib.loads(Path("poster.toml").read_text())["input_schema"]["properties"]
     assert properties["width"] == {"type": "integer", "minimum": 16, "maximum": 16384, "default": 512}
     assert properties["sampler_name"] == {"type": "string", "enum": ["euler", "ddim"], "default": "euler"}
-    wrong = import_workflow("poster_api.json", "--server", f"{comfyui}/nowhere", "--force")
+    wrong = import_workflow("poster_api.json", "--comfyui-url", f"{comfyui}/nowhere", "--force")
     assert (wrong.code, "answers 404 to /object_info" in wrong.err) == (1, True)
 
 
 def test_a_comfyui_that_does_not_answer_is_said() -> None:
-    done = import_workflow(write_graph(comfyui_graphs.plain()), "--server", "http://127.0.0.1:1")
+    done = import_workflow(write_graph(comfyui_graphs.plain()), "--comfyui-url", "http://127.0.0.1:1")
     assert (done.code, "does not answer" in done.err) == (1, True)
     assert not Path("poster.toml").exists()

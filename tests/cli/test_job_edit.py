@@ -16,27 +16,27 @@ from tests.support.live_server import LiveServer
 
 def test_what_a_job_was_asked_is_printed_as_json(run: Run) -> None:
     job = submit_job(run)
-    assert run("job", "input", job).json == {"prompt": "dunes"}
-    run("job", "cancel", job)
+    assert run("jobs", "input", job).json == {"prompt": "dunes"}
+    run("jobs", "cancel", job)
 
 
 def test_a_job_is_changed_and_what_is_left_out_stays(run: Run) -> None:
     job = submit_job(run, "--label", "a=b", "--label", "c=d")
-    assert run("job", "change", job, "--priority", "80").out == f"{job} has priority 80; labels a=b, c=d.\n"
-    noted = run("job", "change", job, "--label", "e=f", "--metadata", '{"shot": 7}')
+    assert run("jobs", "update", job, "--priority", "80").out == f"{job} has priority 80; labels a=b, c=d.\n"
+    noted = run("jobs", "update", job, "--label", "e=f", "--metadata", '{"shot": 7}')
     assert noted.out == f'{job} has priority 80; labels e=f; metadata {{"shot":7}}.\n'
-    assert run("job", "change", job, "--priority", "10", "--json").json["priority"] == 10
-    nothing = run("job", "change", job)
+    assert run("jobs", "update", job, "--priority", "10", "--json").json["priority"] == 10
+    nothing = run("jobs", "update", job)
     assert (nothing.code, "Say what changes" in nothing.err) == (2, True)
-    run("job", "cancel", job)
+    run("jobs", "cancel", job)
 
 
 def test_a_deleted_job_is_gone_and_says_what_that_freed(run: Run) -> None:
     job = submit_job(run)
-    assert run("job", "delete", job).out == f"{job} is deleted: 0 bytes are free.\n"
-    assert run("job", "show", job).err == f"callsheet: There is no job {job}.\n"
+    assert run("jobs", "delete", job).out == f"{job} is deleted: 0 bytes are free.\n"
+    assert run("jobs", "show", job).err == f"callsheet: There is no job {job}.\n"
     other = submit_job(run)
-    assert run("job", "delete", other, "--json").json == {"files": 0, "bytes": 0, "pending": False}
+    assert run("jobs", "delete", other, "--json").json == {"files": 0, "bytes": 0, "pending": False}
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -44,21 +44,21 @@ def test_past_events_are_printed_and_the_command_ends_there(live_server: LiveSer
     job = submit_job(run)
     if ended:
         live_server.work()
-    done = run("job", "events", job)
+    done = run("jobs", "events", job)
     types = [line.split("  ")[1] for line in done.out.splitlines()]
     assert (done.code, types[0]) == (0, "job.created")
     assert ("job.completed" in types) == ended
-    told = [json.loads(line) for line in run("job", "events", job, "--json").out.splitlines()]
+    told = [json.loads(line) for line in run("jobs", "events", job, "--json").out.splitlines()]
     assert [event["type"] for event in told] == types
-    run("job", "cancel", job)
+    run("jobs", "cancel", job)
 
 
 def test_coming_events_are_followed_to_the_end(live_server: LiveServer, run: Run) -> None:
     job = submit_job(run)
-    house = ["--url", live_server.url, "--key", live_server.keys["admin"]]
-    with CommandProcess("job", "events", job, "--follow", *house, log=Path(os.devnull)) as following:
+    house = ["--url", live_server.url, "--api-key", live_server.keys["admin"]]
+    with CommandProcess("jobs", "events", job, "--follow", *house, log=Path(os.devnull)) as following:
         assert "job.created" in following.line()
-        run("job", "cancel", job)
+        run("jobs", "cancel", job)
         assert "job.canceled" in following.process.communicate()[0]
         assert following.process.returncode == 0
 
@@ -67,12 +67,12 @@ def test_tasks_are_added_one_for_each_input(live_server: LiveServer, run: Run) -
     film = WorkflowDefinition(name="grown", stages=[StageSpec(name="board", kind="grown")], inline=True)
     live_server.engine.execute(commands.PutWorkflow(definition=film))
     job = run("submit", "grown", "--user", "ann", "--json").json["id"]
-    two = run("job", "add-tasks", job, "board", "--input", "shot:=2", "--input", '{"shot": 3}')
+    two = run("jobs", "add-tasks", job, "board", "--input", "shot:=2", "--input", '{"shot": 3}')
     assert two.out == "Stage 1 has 2 more tasks: numbers 2 to 3.\n", two.err
-    assert run("job", "add-tasks", job, "1", "--input", "shot:=4").out == "Stage 1 has 1 more task: number 4.\n"
+    assert run("jobs", "add-tasks", job, "1", "--input", "shot:=4").out == "Stage 1 has 1 more task: number 4.\n"
     inputs = [
         json.loads(live_server.engine.execute(commands.Claim(worker_id="w", kinds=("grown",)))[0].input) for _ in "1234"
     ]
     assert inputs[1:] == [{"shot": 2}, {"shot": 3}, {"shot": 4}]
-    assert run("job", "add-tasks", job, "1").code == 2
-    run("job", "cancel", job, "--grace", "0")
+    assert run("jobs", "add-tasks", job, "1").code == 2
+    run("jobs", "cancel", job, "--grace", "0")

@@ -202,18 +202,18 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(
     live_server.callsheet.state.blobs.put(key, b"bytes")
     made = commands.OutputFile(1, "sketch.png", "image/png", 5, hashlib.sha256(b"bytes").hexdigest())
     live_server.engine.execute(commands.Complete(lease=lease, files=(made,)))
-    shown = run("job", "show", job)
+    shown = run("jobs", "show", job)
     assert shown.code == 0
     assert f"{job} is completed." in shown.out
     assert "sketch.png" in shown.out
-    assert set(run("job", "show", job, "--json").json) == {"job", "stages", "tasks", "outputs", "runs"}
-    fetched = run("job", "download", job, "--to", tmp_path, "--json")
+    assert set(run("jobs", "show", job, "--json").json) == {"jobs", "stages", "tasks", "outputs", "runs"}
+    fetched = run("jobs", "download", job, "--output", tmp_path, "--json")
     assert fetched.json == {"files": [str(tmp_path / "1-1-sketch.png")]}
     assert (tmp_path / "1-1-sketch.png").read_bytes() == b"bytes"
-    assert run("job", "download", job, "--to", tmp_path / "new" / "folder").code == 0
+    assert run("jobs", "download", job, "--output", tmp_path / "new" / "folder").code == 0
     assert (tmp_path / "new" / "folder" / "1-1-sketch.png").read_bytes() == b"bytes"
     (tmp_path / "file").touch()
-    nowhere = run("job", "download", job, "--to", tmp_path / "file")
+    nowhere = run("jobs", "download", job, "--output", tmp_path / "file")
     assert (nowhere.code, nowhere.err.count("\n")) == (1, 1)
 
 
@@ -226,7 +226,7 @@ def test_files_of_one_task_with_one_name_are_all_saved(live_server: LiveServer, 
         live_server.callsheet.state.blobs.put(key, b"%d" % no)
         made.append(commands.OutputFile(no, name, "text/plain", 1, hashlib.sha256(b"%d" % no).hexdigest()))
     live_server.engine.execute(commands.Complete(lease=lease, files=tuple(made)))
-    fetched = run("job", "download", job, "--to", tmp_path, "--json").json["files"]
+    fetched = run("jobs", "download", job, "--output", tmp_path, "--json").json["files"]
     names = ["1-1-a.txt", "1-1-a-2.txt", "1-1-a-2-2.txt", "1-1-A-3.txt", "1-1-b"]
     assert fetched == [str(tmp_path / name) for name in names]
     assert [(tmp_path / name).read_text() for name in names] == ["1", "2", "3", "4", "5"]
@@ -241,16 +241,16 @@ def test_a_list_asks_for_no_more_jobs_than_it_shows() -> None:
 
 def test_a_job_is_paused_explained_resumed_canceled_and_tried_again(live_server: LiveServer, run: Run) -> None:
     job = submit_job(run)
-    assert run("job", "pause", job).out == f"{job} is paused.\n"
-    why = run("job", "why", job)
+    assert run("jobs", "pause", job).out == f"{job} is paused.\n"
+    why = run("jobs", "why", job)
     assert (why.code, "(paused)" in why.out) == (0, True)
-    assert run("job", "why", job, "--json").json["constraints"][0]["code"] == "paused"
-    assert run("job", "resume", job, "--json").json["status"] == "queued"
+    assert run("jobs", "why", job, "--json").json["constraints"][0]["code"] == "paused"
+    assert run("jobs", "resume", job, "--json").json["status"] == "queued"
     work_in_thread(live_server, fail=True).join()
     assert run("watch", job).code == 1
-    assert run("job", "retry", job, "--json").json["run"] == 2
-    assert run("job", "cancel", job, "--reason", "enough").out == f"{job} is canceled.\n"
-    refused = run("job", "pause", job)
+    assert run("jobs", "retry", job, "--json").json["run"] == 2
+    assert run("jobs", "cancel", job, "--reason", "enough").out == f"{job} is canceled.\n"
+    refused = run("jobs", "pause", job)
     assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
     assert refused.err.startswith("callsheet: The job is canceled: it cannot be paused.")
 
@@ -261,12 +261,12 @@ def test_a_job_that_waits_says_why_no_start_can_be_estimated_or_how_it_was_estim
     definition = WorkflowDefinition(name="rare", stages=[StageSpec(name="etch", kind="etch")])
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
     job = run("submit", "rare", "--user", "ann", "--json").json["id"]
-    assert run("job", "why", job).out.splitlines() == [
+    assert run("jobs", "why", job).out.splitlines() == [
         "It is next in its queue. (queued)",
         "Its place in the queue is 1.",
         "0 tasks of its queue were completed so far; an estimate takes 5.",
     ]
-    run("job", "cancel", job)
+    run("jobs", "cancel", job)
     printed = job_why_lines(estimated_seconds=718.4, reason="2 at a time, each as long as the last 40 took.")
     turn = "It may start in about 12 minutes, says an estimate from 40 tasks: "
     assert printed[-1] == f"{turn}2 at a time, each as long as the last 40 took."
@@ -287,7 +287,7 @@ def test_the_remaining_time_of_a_job_is_marked_as_an_estimate() -> None:
 
 
 def job_why_lines(*, remaining: dict[str, object] | None = None, **start: object) -> list[str]:
-    """Return what `job why` says of a job of which a server tells so much."""
+    """Return what `jobs why` says of a job of which a server tells so much."""
     known = {"estimate": True, "samples": 40, "reason": ""}
     starts = dict.fromkeys(("estimated_start_at", "estimated_seconds", "duration_seconds_p50", "duration_seconds_p90"))
     ends = dict.fromkeys(("percent", "remaining_seconds_p50", "remaining_seconds_p90"))
@@ -296,7 +296,7 @@ def job_why_lines(*, remaining: dict[str, object] | None = None, **start: object
             "job_id": "j1", "status": "queued", "progress": 0, "stage_no": 1, "stage": "etch", "constraints": [],
             "position": 3, "start": known | starts | start, "remaining": known | ends | (remaining or {}),
         })]  # fmt: skip
-        return invoke_cli("job", "why", "j1", "--url", stub.url).out.splitlines()
+        return invoke_cli("jobs", "why", "j1", "--url", stub.url).out.splitlines()
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]])
@@ -319,12 +319,12 @@ def test_times_are_written_one_way_for_people_and_as_http_writes_them_for_progra
 ) -> None:
     job = submit_job(run)
     written = live_server.client("admin").get(f"/v1/jobs/{job}").json()["created_at"]
-    assert run("job", "show", job, "--json").json["job"]["created_at"] == written
+    assert run("jobs", "show", job, "--json").json["job"]["created_at"] == written
     live_server.work()
     event = live_server.client("admin").get(f"/v1/jobs/{job}/events").json()["events"][0]
     assert json.loads(run("watch", job, "--json").out.splitlines()[0])["at"] == event["at"]
     local = datetime.fromisoformat(written).astimezone().isoformat(timespec="seconds")
-    for words in (["jobs", "--user", "ann"], ["job", "show", job], ["watch", job]):
+    for words in (["jobs", "--user", "ann"], ["jobs", "show", job], ["watch", job]):
         assert local in run(*words).out
     assert run("jobs", "--since", local, "--user", "ann").code == 0
 
@@ -334,10 +334,10 @@ def test_what_a_job_has_consumed_is_given_back_once(live_server: LiveServer, run
     words = ["--user", "rae", "--input", '{"prompt": "x"}', "--priority", "99", "--json"]
     job = run("submit", "sketch", *words).json["id"]
     live_server.work()
-    assert run("job", "refund", job, "--reason", "Too dark.").out == "rae has 10 credits.\n"
-    assert run("job", "refund", job, "--reason", "x").out == "rae has 10 credits: it was given back before.\n"
-    assert run("job", "refund", job, "--reason", "x", "--json").json["replay"] is True
-    assert run("job", "refund", job).code == 2
+    assert run("jobs", "refund", job, "--reason", "Too dark.").out == "rae has 10 credits.\n"
+    assert run("jobs", "refund", job, "--reason", "x").out == "rae has 10 credits: it was given back before.\n"
+    assert run("jobs", "refund", job, "--reason", "x", "--json").json["replay"] is True
+    assert run("jobs", "refund", job).code == 2
 
 
 def test_a_stage_is_approved_in_a_persons_name(live_server: LiveServer, run: Run) -> None:
@@ -345,9 +345,9 @@ def test_a_stage_is_approved_in_a_persons_name(live_server: LiveServer, run: Run
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
     job = run("submit", "gated", "--user", "ann", "--json").json["id"]
     other = submit_job(run)
-    assert run("job", "show", job).out.startswith(f"{job} waits for approval.\n")
-    found = run("jobs", "--waiting").out
+    assert run("jobs", "show", job).out.startswith(f"{job} waits for approval.\n")
+    found = run("jobs", "--needs-approval").out
     assert (job in found, other in found, "approval" in found) == (True, False, True)
-    assert run("approve", job, "render", "--by", "eve").out == "Stage 1 (render) is pending, approved by eve.\n"
-    assert run("approve", job, "1", "--by", "eve", "--json").json["approved_by"] == "eve"
+    assert run("approve", job, "render", "--approver", "eve").out == "Stage 1 (render) is pending, approved by eve.\n"
+    assert run("approve", job, "1", "--approver", "eve", "--json").json["approved_by"] == "eve"
     live_server.work("render")

@@ -59,7 +59,7 @@ def test_a_new_folder_is_private_and_one_that_is_not_gets_a_warning(
 
 @pytest.mark.parametrize("command", ["up", "serve"])
 def test_a_database_without_its_scheme_is_no_name_of_a_file(command: str, tmp_path: Path) -> None:
-    done = invoke_cli(command, "--data", tmp_path / "data", "--port", "0", "--database", "postgres.db")
+    done = invoke_cli(command, "--data-dir", tmp_path / "data", "--port", "0", "--database", "postgres.db")
     assert (done.code, "takes a postgresql:// URL" in done.err) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +67,7 @@ def test_a_database_without_its_scheme_is_no_name_of_a_file(command: str, tmp_pa
 @pytest.mark.parametrize("file", ["secret.key", "admin.key", "fleet.key"])
 def test_a_secret_that_is_none_is_said_with_what_to_do(tmp_path: Path, file: str) -> None:
     (tmp_path / file).write_text("\n")
-    done = invoke_cli("up", "--data", tmp_path, "--port", "0", "--no-demo")
+    done = invoke_cli("up", "--data-dir", tmp_path, "--port", "0", "--no-demo-workflows")
     assert (done.code, done.out) == (1, "")
     assert f"The secret in {tmp_path / file} is not valid: restore the original file, or delete it" in done.err
 
@@ -95,7 +95,7 @@ def test_a_process_ends_though_a_thread_hangs(hangs: bool) -> None:
 
 
 def test_a_demonstration_that_reaches_no_server_says_so_as_other_commands_do(tmp_path: Path) -> None:
-    done = invoke_cli("demo", "--once", "--json", "--url", "http://127.0.0.1:1", "--data", tmp_path)
+    done = invoke_cli("demo", "--once", "--json", "--url", "http://127.0.0.1:1", "--data-dir", tmp_path)
     assert (done.code, json.loads(done.err)["code"]) == (3, "connection_failed")
-    plain = invoke_cli("demo", "--once", "--url", "http://127.0.0.1:1", "--data", tmp_path)
+    plain = invoke_cli("demo", "--once", "--url", "http://127.0.0.1:1", "--data-dir", tmp_path)
     assert (plain.code, "No response from http://127.0.0.1:1" in plain.err) == (3, True)

@@ -85,7 +85,7 @@ def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
         load_settings(file)
     assert str(refused.value).startswith(f"{file}{said}")
     for command in ("up", "serve"):
-        done = invoke_cli(command, "--data", tmp_path / "data", "--config", file)
+        done = invoke_cli(command, "--data-dir", tmp_path / "data", "--config", file)
         assert (done.code, done.err) == (1, f"callsheet: {refused.value}\n")
     assert not (tmp_path / "data").exists()
 
@@ -104,7 +104,7 @@ def test_where_a_number_may_be_0_the_page_says_what_that_means(tmp_path: Path) -
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    assert "absent.toml" in invoke_cli("up", "--data", tmp_path / "data", "--config", tmp_path / "absent.toml").err
+    assert "absent.toml" in invoke_cli("up", "--data-dir", tmp_path / "data", "--config", tmp_path / "absent.toml").err
 
 
 def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:

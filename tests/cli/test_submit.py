@@ -37,7 +37,7 @@ def test_a_server_takes_a_jobs_own_stages_and_notes(live_server: LiveServer, run
                "--json")  # fmt: skip
     assert done.code == 0, done.err
     assert (done.json["metadata"], done.json["stages_total"], bool(done.json["deadline_at"])) == ({"a": 1}, 1, True)
-    run("job", "cancel", done.json["id"])
+    run("jobs", "cancel", done.json["id"])
 
 
 @pytest.mark.parametrize(("words", "why"), [
@@ -45,8 +45,8 @@ def test_a_server_takes_a_jobs_own_stages_and_notes(live_server: LiveServer, run
     (["sketch", "--user", "ann", "--metadata", "[1]"], "--metadata takes JSON, or @FILE: Expected `object`"),
     (["sketch", "--user", "ann", "--metadata", "{"], "--metadata takes JSON, or @FILE"),
     (["sketch", "--user", "ann", "--stages", "@absent.json"], "The file absent.json cannot be read"),
-    (["--many", "absent.jsonl"], "The file absent.jsonl cannot be read"),
-    (["--many", "-", "--wait", "--label", "a=b"], "--wait, --label is for one job"),
+    (["--batch", "absent.jsonl"], "The file absent.jsonl cannot be read"),
+    (["--batch", "-", "--wait", "--label", "a=b"], "--wait, --label is for one job"),
 ])  # fmt: skip
 def test_a_wrong_call_says_what_is_wrong_and_sends_nothing(words: list[str], why: str) -> None:
     done = invoke_cli("submit", *words, "--url", "http://127.0.0.1:1")
@@ -64,7 +64,7 @@ def test_many_jobs_are_read_from_a_file_and_each_has_its_outcome(
     ]
     file = tmp_path / "jobs.jsonl"
     file.write_text("\n\n".join(map(json.dumps, lines)) + "\n")
-    done = run("submit", "--many", file)
+    done = run("submit", "--batch", file)
     assert (done.code, done.err) == (1, "")
     head, *rows = done.out.splitlines()
     assert head.split() == ["NO", "WORKFLOW", "USER", "OUTCOME", "JOB", "MESSAGE"]
@@ -79,7 +79,7 @@ def test_many_jobs_that_are_all_accepted_are_exit_code_0_and_take_what_they_do_n
     live_server: LiveServer, run: Run
 ) -> None:
     text = "\n".join(json.dumps({"input": {"prompt": word}}) for word in ("dunes", "sea"))
-    done = run("submit", "sketch", "--user", "ann", "--many", "-", "--json", stdin=text)
+    done = run("submit", "sketch", "--user", "ann", "--batch", "-", "--json", stdin=text)
     assert done.code == 0, done.err
     assert [one["status"] for one in done.json["results"]] == [201, 201]
     assert all(one["idempotency_key"] for one in done.json["results"])
@@ -94,7 +94,7 @@ def test_many_jobs_that_are_all_accepted_are_exit_code_0_and_take_what_they_do_n
     ("[1]", "Line 1 of - is no job"), ("\n\n", "There is no job in -"),
 ])  # fmt: skip
 def test_a_line_that_is_no_job_is_named_and_nothing_is_sent(text: str, why: str) -> None:
-    done = invoke_cli("submit", "--many", "-", "--url", "http://127.0.0.1:1", stdin=text)
+    done = invoke_cli("submit", "--batch", "-", "--url", "http://127.0.0.1:1", stdin=text)
     assert (done.code, done.out) == (2, "")
     assert why in " ".join(done.err.replace("│", " ").split())
 
@@ -102,5 +102,5 @@ def test_a_line_that_is_no_job_is_named_and_nothing_is_sent(text: str, why: str)
 def test_many_jobs_of_which_nobody_hears_are_one_sentence() -> None:
     with StubServer() as stub:
         stub.responses = [problem(403, "forbidden")]
-        done = invoke_cli("submit", "--many", "-", "--url", stub.url, stdin=json.dumps(DUNES))
+        done = invoke_cli("submit", "--batch", "-", "--url", stub.url, stdin=json.dumps(DUNES))
     assert (done.code, done.out, done.err) == (1, "", "callsheet: Not now.\n")

@@ -34,19 +34,19 @@ def test_the_audit_log_is_listed_newest_first(run: Run) -> None:
     lines = run("audit", "--limit", "2").out.splitlines()
     assert lines[0].split()[:4] == ["AT", "BY", "ACTION", "SUBJECT"]
     assert ["second" in lines[1], "first" in lines[2], len(lines)] == [True, True, 3]
-    [line] = run("audit", "--limit", "1", "--json").json["lines"]
-    assert run("audit", "--subject", line["subject"], "--json").json["lines"] == [line]
+    [line] = run("audit", "--limit", "1", "--json").json["entries"]
+    assert run("audit", "--subject", line["subject"], "--json").json["entries"] == [line]
 
 
 def test_the_state_of_the_server_is_shown_in_numbers(live_server: LiveServer, run: Run) -> None:
     definition = WorkflowDefinition(name="waiting", price=0, stages=[StageSpec(name="wait", kind="ops-wait")])
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
     live_server.submit(workflow="waiting")
-    said = run("ops", role="operator").out
+    said = run("status", role="operator").out
     assert " queued" in said.splitlines()[0]
     (line,) = [line for line in said.splitlines() if line.startswith("ops-wait")]
     assert line.split() == ["ops-wait", "waiting", "1", "0"]
-    queues = run("ops", "--json", role="operator").json["queues"]
+    queues = run("status", "--json", role="operator").json["queues"]
     assert {"kind": "ops-wait", "workflow": "waiting", "waiting": 1, "running": 0} in queues
     live_server.work("ops-wait")
 

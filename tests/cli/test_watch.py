@@ -39,29 +39,29 @@ def job_awaiting_approval(live_server: LiveServer, run: Run) -> Iterator[str]:
         live_server.engine.execute(commands.Heartbeat(lease=leased.lease, log=("line one", "line two")))
         live_server.engine.execute(commands.Complete(lease=leased.lease))
     yield job
-    run("job", "cancel", job, "--grace", "0")
+    run("jobs", "cancel", job, "--grace", "0")
 
 
 def test_a_job_that_waits_for_a_person_says_so_and_what_to_type(run: Run, job_awaiting_approval: str) -> None:
-    shown = run("job", "show", job_awaiting_approval).out
+    shown = run("jobs", "show", job_awaiting_approval).out
     assert shown.startswith(f"{job_awaiting_approval} waits for approval.\n")
     (line,) = [line for line in shown.splitlines() if line.startswith("render")]
     assert line.rstrip().endswith("waits for approval")
     assert f"Stage 2 (render) waits for approval: callsheet approve {job_awaiting_approval} 2\n" in shown
-    run("approve", job_awaiting_approval, "2", "--by", "eve")
-    assert "waits for approval" not in run("job", "show", job_awaiting_approval).out
+    run("approve", job_awaiting_approval, "2", "--approver", "eve")
+    assert "waits for approval" not in run("jobs", "show", job_awaiting_approval).out
 
 
 def test_a_line_says_which_stage_or_task_it_is_about_and_what_a_worker_logged(
     live_server: LiveServer, run: Run, job_awaiting_approval: str
 ) -> None:
-    house = ["--url", live_server.url, "--key", live_server.keys["admin"]]
+    house = ["--url", live_server.url, "--api-key", live_server.keys["admin"]]
     with CommandProcess("watch", job_awaiting_approval, *house, log=Path(os.devnull)) as watched:
         said = [watched.line()]
         while "stage.waiting" not in said[-1]:
             assert said[-1]
             said.append(watched.line())
-        run("job", "cancel", job_awaiting_approval, "--grace", "0")
+        run("jobs", "cancel", job_awaiting_approval, "--grace", "0")
         rest = watched.process.communicate()[0]
     facts = [line.rstrip("\n").split("  ", 1)[1] for line in said]
     for no in (1, 2):
@@ -94,7 +94,7 @@ def test_on_a_terminal_a_person_reads_what_to_type_and_what_was_logged(
         said = b""
         while b"callsheet approve" not in said:
             said += os.read(ours, 65_536)
-        run("job", "cancel", job_awaiting_approval, "--grace", "0")
+        run("jobs", "cancel", job_awaiting_approval, "--grace", "0")
         text = said.decode() + read_terminal(ours)
     assert process.returncode == 1
     assert f"Stage 2 (render) waits for approval: callsheet approve {job_awaiting_approval} 2" in text
@@ -125,14 +125,14 @@ def test_on_a_terminal_a_job_is_looked_at_only_when_there_is_news_of_it(
 def test_a_job_that_is_being_canceled_is_not_said_to_run(live_server: LiveServer, run: Run) -> None:
     job = submit_job(run)
     (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
-    assert run("job", "cancel", job, "--grace", "600").out == f"{job} is being canceled.\n"
-    assert run("job", "show", job).out.startswith(f"{job} is being canceled.\n")
+    assert run("jobs", "cancel", job, "--grace", "600").out == f"{job} is being canceled.\n"
+    assert run("jobs", "show", job).out.startswith(f"{job} is being canceled.\n")
     assert re.search(rf"{job}  sketch +ann +canceling", run("jobs", "--user", "ann").out)
     live_server.engine.execute(commands.Fail(lease=leased.lease, code="canceled", message="Stopped.", retryable=False))
 
 
 def test_whoever_stops_waiting_learns_that_the_job_goes_on(live_server: LiveServer, run: Run, tmp_path: Path) -> None:
-    house, log = ["--url", live_server.url, "--key", live_server.keys["admin"]], tmp_path / "err"
+    house, log = ["--url", live_server.url, "--api-key", live_server.keys["admin"]], tmp_path / "err"
     with CommandProcess("submit", "sketch", "--user", "ann", "--input", "{}", "--wait", *house, log=log) as waits:
         queued = re.fullmatch(r"([0-9a-f-]{36}) is queued, for 3 credits\.\n", waits.line())
         assert queued is not None
@@ -146,4 +146,4 @@ def test_whoever_stops_waiting_learns_that_the_job_goes_on(live_server: LiveServ
         assert json.loads(watches.line())["type"] == "job.created"
         assert watches.stop(signal.SIGINT) == 130
     assert json.loads(log.read_text()) == {"code": "interrupted", "message": sentence, "request_id": None}
-    assert run("job", "cancel", job, "--grace", "0").out == f"{job} is canceled.\n"
+    assert run("jobs", "cancel", job, "--grace", "0").out == f"{job} is canceled.\n"

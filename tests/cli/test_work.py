@@ -1,4 +1,4 @@
-"""`callsheet work` called wrongly, and what it says of its machine."""
+"""`callsheet worker` called wrongly, and what it says of its machine."""
 
 import json
 import threading
@@ -28,7 +28,7 @@ SECRET = ["--fleet-secret-file", "secret"]
         (["yard_of_cli:worker", *SECRET], "Name the house"),
         (["yard_of_cli:worker", *SERVER_URL], "Name the fleet's secret"),
         (["yard_of_cli:worker", "--url", "house", *SECRET], "http:// or https://"),
-        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--spot", "gcp"], "choose aws"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--interruption-source", "gcp"], "choose aws"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--name", "a/b"], "letters, digits"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--label", "zone"], "NAME=VALUE"),
@@ -36,7 +36,7 @@ SECRET = ["--fleet-secret-file", "secret"]
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "=H100"], "NAME=TEXT or NAME:=JSON"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "vram_gb:=much"], "'much' is not JSON"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "gpu=\udcff"], "must be JSON"),
-        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--protect", ""], "is empty"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--protect-command", ""], "is empty"),
         (["nowhere:worker", *SERVER_URL, *SECRET], "cannot be imported"),
         (["yard_of_cli:shout", *SERVER_URL, *SECRET], "There is no shout in yard_of_cli: name what is"),
         (["yard_of_cli:Worker", *SERVER_URL, *SECRET], "not a callsheet.worker.Worker but of type type."),
@@ -82,7 +82,7 @@ def test_a_worker_that_cannot_work_says_why_in_a_sentence(
     assert "is a file: name a folder." in taken.err
     within = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, cache="cache/below")
     assert within.code == 1
-    assert "Choose another with --cache" in within.err
+    assert "Choose another with --cache-dir" in within.err
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_a_worker_that_cannot_work_says_why_in_a_sentence(
     [
         (
             ["--api", "v2"],
-            "Comfy Cloud requires an API key. Name its file with --comfy-key-file, or set COMFY_API_KEY.",
+            "Comfy Cloud requires an API key. Name its file with --comfy-api-key-file, or set COMFY_API_KEY.",
         ),
         (
             ["--api", "cloud"],
-            "Comfy Cloud requires an API key. Name its file with --comfy-key-file, or set COMFY_API_KEY.",
+            "Comfy Cloud requires an API key. Name its file with --comfy-api-key-file, or set COMFY_API_KEY.",
         ),
-        (["--server", "localhost:8188"], "is not the URL of a ComfyUI server. Example: http://127.0.0.1:8188."),
+        (["--comfyui-url", "localhost:8188"], "is not the URL of a ComfyUI server. Example: http://127.0.0.1:8188."),
     ],
 )
 def test_a_comfyui_worker_that_could_not_work_does_not_start(
@@ -108,7 +108,7 @@ def test_a_comfyui_worker_that_could_not_work_does_not_start(
     assert " ".join(done.err.split()).endswith(said)
 
 
-@pytest.mark.parametrize("command", [["work", "yard_of_cli:worker"], ["comfyui", "--server", "http://127.0.0.1:9"]])
+@pytest.mark.parametrize("command", [["worker", "yard_of_cli:worker"], ["comfyui", "--comfyui-url", "http://127.0.0.1:9"]])
 def test_a_machine_says_what_it_has_when_it_comes(
     command: list[str], live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,15 +154,15 @@ def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
         done = run_work(*words, folder=tmp_path, monkeypatch=monkeypatch)
         assert (done.code, "16384 bytes" in done.err) == (1, True)
         (tmp_path / "callsheet-data").rename(tmp_path / "elsewhere")
-        assert "16384 bytes" in run_work(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
-    killed = run_work(*words, "--data", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
+        assert "16384 bytes" in run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
+    killed = run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (killed.code, "there is no server in" in killed.err) == (2, True), "its secret is for no other program"
-    other = run_work(*words, "--data", "elsewhere", *SERVER_URL, folder=tmp_path, monkeypatch=monkeypatch)
+    other = run_work(*words, "--data-dir", "elsewhere", *SERVER_URL, folder=tmp_path, monkeypatch=monkeypatch)
     assert (other.code, "Name the fleet's secret" in other.err) == (2, True)
 
 
 def run_work(
-    *words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str] = ("work",), cache: str = "cache"
+    *words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str] = ("worker",), cache: str = "cache"
 ) -> CliResult:  # fmt: skip
     """Call it in a folder with modules of all sorts."""
     texts = {
@@ -175,4 +175,4 @@ def run_work(
     (folder / "secret").write_text("cs_secret")
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
-    return invoke_cli(*command, *words, "--cache", folder / cache)
+    return invoke_cli(*command, *words, "--cache-dir", folder / cache)

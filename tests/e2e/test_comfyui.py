@@ -23,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def working(server: ServerProcess, folder: Path, comfy: ComfyServer) -> CommandProcess:
     connection = ["--url", server.url, "--fleet-secret-file", server.data / "fleet.key"]
-    arguments = ["comfyui", "--server", comfy.url, *connection, "--cache", folder / "cache", "--json"]
+    arguments = ["comfyui", "--comfyui-url", comfy.url, *connection, "--cache-dir", folder / "cache", "--json"]
     return CommandProcess(*arguments, log=folder / "comfyui.log", cwd=folder)
 
 
@@ -31,10 +31,10 @@ def working(server: ServerProcess, folder: Path, comfy: ComfyServer) -> CommandP
 def test_an_exported_graph_is_imported_submitted_and_run(server: ServerProcess, tmp_path: Path, version: str) -> None:
     """From a graph on disk to an output file, with commands only; R217, R220 to R222."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.basic(255)))
-    made = run("workflows", "import", tmp_path / "graph.json", "--name", "picture", "--out", tmp_path, cwd=tmp_path)
+    made = run("workflows", "import", tmp_path / "graph.json", "--name", "picture", "--output-dir", tmp_path, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert run("workflows", "check", tmp_path / "picture.toml").returncode == 0
-    address = ["--url", server.url, "--key", server.key]
+    address = ["--url", server.url, "--api-key", server.key]
     put = run("workflows", "apply", tmp_path / "picture.toml", *address)
     assert put.returncode == 0, put.stderr
     with ComfyServer(tmp_path / "comfy", version) as comfy, working(server, tmp_path, comfy) as worker:
@@ -53,8 +53,8 @@ def test_an_exported_graph_is_imported_submitted_and_run(server: ServerProcess, 
 def test_an_uploaded_image_is_used_in_the_graph_and_sent_to_comfyui_once(server: ServerProcess, tmp_path: Path) -> None:
     """R217 to R219: downloaded by the worker, uploaded to ComfyUI, referred to by its name there."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.upload()))
-    run("workflows", "import", tmp_path / "graph.json", "--name", "scaled", "--out", tmp_path, cwd=tmp_path)
-    put = run("workflows", "apply", tmp_path / "scaled.toml", "--url", server.url, "--key", server.key)
+    run("workflows", "import", tmp_path / "graph.json", "--name", "scaled", "--output-dir", tmp_path, cwd=tmp_path)
+    put = run("workflows", "apply", tmp_path / "scaled.toml", "--url", server.url, "--api-key", server.key)
     assert put.returncode == 0, put.stderr
     with ComfyServer(tmp_path / "comfy", NEW) as comfy, working(server, tmp_path, comfy) as worker:
         with server.client() as client:

@@ -21,7 +21,7 @@ ENGINE_PAGE = Path(__file__).parents[2] / "docs" / "engine.md"
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The demonstration, run once: its folder and what it printed."""
     data = tmp_path_factory.mktemp("demo")
-    done = run("demo", "--once", "--data", data)
+    done = run("demo", "--once", "--data-dir", data)
     assert done.returncode == 0, done.stdout + done.stderr
     return data, done.stdout
 
@@ -34,9 +34,9 @@ def test_the_demonstration_brings_its_own_server_where_there_is_none(shown: tupl
 
 
 def test_verify_finds_nothing_on_a_sound_database(shown: tuple[Path, str]) -> None:
-    done = run("verify", "--data", shown[0], "--json")
+    done = run("verify", "--data-dir", shown[0], "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"sound": True, "violations": []})
-    said = run("verify", "--data", shown[0]).stdout
+    said = run("verify", "--data-dir", shown[0]).stdout
     assert re.fullmatch(rf"Every rule holds\.\n{shown[0]}/callsheet\.db: 4 jobs, [1-9]\d rules\.\n", said)
 
 
@@ -53,10 +53,12 @@ def test_verify_names_a_broken_rule_and_exits_with_1(shown: tuple[Path, str], tm
         backup.step()
     copy.execute("UPDATE wallet SET balance = balance + 1")
     copy.close()
-    done = run("verify", "--data", tmp_path)
+    done = run("verify", "--data-dir", tmp_path)
     assert done.returncode == 1
     assert "M1" in done.stdout
-    names = [broken["name"] for broken in json.loads(run("verify", "--data", tmp_path, "--json").stdout)["violations"]]
+    names = [
+        broken["name"] for broken in json.loads(run("verify", "--data-dir", tmp_path, "--json").stdout)["violations"]
+    ]
     assert "M1" in names
 
 
@@ -72,13 +74,13 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["verify"], "no folder callsheet-data: name one database, --data FOLDER or --database URL"),
-        (["verify", "--data", ".", "--database", "postgresql://x/y"], "--data FOLDER or --database URL"),
-        (["verify", "--data", "nowhere"], "no folder nowhere"),
-        (["verify", "--data", "."], "no callsheet.db"),
+        (["verify"], "no folder callsheet-data: name one database, --data-dir FOLDER or --database URL"),
+        (["verify", "--data-dir", ".", "--database", "postgresql://x/y"], "--data-dir FOLDER or --database URL"),
+        (["verify", "--data-dir", "nowhere"], "no folder nowhere"),
+        (["verify", "--data-dir", "."], "no callsheet.db"),
         (["verify", "--newest", "3"], "--newest is about files: it goes with --files."),
-        (["verify", "--database", "studio.db"], "a SQLite folder goes to --data"),
-        (["migrate", "--database", "studio.db"], "a SQLite folder goes to --data"),
+        (["verify", "--database", "studio.db"], "a SQLite folder goes to --data-dir"),
+        (["migrate", "--database", "studio.db"], "a SQLite folder goes to --data-dir"),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:
@@ -89,17 +91,17 @@ def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: s
 
 def test_a_folder_that_cannot_be_made_a_port_that_is_taken_and_a_foreign_database_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = run("demo", "--data", tmp_path / "file" / "below")
+    done = run("demo", "--data-dir", tmp_path / "file" / "below")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "cannot be made" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run("up", "--data", tmp_path / "new", "--port", port)
+        done = run("up", "--data-dir", tmp_path / "new", "--port", port)
     assert (done.returncode, done.stderr.count("\n"), f"Port {port}" in done.stderr) == (1, 1, True)
     assert "--port" in done.stderr
     assert not (tmp_path / "new").exists()
     (tmp_path / "callsheet.db").touch()
-    done = run("verify", "--data", tmp_path)
+    done = run("verify", "--data-dir", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "not a Callsheet database" in done.stderr
 

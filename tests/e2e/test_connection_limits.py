@@ -31,12 +31,12 @@ def opened(up: ServerProcess, stack: ExitStack) -> int | None:
 
 def test_a_shell_s_usual_limit_is_no_limit_of_streams(tmp_path: Path, stack: ExitStack) -> None:
     """The soft limit of open files, 1,024 in most shells, is raised to what the system allows."""
-    with ServerProcess(tmp_path / "data", "--no-demo", ulimit_options="-Sn 160") as up:
+    with ServerProcess(tmp_path / "data", "--no-demo-workflows", ulimit_options="-Sn 160") as up:
         assert Counter(opened(up, stack) for _ in range(200)) == {200: 200}
 
 
 def test_whoever_is_too_many_is_told_and_those_who_are_here_are_served(tmp_path: Path, stack: ExitStack) -> None:
-    with ServerProcess(tmp_path / "data", "--no-demo", ulimit_options="-n 256") as up:
+    with ServerProcess(tmp_path / "data", "--no-demo-workflows", ulimit_options="-n 256") as up:
         first = stack.enter_context(RawConnection(up.url))
         first.send_request("GET", "/healthz")
         assert first.read_response().status == 200

@@ -28,7 +28,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credits(up: ServerProcess) -> None:
-    with up.client() as client, CommandProcess("demo", "--data", up.data, log=up.data / "demo.log") as shown:
+    with up.client() as client, CommandProcess("demo", "--data-dir", up.data, log=up.data / "demo.log") as shown:
         wait_until(lambda: len(list(client.jobs.list(user="demo"))) == 4, SECONDS)
         assert shown.stop(signal.SIGINT) == 130
         jobs = list(client.jobs.list(user="demo"))
@@ -38,7 +38,7 @@ def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credit
 
 
 def test_an_interrupted_demonstration_with_a_server_of_its_own_ends_with_130(tmp_path: Path) -> None:
-    with CommandProcess("demo", "--data", tmp_path / "data", log=tmp_path / "log") as shown:
+    with CommandProcess("demo", "--data-dir", tmp_path / "data", log=tmp_path / "log") as shown:
         assert "these four jobs cost" in shown.line()
         assert shown.stop(signal.SIGINT) == 130
     assert not (tmp_path / "data" / "server.json").exists()
@@ -67,14 +67,14 @@ def test_pictures_are_shown_without_the_key_going_to_a_proxy(
 
 
 def test_a_server_without_the_demonstration_says_how_to_have_it(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", "--no-demo") as plain:
-        done = run("demo", "--data", plain.data)
+    with ServerProcess(tmp_path / "data", "--no-demo-workflows") as plain:
+        done = run("demo", "--data-dir", plain.data)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "no demonstration workflows: start it with `callsheet up` (without --no-demo)." in done.stderr
+        assert "no demonstration workflows: start it with `callsheet up` (without --no-demo-workflows)." in done.stderr
 
 
 def test_a_program_is_told_in_one_line_what_was_made(up: ServerProcess) -> None:
-    done = run("demo", "--json", "--data", up.data)
+    done = run("demo", "--json", "--data-dir", up.data)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["completed"], {job["status"] for job in told["jobs"]}) == (True, {"completed"})
@@ -89,7 +89,7 @@ def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_fi
     (tmp_path / "callsheet.toml").write_text(
         '[limits]\nlabels_max = 1\n[http]\ncors_origins = ["https://app.example"]\n'
     )
-    words = ["--no-demo", "--workflows", definitions, "--config", tmp_path / "callsheet.toml"]
+    words = ["--no-demo-workflows", "--workflows", definitions, "--config", tmp_path / "callsheet.toml"]
     for _ in range(2):  # a second start changes nothing
         with ServerProcess(tmp_path / "data", *words) as server, server.client() as client:
             assert [(one.name, one.version, one.price) for one in client.workflows.list()] == [("poster", 1, 4)]
@@ -99,12 +99,12 @@ def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_fi
             assert seen.headers["access-control-allow-origin"] == "https://app.example"
             assert server.stop() == 0
     (definitions / "poster.toml").write_text("price = -1\n")
-    done = run("up", "--data", tmp_path / "data", *words)
+    done = run("up", "--data-dir", tmp_path / "data", *words)
     assert (done.returncode, "poster.toml:1: " in done.stderr) == (1, True)
 
 
 def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
-    words = ["up", "--no-demo", "--workers", 3, "--data", "here", "--port", 0]
+    words = ["up", "--no-demo-workflows", "--concurrency", 3, "--data-dir", "here", "--port", 0]
     with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
         said = until(started, "/v1/jobs")
         assert "No worker runs in this process" in said
@@ -113,7 +113,9 @@ def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
 
 
 def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: Path) -> None:
-    with CommandProcess("up", "--data", "callsheet-data", "--port", 0, log=tmp_path / "log", cwd=tmp_path) as started:
+    with CommandProcess(
+        "up", "--data-dir", "callsheet-data", "--port", 0, log=tmp_path / "log", cwd=tmp_path
+    ) as started:
         said = until(started, "/v1/jobs")
         page = re.search(r"http://[\d.:]+/docs", said)
         assert page is not None
@@ -124,7 +126,7 @@ def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: P
 
 
 def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> None:
-    words = ["up", "--demo", "--data", "callsheet-data", "--port", 0]
+    words = ["up", "--demo", "--data-dir", "callsheet-data", "--port", 0]
     with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
         before, _, after = until(started, "stays up").partition("The wallet has 67 credits left.\n")
         assert "Try next" not in before

@@ -47,7 +47,7 @@ def test_the_first_worker_can_be_typed(tmp_path: Path) -> None:
     *before, work = setting_up.strip().splitlines()
     with ServerProcess(tmp_path / "callsheet-data"):
         typed(tmp_path, "\n".join(before))
-        cache = ("--cache", tmp_path / "cache")  # that of whoever runs this is theirs
+        cache = ("--cache-dir", tmp_path / "cache")  # that of whoever runs this is theirs
         with CommandProcess(*work.split()[1:], *cache, log=tmp_path / "worker.log", cwd=tmp_path):
             said = typed(tmp_path, asking)
     assert re.search(r"shout +ann +completed", said), said

@@ -18,7 +18,7 @@ def test_servers_that_share_a_database_and_a_secret_take_each_others_tokens(
     url = database_pool.acquire()
     (tmp_path / "secret").write_text(SECRET + "\n")
     with ServerProcess(
-        tmp_path / "a", "--database", url, "--secret-file", tmp_path / "secret", command="serve"
+        tmp_path / "a", "--database", url, "--signing-secret-file", tmp_path / "secret", command="serve"
     ) as first:
         key = first.key
         with (
@@ -38,7 +38,7 @@ def test_servers_that_share_a_database_and_a_secret_take_each_others_tokens(
 
 
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(tmp_path: Path) -> None:
-    done = run("up", "--demo", "--no-demo", cwd=tmp_path)
+    done = run("up", "--demo", "--no-demo-workflows", cwd=tmp_path)
     assert done.returncode == 2
     assert "exclude each other" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -28,7 +28,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def shown(up: ServerProcess) -> str:
     """The demonstration, run once on that server: what it printed."""
-    done = run("demo", "--once", "--data", up.data)
+    done = run("demo", "--once", "--data-dir", up.data)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -90,27 +90,27 @@ def test_what_the_jobs_went_through_is_on_record(up: ServerProcess, shown: str) 
             output.output["title"] for output in client.jobs.outputs(jobs["short-video"].id) if output.stage_no == 2
         ]
         assert len(set(titles)) == 3
-    assert run("verify", "--data", up.data).returncode == 0
+    assert run("verify", "--data-dir", up.data).returncode == 0
 
 
 def test_a_second_server_on_the_same_folder_and_a_port_in_use_are_said_in_one_line(
     up: ServerProcess, tmp_path: Path
 ) -> None:
-    done = run("up", "--data", up.data, "--port", 0)
+    done = run("up", "--data-dir", up.data, "--port", 0)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"already runs on {up.data} at {up.url}" in done.stderr
     port = up.url.rpartition(":")[2]
-    done = run("up", "--data", tmp_path, "--port", port)
+    done = run("up", "--data-dir", tmp_path, "--port", port)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"Port {port}" in done.stderr
 
 
 def test_a_public_address_is_refused_without_a_word_and_without_keys(up: ServerProcess, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", socket.gethostname()):
-        done = run("up", "--data", tmp_path, "--port", 0, "--host", host)
+        done = run("up", "--data-dir", tmp_path, "--port", 0, "--host", host)
         assert done.returncode == 1
         assert "--public" in done.stderr
-    done = run("up", "--data", tmp_path, "--port", 0, "--host", "0.0.0.0", "--public")
+    done = run("up", "--data-dir", tmp_path, "--port", 0, "--host", "0.0.0.0", "--public")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "Nobody has a key yet" in done.stderr
     assert not (tmp_path / "admin.key").exists()
@@ -118,10 +118,10 @@ def test_a_public_address_is_refused_without_a_word_and_without_keys(up: ServerP
 
 
 def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", "--no-demo") as first:
+    with ServerProcess(tmp_path / "data", "--no-demo-workflows") as first:
         key = first.key
         assert first.stop() == 0
-    with ServerProcess(tmp_path / "data", "--no-demo", "--host", "0.0.0.0", "--public") as second:
+    with ServerProcess(tmp_path / "data", "--no-demo-workflows", "--host", "0.0.0.0", "--public") as second:
         assert second.key == key
         with second.client() as client:
             assert list(client.workflows.list()) == []
@@ -130,10 +130,10 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["up", "--data", "file/below"], "cannot be made"),
-        (["up", "--data", "x", "--database", "postgresql://nobody@127.0.0.1:1/none"], "127.0.0.1"),
-        (["serve", "--data", "x", "--secret-file", "nowhere"], "nowhere cannot be read"),
-        (["serve", "--data", "x", "--secret-file", "file"], "at least 32"),
+        (["up", "--data-dir", "file/below"], "cannot be made"),
+        (["up", "--data-dir", "x", "--database", "postgresql://nobody@127.0.0.1:1/none"], "127.0.0.1"),
+        (["serve", "--data-dir", "x", "--signing-secret-file", "nowhere"], "nowhere cannot be read"),
+        (["serve", "--data-dir", "x", "--signing-secret-file", "file"], "at least 32"),
     ],
 )
 def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str,
 
 def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
     data = tmp_path / "here"
-    made = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data {data} --port 0")
+    made = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data-dir {data} --port 0")
     with CommandProcess(command=made, log=tmp_path / "log", cwd=tmp_path) as started:
         said: list[str] = []
         while not said or "stays up at" not in said[-1]:
@@ -183,12 +183,12 @@ def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_it
             for file in (file for output in client.jobs.outputs(job.id) for file in output.files):
                 assert len(client.files.read(file)) == file.bytes
         assert second.stop() == 0
-    done = run("verify", "--data", tmp_path / "data")
+    done = run("verify", "--data-dir", tmp_path / "data")
     assert (done.returncode, done.stdout.startswith("Every rule holds.\n")) == (0, True)
 
 
 def test_a_server_that_is_asked_to_stop_loses_no_try(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "data", "--workers", 1) as first, first.client() as client:
+    with ServerProcess(tmp_path / "data", "--concurrency", 1) as first, first.client() as client:
         jobs = [client.jobs.submit("clip", user="demo", input={"prompt": f"sea {n}"}).id for n in range(2)]
         _wait_for_progress(client, jobs[0])
         assert first.stop() == 0

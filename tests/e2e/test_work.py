@@ -1,4 +1,4 @@
-"""`callsheet work` as a separate process that reaches the server over HTTP only."""
+"""`callsheet worker` as a separate process that reaches the server over HTTP only."""
 
 import json
 import os
@@ -67,7 +67,7 @@ class WorkerSandbox:
     def work(self, *more: object, place: str = "a") -> CommandProcess:
         """Start a worker on the machine `place`."""
         server = ["--url", self.server.url, "--fleet-secret-file", self.server.data / "fleet.key"]
-        arguments = ["work", "handlers:worker", *server, "--cache", self.folder / place, "--json", *more]
+        arguments = ["worker", "handlers:worker", *server, "--cache-dir", self.folder / place, "--json", *more]
         working = CommandProcess(*arguments, log=self.folder / f"{place}.log", cwd=self.folder)
         self._running.append(working)
         return working
@@ -153,7 +153,7 @@ def test_a_stopped_worker_requeues_its_task_without_counting_an_attempt(sandbox:
     """R231, H25."""
     notice = sandbox.folder / "notice"
     with sandbox.server.client() as client:
-        first = sandbox.work("--spot", f"file:{notice}")
+        first = sandbox.work("--interruption-source", f"file:{notice}")
         name = read_event(first, "worker.registered")["worker"]
         job = client.jobs.submit(sandbox.hold, user="ann")
         sandbox.held()
@@ -273,7 +273,7 @@ def test_a_drained_worker_finishes_its_task_and_exits(sandbox: WorkerSandbox) ->
         job = client.jobs.submit(sandbox.hold, user="ann")
         sandbox.held()
         assert (
-            run("workers", "drain", sandbox.hold, "--url", sandbox.server.url, "--key", sandbox.server.key).returncode
+            run("workers", "drain", sandbox.hold, "--url", sandbox.server.url, "--api-key", sandbox.server.key).returncode
             == 0
         )
         sandbox.go()
@@ -288,7 +288,7 @@ def test_scale_in_protection_is_on_while_a_task_runs(sandbox: WorkerSandbox) -> 
     script.write_text(f'#!/bin/sh\necho "$1" >> {log}\n')
     script.chmod(0o700)
     with sandbox.server.client() as client:
-        working = sandbox.work("--protect", script)
+        working = sandbox.work("--protect-command", script)
         job = client.jobs.submit(sandbox.hold, user="ann")
         wait_until(lambda: log.exists() and log.read_text().endswith("on\n"), ENDS)
         sandbox.go()

@@ -108,7 +108,16 @@ class ServerProcess(CommandProcess):
         self.data = data
         log = data.with_name(f"{data.name}.log")
         super().__init__(
-            command, "--data", data, "--port", 0, "--json", *arguments, log=log, env=env, ulimit_options=ulimit_options
+            command,
+            "--data-dir",
+            data,
+            "--port",
+            0,
+            "--json",
+            *arguments,
+            log=log,
+            env=env,
+            ulimit_options=ulimit_options,
         )
         first = self.line()
         assert first, log.read_text()

@@ -32,7 +32,7 @@ def parse_directory(value: str) -> Path:
 def parse_postgresql_url(value: str) -> str:
     """Read the address of a database; without its scheme it would be the name of a file."""
     if not value.startswith(("postgresql://", "postgres://")):
-        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data.")
+        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data-dir.")
     return value
 
 

@@ -59,7 +59,9 @@ def _print_next_steps(console: Console, standing: LocalServer, options: ServerOp
 
 def data_option(data: Path) -> str:
     """Return the words that lead a command to the server of a folder, if it does not look there by itself."""
-    return "" if _relative_path(data) == str(DEFAULT_DATA_FOLDER) else f" --data {shlex.quote(_relative_path(data))}"
+    return (
+        "" if _relative_path(data) == str(DEFAULT_DATA_FOLDER) else f" --data-dir {shlex.quote(_relative_path(data))}"
+    )
 
 
 def _read_admin_key(standing: LocalServer) -> str:

@@ -1,7 +1,7 @@
-"""Which server a command speaks to, and with which key.
+"""Find the server of a command, and its API key.
 
-In this order: --url and --key; CALLSHEET_URL and CALLSHEET_API_KEY; the server.json that `callsheet up` leaves in its
-data folder. The key of that folder goes to that server only.
+In this order: --url and --api-key; CALLSHEET_URL and CALLSHEET_API_KEY; the server.json that a running server keeps in
+its data directory. The key of a data directory is sent to that server only.
 """
 
 import functools
@@ -29,10 +29,11 @@ _CONTENT_CODES = frozenset({"invalid_file", "invalid_graph", "invalid_input", "i
 """Refusals of what was sent, not of how the command was called."""
 Url = Annotated[str | None, typer.Option("--url", help="Address of the server; or CALLSHEET_URL.")]
 ApiKey = Annotated[
-    str | None, typer.Option("--key", help="API key; or CALLSHEET_API_KEY, which no process list shows.")
+    str | None, typer.Option("--api-key", help="API key; or CALLSHEET_API_KEY, which no process list shows.")
 ]
 Data = Annotated[
-    Path, typer.Option("--data", parser=parse_directory, metavar="DIR", help="Data folder of a server on this machine.")
+    Path,
+    typer.Option("--data-dir", parser=parse_directory, metavar="DIR", help="Data folder of a server on this machine."),
 ]
 Tenant = Annotated[
     str | None,
@@ -88,13 +89,13 @@ class Server(NamedTuple):
         except (OSError, msgspec.MsgspecError):
             raise Failure(
                 f"No server found in {self.data}. Start one with `{shell_command('up')}{self._data_option}`, or name "
-                "it with --url, CALLSHEET_URL or --data.", NO_SERVER, code="no_server",
+                "it with --url, CALLSHEET_URL or --data-dir.", NO_SERVER, code="no_server",
             ) from None  # fmt: skip
         return server_info.url, key, True
 
     @property
     def _data_option(self) -> str:
-        return "" if self.data == DEFAULT_DATA_FOLDER else f" --data {self.data}"
+        return "" if self.data == DEFAULT_DATA_FOLDER else f" --data-dir {self.data}"
 
 
 def failure_from(error: "CallsheetError", url: str) -> Failure:
@@ -106,7 +107,7 @@ def failure_from(error: "CallsheetError", url: str) -> Failure:
     message = error.message
     if error.code == "missing_key":
         first = f"The first one is in {ADMIN_KEY_FILE} of the server's data folder."
-        message = f"{without_secrets(url)} wants a key: --key, or CALLSHEET_API_KEY. {first}"
+        message = f"{without_secrets(url)} wants a key: --api-key, or CALLSHEET_API_KEY. {first}"
     is_validation_error = error.status in _VALIDATION_STATUSES and error.code.startswith(("invalid_", "out_of_range"))
     is_usage_error = is_validation_error and error.code not in _CONTENT_CODES
     return Failure(message, USAGE_ERROR if is_usage_error else FAILED, code=error.code, request_id=error.request_id)

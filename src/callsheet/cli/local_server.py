@@ -209,7 +209,7 @@ def folder(data: Path) -> Path:
     except OSError as error:
         raise Failure(f"The folder {data} cannot be made: {error.strerror}.") from None
     if not os.access(data, os.W_OK | os.X_OK):
-        raise Failure(f"The folder {data} cannot be written to: choose another with --data.")
+        raise Failure(f"The folder {data} cannot be written to: choose another with --data-dir.")
     if not is_private(data):
         sys.stderr.write(f"callsheet: Others on this machine may look into {data}: chmod 700 {data} keeps them out.\n")
     return data.resolve()
@@ -228,7 +228,7 @@ def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
     file.close()
     server_info = running(data)
     location = f" at {server_info['url']}" if server_info else ""
-    raise Failure(f"A server already runs on {data}{location}: use it, or choose another --data.")
+    raise Failure(f"A server already runs on {data}{location}: use it, or choose another --data-dir.")
 
 
 def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:

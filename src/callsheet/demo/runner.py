@@ -27,7 +27,9 @@ PROMPTS = {
 }
 
 _LABEL = "demonstration"
-_WORKFLOWS_MISSING = "This server has no demonstration workflows: start it with `callsheet up` (without --no-demo)."
+_WORKFLOWS_MISSING = (
+    "This server has no demonstration workflows: start it with `callsheet up` (without --no-demo-workflows)."
+)
 _POLL_SECONDS = 0.25
 """How often whoever waits for jobs looks whether to stop."""
 _QUIET_SECONDS = 3.0
@@ -129,7 +131,7 @@ def _total_price(client: Client) -> int:
         if [stage.get("kind") for stage in found.definition["stages"]] != [
             stage.kind for stage in demo_workflow.stages
         ]:
-            details = f"The workflow {demo_workflow.name} of this server is not the demo's: use another --data."
+            details = f"The workflow {demo_workflow.name} of this server is not the demo's: use another --data-dir."
             raise CallsheetError("demo_workflows_missing", details)
         price += found.price
     return price

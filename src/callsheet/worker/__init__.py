@@ -12,7 +12,7 @@
         ctx.upload("large.png", result, "image/png")
         return {"scale": 4}
 
-Run it with `callsheet work studio:worker --url https://callsheet.example.com`, or call `worker.start(HttpLink(...))`.
+Run it with `callsheet worker studio:worker --url https://callsheet.example.com`, or call `worker.start(HttpLink(...))`.
 
 - If the handler returns, the task is completed with the returned JSON and the uploaded files.
 - If it raises, the attempt fails. The retry policy of the workflow decides whether there is another attempt; raise

@@ -150,19 +150,21 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
         typer.Option("--exec", help="Run this when the number changes, with {kind} and {desired} filled in."),
     ] = "",
     cooldown: Annotated[
-        float, typer.Option("--cool-down", min=0, help="Seconds that fewer must do before fewer are desired.")
+        float, typer.Option("--cooldown", min=0, help="Seconds that fewer must do before fewer are desired.")
     ] = 300,
-    interval: Annotated[float | None, typer.Option("--every", min=1, help="Look again after so many seconds.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once; that is so without --every.")] = False,
+    interval: Annotated[
+        float | None, typer.Option("--interval", min=1, help="Look again after so many seconds.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Look once; that is so without --interval.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print; run nothing.")] = False,
 ) -> None:
     """Say how many workers each kind needs, and why.
 
-    With --exec a command sees to it. A single look wants fewer workers only with --cool-down 0: it cannot know for how
+    With --exec a command sees to it. A single look wants fewer workers only with --cooldown 0: it cannot know for how
     long fewer would have done.
     """
     if once and interval is not None:
-        raise typer.BadParameter("--once and --every exclude each other.")
+        raise typer.BadParameter("--once and --interval exclude each other.")
     if most is not None and least > most:
         raise typer.BadParameter("--min is more than --max.")
     words = _command_words(exec_command)
@@ -216,7 +218,7 @@ def _show(observed: "Sequence[ScaleDecision]", server: Server, *, streaming: boo
                     "kind": one.signals.kind,
                     "desired": one.desired,
                     "executed": one.executed,
-                    "why": one.reason,
+                    "reason": one.reason,
                     "signals": one.signals,
                 }
                 for one in observed

@@ -39,16 +39,18 @@ class Api(StrEnum):
 
 
 ComfyUrl = Annotated[
-    str | None, typer.Option("--server", help="ComfyUI's address; by default http://127.0.0.1:8188, or the cloud's.")
+    str | None,
+    typer.Option("--comfyui-url", help="ComfyUI's address; by default http://127.0.0.1:8188, or the cloud's."),
 ]
 ApiChoice = Annotated[
     Api, typer.Option("--api", help="What the server speaks: its own API, Comfy Cloud's first, or v2.")
 ]
 ApiKeyFile = Annotated[
-    Path | None, typer.Option("--comfy-key-file", help="File with the key of Comfy Cloud (or COMFY_API_KEY itself).")
+    Path | None,
+    typer.Option("--comfy-api-key-file", help="File with the key of Comfy Cloud (or COMFY_API_KEY itself)."),
 ]
 Kinds = Annotated[str, typer.Option("--kinds", help="Kinds to take, with commas.")]
-Timeout = Annotated[float, typer.Option("--limit", min=1, help="Seconds that a graph may take.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a graph may run.")]
 
 
 def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
@@ -70,7 +72,7 @@ def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
     try:
         comfy = create_comfy_backend(api.value, server, _read_api_key(comfy_api_key_file))
     except MissingApiKeyError as error:
-        raise typer.BadParameter(f"{error} Name its file with --comfy-key-file, or set COMFY_API_KEY.") from None
+        raise typer.BadParameter(f"{error} Name its file with --comfy-api-key-file, or set COMFY_API_KEY.") from None
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     kind_list = [kind.strip() for kind in kinds.split(",") if kind.strip()]

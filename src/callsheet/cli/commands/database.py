@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data",
+        "--data-dir",
         parser=parse_directory,
         metavar="DIR",
         help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.",
@@ -43,7 +43,7 @@ Config = Annotated[
 def verify(
     data: Data = None, database: DatabaseUrl = None, json: AsJson = False, config: Config = None,
     files: Annotated[
-        bool, typer.Option("--files", help="Also look at the bytes of every file: in --data, or where --config says.")
+        bool, typer.Option("--files", help="Also verify the content of every file.")
     ] = False,
     newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: only so many of the newest.")] = 0,
 ) -> None:  # fmt: skip
@@ -118,7 +118,7 @@ def register(app: typer.Typer) -> None:
 def open_storage(
     data: Path | None, url: str | None, config: Path | None
 ) -> Iterator[tuple["BlockingReader", "Blobs", "BlobSettings"]]:
-    """Open a house's database to read, and where its files lie: below --data, or where its settings say."""
+    """Open a house's database to read, and where its files lie: below --data-dir, or where its settings say."""
     from callsheet.blobs.base import BlobError  # noqa: PLC0415 - brings httpx with it
     from callsheet.blobs.factory import open_blobs  # noqa: PLC0415 - the same
     from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
@@ -152,10 +152,12 @@ def _require_callsheet_database(connection: "Connection") -> None:
 def resolve_database(data: Path | None, url: str | None, config: Path | None, *, reading: bool) -> "Database":
     """Return the database that the options name, to be spoken to as a server's settings say, and without haste."""
     if data is not None and url is not None:
-        raise typer.BadParameter("Name one database: --data FOLDER or --database URL.")
+        raise typer.BadParameter("Name one database: --data-dir FOLDER or --database URL.")
     folder = data or DEFAULT_DATA_FOLDER
     if url is None and not folder.is_dir():
-        raise typer.BadParameter(f"There is no folder {folder}: name one database, --data FOLDER or --database URL.")
+        raise typer.BadParameter(
+            f"There is no folder {folder}: name one database, --data-dir FOLDER or --database URL."
+        )
     if url is None and reading and not (folder / DATABASE_FILE).exists():
         raise typer.BadParameter(f"There is no {DATABASE_FILE} in {folder}.")
     from msgspec.structs import replace  # noqa: PLC0415 - what a database needs, only when there is one

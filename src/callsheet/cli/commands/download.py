@@ -1,4 +1,4 @@
-"""`callsheet job download`: the files of a job, each under a name of its own; and bars for files on their way."""
+"""`callsheet jobs download`: the files of a job, each under a name of its own; and bars for files on their way."""
 
 import sys
 from collections.abc import Callable, Container, Iterator
@@ -26,7 +26,9 @@ ProgressFactory = Callable[[str, int], Callable[[int], object] | None]
 def download(
     server: Server,
     job_id: JobId,
-    directory: Annotated[Path, typer.Option("--to", help="Folder for the files; made if it is not there.")] = Path(),
+    directory: Annotated[
+        Path, typer.Option("--output", help="Folder for the files; made if it is not there.")
+    ] = Path(),
 ) -> None:
     """Fetch the files of a job.
 
@@ -35,7 +37,7 @@ def download(
     with server.client() as client, progress_bars(server) as progress_for:
         saved = _download_all(client, job_id, directory, progress_for)
     if server.json:
-        as_json({"files": [str(path) for path in saved]})
+        as_json({"paths": [str(path) for path in saved]})
         return
     for path in saved:
         print_line(str(path))

@@ -30,7 +30,7 @@ def upload(
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files of this machine.")],
     *,
     user: Annotated[str, typer.Option("--user", help="Whose they are.")],
-    media_type: Annotated[str | None, typer.Option("--type", help="Media type, in place of a guess.")] = None,
+    media_type: Annotated[str | None, typer.Option("--media-type", help="Media type; guessed by default.")] = None,
 ) -> None:
     """Bring files; a job's input refers to one as {"$file": "ID"}."""
     done = []
@@ -97,7 +97,7 @@ def download(
     server: Server,
     file_id: FileId,
     output: Annotated[
-        str, typer.Option("--to", metavar="PATH", help="A path, or a folder: one that is there, or ends with a /.")
+        str, typer.Option("--output", metavar="PATH", help="A path, or a folder: one that is there, or ends with a /.")
     ] = ".",
 ) -> None:
     """Fetch a file, proved by its digest."""
@@ -108,7 +108,7 @@ def download(
             target.mkdir(parents=True, exist_ok=True)
         saved = client.files.download(file, target, progress=progress_for(file.name, file.bytes))
     if server.json:
-        as_json({"file": str(saved)})
+        as_json({"path": str(saved)})
         return
     print_line(str(saved))
 
@@ -140,7 +140,7 @@ def prune(
 ) -> None:
     """Remove stored objects that no job and no file needs.
 
-    A server does that by itself; this is for the house's own machine. Files lie below --data, or where --config says.
+    A server does this by itself. Run it on the server's machine: files are in --data-dir, or where --config says.
     """
     from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts  # noqa: PLC0415 - brings the engine with it
 
@@ -157,7 +157,7 @@ def prune(
                 break
             after = batch.after
     if json:
-        as_json({"dry_run": dry_run, "found": counts})
+        as_json({"dry_run": dry_run, "summary": counts})
         return
     _print_summary(counts, settings.orphan_grace_seconds, dry_run=dry_run)
 

@@ -28,12 +28,16 @@ def import_graph(
     name: Annotated[str | None, typer.Option("--name", help="The workflow's name; by default the file's.")] = None,
     output_dir: Annotated[
         Path,
-        typer.Option("--out", parser=parse_directory, metavar="DIR", help="Folder for NAME.toml and NAME.graph.json."),
+        typer.Option(
+            "--output-dir", parser=parse_directory, metavar="DIR", help="Folder for NAME.toml and NAME.graph.json."
+        ),
     ] = Path(),
     object_info: Annotated[
         Path | None, typer.Option("--object-info", help="A ComfyUI's /object_info in a file, for bounds and choices.")
     ] = None,
-    server: Annotated[str | None, typer.Option("--server", help="A ComfyUI to ask for it: http://host:8188.")] = None,
+    server: Annotated[
+        str | None, typer.Option("--comfyui-url", help="A ComfyUI to ask for it: http://host:8188.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
     json: AsJson = False,
 ) -> None:
@@ -42,7 +46,7 @@ def import_graph(
     Its inputs are those that users would want to set.
     """
     if object_info is not None and server is not None:
-        raise typer.BadParameter("Name one: --object-info FILE or --server URL.")
+        raise typer.BadParameter("Name one: --object-info FILE or --comfyui-url URL.")
     try:
         graph_data = _read_graph(graph)
         info = (
@@ -111,7 +115,8 @@ def _write_files(imported: _ImportedWorkflow, output_dir: Path, *, force: bool) 
     if existing and not force:
         verb = "is" if len(existing) == 1 else "are"
         raise Failure(
-            f"{' and '.join(existing)} {verb} there: choose another --name or --out, or --force.", code="exists"
+            f"{' and '.join(existing)} {verb} there: choose another --name or --output-dir, or --force.",
+            code="file_exists",
         )
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
@@ -136,7 +141,7 @@ def _read_object_info(file: Path) -> dict[str, Any]:
 
 
 def _fetch_object_info(server: str) -> dict[str, Any]:
-    import httpx  # noqa: PLC0415 - only --server needs it
+    import httpx  # noqa: PLC0415 - only --comfyui-url needs it
 
     url = f"{server.rstrip('/')}/object_info"
     body = bytearray()

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from callsheet.client import Job, JobExplanation, ProgressEstimate, Stage
 
 _PHASE_TEXTS = {"canceling": "is being canceled", "approval": "waits for approval"}
-job_group = create_group("job", help="Look at one job, or move it.")
+jobs = create_group("jobs", help="List jobs, show one, change it.", invoke_without_command=True)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands about jobs."""
-    for name, function in (("submit", submit), ("watch", watch), ("jobs", jobs), ("approve", approve)):
+    for name, function in (("submit", submit), ("watch", watch), ("approve", approve)):
         command(app, name)(function)
-    app.add_typer(job_group)
+    app.add_typer(jobs)
 
 
 def watch(server: Server, job_id: JobId) -> None:
@@ -43,11 +43,13 @@ def _complete_status(incomplete: str) -> list[str]:
     return sorted({move.target for move in JOB.moves if move.target.startswith(incomplete)})
 
 
-def jobs(  # noqa: PLR0913 - filters
+def list_jobs(  # noqa: PLR0913 - filters
     server: Server,
     *,
     status: Annotated[str, typer.Option("--status", help="Only in this status.", autocompletion=_complete_status)] = "",
-    needs_approval: Annotated[bool, typer.Option("--waiting", help="Only those that wait for approval.")] = False,
+    needs_approval: Annotated[
+        bool, typer.Option("--needs-approval", help="Only those that wait for approval.")
+    ] = False,
     workflow: Annotated[str, typer.Option("--workflow", help="Only of this workflow.")] = "",
     user: Annotated[str, typer.Option("--user", help="Only of this user.")] = "",
     label: Annotated[str, typer.Option("--label", help="Only with this name=value.")] = "",
@@ -82,7 +84,7 @@ def approve(
     server: Server,
     job_id: JobId,
     stage: Annotated[str, typer.Argument(help="The stage that waits: its number or its name.")],
-    approver: Annotated[str | None, typer.Option("--by", help="Who approves; by default you.")] = None,
+    approver: Annotated[str | None, typer.Option("--approver", help="Who approves; by default you.")] = None,
 ) -> None:
     """Let a waiting stage go on."""
     with server.client() as client:
@@ -205,9 +207,11 @@ def why(server: Server, job_id: JobId) -> None:
 
 
 for _function in (show, cancel, retry, refund, pause, resume, why, download, delete, update, events):
-    command(job_group)(_function)
-command(job_group, "input")(show_input)
-command(job_group, "add-tasks")(add_tasks)
+    command(jobs)(_function)
+command(jobs, is_default=True)(list_jobs)
+command(jobs, "list")(list_jobs)
+command(jobs, "input")(show_input)
+command(jobs, "add-tasks")(add_tasks)
 
 
 # -- steps

@@ -99,7 +99,7 @@ def _role_name(key: "Key") -> str:
 def _key_status(key: "Key") -> str:
     if key.revoked_at is not None:
         return "revoked"
-    return "expired" if key.expires_at is not None and key.expires_at <= datetime.now(UTC) else "good"
+    return "expired" if key.expires_at is not None and key.expires_at <= datetime.now(UTC) else "active"
 
 
 def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key's id.")]) -> None:
@@ -190,7 +190,7 @@ def check(
 
     findings = catalog.check(paths)
     if json:
-        as_json({"sound": not findings, "findings": findings})
+        as_json({"valid": not findings, "findings": findings})
     else:
         for finding in findings:
             print_line(str(finding))

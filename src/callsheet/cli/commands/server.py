@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 Data = Annotated[
     Path,
     typer.Option(
-        "--data", parser=parse_directory, metavar="DIR", help="Folder for the database, the files and the admin key."
+        "--data-dir",
+        parser=parse_directory,
+        metavar="DIR",
+        help="Folder for the database, the files and the admin key.",
     ),
 ]
 Database = Annotated[
@@ -42,7 +45,9 @@ JsonWhenReady = Annotated[
 ]
 SigningSecretFile = Annotated[
     Path | None,
-    typer.Option("--secret-file", help="Signing secret that several servers share (or CALLSHEET_SIGNING_SECRET)."),
+    typer.Option(
+        "--signing-secret-file", help="Signing secret that several servers share (or CALLSHEET_SIGNING_SECRET)."
+    ),
 ]
 ExitWhenDone = Annotated[
     bool, typer.Option("--once", help="Exit when it is done, also if a server was started for it.")
@@ -54,7 +59,7 @@ JsonWhenDone = Annotated[
     bool,
     typer.Option("--json", help="Print one line of JSON (completed, jobs, files) when it has been shown, and exit."),
 ]
-Concurrency = Annotated[int, typer.Option("--workers", min=1, help="How many tasks to work on at once.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")]
 Config = Annotated[Path | None, typer.Option("--config", help="TOML file with settings: docs/settings.md has all.")]
 WorkflowsDirectory = Annotated[
     Path | None, typer.Option("--workflows", help="Folder whose workflow files are put before the server answers.")
@@ -66,8 +71,8 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
     concurrency: Concurrency = 2,
     public: Public = False, json: JsonWhenReady = False, config: Config = None, workflows: WorkflowsDirectory = None,
-    run_demo: Annotated[bool, typer.Option("--demo", help="Run the demonstration, then stay up.")] = False,
-    no_demo: Annotated[bool, typer.Option("--no-demo", help="Leave the demonstration's workflows out.")] = False,
+    run_demo: Annotated[bool, typer.Option("--demo", help="Run the demo, then keep running.")] = False,
+    no_demo: Annotated[bool, typer.Option("--no-demo-workflows", help="Do not add the demo workflows.")] = False,
 ) -> None:  # fmt: skip
     """Start everything in one process.
 
@@ -75,7 +80,7 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     the data folder; with --json, or where standard error is no terminal, to standard error.
     """
     if run_demo and no_demo:
-        raise typer.BadParameter("--demo and --no-demo exclude each other.")
+        raise typer.BadParameter("--demo and --no-demo-workflows exclude each other.")
     from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
     from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
 
@@ -142,7 +147,7 @@ def demo(
 ) -> None:
     """Make a picture, a tone, a clip and a short video.
 
-    You see it happen, on the server of --data or a new one.
+    You see it happen, on the server of --data-dir or a new one.
     """
     try:
         _run_demo_command(url, data, once=once, json=json)

@@ -40,7 +40,7 @@ def submit(  # noqa: PLR0913 - what a job is made of
     batch: Annotated[
         str | None,
         typer.Option(
-            "--many", metavar="FILE", help="Many jobs, one JSON object a line (- is standard input); exit code 1 if "
+            "--batch", metavar="FILE", help="Many jobs, one JSON object a line (- is standard input); exit code 1 if "
             "one is refused. WORKFLOW and --user are of those that name none.",
         ),
     ] = None,
@@ -115,7 +115,7 @@ def _reject_single_job_options(**others: Any) -> None:
     names = {"labels": "label", "start_in_seconds": "start-in", "deadline_seconds": "deadline"}
     fields = [f"--{names.get(name, name).replace('_', '-')}" for name, value in others.items() if value]
     if fields:
-        raise typer.BadParameter(f"--many takes its jobs from the file: {', '.join(fields)} is for one job.")
+        raise typer.BadParameter(f"--batch takes its jobs from the file: {', '.join(fields)} is for one job.")
 
 
 def _read_jobs(name: str, given: dict[str, str]) -> "list[NewJob]":

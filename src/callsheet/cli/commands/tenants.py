@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of operators."""
     app.add_typer(tenants)
     command(app)(audit)
-    command(app)(ops)
+    command(app, "status")(ops)
 
 
 def list_tenants(server: Server) -> None:
@@ -72,7 +72,7 @@ def audit(
     with server.client() as client:
         found = list(client.audit.list(subject=subject, limit=limit))
     if server.json:
-        as_json({"lines": found})
+        as_json({"entries": found})
         return
     table(
         ("AT", "BY", "ACTION", "SUBJECT", "TENANT", "DATA"),

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 def show(
     server: Server,
     user: User,
-    limit: Annotated[int, typer.Option("--lines", min=0, help="How many lines of the ledger.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="How many lines of the ledger.")] = 10,
 ) -> None:
     """Show a user's balance, what is reserved, the newest ledger lines."""
     with server.client() as client:

@@ -1,4 +1,4 @@
-"""`callsheet work`: the handlers of a module, on any machine that reaches the house over HTTP."""
+"""`callsheet worker`: the handlers of a module, on any machine that reaches the house over HTTP."""
 
 import importlib
 import os
@@ -38,25 +38,25 @@ Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many
 CacheDirectory = Annotated[
     Path | None,
     typer.Option(
-        "--cache",
+        "--cache-dir",
         parser=parse_directory,
         metavar="DIR",
         help="Folder for files kept between tasks, tasks' folders and the name.",
     ),
 ]
 CacheBytes = Annotated[
-    int, typer.Option("--cache-bytes", min=0, help="How much to keep between tasks; 0 keeps nothing.")
+    int, typer.Option("--cache-bytes-max", min=0, help="How much to keep between tasks; 0 keeps nothing.")
 ]
 InterruptionSources = Annotated[
     list[str] | None,
     typer.Option(
-        "--spot",
+        "--interruption-source",
         help="Where word of the machine's end comes from: aws, aws:interruption (no rebalancing), file:PATH, url:URL.",
     ),
 ]
 ProtectCommand = Annotated[
     str | None,
-    typer.Option("--protect", help="Command that is run with `on` while there is work, with `off` after it."),
+    typer.Option("--protect-command", help="Command that is run with `on` while there is work, with `off` after it."),
 ]
 Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds to finish in before work is given back.")]
 Label = Annotated[list[str] | None, typer.Option("--label", help="What operators shall see of it, as NAME=VALUE.")]
@@ -145,7 +145,7 @@ def run_worker(worker: "Worker", options: CommandOptions) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(work)
+    app.command("worker")(work)
 
 
 # -- steps
@@ -193,7 +193,7 @@ def _parse_interruption_source(text: str) -> "InterruptionSource":
         return FileSource(Path(where))
     if how == "url" and where.startswith(("http://", "https://")):
         return UrlSource(where)
-    raise ValueError(f"--spot {text}: choose aws, aws:interruption, file:PATH or url:http://….")
+    raise ValueError(f"--interruption-source {text}: choose aws, aws:interruption, file:PATH or url:http://….")
 
 
 def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
@@ -239,9 +239,11 @@ def _cache_directory(given: Path | None) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise Failure(f"The folder {folder} cannot be made: {error.strerror}. Choose another with --cache.") from None
+        raise Failure(
+            f"The folder {folder} cannot be made: {error.strerror}. Choose another with --cache-dir."
+        ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise Failure(f"The folder {folder} cannot be written to: choose another with --cache.")
+        raise Failure(f"The folder {folder} cannot be written to: choose another with --cache-dir.")
     return folder.resolve()
 
 

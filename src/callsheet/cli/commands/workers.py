@@ -16,7 +16,7 @@ workers = create_group(
     "workers", help="Workers: who is here, what they hold, what they may do.", invoke_without_command=True
 )
 Name = Annotated[str, typer.Argument(metavar="WORKER", help="A worker's name.")]
-IncludeGone = Annotated[bool, typer.Option("--gone", help="Show those that have gone, too.")]
+IncludeGone = Annotated[bool, typer.Option("--all", help="Show those that have gone, too.")]
 _CELL_CHARS_MAX = 60
 
 
@@ -37,7 +37,7 @@ def list_workers(server: Server, include_deregistered: IncludeGone = False) -> N
         ((w.worker, _format_status(w), ", ".join(w.kinds), _format_load(w), format_time(w.last_seen_at),
         _truncate_fields(w.labels),
           _truncate_fields(w.capabilities)) for w in found),
-        empty="There are no workers: start one with `callsheet work`. The one inside `callsheet up` is not listed.",
+        empty="There are no workers: start one with `callsheet worker`. The one inside `callsheet up` is not listed.",
         least=("CAPABILITIES", "LABELS", "LAST HEARD", "HOLDS"),
         text=("KINDS",),
     )  # fmt: skip
