@@ -108,7 +108,9 @@ def test_a_comfyui_worker_that_could_not_work_does_not_start(
     assert " ".join(done.err.split()).endswith(said)
 
 
-@pytest.mark.parametrize("command", [["worker", "yard_of_cli:worker"], ["comfyui", "--comfyui-url", "http://127.0.0.1:9"]])
+@pytest.mark.parametrize(
+    "command", [["worker", "yard_of_cli:worker"], ["comfyui", "--comfyui-url", "http://127.0.0.1:9"]]
+)
 def test_a_machine_says_what_it_has_when_it_comes(
     command: list[str], live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +156,9 @@ def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
         done = run_work(*words, folder=tmp_path, monkeypatch=monkeypatch)
         assert (done.code, "16384 bytes" in done.err) == (1, True)
         (tmp_path / "callsheet-data").rename(tmp_path / "elsewhere")
-        assert "16384 bytes" in run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
+        assert (
+            "16384 bytes" in run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
+        )
     killed = run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (killed.code, "there is no server in" in killed.err) == (2, True), "its secret is for no other program"
     other = run_work(*words, "--data-dir", "elsewhere", *SERVER_URL, folder=tmp_path, monkeypatch=monkeypatch)

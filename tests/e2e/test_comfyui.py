@@ -31,7 +31,9 @@ def working(server: ServerProcess, folder: Path, comfy: ComfyServer) -> CommandP
 def test_an_exported_graph_is_imported_submitted_and_run(server: ServerProcess, tmp_path: Path, version: str) -> None:
     """From a graph on disk to an output file, with commands only; R217, R220 to R222."""
     (tmp_path / "graph.json").write_text(json.dumps(graphs.basic(255)))
-    made = run("workflows", "import", tmp_path / "graph.json", "--name", "picture", "--output-dir", tmp_path, cwd=tmp_path)
+    made = run(
+        "workflows", "import", tmp_path / "graph.json", "--name", "picture", "--output-dir", tmp_path, cwd=tmp_path
+    )
     assert made.returncode == 0, made.stderr
     assert run("workflows", "check", tmp_path / "picture.toml").returncode == 0
     address = ["--url", server.url, "--api-key", server.key]

@@ -273,7 +273,9 @@ def test_a_drained_worker_finishes_its_task_and_exits(sandbox: WorkerSandbox) ->
         job = client.jobs.submit(sandbox.hold, user="ann")
         sandbox.held()
         assert (
-            run("workers", "drain", sandbox.hold, "--url", sandbox.server.url, "--api-key", sandbox.server.key).returncode
+            run(
+                "workers", "drain", sandbox.hold, "--url", sandbox.server.url, "--api-key", sandbox.server.key
+            ).returncode
             == 0
         )
         sandbox.go()
