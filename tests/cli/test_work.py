@@ -166,7 +166,11 @@ def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
 
 
 def run_work(
-    *words: str, folder: Path, monkeypatch: pytest.MonkeyPatch, command: Sequence[str] = ("worker",), cache: str = "cache"
+    *words: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: Sequence[str] = ("worker",),
+    cache: str = "cache",
 ) -> CliResult:  # fmt: skip
     """Call it in a folder with modules of all sorts."""
     texts = {
