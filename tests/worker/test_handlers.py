@@ -85,7 +85,7 @@ def test_a_handler_that_raises_fails_its_job_with_a_clean_message(harness: Worke
     assert [fault.partition(":")[0] for fault in harness.faults] == ["draw failed"]
 
 
-def test_the_policy_says_whether_any_error_is_tried_again(harness: WorkerHarness, worker: Worker) -> None:
+def test_the_retry_policy_decides_whether_an_error_is_retried(harness: WorkerHarness, worker: Worker) -> None:
     """R413, R416."""
 
     @worker.task("draw")
@@ -100,9 +100,7 @@ def test_the_policy_says_whether_any_error_is_tried_again(harness: WorkerHarness
     assert harness.outcomes(job_id) == ["failed", "failed", "completed"]
 
 
-def test_a_handler_may_ask_for_another_attempt_or_say_that_none_will_help(
-    harness: WorkerHarness, worker: Worker
-) -> None:
+def test_a_handler_decides_whether_its_error_is_retryable(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         if ctx.attempt == 1:
@@ -130,7 +128,7 @@ def test_even_a_handler_that_exits_fails_its_task(harness: WorkerHarness, worker
 
 
 @pytest.mark.parametrize("made", [object(), {"n": float("nan")}, "x" * 2_000_000], ids=["object", "nan", "too large"])
-def test_a_result_that_cannot_be_kept_fails_the_task_at_once(harness: WorkerHarness, worker: Worker, made: Any) -> None:
+def test_an_invalid_output_fails_the_task_without_a_retry(harness: WorkerHarness, worker: Worker, made: Any) -> None:
     @worker.task("draw")
     def draw(_ctx: Context) -> Any:
         return made
@@ -141,7 +139,7 @@ def test_a_result_that_cannot_be_kept_fails_the_task_at_once(harness: WorkerHarn
     assert harness.outcomes(job.id) == ["failed"]
 
 
-def test_a_later_stage_reads_what_the_earlier_ones_made(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_later_stage_reads_the_outputs_of_earlier_stages(harness: WorkerHarness, worker: Worker) -> None:
     seen: list[list[PreviousOutput]] = []
 
     @worker.task("write")
@@ -221,7 +219,7 @@ def test_progress_and_previews_are_seen_while_the_handler_runs(harness: WorkerHa
     assert harness.wait_for_end(job_id).status == "completed"
 
 
-def test_less_than_was_asked_for_is_paid_less(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_partial_result_is_charged_less(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         ctx.delivered = 40
@@ -244,7 +242,7 @@ def test_a_worker_has_one_handler_per_kind_and_at_least_one(worker: Worker, harn
     assert tuple(worker.handlers) == ("draw",)
 
 
-def test_a_handler_without_a_kind_gets_an_error_that_shows_how(worker: Worker) -> None:
+def test_a_handler_without_a_kind_is_rejected_with_an_example(worker: Worker) -> None:
     with pytest.raises(TypeError, match=r'@worker\.task\("kind"\)'):
 
         @worker.task  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ def proxy(http_harness: WorkerHarness) -> Iterator[FaultProxy]:
         yield made
 
 
-def test_a_worker_comes_works_and_goes(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_worker_registers_runs_a_task_and_deregisters(http_harness: WorkerHarness, worker: Worker) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     worker_run = http_harness.start(worker, concurrency=3)
     assert http_harness.wait_for_end(http_harness.submit()).status == "completed"
@@ -49,7 +49,7 @@ CALLS = ("register", "claim", "heartbeat", "files", "previous-outputs", "complet
     ],
     ids=["answer lost", "503", "429", "a proxy's page"],
 )
-def test_calls_that_go_wrong_are_sent_again_and_the_work_is_done_once(
+def test_failed_calls_are_retried_and_the_task_completes_once(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy, wrong: CallFault, calls: tuple[str, ...]
 ) -> None:
     """Each call of a task's life goes wrong twice in a row."""
@@ -75,9 +75,7 @@ def test_calls_that_go_wrong_are_sent_again_and_the_work_is_done_once(
     assert http_harness.attempt_endings == ["completed"]
 
 
-def test_a_server_that_answers_retry_after_is_asked_later(
-    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
-) -> None:
+def test_retry_after_delays_the_next_call(http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy) -> None:
     proxy.wrong["complete"].append(CallFault(status=429, headers={"retry-after": "1"}))
     worker.task("draw")(lambda ctx: ctx.attempt)
     http_harness.start(worker, http_harness.link(url=proxy.url))
@@ -86,9 +84,7 @@ def test_a_server_that_answers_retry_after_is_asked_later(
     assert second.at - first.at >= 1
 
 
-def test_the_token_goes_to_the_server_only_and_nowhere_else(
-    http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
-) -> None:
+def test_the_token_is_sent_to_the_server_only(http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy) -> None:
     """No redirect is followed with it, and no file URL receives it, not even one of the server."""
 
     @worker.task("draw")
@@ -108,7 +104,7 @@ def test_the_token_goes_to_the_server_only_and_nowhere_else(
     assert [call.path for call in proxy.passed if "authorization" not in call.headers] == [call.path for call in files]
 
 
-def test_a_wrong_secret_ends_the_run_with_a_sentence(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_wrong_fleet_secret_ends_the_run_with_a_message(http_harness: WorkerHarness, worker: Worker) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     http_harness.live_server.keys["worker"] = "cs_wrong"
     worker_run = http_harness.start(worker)
@@ -116,7 +112,7 @@ def test_a_wrong_secret_ends_the_run_with_a_sentence(http_harness: WorkerHarness
     assert worker_run.failure == "The server rejected the fleet secret: it is wrong or was revoked."
 
 
-def test_a_worker_that_never_came_says_no_goodbye(
+def test_a_worker_that_never_registered_does_not_deregister(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
@@ -137,7 +133,7 @@ def test_a_url_that_is_no_server_is_reported(http_harness: WorkerHarness, worker
             HttpLink(wrong, str, "w1")
 
 
-def test_a_worker_waits_for_its_approval_and_says_so_once(worker: Worker, tmp_path: Path, database_url: str) -> None:
+def test_a_worker_waits_for_approval_and_reports_it_once(worker: Worker, tmp_path: Path, database_url: str) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     with WorkerHarness(database_url, tmp_path, http=HttpSettings(require_worker_approval=True)) as harness:
         harness.start(worker)
@@ -150,7 +146,7 @@ def test_a_worker_waits_for_its_approval_and_says_so_once(worker: Worker, tmp_pa
         assert "approve" in harness.wait_reasons[0]
 
 
-def test_a_revoked_worker_is_stopped_and_not_let_in_again(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_revoked_worker_is_stopped_and_cannot_register_again(http_harness: WorkerHarness, worker: Worker) -> None:
     """Weak point 17 of the original: its work is another's at once, and it says why it ended."""
     handler = Handler(http_harness)
     worker.task("draw")(handler)
@@ -166,7 +162,7 @@ def test_a_revoked_worker_is_stopped_and_not_let_in_again(http_harness: WorkerHa
     assert http_harness.outcomes(job_id) == ["requeued", "completed"]
 
 
-def test_a_worker_whose_token_was_changed_comes_again(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_worker_with_a_replaced_token_registers_again(http_harness: WorkerHarness, worker: Worker) -> None:
     handler = Handler(http_harness)
     worker.task("draw")(handler)
     http_harness.start(worker)
@@ -179,7 +175,9 @@ def test_a_worker_whose_token_was_changed_comes_again(http_harness: WorkerHarnes
     assert http_harness.outcomes(job_id) == ["requeued", "completed"]
 
 
-def test_two_workers_of_one_name_do_not_fight_for_ever(worker: Worker, tmp_path: Path, database_url: str) -> None:
+def test_two_workers_with_one_name_do_not_replace_each_other_forever(
+    worker: Worker, tmp_path: Path, database_url: str
+) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     with WorkerHarness(database_url, tmp_path, http=HttpSettings(wait_seconds_max=0.1)) as harness:
         worker_runs = [harness.start(worker, harness.link("twin")) for _ in range(2)]
@@ -189,7 +187,7 @@ def test_two_workers_of_one_name_do_not_fight_for_ever(worker: Worker, tmp_path:
         assert harness.wait_for_end(harness.submit()).status == "completed"
 
 
-def test_a_drained_worker_ends_what_it_holds_and_goes(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_drained_worker_finishes_its_tasks_and_stops(http_harness: WorkerHarness, worker: Worker) -> None:
     began, go = threading.Event(), threading.Event()
 
     @worker.task("draw")
@@ -213,7 +211,7 @@ def test_a_drained_worker_ends_what_it_holds_and_goes(http_harness: WorkerHarnes
     assert http_harness.worker().status == "gone"
 
 
-def test_an_idle_worker_that_is_drained_goes(worker: Worker, tmp_path: Path, database_url: str) -> None:
+def test_an_idle_drained_worker_stops(worker: Worker, tmp_path: Path, database_url: str) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
     with WorkerHarness(database_url, tmp_path, http=HttpSettings(wait_seconds_max=0.1)) as harness:
         worker_run = harness.start(worker)
@@ -223,7 +221,7 @@ def test_an_idle_worker_that_is_drained_goes(worker: Worker, tmp_path: Path, dat
         assert (worker_run.failure, harness.worker().status) == (None, "gone")
 
 
-def test_a_claim_that_waits_does_not_hold_up_a_worker_that_goes(
+def test_a_waiting_claim_does_not_delay_a_shutdown(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
@@ -258,7 +256,7 @@ def test_all_running_tasks_stop_when_a_claim_finds_the_token_changed(
         assert harness.wait_for_end(job_id).status == "completed"
 
 
-def test_a_worker_that_goes_does_not_take_again_what_it_gives_back(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_stopping_worker_does_not_claim_its_requeued_task_again(http_harness: WorkerHarness, worker: Worker) -> None:
     """While another claim still waits. Each task is requeued once."""
     began = threading.Event()
 
@@ -278,7 +276,7 @@ def test_a_worker_that_goes_does_not_take_again_what_it_gives_back(http_harness:
     assert (http_harness.outcomes(job_id), task.requeues, task.attempts_counted) == (["requeued"], 1, 0)
 
 
-def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(
+def test_a_task_that_arrives_at_a_drained_worker_is_requeued(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     """Its own claim still waits on the server: tasks it receives are requeued at once, not after their lease."""
@@ -298,7 +296,7 @@ def test_work_that_comes_to_a_worker_that_is_drained_is_given_back(
     assert (worker_run.active_count, handler.stopped_by) == (1, [])
 
 
-def test_work_that_was_claimed_and_never_heard_of_is_given_back(
+def test_a_task_of_a_lost_claim_response_is_requeued(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     """H6 without the wait: the next claim lists the running tasks, so the server finds out what was lost."""
@@ -311,7 +309,7 @@ def test_work_that_was_claimed_and_never_heard_of_is_given_back(
     assert (task.attempts_counted, task.requeues) == (1, 1)
 
 
-def test_a_task_of_a_kind_that_was_not_assigned_is_left_alone(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_task_of_an_unassigned_kind_is_not_claimed(http_harness: WorkerHarness, worker: Worker) -> None:
     done: list[str] = []
     for kind in ("draw", "write"):
         worker.task(kind)(lambda ctx: done.append(ctx.kind))

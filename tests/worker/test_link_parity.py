@@ -31,7 +31,7 @@ def claim_work(harness: WorkerHarness, link: RecordingLink) -> TaskPayload:
     return work
 
 
-def test_the_same_report_again_gets_the_same_answer(harness: WorkerHarness, link: RecordingLink) -> None:
+def test_a_repeated_report_gets_the_same_response(harness: WorkerHarness, link: RecordingLink) -> None:
     work = claim_work(harness, link)
     link.upload(work, MADE, BODY, lambda: None)
     report = Complete(lease=work.lease, output={"a": 1}, files=[MADE])
@@ -42,7 +42,7 @@ def test_the_same_report_again_gets_the_same_answer(harness: WorkerHarness, link
         link.complete(replace(report, output={"a": 2}))
 
 
-def test_a_file_that_was_not_put_does_not_count(harness: WorkerHarness, link: RecordingLink) -> None:
+def test_a_file_that_was_not_uploaded_is_rejected(harness: WorkerHarness, link: RecordingLink) -> None:
     work = claim_work(harness, link)
     with pytest.raises(BadInput) as refused:
         link.complete(Complete(lease=work.lease, files=[MADE]))
@@ -51,7 +51,7 @@ def test_a_file_that_was_not_put_does_not_count(harness: WorkerHarness, link: Re
 
 
 @pytest.mark.parametrize("over", [1, 2**20, 2**24])
-def test_an_output_may_have_its_whole_limit_and_one_beyond_it_is_too_large(
+def test_an_output_at_the_size_limit_is_accepted_and_above_it_rejected(
     harness: WorkerHarness, link: RecordingLink, over: int
 ) -> None:
     """However much larger it is; users read the code."""
@@ -63,9 +63,7 @@ def test_an_output_may_have_its_whole_limit_and_one_beyond_it_is_too_large(
     assert link.complete(Complete(lease=work.lease, output="x" * most, files=[MADE])).status == "completed"
 
 
-def test_outputs_of_earlier_stages_are_returned_whole_however_large_they_are(
-    harness: WorkerHarness, link: RecordingLink
-) -> None:
+def test_large_outputs_of_earlier_stages_are_returned_completely(harness: WorkerHarness, link: RecordingLink) -> None:
     """In pages, which a link puts together."""
     job_id = harness.submit(StageSpec(name="draw", kind="draw", tasks=6), StageSpec(name="cut", kind="draw"))
     for no in range(6):
@@ -82,7 +80,7 @@ def test_outputs_of_earlier_stages_are_returned_whole_however_large_they_are(
     link.complete(Complete(lease=work.lease))
 
 
-def test_a_lease_that_is_not_the_workers_is_lost_to_it(harness: WorkerHarness, link: RecordingLink) -> None:
+def test_a_lease_of_another_worker_raises_lease_lost(harness: WorkerHarness, link: RecordingLink) -> None:
     work = claim_work(harness, link)
     strange = replace(work, lease=replace(work.lease, task_id="no-such-task"))
     for ask in (

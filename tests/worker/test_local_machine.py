@@ -46,7 +46,7 @@ def entries(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("cache/??/*")}
 
 
-def test_what_is_kept_is_there_for_the_next_task_and_for_another_process(tmp_path: Path) -> None:
+def test_cached_files_are_available_to_later_tasks_and_other_processes(tmp_path: Path) -> None:
     name = add(Cache(tmp_path / "cache", 100), tmp_path, b"model")
     other = Cache(tmp_path / "cache", 100)
     assert other.link_to(name, tmp_path / "mine")
@@ -55,7 +55,7 @@ def test_what_is_kept_is_there_for_the_next_task_and_for_another_process(tmp_pat
     assert not (tmp_path / "no").exists()
 
 
-def test_what_was_used_longest_ago_goes_first_and_a_task_keeps_what_it_has(tmp_path: Path) -> None:
+def test_the_least_recently_used_file_is_evicted_and_tasks_keep_their_links(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache", 10)
     first, second = add(cache, tmp_path, b"aaaa"), add(cache, tmp_path, b"bbbb")
     assert cache.link_to(first, tmp_path / "first")
@@ -69,7 +69,7 @@ def test_what_was_used_longest_ago_goes_first_and_a_task_keeps_what_it_has(tmp_p
     assert (tmp_path / "second").read_bytes() == b"bbbb"
 
 
-def test_a_file_larger_than_the_cache_is_not_kept_and_takes_nothing_away(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_cache_is_not_added_and_evicts_nothing(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache", 10)
     small = add(cache, tmp_path, b"small")
     add(cache, tmp_path, b"much too large")
@@ -77,7 +77,7 @@ def test_a_file_larger_than_the_cache_is_not_kept_and_takes_nothing_away(tmp_pat
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["used before", "of another process"])
-def test_a_damaged_entry_is_dropped(tmp_path: Path, known: bool) -> None:
+def test_a_damaged_cache_entry_is_discarded(tmp_path: Path, known: bool) -> None:
     cache = Cache(tmp_path / "cache", 100)
     name = add(cache, tmp_path, b"model")
     if known:
@@ -94,7 +94,7 @@ def test_a_damaged_entry_is_dropped(tmp_path: Path, known: bool) -> None:
     assert not (tmp_path / "mine").exists()
 
 
-def test_a_disk_without_links_gets_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_hard_links_files_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*_: Any, **__: Any) -> None:
         raise PermissionError("no links here")
 
@@ -107,7 +107,7 @@ def test_a_disk_without_links_gets_copies(tmp_path: Path, monkeypatch: pytest.Mo
     assert entries(tmp_path) == {name}
 
 
-def test_many_threads_share_a_cache_and_it_keeps_to_its_size(tmp_path: Path) -> None:
+def test_the_cache_respects_its_size_limit_with_many_threads(tmp_path: Path) -> None:
     cache, bodies = Cache(tmp_path / "cache", 50), [bytes([n]) * 10 for n in range(12)]
     wrong: list[bytes] = []
 
@@ -133,7 +133,7 @@ def test_many_threads_share_a_cache_and_it_keeps_to_its_size(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["", "../x", "A" * 64, "0" * 63])
-def test_an_entry_has_the_name_of_a_digest(tmp_path: Path, name: str) -> None:
+def test_a_cache_key_must_be_a_sha256_digest(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         Cache(tmp_path, 1).link_to(name, tmp_path / "x")
 
@@ -141,7 +141,7 @@ def test_an_entry_has_the_name_of_a_digest(tmp_path: Path, name: str) -> None:
 # -- folders of tasks
 
 
-def test_folders_of_a_worker_that_was_killed_are_swept_and_those_of_a_living_one_are_not(tmp_path: Path) -> None:
+def test_folders_of_killed_workers_are_deleted_and_those_of_running_ones_are_not(tmp_path: Path) -> None:
     # R152
     living = Scratch(tmp_path)
     living.open()
@@ -165,7 +165,7 @@ def test_folders_of_a_worker_that_was_killed_are_swept_and_those_of_a_living_one
 # -- a name
 
 
-def test_a_worker_has_the_same_name_after_a_restart_and_two_have_two(tmp_path: Path) -> None:
+def test_a_worker_keeps_its_name_after_a_restart_and_two_workers_have_two_names(tmp_path: Path) -> None:
     with hold_worker_name(tmp_path) as first, hold_worker_name(tmp_path) as second:
         assert first != second
     with hold_worker_name(tmp_path) as again:
@@ -241,7 +241,7 @@ def test_a_spot_interruption_and_a_rebalance_recommendation_are_noticed() -> Non
     cloud.close()
 
 
-def test_a_file_or_an_address_may_say_the_end_too(tmp_path: Path) -> None:
+def test_a_file_or_a_url_can_announce_an_interruption(tmp_path: Path) -> None:
     notice = FileSource(tmp_path / "end")
     assert notice.poll() is None
     (tmp_path / "end").write_text("host maintenance\nand more")
@@ -254,7 +254,7 @@ def test_a_file_or_an_address_may_say_the_end_too(tmp_path: Path) -> None:
         assert [asked.poll(), asked.poll()] == [None, Interruption("preempted")]
 
 
-def test_each_notice_is_passed_on_once_and_a_source_that_fails_is_reported_once() -> None:
+def test_each_notice_and_each_failing_source_is_reported_once() -> None:
     class FailingSource:
         looks = 0
 
@@ -280,7 +280,7 @@ def test_each_notice_is_passed_on_once_and_a_source_that_fails_is_reported_once(
 # -- what is written down
 
 
-def test_what_a_handler_raised_is_written_with_its_stack_and_what_says_all_in_a_line(
+def test_handler_errors_are_logged_with_a_traceback_and_expected_errors_in_one_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def handler() -> None:
@@ -315,7 +315,7 @@ class RecordingProtection:
             raise OSError("no rights")
 
 
-def test_protection_changes_with_work_and_not_between_two_tasks() -> None:
+def test_protection_stays_on_between_two_tasks() -> None:
     """R232; weak point 21: not on every poll."""
     switch = RecordingProtection()
     guard = ProtectionController(switch, lambda _: None, idle_seconds=600)
@@ -333,7 +333,7 @@ def test_protection_changes_with_work_and_not_between_two_tasks() -> None:
     assert switch.calls == [False, True, False]
 
 
-def test_protection_goes_when_there_is_no_work_for_a_while() -> None:
+def test_protection_is_removed_after_the_idle_time() -> None:
     switch = RecordingProtection()
     guard = ProtectionController(switch, lambda _: None, idle_seconds=0.01)
     guard.start()

@@ -43,9 +43,7 @@ class TimedLink(RecordingLink):
             raise
 
 
-def test_a_worker_with_many_leases_that_sends_too_many_heartbeats_goes_on_and_loses_none(
-    worker: Worker, tmp_path: Path, database_url: str
-) -> None:
+def test_a_rate_limited_worker_with_many_leases_loses_none(worker: Worker, tmp_path: Path, database_url: str) -> None:
     """With the lowest rate limit and handlers that report often: all heartbeats wait together."""
 
     @worker.task("draw")
@@ -111,7 +109,7 @@ def test_retry_after_holds_for_every_running_task(
     assert (first[1], second[1]) == (1, 2)
 
 
-def test_a_lease_in_danger_is_asked_about_all_the_same(
+def test_a_lease_that_would_expire_is_renewed_despite_retry_after(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     """The server asks for a minute, but the lease lasts five seconds."""
@@ -130,7 +128,7 @@ def test_a_lease_in_danger_is_asked_about_all_the_same(
     assert second.at - first.at >= 1  # it was obeyed for as long as that could be
 
 
-def test_one_call_that_spoils_it_for_all_is_found_by_halves(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_one_invalid_heartbeat_is_isolated_by_halving_the_batch(http_harness: WorkerHarness, worker: Worker) -> None:
     """A refusal of the whole is asked about in parts; the others are prolonged all the same."""
 
     class SelectiveLink(TimedLink):
@@ -156,7 +154,7 @@ def test_one_call_that_spoils_it_for_all_is_found_by_halves(http_harness: Worker
     assert (whole // 2, whole > 1) == (half, True)
 
 
-def test_a_server_that_goes_away_between_the_halves_is_not_asked_for_each_lease(
+def test_an_outage_between_the_halves_does_not_cause_a_request_per_lease(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     @worker.task("draw")

@@ -38,7 +38,7 @@ def bucket(
     [[], [("cut_after", "PUT"), ("SlowDown", "PUT"), ("cut_before", "PUT"), ("truncated", "GET"), ("SlowDown", "GET")]],
     ids=["well", "badly"],
 )
-def test_a_file_goes_into_the_bucket_and_out_again(
+def test_a_file_is_uploaded_to_the_bucket_and_downloaded_again(
     bucket: WorkerHarness, double: S3Double, worker: Worker, faults: list[tuple[str, str]]
 ) -> None:
     """F22: put succeeds but the answer is lost, slow down, cut off, truncated."""

@@ -44,9 +44,7 @@ def lines(harness: WorkerHarness, job_id: str) -> list[str]:
 # -- reading
 
 
-def test_files_of_the_input_are_downloaded_by_their_id_or_as_they_stand_there(
-    harness: WorkerHarness, worker: Worker
-) -> None:
+def test_input_files_are_downloaded_by_id_or_file_value(harness: WorkerHarness, worker: Worker) -> None:
     file, seen = upload_file(harness, b"a cat" * 100_000), list[Any]()
 
     @worker.task("draw")
@@ -79,7 +77,7 @@ def test_file_names_cannot_escape_the_folder(harness: WorkerHarness, worker: Wor
     assert made == [".sh", "", "", ".hidden", "", "", "", ".gz", ".b", ""]
 
 
-def test_what_is_not_the_tasks_is_not_there_and_what_is_no_file_is_refused(
+def test_files_of_other_tasks_are_not_found_and_invalid_references_are_rejected(
     harness: WorkerHarness, worker: Worker
 ) -> None:
     file = upload_file(harness, b"x")
@@ -96,7 +94,7 @@ def test_what_is_not_the_tasks_is_not_there_and_what_is_no_file_is_refused(
     assert (job.status, job.error_code) == ("failed", "file_not_found")
 
 
-def test_a_transfer_that_breaks_off_goes_on_where_it_was(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_an_interrupted_download_is_resumed(http_harness: WorkerHarness, worker: Worker) -> None:
     body = os.urandom(300_000)
     file = upload_file(http_harness, body)
 
@@ -132,7 +130,7 @@ def test_an_expired_url_is_requested_again(http_harness: WorkerHarness, worker: 
         assert len(way.calls("/v1/worker/files")) == 1
 
 
-def test_a_store_that_refuses_even_a_new_url_fails_the_attempt(http_harness: WorkerHarness, worker: Worker) -> None:
+def test_a_storage_that_rejects_a_new_url_fails_the_attempt(http_harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         ctx.upload("a.txt", b"hello", "text/plain")
@@ -178,7 +176,7 @@ def test_files_may_be_uploaded_from_several_threads(harness: WorkerHarness, work
     assert {file.name: harness.bytes_of(file) for file in files} == {f"{n}.txt": b"%d" % n for n in range(8)}
 
 
-def test_a_file_that_changed_while_it_was_put_does_not_count(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_file_that_changed_during_its_upload_is_rejected(harness: WorkerHarness, worker: Worker) -> None:
     """A file with a wrong digest is rejected by the storage or on completion."""
 
     link = harness.link()
@@ -214,7 +212,7 @@ def test_every_line_is_in_the_log_when_the_task_ends_and_in_order(harness: Worke
     assert lines(harness, job_id) == [f"line {number}" for number in range(many)]
 
 
-def test_lines_that_come_too_fast_are_left_out_and_that_is_said(harness: WorkerHarness, worker: Worker) -> None:
+def test_excess_log_lines_are_dropped_and_counted_in_the_log(harness: WorkerHarness, worker: Worker) -> None:
     link, many = harness.link(), LOG_LINES_MAX + 3 * LOG_LINES_PER_HEARTBEAT_MAX
 
     @worker.task("draw")
@@ -236,7 +234,7 @@ def test_lines_that_come_too_fast_are_left_out_and_that_is_said(harness: WorkerH
     assert dropped + len(written) - len(left_out) == many
 
 
-def test_what_was_submitted_elsewhere_is_known_to_the_next_attempt(harness: WorkerHarness, worker: Worker) -> None:
+def test_the_next_attempt_knows_a_recorded_submission(harness: WorkerHarness, worker: Worker) -> None:
     began = threading.Event()
 
     @worker.task("draw")
@@ -259,7 +257,7 @@ def test_what_was_submitted_elsewhere_is_known_to_the_next_attempt(harness: Work
 
 
 @pytest.mark.parametrize(("resume", "known"), [(True, ["comfy", "prompt-1"]), (False, None)])
-def test_a_failed_attempt_may_pass_on_what_was_submitted(
+def test_a_failed_attempt_can_pass_on_its_submission(
     harness: WorkerHarness, worker: Worker, *, resume: bool, known: list[str] | None
 ) -> None:
     """And the one after it too, which did not submit anything of its own."""
@@ -282,7 +280,7 @@ def test_a_failed_attempt_may_pass_on_what_was_submitted(
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises", "is canceled", "is left"])
-def test_a_tasks_folder_is_gone_however_it_ends(harness: WorkerHarness, worker: Worker, ends: str) -> None:
+def test_the_folder_of_a_task_is_deleted_for_every_outcome(harness: WorkerHarness, worker: Worker, ends: str) -> None:
     """R226. The harness checks for leftovers when it closes."""
     seen: list[Path] = []
     handler = Handler(harness)
@@ -309,7 +307,7 @@ def test_a_tasks_folder_is_gone_however_it_ends(harness: WorkerHarness, worker: 
     assert harness.scratch.exists()
 
 
-def test_a_file_is_fetched_once_for_all_tasks_of_a_machine(
+def test_a_file_is_downloaded_once_for_all_tasks_of_a_machine(
     http_harness: WorkerHarness, worker: Worker, tmp_path: Path
 ) -> None:
     """R218."""

@@ -100,7 +100,7 @@ def test_a_cancel_stops_an_async_handler_where_it_waits(harness: WorkerHarness, 
     assert stopped.wait(20)
 
 
-def test_a_handler_may_look_whether_to_stop_and_tidy_up_first(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_handler_can_check_should_stop_and_clean_up_first(harness: WorkerHarness, worker: Worker) -> None:
     began, tidied = threading.Event(), threading.Event()
 
     @worker.task("draw")
@@ -119,7 +119,7 @@ def test_a_handler_may_look_whether_to_stop_and_tidy_up_first(harness: WorkerHar
     assert tidied.is_set()
 
 
-def test_a_lease_that_another_took_stops_the_handler(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_lost_lease_stops_the_handler(harness: WorkerHarness, worker: Worker) -> None:
     """R228: a heartbeat with a stale token tells the worker to stop."""
     handler, link = Handler(harness), harness.link()
     worker.task("draw")(handler)
@@ -151,7 +151,7 @@ def test_a_disconnected_worker_stops_its_handler_and_another_worker_finishes(
     assert (outcomes[0], outcomes[-1]) == ("lost", "completed")
 
 
-def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_report_with_a_lost_response_is_repeated_and_counted_once(harness: WorkerHarness, worker: Worker) -> None:
     link = harness.link()
     link.reports_lost = 2
     worker.task("draw")(lambda ctx: ctx.attempt)
@@ -163,7 +163,7 @@ def test_a_report_whose_answer_was_lost_is_sent_again_and_counts_once(harness: W
     assert harness.faults == []
 
 
-def test_a_report_that_is_never_answered_is_given_up_though_the_lease_is_prolonged(
+def test_an_unanswered_report_is_abandoned_even_if_the_lease_is_renewed(
     harness: WorkerHarness, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten minutes, as for a file: a machine is not kept for as long as a job may last."""
@@ -243,7 +243,7 @@ def test_a_worker_claims_no_more_than_its_free_capacity(harness: WorkerHarness, 
     assert link.asked[:4] == [2, 1, 1, 1]
 
 
-def test_a_stop_requeues_work_without_using_up_an_attempt(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_stop_requeues_tasks_without_counting_an_attempt(harness: WorkerHarness, worker: Worker) -> None:
     handler = Handler(harness)
     worker.task("draw")(handler)
     worker_run = harness.start(worker)
@@ -259,7 +259,7 @@ def test_a_stop_requeues_work_without_using_up_an_attempt(harness: WorkerHarness
     assert harness.outcomes(job_id) == ["requeued", "completed"]
 
 
-def test_a_stop_lets_work_end_within_its_grace(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_stop_waits_for_tasks_within_the_grace_period(harness: WorkerHarness, worker: Worker) -> None:
     began, go = threading.Event(), threading.Event()
 
     @worker.task("draw")
@@ -293,7 +293,7 @@ def test_a_stopped_run_claims_nothing_more(harness: WorkerHarness, worker: Worke
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises"])
-def test_a_handler_that_ends_after_its_task_was_given_back_changes_nothing(
+def test_a_handler_that_ends_after_its_task_was_requeued_changes_nothing(
     harness: WorkerHarness, worker: Worker, ends: str
 ) -> None:
     began, go = threading.Event(), threading.Event()

@@ -71,9 +71,7 @@ def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
     assert (name.startswith("callsheet-"), "/" in name, URL) == (True, False, "https://cloud.comfy.org")
 
 
-def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(
-    cloud_v1: CloudV1Server, adapter_v1: CloudV1
-) -> None:
+def test_unencrypted_storage_on_another_host_is_not_used(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     cloud_v1.storage.url = cloud_v1.storage.url.replace("127.0.0.1", "localhost")
     with pytest.raises(NonRetryableError) as raised:
         ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
@@ -83,9 +81,7 @@ def test_storage_that_is_neither_encrypted_nor_the_cloud_s_is_not_asked(
     assert len(cloud_v1.runs) == 1
 
 
-def test_a_cloud_that_is_silent_for_long_is_not_paid_a_second_time(
-    cloud_v1: CloudV1Server, adapter_v1: CloudV1
-) -> None:
+def test_a_long_cloud_outage_does_not_cause_a_second_submission(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     """A server of one's own is given up after `away_seconds`; what was paid for is followed up to its limit."""
     hold = cloud_v1.hold("9")
     running = HandlerThread(ComfyHandler(adapter_v1, HASTY), task(graphs.basic()))
@@ -115,9 +111,7 @@ def test_progress_and_previews_are_of_this_prompt_alone(cloud_v1: CloudV1Server,
         ("cancelled", "canceled"),
     ],
 )  # fmt: skip
-def test_raw_words_end_a_prompt_exactly_when_they_are_terminal(
-    cloud_v1: CloudV1Server, adapter_v1: CloudV1, word: str, seen: str
-) -> None:
+def test_each_cloud_status_is_mapped(cloud_v1: CloudV1Server, adapter_v1: CloudV1, word: str, seen: str) -> None:
     cloud_v1.hold("9")
     ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
     wait_until(lambda: "9" in cloud_v1.reached)
@@ -128,7 +122,7 @@ def test_raw_words_end_a_prompt_exactly_when_they_are_terminal(
         assert found.retryable is (word == "error")
 
 
-def test_an_unknown_word_is_settled_by_the_job_s_own_record(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
+def test_an_unknown_status_is_resolved_by_the_job_record(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
     wait_until(lambda: ref in cloud_v1.history)
     cloud_v1.words[ref] = "completed"
@@ -138,7 +132,7 @@ def test_an_unknown_word_is_settled_by_the_job_s_own_record(cloud_v1: CloudV1Ser
     assert len(found.outputs) == 1
 
 
-def test_the_old_history_is_asked_only_where_there_is_no_record(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+def test_the_legacy_history_is_read_only_without_a_job_record(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
     handler(task(graphs.basic()))
     assert not any("history_v2" in request.path for request in cloud_v1.requests)
     cloud_v1.no_jobs = True
@@ -156,7 +150,7 @@ def test_a_lost_prompt_is_submitted_again(cloud_v1: CloudV1Server, handler: Comf
     assert running.wait_for_end()["outputs"]
 
 
-def test_a_cancel_asks_for_one_prompt_and_never_interrupts_the_account(
+def test_a_cancel_targets_one_prompt_and_never_interrupts_the_account(
     cloud_v1: CloudV1Server, handler: ComfyHandler
 ) -> None:
     hold, other, waiting = queue_behind(cloud_v1, handler, graphs.basic())
@@ -186,7 +180,7 @@ def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "key"), (402, "credits"), (429, "subscription")])
-def test_an_account_that_cannot_is_no_reason_to_try_again(
+def test_account_errors_are_not_retryable(
     cloud_v1: CloudV1Server, handler: ComfyHandler, status: int, words: str
 ) -> None:
     """429 is an inactive subscription here, and no limit of rate."""
@@ -199,7 +193,7 @@ def test_an_account_that_cannot_is_no_reason_to_try_again(
     assert cloud_v1.runs == []
 
 
-def test_errors_beside_a_good_answer_are_a_rejection(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+def test_node_errors_in_a_success_response_are_a_rejection(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
     hold: threading.Event = cloud_v1.hold("9")
     running = HandlerThread(handler, task(graphs.half_valid()))
     wait_until(lambda: cloud_v1.requests_to("/api/queue"))
@@ -238,7 +232,7 @@ def test_a_prompt_of_an_earlier_attempt_is_collected(
 
 
 @pytest.mark.parametrize("stop", [WorkerShutdown, TaskLeaseLost])
-def test_a_prompt_of_a_worker_that_leaves_or_is_not_heard_stays_and_the_next_one_collects_it(
+def test_a_prompt_survives_a_worker_shutdown_and_the_next_attempt_collects_it(
     cloud_v1: CloudV1Server, handler: ComfyHandler, stop: type[TaskStopped]
 ) -> None:
     hold, other, waiting = queue_behind(cloud_v1, handler, graphs.basic())
@@ -253,7 +247,7 @@ def test_a_prompt_of_a_worker_that_leaves_or_is_not_heard_stays_and_the_next_one
     assert cloud_v1.runs == [other.ctx.refs[-1][1], ref], "it is paid for once"
 
 
-def test_a_prompt_whose_pictures_only_the_leaving_worker_hears_is_canceled(
+def test_a_prompt_whose_images_only_this_worker_receives_is_canceled(
     cloud_v1: CloudV1Server, handler: ComfyHandler
 ) -> None:
     hold, other, waiting = queue_behind(cloud_v1, handler, graphs.websocket_images())
@@ -268,7 +262,7 @@ def test_a_prompt_whose_pictures_only_the_leaving_worker_hears_is_canceled(
 # -- an answer that is lost
 
 
-def test_a_prompt_whose_answer_was_lost_is_found_by_its_mark_and_paid_once(
+def test_a_prompt_with_a_lost_response_is_found_by_its_marker_and_billed_once(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
 ) -> None:
     """The list may be late, and it may not be narrowed to what was asked for."""
@@ -282,9 +276,7 @@ def test_a_prompt_whose_answer_was_lost_is_found_by_its_mark_and_paid_once(
     assert len(cloud_v1.requests_to("/api/prompt")) == 2
 
 
-def test_a_prompt_that_cannot_be_found_ends_as_unknown_and_is_not_paid_twice(
-    cloud_v1: CloudV1Server, handler: ComfyHandler
-) -> None:
+def test_a_prompt_that_is_not_found_ends_as_submission_unknown(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
     cloud_v1.hide_workflow_ids = True
     cloud_v1.lost_answers["/prompt"] = 1
     with pytest.raises(NonRetryableError) as raised:
@@ -295,7 +287,7 @@ def test_a_prompt_that_cannot_be_found_ends_as_unknown_and_is_not_paid_twice(
     assert len(cloud_v1.runs) == len(cloud_v1.requests_to("/api/prompt")) == 1
 
 
-def test_a_cloud_that_falls_silent_after_the_submission_leaves_it_unknown(
+def test_an_outage_after_the_submission_ends_as_submission_unknown(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1
 ) -> None:
     cloud_v1.answers["/prompt"] = [as_json({}, 500)]
@@ -306,7 +298,7 @@ def test_a_cloud_that_falls_silent_after_the_submission_leaves_it_unknown(
     assert len(cloud_v1.requests_to("/api/prompt")) == 1
 
 
-def test_what_was_never_heard_is_sent_again(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
+def test_a_request_that_was_not_sent_is_repeated(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
     """No connection, or a cloud that says it takes nothing now: neither is an answer that was lost."""
     cloud_v1.down()
     running = HandlerThread(handler, task(graphs.basic()))
@@ -319,7 +311,7 @@ def test_what_was_never_heard_is_sent_again(cloud_v1: CloudV1Server, handler: Co
     assert len(cloud_v1.requests_to("/api/prompt")) == 2
 
 
-def test_a_worker_that_died_before_the_answer_left_a_mark_that_the_next_one_follows(
+def test_the_marker_of_a_dead_worker_is_resolved_by_the_next_attempt(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
 ) -> None:
     graph, mark = graphs.basic(), str(uuid.uuid4())
@@ -334,9 +326,7 @@ def test_a_worker_that_died_before_the_answer_left_a_mark_that_the_next_one_foll
     assert len(cloud_v1.runs) == 2
 
 
-def test_a_stop_while_a_lost_answer_is_looked_for_cancels_what_is_found(
-    cloud_v1: CloudV1Server, handler: ComfyHandler
-) -> None:
+def test_a_stop_during_the_lookup_cancels_the_found_prompt(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
     hold = cloud_v1.hold("2")
     other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in cloud_v1.reached)

@@ -54,7 +54,7 @@ def test_progress_and_previews_come_from_the_stream(cloud_v2: CloudV2Server, han
     assert cloud_v2.streams == 1
 
 
-def test_a_lost_answer_is_asked_for_under_the_same_key_and_never_paid_twice(
+def test_a_lost_response_is_requested_again_with_the_same_idempotency_key(
     cloud_v2: CloudV2Server, handler: ComfyHandler
 ) -> None:
     cloud_v2.lost_answers["/v2/jobs"] = 1
@@ -67,7 +67,7 @@ def test_a_lost_answer_is_asked_for_under_the_same_key_and_never_paid_twice(
     assert len(cloud_v2.runs) == 1
 
 
-def test_a_server_that_is_full_is_asked_later_under_another_key(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
+def test_a_full_server_is_retried_with_a_new_idempotency_key(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
     full = refusal("queue_full", 429)
     cloud_v2.answers["/v2/jobs"] = [full._replace(headers=(*full.headers, ("retry-after", "0.1")))] * 2
     assert handler(task(graphs.basic()))["outputs"]
@@ -110,9 +110,7 @@ def test_validation_errors_are_sentences_per_node_in_either_form(
     assert raised.value.message == "Node 12: model: missing_input."
 
 
-def test_an_asset_that_is_missing_is_brought_again(
-    cloud_v2: CloudV2Server, handler: ComfyHandler, picture: Path
-) -> None:
+def test_a_missing_asset_is_uploaded_again(cloud_v2: CloudV2Server, handler: ComfyHandler, picture: Path) -> None:
     slot = FileSlot("10", "image", "f1")
     handler(task(graphs.upload(), slot, files={"f1": picture}))
     cloud_v2.assets.clear()
@@ -165,14 +163,16 @@ def test_a_job_of_an_earlier_attempt_is_collected_and_one_that_is_unknown_is_run
     assert len(cloud_v2.runs) == 2
 
 
-def test_an_answer_that_is_no_json_is_no_answer(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
+def test_a_response_that_is_not_json_counts_as_unreachable(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
     cloud_v2.answers["/v2/jobs"] = [as_json({}, 201)._replace(body=b"<html>")]
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.basic()))
     assert raised.value.code == "submission_unknown", "it was taken, and nobody can say as what"
 
 
-def test_a_server_in_trouble_is_asked_again_under_the_same_key(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
+def test_a_server_error_is_retried_with_the_same_idempotency_key(
+    cloud_v2: CloudV2Server, handler: ComfyHandler
+) -> None:
     cloud_v2.answers["/v2/jobs"] = [as_json({}, 502)] * 2
     assert handler(task(graphs.basic()))["outputs"]
     keys = [request.headers["idempotency-key"] for request in cloud_v2.requests_to("/api/v2/jobs")]
@@ -180,7 +180,7 @@ def test_a_server_in_trouble_is_asked_again_under_the_same_key(cloud_v2: CloudV2
     assert len(set(keys)) == len(cloud_v2.runs) == 1
 
 
-def test_a_proxy_whose_comfyui_is_away_is_asked_later(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
+def test_a_proxy_without_its_comfyui_server_is_retried(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
     away = refusal("upstream_unreachable", 503)
     cloud_v2.answers["/v2/jobs"] = [away._replace(headers=(*away.headers, ("retry-after", "0.01")))] * 2
     assert handler(task(graphs.basic()))["outputs"]
@@ -188,9 +188,7 @@ def test_a_proxy_whose_comfyui_is_away_is_asked_later(cloud_v2: CloudV2Server, h
     assert len(keys) == 3, "it keeps a key whose job it could not hand on"
 
 
-def test_a_graph_whose_pictures_only_a_websocket_brings_is_not_sent(
-    cloud_v2: CloudV2Server, handler: ComfyHandler
-) -> None:
+def test_a_graph_that_needs_a_websocket_is_rejected(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.websocket_images()))
     assert raised.value.code == "invalid_graph"

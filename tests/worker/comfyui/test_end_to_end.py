@@ -52,7 +52,7 @@ def test_a_cancel_of_the_job_reaches_the_server(harness: WorkerHarness, tmp_path
         adapter.close()
 
 
-def test_a_worker_that_leaves_its_own_server_cancels_its_prompt_and_another_runs_it_anew(
+def test_a_stopped_worker_cancels_its_self_hosted_prompt_and_another_worker_runs_it(
     harness: WorkerHarness, tmp_path: Path
 ) -> None:
     with ComfyServer(tmp_path / "comfy") as comfy:
@@ -84,9 +84,7 @@ def _recorded_ref(harness: WorkerHarness, job_id: str) -> str | None:
     return attempts[-1].ref if attempts else None
 
 
-def test_a_worker_that_leaves_a_cloud_is_followed_by_one_that_collects_its_prompt(
-    harness: WorkerHarness, tmp_path: Path
-) -> None:
+def test_a_stopped_worker_leaves_its_cloud_prompt_to_the_next_one(harness: WorkerHarness, tmp_path: Path) -> None:
     with CloudV1Server(tmp_path / "cloud") as cloud:
         adapter = CloudV1(KEY, cloud.url)
         worker = comfyui_worker(adapter, timeouts=QUICK)

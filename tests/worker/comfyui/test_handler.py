@@ -118,7 +118,7 @@ def test_a_websocket_that_is_cut_loses_nothing_and_is_opened_again(comfy: ComfyS
     assert len(comfy.runs) == 1
 
 
-def test_without_any_websocket_looking_is_enough(comfy: ComfyServer, adapter: SelfHosted) -> None:
+def test_without_a_websocket_polling_is_enough(comfy: ComfyServer, adapter: SelfHosted) -> None:
     class SilentAdapter(SelfHosted):
         def listen(self, prompt_id: str):
             live = super().listen(prompt_id)
@@ -194,7 +194,7 @@ def test_the_name_that_the_upload_returns_is_the_one_in_the_graph(
     assert ctx.comfyui.graph["10"]["inputs"]["image"] == "", "the task's own graph is not touched"
 
 
-def test_a_file_that_is_too_large_is_said_so(comfy: ComfyServer, handler: ComfyHandler, picture: Path) -> None:
+def test_a_file_above_the_upload_limit_is_rejected(comfy: ComfyServer, handler: ComfyHandler, picture: Path) -> None:
     ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), files={"f1": picture})
     comfy.answers["/upload/image"] = [as_text("Maximum request body size 104857600 exceeded.", 413)]
     with pytest.raises(NonRetryableError) as raised:
@@ -217,9 +217,7 @@ def test_an_output_beyond_the_limit_is_not_kept(comfy: ComfyServer) -> None:
     adapter.close()
 
 
-def test_files_that_cannot_be_fetched_for_a_moment_are_not_made_again(
-    comfy: ComfyServer, handler: ComfyHandler
-) -> None:
+def test_a_failed_download_does_not_run_the_prompt_again(comfy: ComfyServer, handler: ComfyHandler) -> None:
     comfy.answers["/view"] = [as_json({}, 503)] * 3
     assert handler(task(graphs.basic()))["outputs"]
     assert len(comfy.runs) == 1
@@ -305,7 +303,7 @@ def test_a_stop_while_files_are_kept(comfy: ComfyServer, handler: ComfyHandler) 
     assert comfy.queue == IDLE
 
 
-def test_a_prompt_has_its_time_and_is_then_stopped(comfy: ComfyServer, adapter: SelfHosted) -> None:
+def test_a_prompt_above_its_timeout_is_canceled(comfy: ComfyServer, adapter: SelfHosted) -> None:
     """R220: a limit, after which the task has failed."""
     handler = ComfyHandler(adapter, Timeouts(poll_seconds=0.05, prompt_timeout_seconds=0.3))
     with pytest.raises(NonRetryableError) as raised:
@@ -324,7 +322,7 @@ def resumed(comfy: ComfyServer, adapter: SelfHosted, graph: graphs.Graph) -> Rec
     return task(graph, resumed=PreviousSubmission("comfyui", ref))
 
 
-def test_a_prompt_that_still_runs_is_taken_up(comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler) -> None:
+def test_a_running_prompt_is_resumed(comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler) -> None:
     hold = comfy.hold("2")
     ctx = resumed(comfy, adapter, graphs.slow(seconds=0.05))
     running = HandlerThread(handler, ctx)
@@ -343,7 +341,7 @@ def test_a_prompt_that_has_ended_is_collected(comfy: ComfyServer, adapter: SelfH
     assert comfy.history == {}
 
 
-def test_a_failure_that_nobody_reported_is_reported(
+def test_a_failed_prompt_of_an_earlier_attempt_is_reported(
     comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler
 ) -> None:
     ctx = resumed(comfy, adapter, graphs.failing())
@@ -352,7 +350,7 @@ def test_a_failure_that_nobody_reported_is_reported(
     assert len(comfy.runs) == 1
 
 
-def test_a_prompt_that_is_lost_or_another_provider_s_is_run_anew(
+def test_a_prompt_that_is_lost_or_of_another_provider_is_submitted_again(
     comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler
 ) -> None:
     gone = task(graphs.basic(), resumed=PreviousSubmission("comfyui", str(uuid.uuid4())))
@@ -364,7 +362,7 @@ def test_a_prompt_that_is_lost_or_another_provider_s_is_run_anew(
     assert len(comfy.runs) == 3
 
 
-def test_an_interrupt_of_somebody_at_the_server_is_not_the_end(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_a_prompt_interrupted_on_the_server_is_submitted_again(comfy: ComfyServer, handler: ComfyHandler) -> None:
     hold = comfy.hold("2")
     running = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in comfy.reached)
@@ -374,7 +372,7 @@ def test_an_interrupt_of_somebody_at_the_server_is_not_the_end(comfy: ComfyServe
     assert len(comfy.runs) == 2
 
 
-def test_a_graphics_card_without_memory_is_worth_another_attempt(handler: ComfyHandler) -> None:
+def test_out_of_gpu_memory_is_retryable(handler: ComfyHandler) -> None:
     with pytest.raises(RetryableError) as raised:
         handler(task(graphs.failing("Allocation on device failed", kind="oom")))
     assert raised.value.code == "comfyui_failed"
@@ -386,7 +384,7 @@ def test_a_task_without_a_graph_is_refused(handler: ComfyHandler) -> None:
     assert raised.value.code == "no_graph"
 
 
-def test_a_server_behind_a_password_gets_it_and_nobody_else_does(comfy: ComfyServer) -> None:
+def test_the_password_of_a_server_is_sent_to_it_only(comfy: ComfyServer) -> None:
     adapter = SelfHosted(comfy.url.replace("//", "//ada:pass%20word@"))
     ctx = task(graphs.slow())
     assert ComfyHandler(adapter, QUICK)(ctx)["outputs"]

@@ -58,12 +58,12 @@ def test_messages_of_a_prompt_are_read() -> None:
 
 
 @pytest.mark.parametrize("kind", ["execution_success", "execution_error", "execution_interrupted"])
-def test_every_end_is_an_end_and_so_is_the_last_word(kind: str) -> None:
+def test_every_final_message_ends_the_prompt(kind: str) -> None:
     assert read_messages(encode_message(kind)) == [PromptEnded()]
     assert read_messages(encode_message("executing", node=None)) == [PromptEnded()]
 
 
-def test_what_is_another_s_or_makes_no_sense_is_left_out() -> None:
+def test_messages_of_other_prompts_and_invalid_ones_are_ignored() -> None:
     other = json.dumps({"type": "execution_success", "data": {"prompt_id": "another"}})
     broken = (
         "",
@@ -97,7 +97,7 @@ def test_previews_are_read_in_both_forms() -> None:
     assert json.loads(HELLO)["data"] == {"supports_preview_metadata": True}
 
 
-def test_a_picture_that_does_not_say_whose_it_is_is_of_the_node_that_runs() -> None:
+def test_an_image_without_a_node_belongs_to_the_running_node() -> None:
     old, runs, over = (
         preview(sample_files.JPEG, None),
         encode_message("executing", node="9"),
@@ -153,7 +153,7 @@ def test_a_rejection_holds_no_list_of_models_and_no_path() -> None:
     assert nodes == ("4",)
 
 
-def test_many_errors_are_cut_and_odd_ones_are_survived() -> None:
+def test_many_errors_are_truncated_and_malformed_ones_are_tolerated() -> None:
     many = {str(no): {"errors": [{"type": "odd", "message": "Odd thing."}], "class_type": "X"} for no in range(15)}
     text, nodes = describe_rejection(None, many)
     assert text.endswith("5 more nodes have errors.")
@@ -162,7 +162,7 @@ def test_many_errors_are_cut_and_odd_ones_are_survived() -> None:
     assert describe_rejection("text", {"1": "text"})[0] == "Node 1 (): not valid."
 
 
-def test_a_failure_is_its_node_and_its_kind() -> None:
+def test_a_failure_message_names_the_node_and_the_error_type() -> None:
     raised = {"node_id": "3", "node_type": "KSampler", "exception_type": "torch.OutOfMemoryError"}
     assert describe_failure(raised, ()) == ("Node 3 (KSampler) failed: OutOfMemoryError", True)
     prompt = "first line\nsecond line of a secret prompt"
@@ -182,12 +182,12 @@ def test_a_failure_is_its_node_and_its_kind() -> None:
         (sample_files.MP3, "audio/mpeg"), (sample_files.wav(), "audio/wav"),
     ],
 )  # fmt: skip
-def test_the_first_bytes_tell_what_a_file_is(body: bytes, kind: str) -> None:
+def test_the_media_type_is_detected_from_the_content(body: bytes, kind: str) -> None:
     assert detect_media_type(body[:64], "text/html", "lies.txt") == kind
     assert extension_for(kind).startswith(".")
 
 
-def test_without_known_bytes_the_server_and_then_the_name_are_believed() -> None:
+def test_for_unknown_content_the_content_type_and_then_the_name_decide() -> None:
     assert detect_media_type(b"{}", "application/json; charset=utf-8", "a.png") == "application/json"
     assert detect_media_type(b"??", "application/octet-stream", "a.svg") == "image/svg+xml"
     assert detect_media_type(b"", "", "") == "application/octet-stream"
@@ -208,7 +208,7 @@ def test_outputs_are_found_under_any_key_once_each() -> None:
     )
 
 
-def test_what_was_saved_goes_before_what_was_shown() -> None:
+def test_saved_outputs_take_precedence_over_temporary_ones() -> None:
     shown, saved, words = (
         Output("1", "t.png", kind="temp"),
         Output("2", "o.png"),
@@ -227,12 +227,12 @@ def test_what_was_saved_goes_before_what_was_shown() -> None:
     "graph",
     [[], None, {}, {"nodes": [], "links": []}, {"1": {"inputs": {}}}, {"1": {"class_type": "X"}}, {"1": 5}],
 )
-def test_what_is_no_graph_is_not_sent(graph: Any) -> None:
+def test_an_invalid_graph_is_rejected(graph: Any) -> None:
     with pytest.raises(ComfyRejectedError):
         validate_graph(graph)
 
 
-def test_a_graph_is_filled_and_made_anew_in_a_copy() -> None:
+def test_files_and_nonces_are_filled_into_a_copy() -> None:
     graph = graphs.upload()
     assert fill_in_files(graph, [("10", "image", "x.png")])["10"]["inputs"]["image"] == "x.png"
     assert bypass_cache(graph, ["9", "absent"], "n")["9"]["inputs"]["callsheet_nonce"] == "n"
@@ -241,7 +241,7 @@ def test_a_graph_is_filled_and_made_anew_in_a_copy() -> None:
         fill_in_files(graph, [("77", "image", "x.png")])
 
 
-def test_the_cache_of_assets_forgets_the_oldest() -> None:
+def test_the_asset_cache_evicts_the_oldest_entry() -> None:
     assets = AssetCache(entries_max=2)
     for digest in "abc":
         assets.put("here", digest, digest.upper())
@@ -251,7 +251,7 @@ def test_the_cache_of_assets_forgets_the_oldest() -> None:
     assert assets.get("here", "a") is None
 
 
-def test_an_address_is_an_address_and_its_secrets_stay_out_of_the_endpoint() -> None:
+def test_a_server_url_is_validated_and_the_endpoint_has_no_credentials() -> None:
     with pytest.raises(ValueError, match="not the URL"):
         SelfHosted("localhost:8188")
     adapter = SelfHosted("http://ada:secret@127.0.0.1:8188/")
@@ -259,7 +259,7 @@ def test_an_address_is_an_address_and_its_secrets_stay_out_of_the_endpoint() -> 
     adapter.close()
 
 
-def test_a_worker_runs_graphs_for_every_kind_that_it_is_given() -> None:
+def test_a_worker_runs_graphs_for_all_of_its_kinds() -> None:
     adapters = [
         create_comfy_backend(),
         create_comfy_backend("cloud", key="k"),

@@ -51,7 +51,7 @@ def test_trap_1_the_queue_is_read_before_the_history(comfy: ComfyServer, adapter
     assert [request.path for request in comfy.requests] == ["/queue", f"/history/{ref}"]
 
 
-def test_trap_1_one_look_that_finds_nothing_is_not_believed(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_trap_1_one_failed_lookup_is_not_enough(comfy: ComfyServer, handler: ComfyHandler) -> None:
     comfy.answers["/queue"] = [as_json({"queue_running": [], "queue_pending": []})]
     hold = comfy.hold("9")
     running = HandlerThread(handler, task(graphs.basic()))
@@ -208,7 +208,9 @@ def test_trap_8_a_cancel_may_end_as_a_success_and_is_then_over(comfy: ComfyServe
     assert comfy.history == {}
 
 
-def test_trap_9_nobody_else_is_ever_interrupted(comfy: ComfyServer, handler: ComfyHandler, adapter: SelfHosted) -> None:
+def test_trap_9_other_prompts_are_never_interrupted(
+    comfy: ComfyServer, handler: ComfyHandler, adapter: SelfHosted
+) -> None:
     hold = comfy.hold("2")
     other = adapter.submit(str(uuid.uuid4()), graphs.slow(seconds=0.05))
     wait_until(lambda: "2" in comfy.reached)
@@ -243,7 +245,7 @@ def test_trap_10_a_server_that_stalls_for_a_while_is_not_dead(comfy: ComfyServer
     assert len(running.ctx.refs) == 1
 
 
-def test_trap_10_polls_that_get_no_answer_are_borne_for_a_while(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_trap_10_failed_polls_are_tolerated_for_a_while(comfy: ComfyServer, handler: ComfyHandler) -> None:
     hold = comfy.hold("9")
     running = HandlerThread(handler, task(graphs.basic()))
     wait_until(lambda: "9" in comfy.reached)
@@ -294,7 +296,7 @@ def test_trap_12_both_encodings_of_a_list_of_choices_are_understood() -> None:
     assert combo_choices(new) == ["V0", "128k", "320k"]
 
 
-def test_trap_13_the_record_is_dropped_once_the_files_are_here(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_trap_13_the_record_is_deleted_after_collection(comfy: ComfyServer, handler: ComfyHandler) -> None:
     ctx = task(graphs.basic())
     handler(ctx)
     assert comfy.history == {}

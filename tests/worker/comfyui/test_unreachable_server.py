@@ -41,7 +41,7 @@ STAGE = StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.ba
 # -- what was paid for
 
 
-def test_a_file_that_a_server_in_trouble_does_not_give_is_asked_for_again(
+def test_a_download_with_a_server_error_is_retried(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, tmp_path: Path
 ) -> None:
     (cloud_v1.disk.root / "output" / "a.png").write_bytes(b"made")
@@ -53,7 +53,7 @@ def test_a_file_that_a_server_in_trouble_does_not_give_is_asked_for_again(
         adapter_v1.fetch(Output("9", "a.png"), tmp_path / "here")
 
 
-def test_an_output_that_cannot_be_fetched_for_now_is_collected_by_the_next_attempt_and_paid_once(
+def test_an_unreachable_output_is_collected_by_the_next_attempt_and_billed_once(
     harness: WorkerHarness, cloud_v1: CloudV1Server
 ) -> None:
     """And by the one after that: each is told where the prompt lies."""
@@ -69,7 +69,7 @@ def test_an_output_that_cannot_be_fetched_for_now_is_collected_by_the_next_attem
 
 
 @pytest.mark.parametrize("which", ["files", "status", "house"])
-def test_an_attempt_that_cannot_collect_passes_its_prompt_on(
+def test_an_attempt_that_cannot_collect_is_resumed_by_the_next_one(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, which: str
 ) -> None:
     class FailingUploadContext(RecordingContext):
@@ -92,7 +92,7 @@ def test_an_attempt_that_cannot_collect_passes_its_prompt_on(
 
 
 @pytest.mark.parametrize("which", ["failed", "gone", "never sent"])
-def test_a_prompt_that_failed_or_is_gone_is_not_resumed(comfy: Server, adapter: SelfHosted, which: str) -> None:
+def test_a_failed_or_deleted_prompt_is_not_resumed(comfy: Server, adapter: SelfHosted, which: str) -> None:
     ctx = task(graphs.failing("Allocation on device failed", kind="oom") if which == "failed" else graphs.basic())
     ctx.resumed = PreviousSubmission("comfyui", "of-an-earlier-try")
     if which == "gone":
@@ -105,7 +105,7 @@ def test_a_prompt_that_failed_or_is_gone_is_not_resumed(comfy: Server, adapter: 
     assert not raised.value.resume
 
 
-def test_the_clouds_own_name_of_an_earlier_prompt_is_written_down(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
+def test_the_cloud_id_of_an_earlier_prompt_is_recorded(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     ref = adapter_v1.submit("a-mark", graphs.basic())
     ctx = task(graphs.basic(), resumed=PreviousSubmission("comfy-cloud", "mark:a-mark"))
     assert ComfyHandler(adapter_v1, QUICK)(ctx)["outputs"]
@@ -115,7 +115,7 @@ def test_the_clouds_own_name_of_an_earlier_prompt_is_written_down(cloud_v1: Clou
 # -- while a task waits
 
 
-def test_a_task_that_waits_for_its_server_says_so_once(comfy: Server, adapter: SelfHosted) -> None:
+def test_an_outage_is_reported_once(comfy: Server, adapter: SelfHosted) -> None:
     told: list[WorkerEvent] = []
     hold = comfy.hold("2")
     ctx = task(graphs.slow(seconds=0.05))
@@ -135,7 +135,7 @@ def test_a_task_that_waits_for_its_server_says_so_once(comfy: Server, adapter: S
 # -- before work is taken
 
 
-def test_no_work_is_taken_before_the_server_is_there(harness: WorkerHarness, tmp_path: Path) -> None:
+def test_no_task_is_claimed_before_comfyui_responds(harness: WorkerHarness, tmp_path: Path) -> None:
     server = Server(tmp_path / "comfy")
     adapter = SelfHosted(server.url)
     link = harness.link()
@@ -154,9 +154,7 @@ def test_no_work_is_taken_before_the_server_is_there(harness: WorkerHarness, tmp
     adapter.close()
 
 
-def test_a_worker_that_waits_for_its_server_is_drained_all_the_same(
-    http_harness: WorkerHarness, tmp_path: Path
-) -> None:
+def test_a_worker_that_waits_for_comfyui_can_be_drained(http_harness: WorkerHarness, tmp_path: Path) -> None:
     adapter = SelfHosted(Server(tmp_path / "comfy").url)
     worker_run = http_harness.start(comfyui_worker(adapter, timeouts=QUICK))
     wait_until(lambda: http_harness.faults)
@@ -166,7 +164,7 @@ def test_a_worker_that_waits_for_its_server_is_drained_all_the_same(
     adapter.close()
 
 
-def test_each_adapter_sees_whether_its_server_is_there(
+def test_each_adapter_checks_whether_its_server_responds(
     comfy: Server,
     adapter: SelfHosted,
     cloud_v1: CloudV1Server,

@@ -26,7 +26,7 @@ NAMES = [f"websocket_0000{no}_.png" for no in range(1, 6)]
 
 
 @pytest.mark.parametrize("ignore_feature_flags", [False, True], ids=["with metadata", "old form"])
-def test_every_picture_of_a_batch_is_a_file_of_its_node(
+def test_every_image_of_a_batch_becomes_a_file_of_its_node(
     comfy: ComfyServer, handler: ComfyHandler, *, ignore_feature_flags: bool
 ) -> None:
     """Both forms, as they were captured: with the node in each picture, or after the word that the node runs."""
@@ -39,9 +39,7 @@ def test_every_picture_of_a_batch_is_a_file_of_its_node(
     assert comfy.history == {}
 
 
-def test_pictures_that_are_still_encoded_when_the_record_says_success_are_waited_for(
-    comfy: ComfyServer, handler: ComfyHandler
-) -> None:
+def test_images_that_are_encoded_after_the_end_are_awaited(comfy: ComfyServer, handler: ComfyHandler) -> None:
     """Trap 10: a server encodes in its own time; the record of the end is there before the pictures are."""
     comfy.encoding_gate = gate = threading.Event()
     running = HandlerThread(handler, task(graphs.websocket_images(5)))
@@ -53,9 +51,7 @@ def test_pictures_that_are_still_encoded_when_the_record_says_success_are_waited
 
 
 @pytest.mark.parametrize("sent", [2, 0])
-def test_a_connection_that_breaks_between_pictures_fails_the_attempt_by_name(
-    comfy: ComfyServer, adapter: SelfHosted, sent: int
-) -> None:
+def test_a_connection_lost_between_images_fails_the_attempt(comfy: ComfyServer, adapter: SelfHosted, sent: int) -> None:
     comfy.frames_max = sent
     ctx = task(graphs.websocket_images(5))
     with pytest.raises(RetryableError) as raised:
@@ -69,7 +65,7 @@ def test_a_connection_that_breaks_between_pictures_fails_the_attempt_by_name(
     assert comfy.history == {}, "nobody takes up what cannot be collected"
 
 
-def test_a_connection_that_falls_silent_before_the_last_message_fails_the_attempt_and_is_retryable(
+def test_a_silent_connection_before_the_final_message_is_a_retryable_failure(
     comfy: ComfyServer, adapter: SelfHosted
 ) -> None:
     comfy.encoding_gate = threading.Event()
@@ -78,7 +74,7 @@ def test_a_connection_that_falls_silent_before_the_last_message_fails_the_attemp
     assert raised.value.code == "pictures_lost"
 
 
-def test_a_connection_that_breaks_before_the_pictures_loses_none(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_a_connection_lost_before_the_images_loses_none(comfy: ComfyServer, handler: ComfyHandler) -> None:
     hold = comfy.hold("9")
     running = HandlerThread(handler, task(graphs.websocket_images(3)))
     wait_until(lambda: "9" in comfy.reached)
@@ -89,7 +85,7 @@ def test_a_connection_that_breaks_before_the_pictures_loses_none(comfy: ComfySer
     assert [one["name"] for one in running.wait_for_end()["outputs"]] == NAMES[:3]
 
 
-def test_what_cannot_be_heard_is_not_begun(comfy: ComfyServer, adapter: SelfHosted) -> None:
+def test_a_prompt_is_not_submitted_without_the_websocket_it_needs(comfy: ComfyServer, adapter: SelfHosted) -> None:
     comfy.refuse_websockets = True
     with pytest.raises(RetryableError) as raised:
         ComfyHandler(adapter, HASTY)(task(graphs.websocket_images()))
@@ -99,19 +95,19 @@ def test_what_cannot_be_heard_is_not_begun(comfy: ComfyServer, adapter: SelfHost
     assert comfy.requests_to("/prompt") == []
 
 
-def test_pictures_that_the_task_does_not_want_may_be_lost(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_unused_images_may_be_lost(comfy: ComfyServer, handler: ComfyHandler) -> None:
     comfy.frames_max = 0
     made = handler(task(graphs.streamed_and_saved(3), output_node="90"))["outputs"]
     assert [one["node"] for one in made] == ["90"] * 3
     assert all(one["name"].startswith("shown_") for one in made)
 
 
-def test_what_was_sent_stands_beside_what_was_saved(handler: ComfyHandler) -> None:
+def test_sent_and_saved_images_are_both_outputs(handler: ComfyHandler) -> None:
     made = handler(task(graphs.streamed_and_saved(2)))["outputs"]
     assert [one["node"] for one in made] == ["90", "90", "9", "9"]
 
 
-def test_pictures_sent_before_a_failure_are_kept_as_its_evidence(handler: ComfyHandler) -> None:
+def test_images_sent_before_a_failure_are_uploaded(handler: ComfyHandler) -> None:
     ctx = task(graphs.websocket_images(2) | {"8": {"class_type": "CallsheetTestFail", "inputs": FAIL}, "10": SAVE})
     with pytest.raises(NonRetryableError) as raised:
         handler(ctx)
@@ -120,7 +116,7 @@ def test_pictures_sent_before_a_failure_are_kept_as_its_evidence(handler: ComfyH
     assert [name for name, _, _ in ctx.kept] == NAMES[:2]
 
 
-def test_pictures_of_an_earlier_attempt_are_gone_so_it_is_run_anew(
+def test_images_of_an_earlier_attempt_are_lost_so_the_prompt_runs_again(
     comfy: ComfyServer, adapter: SelfHosted, handler: ComfyHandler
 ) -> None:
     graph = graphs.websocket_images(2)
@@ -133,7 +129,7 @@ def test_pictures_of_an_earlier_attempt_are_gone_so_it_is_run_anew(
     assert comfy.history == {}
 
 
-def test_a_stop_is_heard_while_pictures_are_waited_for(comfy: ComfyServer, handler: ComfyHandler) -> None:
+def test_a_stop_is_noticed_while_waiting_for_images(comfy: ComfyServer, handler: ComfyHandler) -> None:
     comfy.encoding_gate = threading.Event()
     running = HandlerThread(handler, task(graphs.websocket_images()))
     wait_until(lambda: comfy.history)
@@ -143,9 +139,7 @@ def test_a_stop_is_heard_while_pictures_are_waited_for(comfy: ComfyServer, handl
     assert running.ctx.kept == []
 
 
-def test_the_cloud_s_pictures_are_taken_if_they_say_whose_they_are(
-    cloud_v1: CloudV1Server, adapter_v1: CloudV1
-) -> None:
+def test_cloud_images_are_accepted_if_they_name_their_prompt(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     """Another prompt of the account may be heard on the same connection."""
     handler = ComfyHandler(adapter_v1, HASTY)
     assert len(handler(task(graphs.websocket_images(2)))["outputs"]) == 2
@@ -156,9 +150,7 @@ def test_the_cloud_s_pictures_are_taken_if_they_say_whose_they_are(
     assert len(cloud_v1.runs) == 1, "what would not be heard is not paid for"
 
 
-def test_a_server_that_sends_nothing_has_made_nothing_and_is_not_waited_for(
-    comfy: ComfyServer, handler: ComfyHandler
-) -> None:
+def test_a_server_that_sends_no_images_fails_without_waiting(comfy: ComfyServer, handler: ComfyHandler) -> None:
     comfy.drop_previews = True
     with pytest.raises(NonRetryableError) as raised:
         HandlerThread(handler, task(graphs.websocket_images(2))).wait_for_end()
