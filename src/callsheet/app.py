@@ -117,7 +117,7 @@ class Callsheet:
             (FileRetention(self.engine, blobs), _SLOW_LOOP_SECONDS),
             (worker_timeouts, _SLOW_LOOP_SECONDS),
         ]
-        if settings.orphan_scan_seconds:
+        if settings.orphan_scan:
             orphans = OrphanCollector(self.engine.reads, blobs, settings.orphan_grace_seconds)
             loops.append((orphans, settings.orphan_scan_seconds))
         return loops

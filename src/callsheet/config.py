@@ -1,4 +1,4 @@
-"""The settings of the house, in one place; nothing is read at import."""
+"""The settings of a server. Nothing is read at import."""
 
 import msgspec
 
@@ -6,21 +6,25 @@ from callsheet.core.policy.limits import Limits
 
 
 class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where files lie. Keys of S3 are never among the settings: they come from the environment."""
+    """File storage. S3 credentials are not settings: they come from the environment."""
 
     url: str = ""
-    """`file:///folder`, or `s3://bucket/prefix`; without it the folder `files` beside the database."""
+    """Where files are stored: `file:///folder` or `s3://bucket/prefix`. The default is the folder `files` next to the
+    database."""
     endpoint: str = ""
-    """The address of an S3 that is not Amazon's, as https://s3.example:9000."""
+    """The URL of an S3-compatible service, such as `https://s3.example:9000`. Empty means Amazon S3."""
     public_endpoint: str = ""
-    """The same S3 as workers and browsers reach it, if that is another address."""
+    """The URL under which workers and browsers reach the same service, if it differs from `endpoint`."""
     region: str = "us-east-1"
+    """The S3 region."""
     path_style: bool = True
-    """With an endpoint of your own: the bucket is in the path, not in the host."""
+    """With `endpoint`: put the bucket in the path of a URL, not in its host name."""
+    orphan_scan: bool = True
+    """Whether the server deletes orphaned objects: objects in the storage that no file row refers to."""
     orphan_scan_seconds: float = 3_600.0
-    """How often objects that no row needs are looked for, and removed; 0 is never."""
+    """How often the server looks for orphaned objects."""
     orphan_grace_seconds: int = 86_400
-    """How old such an object must be; 0 is any age."""
+    """The minimum age of an orphaned object before it is deleted. 0 means any age."""
 
 
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,94 +44,102 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine behaves."""
+    """The engine: database connections, retries, logs."""
 
     limits: Limits = Limits()
     blobs: BlobSettings = BlobSettings()
     plugins: PluginSettings = PluginSettings()
     lanes: int = 1
-    """Writing connections per process on PostgreSQL; SQLite always has one. More lanes split the batches: add servers
-    first, lanes where the way to the database is long."""
+    """The number of connections that write, per process, on PostgreSQL. SQLite always has one. More lanes make smaller
+    batches: add servers first, and lanes if the latency to the database is high."""
     database_retry_seconds: float = 30.0
-    """How long a command is tried again while the database is away; 0 is not at all."""
+    """How long a command is retried while the database is unreachable. 0 means no retry."""
     poll_seconds: float = 2.0
-    """How often whoever waits for a hint looks all the same."""
+    """The fallback polling interval, for the case that a notification is lost."""
     record_blocked: bool = False
-    """Keep a job row for a request that a gate blocked."""
+    """Whether a request that a gate blocks is stored as a job with the status `blocked`."""
     transaction_pooling: bool = False
-    """PostgreSQL is behind a pooler in transaction mode: keep no prepared statements, listen to no hints."""
+    """Set this if PostgreSQL is behind a connection pooler in transaction mode. The server then uses neither prepared
+    statements nor LISTEN."""
     statement_timeout_seconds: float = 60.0
-    """A PostgreSQL statement that takes longer is given up, by the server too; so is a transaction that rests."""
+    """The timeout of a PostgreSQL statement, and of a transaction that is idle."""
     read_timeout_seconds: float = 10.0
-    """A read of single rows that takes longer is given up: PostgreSQL is away, and whoever asks is told soon."""
+    """The timeout of a read of single rows on PostgreSQL."""
     readers: int = 4
-    """Reading connections per process."""
+    """The number of connections that read, per process."""
     log_bytes_max: int = 16 * 1024 * 1024
-    """A log file of the data folder that would grow larger is set aside as `callsheet.log.1`, and a new one begun."""
+    """The maximum size of the log file in the data folder. A larger one is rotated to `callsheet.log.1`."""
     log_files_max: int = 4
-    """So many log files are kept, with the one that is written."""
+    """The number of log files to keep, including the current one."""
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the HTTP edge behaves."""
+    """The HTTP server."""
 
     body_bytes_max: int = 1024 * 1024
+    """The maximum size of a request body."""
     bulk_body_bytes_max: int = 16 * 1024 * 1024
+    """The maximum size of the body of a bulk request."""
     body_timeout_seconds: float = 15.0
-    """A body that takes longer to arrive is refused."""
+    """The time a client has to send a request body."""
     header_bytes_max: int = 32 * 1024
+    """The maximum size of the headers of a request."""
     url_bytes_max: int = 8 * 1024
-    """The longest address with its query."""
+    """The maximum length of a URL, with its query."""
     header_timeout_seconds: float = 10.0
-    """Request lines and headers that take longer to arrive close the connection."""
+    """The time a client has to send the request line and the headers."""
     idle_timeout_seconds: int = 75
-    """A connection between two requests is closed after so long."""
+    """How long a connection may stay idle between two requests."""
     send_timeout_seconds: float = 30.0
-    """A reader that takes nothing off us for so long is dropped."""
+    """How long a client may read nothing of a response before the connection is closed."""
     shutdown_timeout_seconds: int = 5
-    """How long a server that is told to stop lets requests finish; 0 is not at all. Streams end at once."""
+    """How long requests may finish during a shutdown. 0 means not at all. Streams end immediately."""
     cors_origins: tuple[str, ...] = ()
-    """Web pages that may call from a browser, as `https://app.example`; without any, none may."""
+    """The origins that may call the API from a browser, such as `https://app.example`. Empty means none."""
     wait_seconds_max: float = 60.0
-    """The longest a long poll may wait."""
+    """The longest wait of a long poll."""
     page_size_max: int = 200
+    """The highest `limit` of a list."""
     streams_max: int = 5_000
-    """Streams that one server has open; 0 is none."""
+    """The maximum number of open streams of a server. 0 means none."""
     streams_per_key_max: int = 2_500
-    """Streams that one key may have open; 0 is none."""
+    """The maximum number of open streams of an API key. 0 means none."""
     streams_per_user_max: int = 20
-    """Streams that all tokens of one user may have open together; 0 is none."""
+    """The maximum number of open streams of a user, over all of the user's tokens. 0 means none."""
     stream_buffer_events_max: int = 256
-    """Events that wait for a slow reader; with more it is read from the database again."""
+    """The number of events to buffer for a slow client. Beyond it, events are read from the database again."""
     heartbeat_seconds: float = 15.0
-    """How often a silent stream says that it is alive."""
+    """How often an idle stream sends a keep-alive comment."""
     estimate_cache_seconds: float = 30.0
-    """How long an estimate of what a job should take is kept before past jobs are looked at again; 0 is not at all."""
+    """How long a duration estimate is cached. 0 means not at all."""
     heartbeats_per_second_max: float = 20.0
-    """Heartbeats a second of one worker, for each task that it may have in hand at once; one that sends more is told
-    when to come back. A call counts as the heartbeats in it."""
+    """The maximum number of heartbeats per second of a worker, for each task that it may run at the same time. A worker
+    that sends more gets a 429 with `Retry-After`. A request counts as the heartbeats in it."""
     failed_auth_max: int = 20
-    """Wrong fleet secrets a minute from one address, before it is told to come back later."""
+    """The number of failed authentications per minute from one IP address before it gets a 429."""
     require_worker_approval: bool = False
-    """New workers wait until an operator has approved them."""
+    """Whether an operator must approve a new worker before it may claim tasks."""
     worker_verify_url: str = ""
-    """Asked, if set, whether a worker that registers is a machine of ours: POST {"worker", "labels", "capabilities",
-    "address"}, answered {"allowed": true} or {"allowed": false}."""
+    """A URL that decides whether a worker may register. The server sends a POST with {"worker", "labels",
+    "capabilities", "address"} and expects {"allowed": true} or {"allowed": false}. Empty means that all may."""
     worker_verify_fail_open: bool = False
-    """Let a worker in when that address does not answer."""
+    """Whether a worker may register if `worker_verify_url` does not answer."""
     worker_verify_timeout_seconds: float = 5.0
+    """The timeout of a request to `worker_verify_url`."""
     worker_heartbeat_seconds: float = 10.0
-    """How often workers are asked to be heard of."""
+    """How often workers are asked to send heartbeats."""
     worker_last_seen_interval_seconds: float = 30.0
-    """How often the last contact of workers is written down, all of them at once."""
+    """How often the `last_seen_at` of all workers is written to the database."""
     signed_url_expires_in_seconds: int = 900
-    """For how long a signed address of a file, to put it or to get it, may be used."""
+    """How long a signed upload or download URL is valid."""
     scale_window_seconds: int = 600
-    """How far back scale signals look at durations, rates and errors."""
+    """The time window of the durations, rates and errors in the autoscaling signals."""
     scale_target_wait_seconds: float = 60.0
-    """The wait that the recommended number of workers aims at."""
+    """The waiting time that the recommended number of workers aims at."""
     token_expires_in_seconds_max: int = 3_600
+    """The longest lifetime of a user token."""
     quote_expires_in_seconds: int = 900
+    """How long a quote is valid."""
     form_fields_max: int = 100
     """Fields and files in one form."""
     form_field_bytes_max: int = 64 * 1024

@@ -56,7 +56,7 @@ PLANTED = [
     (f'name = "my poster"\n{STAGE}', 1, "The workflow 'my poster' is not a name", "or rename the file"),
     ("price = 1\n", 1, "has no stages", "Add a [[stages]] table, or inline = true."),
     (f'{STAGE}[input_schema]\ntype = "objct"\n', 5, 'is not valid: "objct"', "A type is array, boolean"),
-    (f'rate_max = "60"\n{STAGE}', 1, "rate_max is '60', which is no rate.", "Without it there is no limit."),
+    (f'rate_max = "60"\n{STAGE}', 1, "rate_max is '60', which is not a rate.", "Without it there is no limit."),
     (f'{STAGE}[[stages]]\nkind = "cpu"\n\nname = "draw"\n', 7, "Two stages have the name 'draw'.", "another name."),
     (f"{STAGE}[input_schema.properties.x]\nminimum = 'low'\n", 5, "is not valid", "Correct the schema here"),
     (f'{STAGE}[input_schema]\n"$ref" = "#/nowhere"\n', 4, "'/nowhere' does not exist", "refer to itself only"),

@@ -54,7 +54,7 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
         ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
         ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),
         ("[engine.blobs]\n", ":1: The blobs have a section of their own. Write [blobs]."),
-        ("[blobs]\norphan_scan_seconds = -1\n", ":2: blobs.orphan_scan_seconds is -1. Write a number from 0."),
+        ("[blobs]\norphan_grace_seconds = -1\n", ":2: blobs.orphan_grace_seconds is -1. Write a number from 0."),
         ("engine = 3\n", ":1: engine: expected object, got int."),
         ("[engine\n", ":1: "),
         ("[engine]\npoll_seconds = 0\n", ":2: engine.poll_seconds is 0. Write a number from 0.1."),
@@ -93,13 +93,13 @@ def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
 def test_where_a_number_may_be_0_the_page_says_what_that_means(tmp_path: Path) -> None:
     file = tmp_path / "callsheet.toml"
     file.write_text(
-        "[blobs]\norphan_scan_seconds = 0\n[engine]\nrecord_blocked = false\n[limits]\nactive_jobs_max = 0\n"
+        "[blobs]\norphan_grace_seconds = 0\n[engine]\nrecord_blocked = false\n[limits]\nactive_jobs_max = 0\n"
     )
-    assert load_settings(file)[0].blobs.orphan_scan_seconds == 0
+    assert load_settings(file)[0].blobs.orphan_grace_seconds == 0
     lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     zeros = {cells[0].strip("| `"): cells[3] for cells in lines if cells[2] == "0"}
-    assert {"orphan_scan_seconds", "active_jobs_max", "streams_max"} <= zeros.keys()
-    assert [name for name, said in zeros.items() if not re.search(r"\b0 (is|lets)\b", said)] == []
+    assert {"orphan_grace_seconds", "active_jobs_max", "streams_max"} <= zeros.keys()
+    assert [name for name, said in zeros.items() if not re.search(r"\b0 means\b", said)] == []
     assert {cells[0].strip("| `") for cells in lines if cells[2] == "0.1"} >= {"poll_seconds", "heartbeat_seconds"}
 
 

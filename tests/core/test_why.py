@@ -267,7 +267,7 @@ def test_a_call_without_an_answer_says_that_it_is_looked_up() -> None:
     harness.advance(1_000)
     harness.tick()
     held = only(why(harness, job_id), "provider")
-    assert held.message == "Whether fal accepted 1 task is not known: it is looked up, never sent twice."
+    assert held.message == "Whether fal accepted 1 task is unknown: it is looked up, not repeated."
 
 
 def test_a_running_job_says_since_when_how_far_and_on_how_many_workers() -> None:

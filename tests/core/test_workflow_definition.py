@@ -141,7 +141,7 @@ def test_limits_stand_where_claims_look_for_them() -> None:
     harness = CoreHarness(DRAW)
     harness.do(c.PutWorkflow(definition=replace(DRAW, running_max=7, rate_max="3/hour")))
     assert [(row.current, row.running_max, row.rate_max) for row in harness.all(Workflow)] == [
-        (0, 0, ""),
+        (0, None, None),
         (1, 7, "3/hour"),
     ]
 

@@ -232,17 +232,17 @@ def test_work_at_a_provider_keeps_no_worker(harness: EngineHarness) -> None:
 @pytest.mark.parametrize(
     ("limits", "running_max", "startable"),
     [
-        (Limits(), 0, 8),
-        (Limits(kind_running_max={"draw": 3}), 0, 1),
+        (Limits(), None, 8),
+        (Limits(kind_running_max={"draw": 3}), None, 1),
         (Limits(), 4, 2),
         (Limits(), 2, 0),
-        (Limits(kind_rate_max={"draw": "3/minute"}), 0, 3),
-        (Limits(kind_rate_max={"draw": "2/second"}), 0, 8),
+        (Limits(kind_rate_max={"draw": "3/minute"}), None, 3),
+        (Limits(kind_rate_max={"draw": "2/second"}), None, 8),
         (Limits(kind_rate_max={"draw": "5/hour"}), 4, 2),
     ],
 )
 def test_running_limits_say_how_many_more_could_begin(
-    database_url: str, limits: Limits, running_max: int, startable: int
+    database_url: str, limits: Limits, running_max: int | None, startable: int
 ) -> None:
     with open_studio(database_url, limits) as harness:
         harness.workflow("narrow", price=0, running_max=running_max)

@@ -32,7 +32,7 @@ STATE_INVARIANTS: dict[str, str] = {
                         AND e.consumed > 0)""",
     "S3 active jobs stay under the cap": """
         SELECT t.id FROM tenant t JOIN job j ON j.tenant = t.id AND j.finished_at IS NULL
-        WHERE t.active_jobs_max > 0 GROUP BY t.id, j.wallet_id, t.active_jobs_max
+        WHERE t.active_jobs_max IS NOT NULL GROUP BY t.id, j.wallet_id, t.active_jobs_max
         HAVING count(*) > t.active_jobs_max""",
     "J7 a job is open exactly while its run is": """
         SELECT j.id FROM job j JOIN run r ON r.job_id = j.id AND r.no = j.run
@@ -145,7 +145,7 @@ class Invariants:
             if self._inspector.one(query.format("provider"), provider) > limit:
                 yield f"L8 more than {limit} tasks run at {provider}"
         for workflow, limit in self._inspector.rows(
-            "SELECT name, running_max FROM workflow WHERE current = 1 AND running_max > 0"
+            "SELECT name, running_max FROM workflow WHERE current = 1 AND running_max IS NOT NULL"
         ):
             if self._inspector.one(query.format("workflow"), workflow) > limit:
                 yield f"L8 more than {limit} tasks of {workflow} run"

@@ -44,7 +44,7 @@ class Operator:
 
     def _raise_running_limit(self) -> Command:
         film = self._definitions["film"]
-        return self._put_workflow(replace(film, running_max=film.running_max + 1 if film.running_max else 0))
+        return self._put_workflow(replace(film, running_max=film.running_max + 1 if film.running_max else None))
 
     def _put_workflow(self, definition: WorkflowDefinition) -> Command:
         self._definitions[definition.name] = definition
@@ -58,7 +58,7 @@ class Operator:
 
     def _raise_cap(self) -> Command:
         tenant = self._tenants[self._random.choice(sorted(self._tenants))]
-        cap = tenant.active_jobs_max + 1 if tenant.active_jobs_max else 0
+        cap = tenant.active_jobs_max + 1 if tenant.active_jobs_max else None
         self._tenants[tenant.tenant] = replace(tenant, active_jobs_max=cap, weight=self._random.choice((1, 2, 3)))
         return self._tenants[tenant.tenant]
 

@@ -39,11 +39,11 @@ def draw_scenario(random: Random) -> Scenario:
         workers_max=random.choice((1, 2, 1_000, 1_000)),
         worker_timeout_seconds=random.choice((60, 600)),
         upload_timeout_seconds=120,
-        upload_retention_seconds=random.choice((0, 30, 300)),
+        upload_retention_seconds=random.choice((None, 30, 300)),
         uploads_pending_max=2,
     )
     setup: list[Command] = [
-        PutTenant(tenant=t, weight=random.choice((1, 2)), active_jobs_max=random.choice((0, 2, 4))) for t in tenants
+        PutTenant(tenant=t, weight=random.choice((1, 2)), active_jobs_max=random.choice((None, 2, 4))) for t in tenants
     ]
     setup.extend(PutWorkflow(definition=definition) for definition in definitions)
     setup.extend(TopUp(tenant=t, user=u, amount=random.choice((12, 40, 90)), idempotency_key="first") for t, u in users)
@@ -88,11 +88,11 @@ def _draw_definitions(random: Random) -> list[WorkflowDefinition]:
     return [
         WorkflowDefinition(name="sketch", price=5, stages=[StageSpec(name="draw", kind="draw")], retry=retry(),
                refunds=refunds(), lease_seconds=lease(), cancel_grace_seconds=10,
-               retention_seconds=random.choice((0, 20, 300))),
+               retention_seconds=random.choice((None, 20, 300))),
         WorkflowDefinition(name="film", price=9, stages=film_stages[: random.choice((2, 3))], retry=retry(),
         refunds=refunds(),
-               lease_seconds=lease(), running_max=random.choice((0, 0, 1, 2)),
-               retention_seconds=random.choice((0, 0, 30))),
+               lease_seconds=lease(), running_max=random.choice((None, None, 1, 2)),
+               retention_seconds=random.choice((None, None, 30))),
         WorkflowDefinition(name="clip", price=7, stages=[StageSpec(name="render", kind="render", provider=PROVIDER)],
                retry=retry(), refunds=refunds(), lease_seconds=lease(), provider_deadline_seconds=300,
                collect_seconds=10),

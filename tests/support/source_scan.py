@@ -11,7 +11,7 @@ from callsheet.core.model.state_machines import JOB, STAGE
 from tests.support.tidy import ROOT, Function
 
 REFUSALS = ("BadInput", "Conflict", "Denied", "Refusal")
-ENDINGS = {"finish": 4, "expire": 2, "Ending": 1, "failed": 3, "give_back": 3}
+ENDINGS = {"finish": 4, "expire": 2, "AttemptEnd": 1, "fail_attempt": 3, "requeue_task": 3}
 """Calls that end a try or a run, and where the code stands among their arguments."""
 
 
@@ -93,8 +93,8 @@ def source() -> SourceScan:
 def error_codes(code: SourceScan) -> dict[str, str]:
     """Return every code that can be raised, with the class that carries it."""
     found = {
-        f"{what}_not_found": "Unknown"
-        for call, inside in code.calls_to("Unknown")
+        f"{what}_not_found": "NotFound"
+        for call, inside in code.calls_to("NotFound")
         for what in _first(code, call, inside)
     }
     for call, inside in code.calls_to(*REFUSALS):

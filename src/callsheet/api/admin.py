@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from callsheet.api.base import LAST_ID, SecretStruct
 
@@ -14,7 +14,7 @@ class Tenant(Struct, frozen=True):
     id: str
     weight: int
     status: str
-    active_jobs_max: int
+    active_jobs_max: int | None
     created_at: datetime
 
 
@@ -30,7 +30,7 @@ class TenantBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     weight: int | None = None
     status: Literal["active", "suspended"] | None = None
-    active_jobs_max: int | None = None
+    active_jobs_max: int | UnsetType | None = UNSET
 
 
 class Key(Struct, frozen=True):

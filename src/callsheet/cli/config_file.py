@@ -20,14 +20,16 @@ from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
 from callsheet.http.server.cors import Cors
 
 _ZERO_ALLOWED = frozenset({
-    ("engine", "database_retry_seconds"), ("limits", "active_jobs_max"),
+    ("engine", "database_retry_seconds"),
     ("limits", "retention_seconds_max"), ("limits", "kind_running_max"), ("limits", "labels_max"),
     ("limits", "price_max"), ("limits", "provider_running_max"), ("limits", "start_in_seconds_max"),
-    ("limits", "upload_retention_seconds"), ("blobs", "orphan_grace_seconds"), ("blobs", "orphan_scan_seconds"),
+    ("blobs", "orphan_grace_seconds"),
     ("http", "estimate_cache_seconds"), ("http", "shutdown_timeout_seconds"), ("http", "streams_max"),
     ("http", "streams_per_key_max"), ("http", "streams_per_user_max"),
 })  # fmt: skip
 """Where 0 says never, none or at once; anywhere else it would stop the house, or let it turn without a rest."""
+_OPTIONAL_LIMITS = frozenset({("limits", "active_jobs_max"), ("limits", "upload_retention_seconds")})
+"""Limits that are absent by default, which means no limit."""
 _SECONDS_MIN = 0.1
 _RATES = frozenset({"kind_rate_max", "provider_rate_max"})
 
@@ -82,6 +84,8 @@ def _validation_errors(table: dict[str, Any]) -> Iterator[Violation]:
 def minimum_of(section: str, name: str) -> float | None:
     """Return the least that a setting may be, if it is a number or a table of them; parts of seconds are a tenth."""
     default = getattr(getattr(ConfigFile(), section, None), name, None)
+    if (section, name) in _OPTIONAL_LIMITS:
+        return 0
     if isinstance(default, bool) or not isinstance(default, int | float | dict) or name in _RATES:
         return None
     if (section, name) in _ZERO_ALLOWED:

@@ -346,7 +346,7 @@ class Tenant(Struct, frozen=True):
     id: str
     weight: int
     status: str
-    active_jobs_max: int
+    active_jobs_max: int | None
     created_at: datetime | None
 
 

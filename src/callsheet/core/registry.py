@@ -271,7 +271,7 @@ def _audit_admin(
 
 COMMANDS: dict[type[commands.Command], CommandSpec] = {
     commands.PutTenant: CommandSpec(
-        with_audit(operator.put_tenant, AuditSpec("tenant.put", "tenant", ("weight", "status", "active_jobs_max"))),
+        with_audit(operator.put_tenant, AuditSpec("tenant.put", "tenant", ("weight", "status"), ("active_jobs_max",))),
         lambda c, needs: needs.add(facts.TENANT_LOCK, c.tenant),
     ),
     commands.PutWorkflow: CommandSpec(

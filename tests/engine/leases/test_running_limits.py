@@ -56,7 +56,7 @@ def test_a_new_limit_of_a_workflow_counts_at_once(harness: EngineHarness) -> Non
     assert len(harness.claim(count=9)) == 1
     harness.workflow("film", running_max=3)
     assert len(harness.claim(count=9)) == 2
-    harness.workflow("film", running_max=0)
+    harness.workflow("film", running_max=None)
     assert len(harness.claim(count=9)) == 1
 
 

@@ -4,6 +4,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
+from msgspec import UNSET
 
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import as_json, create_group, format_time, json_line, print_line, table
@@ -35,7 +36,16 @@ def list_tenants(server: Server) -> None:
         return
     table(
         ("TENANT", "STATUS", "WEIGHT", "ACTIVE JOBS MAX", "CREATED"),
-        ((t.id, t.status, t.weight, t.active_jobs_max or "", format_time(t.created_at)) for t in found),
+        (
+            (
+                t.id,
+                t.status,
+                t.weight,
+                "" if t.active_jobs_max is None else t.active_jobs_max,
+                format_time(t.created_at),
+            )
+            for t in found
+        ),
         empty="There are no tenants.",
         least=("CREATED", "ACTIVE JOBS MAX"),
     )
@@ -48,18 +58,24 @@ def set_tenant(
     weight: Annotated[int | None, typer.Option("--weight", min=1, help="Its share where work waits.")] = None,
     status: Annotated[Status | None, typer.Option("--status", help="Whether its keys are let in.")] = None,
     active_jobs_max: Annotated[
-        int | None, typer.Option("--active-jobs-max", min=0, help="Active jobs that a user may have; 0 is any number.")
+        int | None, typer.Option("--active-jobs-max", min=0, help="The maximum number of active jobs of a user.")
     ] = None,
+    no_active_jobs_max: Annotated[
+        bool, typer.Option("--no-active-jobs-max", help="Remove the limit on active jobs.")
+    ] = False,
 ) -> None:
     """Make or change a tenant; what is left out stays as it is."""
     with server.client() as client:
         done = client.tenants.put(
-            name, weight=weight, status=None if status is None else status.value, active_jobs_max=active_jobs_max
-        )
+            name, weight=weight, status=None if status is None else status.value,
+            active_jobs_max=None if no_active_jobs_max else UNSET if active_jobs_max is None else active_jobs_max,
+        )  # fmt: skip
     if server.json:
         as_json(done)
         return
-    limit = counted(done.active_jobs_max, "active job") if done.active_jobs_max else "any number of active jobs"
+    limit = "any number of active jobs"
+    if done.active_jobs_max is not None:
+        limit = counted(done.active_jobs_max, "active job")
     print_line(f"{done.id} is {done.status}, has weight {done.weight}, and {limit} for each user.")
 
 

@@ -1,6 +1,8 @@
 """`client.tenants`: list and update tenants."""
 
-from typing import Literal
+from typing import Any, Literal
+
+from msgspec import UNSET, UnsetType
 
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.models import Tenant
@@ -20,8 +22,10 @@ class Tenants(Resource[D]):
     @call
     def put(
         self, tenant: str, *, weight: int | None = None, status: Literal["active", "suspended"] | None = None,
-        active_jobs_max: int | None = None,
+        active_jobs_max: int | UnsetType | None = UNSET,
     ) -> Operation[Tenant]:  # fmt: skip
-        """Create or update a tenant. Arguments that are None stay unchanged."""
-        body = without_none({"weight": weight, "status": status, "active_jobs_max": active_jobs_max})
+        """Create or update a tenant. What you leave out keeps its value; `active_jobs_max=None` removes the limit."""
+        body: dict[str, Any] = without_none({"weight": weight, "status": status})
+        if active_jobs_max is not UNSET:
+            body["active_jobs_max"] = active_jobs_max
         return send(self, Tenant, json_request("PUT", path("admin", "tenants", tenant), body, idempotent=True))

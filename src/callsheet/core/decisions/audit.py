@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from callsheet.core.model.commands import Command
 from callsheet.core.model.rows import Audit
 from callsheet.core.working_set import WorkingSet, encode
@@ -17,9 +19,11 @@ class AuditSpec(NamedTuple):
     subject: str
     """The field of the command that names what it is about."""
     fields: tuple[str, ...] = ()
-    """What else of the command is worth keeping."""
+    """Other fields of the command to record. None means not given."""
+    nullable_fields: tuple[str, ...] = ()
+    """Fields of the command in which None is a value and UNSET means not given."""
     admins_only: bool = False
-    """Users do this all day; only an admin's doing it to them is written down."""
+    """Record the command only if an admin sent it."""
 
 
 def with_audit(decide: Decide, spec: AuditSpec) -> Decide:
@@ -38,6 +42,7 @@ def _write_audit(ws: WorkingSet, command: Command, spec: AuditSpec, tenant: str)
     if ws.retrying and ws.find(Audit, command.id) is not None:
         return
     data = {name: value for name in spec.fields if (value := getattr(command, name)) is not None}
+    data |= {name: value for name in spec.nullable_fields if (value := getattr(command, name)) is not UNSET}
     subject = getattr(command, spec.subject)
     name = subject if isinstance(subject, str) else subject.name
     ws.append(Audit(command.id, tenant, ws.now, command.by, spec.action, name, encode(data) if data else None))

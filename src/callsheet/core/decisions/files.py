@@ -181,8 +181,8 @@ def finish_upload(ws: WorkingSet, command: FinishUpload) -> File:
         raise NotFound("file", command.file_id[:80])
     if file.status == "ready":
         return file
-    keep = ws.limits.upload_retention_seconds
-    after = replace(file, status="ready", expires_at=ws.now + seconds(keep) if keep else None)
+    retention = ws.limits.upload_retention_seconds
+    after = replace(file, status="ready", expires_at=None if retention is None else ws.now + seconds(retention))
     ws.put(after)
     return after
 

@@ -119,8 +119,8 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
 
 def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> None:
     check_range("the number of files", len(command.files), 0, ws.limits.files_per_task_max)
-    keep = definition_of(ws, job).retention_seconds if command.files else 0
-    expires_at = ws.now + seconds(keep) if keep else None
+    retention = definition_of(ws, job).retention_seconds if command.files else None
+    expires_at = None if retention is None else ws.now + seconds(retention)
     last = 0
     for made in command.files:
         if not last < made.no <= ws.limits.files_per_task_max:  # one that could not be put leaves a gap

@@ -1,5 +1,6 @@
 """What an operator sets up: tenants, workflows, credits; and the places of readers in the event order."""
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from callsheet.core import facts
@@ -29,11 +30,15 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
     """Make a tenant or change it; an equal one changes nothing."""
     check_name("tenant", command.tenant, ws.limits)
     existing = ws.find(Tenant, command.tenant)
-    before = existing or Tenant(command.tenant, 1, "active", 0, ws.now, ws.now)
-    fields = {name: getattr(command, name) for name in ("weight", "status", "active_jobs_max")}
-    after = replace(before, **{name: value for name, value in fields.items() if value is not None})
+    before = existing or Tenant(command.tenant, 1, "active", None, ws.now, ws.now)
+    active_jobs_max = before.active_jobs_max if command.active_jobs_max is UNSET else command.active_jobs_max
+    after = replace(
+        before, weight=before.weight if command.weight is None else command.weight,
+        status=before.status if command.status is None else command.status, active_jobs_max=active_jobs_max,
+    )  # fmt: skip
     check_range("weight", after.weight, 1, 1_000)
-    check_range("active_jobs_max", after.active_jobs_max, 0, 2**31)
+    if after.active_jobs_max is not None:
+        check_range("active_jobs_max", after.active_jobs_max, 0, 2**31)
     if after.status not in {"active", "suspended"}:
         raise BadInput("invalid_status", f"A tenant is active or suspended, not {after.status!r}.")
     if after == existing:

@@ -266,8 +266,8 @@ def _refuse_or_block(ws: WorkingSet, command: Submit, definition: WorkflowDefini
 
 def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
     """Refuse one more active job than the user may have, and count it if he may."""
-    cap = tenant.active_jobs_max or ws.limits.active_jobs_max
-    if not cap:
+    cap = ws.limits.active_jobs_max if tenant.active_jobs_max is None else tenant.active_jobs_max
+    if cap is None:
         return
     active = ws.get_fact(facts.ACTIVE_JOB_COUNT, wallet.id)
     if active >= cap:

@@ -128,12 +128,14 @@ class WorkflowDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How often a provider is asked how far it is, where it does not say when to ask again."""
     cancel_grace_seconds: int = 30
     """How long workers have to stop when a job is canceled."""
-    running_max: int = 0
-    """Running tasks of this workflow, over all servers; 0 is no limit."""
-    rate_max: str = ""
-    """Tasks of this workflow that may start in a second, minute, hour or day, as `60/minute`; empty is no limit."""
-    retention_seconds: int = 0
-    """How long the files that its jobs make are kept; 0 is for ever."""
+    running_max: int | None = None
+    """The maximum number of tasks of this workflow that run at the same time, over all servers. Absent means no
+    limit."""
+    rate_max: str | None = None
+    """The maximum rate at which tasks of this workflow start, per second, minute, hour or day, such as `60/minute`.
+    Absent means no limit."""
+    retention_seconds: int | None = None
+    """How long to keep output files after a job's task completes. Absent means forever."""
     inline: bool = False
     """Jobs may bring their own stages, or begin with none and get them later."""
     enabled: bool = True
@@ -148,7 +150,6 @@ _CHECKS: tuple[tuple[str, int, str], ...] = (
     ("provider_deadline_seconds", 1, "deadline_seconds_max"),
     ("collect_seconds", 1, "lease_seconds_max"),
     ("cancel_grace_seconds", 0, "lease_seconds_max"),
-    ("retention_seconds", 0, "retention_seconds_max"),
 )
 
 
@@ -159,8 +160,14 @@ def check_definition(definition: WorkflowDefinition, limits: Limits, graph_rules
         check_range(f"{definition.name}.{field}", getattr(definition, field), least, getattr(limits, most))
     check_range(f"{definition.name}.retry.attempts_max", definition.retry.attempts_max, 1, limits.attempts_max)
     check_range(f"{definition.name}.retry.requeues_max", definition.retry.requeues_max, 0, limits.requeues_max)
-    check_range(f"{definition.name}.running_max", definition.running_max, 0, 2**31)
-    check_rate(f"{definition.name}.rate_max", definition.rate_max)
+    if definition.running_max is not None:
+        check_range(f"{definition.name}.running_max", definition.running_max, 0, 2**31)
+    if definition.retention_seconds is not None:
+        check_range(
+            f"{definition.name}.retention_seconds", definition.retention_seconds, 0, limits.retention_seconds_max
+        )
+    if definition.rate_max is not None:
+        check_rate(f"{definition.name}.rate_max", definition.rate_max)
     _check_backoff(definition)
     for field in ("failed", "expired", "canceled", "canceled_running"):
         check_range(f"{definition.name}.refunds.{field}", getattr(definition.refunds, field), 0, _PERCENT_MAX)

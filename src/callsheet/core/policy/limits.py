@@ -1,4 +1,4 @@
-"""Every limit of the engine, with its name and its default."""
+"""The limits of the engine, with their defaults."""
 
 import msgspec
 
@@ -6,77 +6,108 @@ from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine accepts at most. A value outside is refused by name; nothing is silently cut."""
+    """What the engine accepts at most. A value over a limit is refused, never truncated."""
 
     batch_commands_max: int = 512
+    """The maximum number of commands that one transaction runs."""
     flush_every: int = 64
-    """After so many commands of a batch the database begins to write what they said, while the next are decided."""
+    """After this many commands of a batch, their events are sent to the database while the next commands are
+    decided."""
     bulk_items_max: int = 1_000
+    """The maximum number of items in a bulk request."""
     claim_tasks_max: int = 1_000
+    """The maximum number of tasks that one claim may lease."""
     input_bytes_max: int = 256 * 1024
+    """The maximum size of an input, as JSON."""
     input_depth_max: int = 64
+    """The maximum nesting depth of an input."""
     input_items_max: int = 10_000
-    """Items of one array, or fields of one object, in an input."""
+    """The maximum number of items of an array, or of fields of an object, in an input."""
     output_bytes_max: int = 1024 * 1024
+    """The maximum size of a task's output, as JSON. Files are not part of it."""
     graph_bytes_max: int = 512 * 1024
-    """A ComfyUI graph of a workflow, as JSON."""
+    """The maximum size of a ComfyUI graph, as JSON."""
     graph_nodes_max: int = 2_000
+    """The maximum number of nodes of a ComfyUI graph."""
     name_chars_max: int = 128
+    """The maximum length of names: of workflows, stages, kinds, tenants, workers and files."""
     key_chars_max: int = 255
+    """The maximum length of user ids, idempotency keys and field names of an input."""
     message_chars_max: int = 2_000
+    """The maximum length of an error message; longer ones are truncated."""
     labels_max: int = 32
-    """Labels of one job, stage or worker; 0 is none."""
+    """The maximum number of labels of a job, stage or worker. 0 means none."""
     files_per_task_max: int = 64
-    """Files that one task may make."""
+    """The maximum number of output files of a task."""
     file_bytes_max: int = 4 * 1024**3
+    """The maximum size of a file."""
     upload_timeout_seconds: int = 86_400
-    """How long an announced file may wait for its bytes."""
-    upload_retention_seconds: int = 0
-    """How long files that people brought are kept; 0 is for ever. Those that open jobs need stay."""
+    """How long a client may take to upload a file after it created the upload."""
+    upload_retention_seconds: int | None = None
+    """How long to keep uploaded files. Files that an open job needs are kept longer. 0 means until no
+    open job needs them; absent means forever."""
     uploads_pending_max: int = 100
-    """Announced files per user whose bytes are not there yet."""
+    """The maximum number of unfinished uploads of a user."""
     retention_seconds_max: int = 10 * 366 * 86_400
-    """The longest `retention_seconds` of a workflow; 0 lets every file be kept for ever."""
+    """The highest `retention_seconds` that a workflow may set. 0 means that workflows may keep no files."""
     workers_max: int = 1_000
-    """Workers that may be registered at once."""
+    """The maximum number of registered workers."""
     worker_concurrency_max: int = 1_000
+    """The maximum number of tasks that one worker may run at the same time."""
     kinds_per_worker_max: int = 256
+    """The maximum number of kinds that one worker may offer."""
     worker_timeout_seconds: int = 7_200
-    """A worker that was not heard of for so long makes room for others; its leases ran out long before."""
+    """After this long without a heartbeat, a worker is marked offline and no longer counts towards `workers_max`. Its
+    leases expire much earlier."""
     log_lines_max: int = 100
-    """Lines of a handler's log in one heartbeat."""
+    """The maximum number of log lines in one heartbeat."""
     key_expires_in_seconds_max: int = 10 * 366 * 86_400
+    """The longest lifetime of an API key that expires."""
     label_chars_max: int = 200
+    """The maximum length of a label's name and of its value."""
     metadata_bytes_max: int = 16 * 1024
+    """The maximum size of `metadata` and of `trace`, each as JSON."""
     priority_max: int = 100
+    """The highest priority of a job."""
     price_max: int = 10**12
-    """The highest price of a workflow; 0 lets all be free."""
+    """The highest price of a workflow, in credits. 0 means that all workflows are free."""
     balance_max: int = 2**62
+    """The maximum balance of a wallet, with its reserved credits."""
     lease_seconds_max: int = 86_400
+    """The longest lease of a task."""
     deadline_seconds_max: int = 30 * 86_400
+    """The longest deadline of a job."""
     start_in_seconds_max: int = 366 * 86_400
-    """How far ahead a job may be scheduled; 0 is not at all."""
+    """How far ahead a job may be scheduled. 0 means that jobs cannot be scheduled."""
     stages_per_job_max: int = 64
+    """The maximum number of stages of a job."""
     tasks_per_stage_max: int = 1_000
+    """The maximum number of tasks of a stage."""
     queues_per_workflow_max: int = 256
-    """Pairs of kind and provider that jobs may bring to one workflow in the stages of their own: each is a queue that
-    every claim of its kind looks at."""
+    """The maximum number of pairs of kind and provider that inline stages of a workflow's jobs may use. Each pair is a
+    queue, and every claim of its kind looks at it."""
     attempts_max: int = 100
+    """The highest `retry.attempts_max` of a workflow."""
     requeues_max: int = 100
-    active_jobs_max: int = 0
-    """Active jobs per user; 0 is no cap. A tenant's own value goes before it."""
+    """The highest `retry.requeues_max` of a workflow."""
+    active_jobs_max: int | None = None
+    """The maximum number of active jobs of a user. A tenant's own `active_jobs_max` takes precedence. 0 means none;
+    absent means no limit."""
     kind_running_max: dict[str, int] = {}
-    """Running tasks per kind, over all servers; absent is no limit, 0 is none."""
+    """The maximum number of running tasks of a kind, over all servers. 0 means none; a kind that is absent has no
+    limit."""
     provider_running_max: dict[str, int] = {}
-    """The same per provider; 0 is none."""
+    """The maximum number of running tasks of a provider, over all servers. 0 means none; a provider that is absent has
+    no limit."""
     kind_rate_max: dict[str, str] = {}
-    """Tasks per kind that may start in a second, minute, hour or day, over all servers, as `60/minute`; each try is a
-    start. Absent is no limit."""
+    """The maximum rate at which tasks of a kind start, over all servers, such as `60/minute`. Each attempt counts as a
+    start. A kind that is absent has no limit."""
     provider_rate_max: dict[str, str] = {}
-    """The same per provider."""
+    """The maximum rate at which tasks of a provider start, over all servers, such as `60/minute`. A provider that is
+    absent has no limit."""
 
     def __post_init__(self) -> None:
-        """Refuse a rate that cannot be read: it would be no limit."""
+        """Refuse a rate that cannot be parsed: it would not limit anything."""
         for field in ("kind_rate_max", "provider_rate_max"):
             for text in getattr(self, field).values():
                 if parse_rate(text) is None:

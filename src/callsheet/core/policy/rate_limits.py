@@ -59,14 +59,14 @@ class LimitedQueue(NamedTuple):
     kind: str
     workflow: str
     provider: str
-    running_max: int
-    rate_max: str
+    running_max: int | None
+    rate_max: str | None
 
 
 def check_rate(what: str, text: str) -> None:
-    """Refuse a rate that cannot be read; none is none."""
-    if text and parse_rate(text) is None:
-        raise BadInput("invalid_rate", f"{what} is {text!r}, which is no rate. {RATE_FORMAT_HELP}")
+    """Refuse a rate that cannot be parsed."""
+    if parse_rate(text) is None:
+        raise BadInput("invalid_rate", f"{what} is {text!r}, which is not a rate. {RATE_FORMAT_HELP}")
 
 
 def limits_of(queue: LimitedQueue, limits: Limits) -> list[Limit]:
@@ -74,7 +74,7 @@ def limits_of(queue: LimitedQueue, limits: Limits) -> list[Limit]:
     found: list[Limit] = []
     if queue.kind in limits.kind_running_max:
         found.append(Limit("kind", queue.kind, limits.kind_running_max[queue.kind]))
-    if queue.running_max:
+    if queue.running_max is not None:
         found.append(Limit("workflow", queue.workflow, queue.running_max))
     if queue.provider in limits.provider_running_max:
         found.append(Limit("provider", queue.provider, limits.provider_running_max[queue.provider]))

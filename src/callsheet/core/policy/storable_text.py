@@ -3,6 +3,8 @@
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
+from msgspec import UNSET
+
 from callsheet.core.model.commands import Command, Lease
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
@@ -22,7 +24,7 @@ def check_storable(command: Command) -> None:
     for name in _number_fields(type(command)):
         number = getattr(command, name)
         number = number.attempt if isinstance(number, Lease) else number
-        if number is not None and not -_NUMBER_MAX <= number <= _NUMBER_MAX:
+        if number is not None and number is not UNSET and not -_NUMBER_MAX <= number <= _NUMBER_MAX:
             raise BadInput("out_of_range", f"The {name} is a number that no database keeps.")
 
 

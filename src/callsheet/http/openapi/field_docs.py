@@ -24,7 +24,7 @@ STATUSES = {
 FIELD_DOCS: dict[str, FieldDoc] = {
     "action": FieldDoc("What was done, as noun.verb.", "wallet.topup"),
     "active_jobs": FieldDoc("Jobs that have not ended, by status.", {"queued": 9, "running": 3}),
-    "active_jobs_max": FieldDoc("Active jobs that each user may have; 0 leaves it to the server's own limit.", 20),
+    "active_jobs_max": FieldDoc("Active jobs that each user may have; null means the server's own limit.", 20),
     "actor": FieldDoc("Who caused it: user, admin, worker, provider or system.", "user"),
     "affordable": FieldDoc("Whether the balance covers the price now.", True),  # noqa: FBT003 - an example
     "after": FieldDoc("Go on behind this one: the `next` of the page before.", "sketch"),
@@ -208,9 +208,9 @@ FIELD_DOCS: dict[str, FieldDoc] = {
     "run": FieldDoc("Which life of the job, from 1 on.", 1),
     "running": FieldDoc("Tasks in work.", 1),
     "Constraint.running": FieldDoc("Tasks in work that count towards the limit.", None),
-    "running_max": FieldDoc("Running tasks over all servers; 0 is no limit.", 4),
+    "running_max": FieldDoc("Tasks that run at the same time, over all servers; null means no limit.", 4),
     "Constraint.running_max": FieldDoc("The limit.", None),
-    "rate_max": FieldDoc("Tasks that may start in a second, minute, hour or day; empty is no limit.", "60/minute"),
+    "rate_max": FieldDoc("Tasks that may start per second, minute, hour or day; null means no limit.", "60/minute"),
     "started": FieldDoc("Tasks that count towards a rate: they started within its stretch of time.", None),
     "started_in_window_max": FieldDoc("So many may start within it.", None),
     "within_seconds": FieldDoc("How long the stretch of time of a rate is.", None),

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from callsheet.core.model.commands.base import Command
 from callsheet.core.model.state_machines import Actor
@@ -12,12 +12,13 @@ Role = Literal["admin", "client", "viewer", "worker"]
 
 
 class PutTenant(Command, frozen=True, kw_only=True, gc=False):
-    """Make a tenant or change it; what is None stays as it is, and is 1, active and 0 for a new one."""
+    """Create or change a tenant. Fields that are not set keep their value; a new tenant has weight 1 and no limit."""
 
     tenant: str
     weight: int | None = None
     status: Literal["active", "suspended"] | None = None
-    active_jobs_max: int | None = None
+    active_jobs_max: int | UnsetType | None = UNSET
+    """None removes the tenant's own limit."""
 
 
 class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):

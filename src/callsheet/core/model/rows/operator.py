@@ -14,7 +14,7 @@ class Tenant(Row, frozen=True, gc=False):
     id: str
     weight: int
     status: str
-    active_jobs_max: int
+    active_jobs_max: int | None
     created_at: int
     updated_at: int = 0
 
@@ -29,8 +29,8 @@ class Workflow(Row, frozen=True, gc=False):
     name: str
     version: int
     current: int
-    running_max: int
-    rate_max: str
+    running_max: int | None
+    rate_max: str | None
     spec: str
     created_at: int
 

@@ -5,7 +5,7 @@ CREATE TABLE tenant (
     id text NOT NULL PRIMARY KEY,
     weight {int} NOT NULL CHECK (weight > 0),
     status text NOT NULL,
-    active_jobs_max {int} NOT NULL,
+    active_jobs_max {int},
     created_at {int} NOT NULL,
     updated_at {int} NOT NULL
 ) {small};
@@ -14,8 +14,8 @@ CREATE TABLE workflow (
     name text NOT NULL,
     version {int} NOT NULL,
     current {int} NOT NULL,
-    running_max {int} NOT NULL,
-    rate_max text NOT NULL,
+    running_max {int},
+    rate_max text,
     spec text NOT NULL,
     created_at {int} NOT NULL,
     PRIMARY KEY (name, version)

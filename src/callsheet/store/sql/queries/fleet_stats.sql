@@ -53,7 +53,7 @@ SELECT j.status, count(*) FROM job j WHERE j.finished_at IS NULL GROUP BY j.stat
 
 -- name: scale_queues
 -- What a fleet is scaled by, from here on: every read is bounded, and goes by an index.
-SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, ''),
+SELECT {queue q}, w.running_max, w.rate_max,
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.ready = 1 LIMIT :most) AS waiting),
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'running' LIMIT :most) AS taken),
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'completed'

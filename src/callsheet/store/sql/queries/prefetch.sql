@@ -35,11 +35,11 @@ SELECT {queue q} FROM queue q WHERE q.id IN :ids[]
 
 -- name: queues_with_limits
 -- Queues, with what their workflows say now of limits.
-SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, '')
+SELECT {queue q}, w.running_max, w.rate_max
 FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.id IN :ids[]
 
 -- name: heads
-SELECT {queue q}, coalesce(w.running_max, 0), coalesce(w.rate_max, ''),
+SELECT {queue q}, w.running_max, w.rate_max,
     (SELECT t.priority FROM task t WHERE t.queue = q.id AND t.ready = 1 ORDER BY t.priority DESC LIMIT 1)
 FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.kind IN :ids[]
 

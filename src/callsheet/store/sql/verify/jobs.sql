@@ -25,7 +25,7 @@ WHERE dedup_key IS NOT NULL GROUP BY dedup_key HAVING count(DISTINCT fingerprint
 -- columns: wallet, active, active_jobs_max
 SELECT j.wallet_id, count(*), t.active_jobs_max
 FROM job j JOIN tenant t ON t.id = j.tenant JOIN run r ON r.job_id = j.id AND r.no = j.run
-WHERE j.finished_at IS NULL AND t.active_jobs_max > 0
+WHERE j.finished_at IS NULL AND t.active_jobs_max IS NOT NULL
 GROUP BY j.wallet_id, t.active_jobs_max, t.updated_at
 HAVING count(*) > t.active_jobs_max AND max(r.opened_at) > t.updated_at
 
