@@ -1,7 +1,6 @@
 """A stream whose buffer ran over, at whatever moment, goes on from the database: nothing is left out."""
 
 import asyncio
-import re
 from typing import Any
 
 import pytest
@@ -11,22 +10,22 @@ from callsheet.core.model.rows import Event
 from callsheet.engine.reads.blocking import PositionedEvent
 from callsheet.http.auth.authenticator import Caller, Signer
 from callsheet.http.broadcaster import Subscription
-from callsheet.http.routes import events
+from callsheet.queries import events
 
 MOST = 4
 
 
 class Log:
-    """The part of a house that a tenant's stream reads."""
+    """The part of a query context that a tenant's stream reads."""
 
     def __init__(self) -> None:
         self.settings = HttpSettings(stream_buffer_events_max=MOST, heartbeat_seconds=0.01)
-        self.signed = Signer(b"secret")
-        self.scans = self
+        self.signer = Signer(b"secret")
+        self.reads = self
         self.subscription = Subscription(MOST)
         self._placed: list[PositionedEvent] = []
 
-    async def fetch(self, _query: str, *, tenant: str, tx: int, position: int, count: int) -> list[tuple[Any, ...]]:
+    async def scan(self, _query: str, *, tenant: str, tx: int, position: int, count: int) -> list[tuple[Any, ...]]:
         assert tenant == "acme"
         found = [placed for placed in self._placed if placed.place > (tx, position)][:count]
         return [(p[1], p[0], *(getattr(p.event, name) for name in Event.__struct_fields__)) for p in found]
@@ -47,10 +46,10 @@ def test_what_runs_over_between_two_frames_is_read_again(burst: int) -> None:
         numbers: list[int] = []
         published, turns = 1, 0
         caller = Caller("client", "acme", "key")
-        stream = events._tenant_frames(log, caller, (0, 0), log.subscription, lambda _: True)  # type: ignore[arg-type]  # noqa: SLF001
-        async for frame in stream:
-            if found := re.search(rb'"seq":(\d+)', frame):
-                numbers.append(int(found[1]))
+        stream = events.follow_tenant(log, caller, (0, 0), log.subscription, lambda _: True)  # type: ignore[arg-type]
+        async for event in stream:
+            if event is not None:
+                numbers.append(event.seq)
             elif published < 10 * burst:  # the stream waits for its next turn: this is when the buffer may run over
                 log.publish(range(published + 1, published + burst + 1))
                 published += burst

@@ -61,6 +61,11 @@ class Subscription:
         """Say that the database was read: what is still missing will be pushed."""
         self.behind = False
 
+    def discard_events(self) -> None:
+        """Forget the events so far, for a reader that reads the database next."""
+        self.events.clear()
+        self.behind = False
+
     async def wait(self, seconds: float) -> bool:
         """Wait until there is something; False if there was nothing in that time."""
         if not self.events and not self.behind and not self.ended:

@@ -10,13 +10,13 @@ from callsheet.dispatch.file_deletion import FileDeletion
 from callsheet.dispatch.fleet import Fleet
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.task_reports import TaskReports
+from callsheet.dispatch.uploads import Uploads
 from callsheet.engine.engine import Engine
 from callsheet.http.auth.authenticator import Authenticator, Signer
 from callsheet.http.auth.throttles import FailedAuthLimiter
 from callsheet.http.broadcaster import Broadcaster
 from callsheet.http.metrics import Metrics
-from callsheet.queries.duration_estimates import DurationEstimates
-from callsheet.queries.fleet_stats import FleetStats
+from callsheet.queries.context import QueryContext
 
 ErrorReporter = Callable[[str, Exception], None]
 
@@ -39,18 +39,17 @@ class AppState:
         report_error: ErrorReporter = report_to_stderr,
     ) -> None:
         self.engine = engine
-        self.reads = engine.reads
         self.blobs = blobs
         self.settings = settings
         self.signer = Signer(secret)
         self.authenticator = Authenticator(engine.reads, self.signer)
         self.broadcaster = Broadcaster(engine, settings)
-        self.duration_estimates = DurationEstimates(engine.reads, settings.estimate_cache_seconds)
+        self.queries = QueryContext(engine, self.signer, settings)
         self.fleet = Fleet(engine, settings)
         self.payloads = TaskPayloads(engine, blobs)
         self.reports = TaskReports(engine, self.payloads)
+        self.uploads = Uploads(engine, blobs, settings.signed_url_expires_in_seconds)
         self.file_deletion = FileDeletion(engine, blobs)
         self.failed_auth_limiter = FailedAuthLimiter(settings.failed_auth_max)
-        self.fleet_stats = FleetStats(engine.reads, engine.settings.limits, settings)
         self.metrics = Metrics()
         self.report_error = report_error

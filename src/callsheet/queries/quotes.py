@@ -14,16 +14,13 @@ from callsheet.core.decisions.money import wallet_id
 from callsheet.core.decisions.submit import check_enabled, check_user, dedup_key_of, validate_input
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Submit
+from callsheet.core.model.errors import BadInput, NotFound
 from callsheet.core.model.rows import Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition, validator
 from callsheet.core.policy.storable_text import check_storable
-from callsheet.http.auth.authenticator import Caller
-from callsheet.http.openapi.error_codes import INPUT
-from callsheet.http.server.problems import Problem, not_found
-from callsheet.http.server.request import Request
-from callsheet.http.server.router import WRITERS, Response, Route
-from callsheet.http.state import AppState
+from callsheet.core.policy.visibility import Viewer
 from callsheet.queries import render
+from callsheet.queries.context import QueryContext
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -39,29 +36,26 @@ class QuoteClaims(Struct, frozen=True, array_like=True):
     expires_at: int
 
 
-async def create_quote(state: AppState, request: Request) -> Response:
-    body: QuoteBody = request.content
-    caller: Caller = request.caller
-    check_storable(Submit(tenant=caller.tenant, user=body.user, workflow=body.workflow))
-    found, wallet = await state.reads.lookup_many([
-        ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": wallet_id(caller.tenant, body.user)}),
+async def create_quote(context: QueryContext, viewer: Viewer, body: QuoteBody) -> Quote:
+    """Return the price of a job, signed, for one user and one input."""
+    check_storable(Submit(tenant=viewer.tenant, user=body.user, workflow=body.workflow))
+    found, wallet = await context.reads.lookup_many([
+        ("current_workflows", {"ids": [body.workflow]}), ("wallet_of", {"id": wallet_id(viewer.tenant, body.user)}),
     ])  # fmt: skip
     if not found:
-        raise not_found("workflow")
+        raise NotFound("workflow", body.workflow[:80])
     definition, schema = _compile(Workflow(*found[0]).spec)
-    limits = state.engine.settings.limits
+    limits = context.limits
     check_user(body.user, limits)
     check_enabled(definition)
     validate_input(definition, schema, body.input, limits, COMFYUI_GRAPH_RULES)
     price = definition.price
-    expires_at = int(time.time()) + state.settings.quote_expires_in_seconds
-    token = state.signer.sign(
-        "quote", QuoteClaims(caller.tenant, body.user, body.workflow, _digest(body.input), price, expires_at)
+    expires_at = int(time.time()) + context.settings.quote_expires_in_seconds
+    token = context.signer.sign(
+        "quote", QuoteClaims(viewer.tenant, body.user, body.workflow, _digest(body.input), price, expires_at)
     )
     balance = wallet[0][3] if wallet else 0
-    return Response(
-        Quote(body.workflow, price, balance, balance >= price, render.to_datetime(expires_at * SECOND), token)
-    )
+    return Quote(body.workflow, price, balance, balance >= price, render.to_datetime(expires_at * SECOND), token)
 
 
 @lru_cache(maxsize=256)
@@ -70,35 +64,27 @@ def _compile(spec: str) -> tuple[WorkflowDefinition, Any]:
     return definition, validator(definition)
 
 
-async def quoted_price(state: AppState, command: Submit, quote: str) -> int:
+async def quoted_price(context: QueryContext, command: Submit, quote: str) -> int:
     """Return the price that a quote fixed for this very request."""
-    payload = state.signer.read("quote", quote, QuoteClaims)
+    payload = context.signer.read("quote", quote, QuoteClaims)
     if payload is None or (payload.tenant, payload.user, payload.workflow, payload.digest) != (
         command.tenant, command.user, command.workflow, _digest(command.input)
     ):  # fmt: skip
-        raise Problem(422, "invalid_quote", "This quote is not for this request: ask for a new one.")
-    if payload.expires_at < time.time() and not await _was_accepted(state, command):
-        raise Problem(422, "quote_expired", "This quote has expired: ask for a new one.")
+        raise BadInput("invalid_quote", "This quote is not for this request: create a new one.")
+    if payload.expires_at < time.time() and not await _was_accepted(context, command):
+        raise BadInput("quote_expired", "This quote has expired: create a new one.")
     return payload.price
 
 
-async def _was_accepted(state: AppState, command: Submit) -> bool:
+async def _was_accepted(context: QueryContext, command: Submit) -> bool:
     """Say whether this is a repetition of a request that was accepted in time: it gets the same answer."""
     dedup_key = dedup_key_of(command)
     return (
         dedup_key is not None
         and dedup_key.isprintable()
-        and bool(await state.reads.lookup("jobs_by_dedup_key", ids=[dedup_key]))
+        and bool(await context.reads.lookup("jobs_by_dedup_key", ids=[dedup_key]))
     )
 
 
 def _digest(given: Any) -> bytes:
     return hashlib.sha256(_encode(given)).digest()
-
-
-ROUTES = (
-    Route("POST", "/v1/quotes", create_quote, WRITERS, "Quote: price a job before submitting it", Quote, QuoteBody,
-          problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *INPUT),
-          details="What a submit would refuse for its user, its workflow or its input has no price. Whether its files "
-          "are there, whether a gate lets it pass and whether it can be paid is known when it is submitted."),
-)  # fmt: skip

@@ -13,47 +13,50 @@ from callsheet.core.policy.duration_estimate import SAMPLES_MAX
 from callsheet.core.policy.fair_order import queue_of
 from callsheet.core.policy.job_explanation import Explanation, explain, first_ready
 from callsheet.core.policy.rate_limits import LimitedQueue, limits_of
+from callsheet.core.policy.visibility import Viewer
 from callsheet.engine.candidates import count_query
-from callsheet.http.routes.jobs import job_row
-from callsheet.http.server.request import Request
-from callsheet.http.server.router import READERS_AND_USERS, Response, Route
-from callsheet.http.state import AppState
+from callsheet.queries.context import QueryContext
+from callsheet.queries.jobs import find_job
 from callsheet.queries.render import to_datetime
 
 _COUNTED_MAX = 10_000
 
 
-async def get_why(state: AppState, request: Request) -> Response:
-    job = await job_row(state, request)
-    stage = await _current_stage(state, job)
-    tasks, facts = await _load_facts(state, job, stage)
-    return Response(_view(job, stage, explain(job, stage, tasks, facts), facts.now))
+async def explain_job(context: QueryContext, viewer: Viewer, job_id: str) -> JobExplanation:
+    """Return what holds a job, its position in its queue, and when it may start and end."""
+    job = await find_job(context, viewer, job_id)
+    stage = await _current_stage(context, job)
+    tasks, facts = await _load_facts(context, job, stage)
+    return _view(job, stage, explain(job, stage, tasks, facts), facts.now)
 
 
 # -- reading
 
 
-async def _current_stage(state: AppState, job: rows.Job) -> rows.Stage | None:
-    found = await state.reads.lookup("stages_of", id=job.id)
+async def _current_stage(context: QueryContext, job: rows.Job) -> rows.Stage | None:
+    found = await context.reads.lookup("stages_of", id=job.id)
     return rows.Stage(*found[job.stages_completed]) if job.stages_completed < len(found) else None
 
 
-async def _load_facts(state: AppState, job: rows.Job, stage: rows.Stage | None) -> tuple[list[rows.Task], Observation]:
+async def _load_facts(
+    context: QueryContext, job: rows.Job, stage: rows.Stage | None
+) -> tuple[list[rows.Task], Observation]:
     """Read what the explanation needs; an ended job needs nothing."""
     if stage is None or job.finished_at is not None:
-        ((now,),) = await state.reads.lookup("clock")
+        ((now,),) = await context.reads.lookup("clock")
         return [], Observation(now)
     queue = queue_of(stage.kind, job.workflow, stage.provider)
-    clock, open_tasks, queues, sharing = await state.reads.lookup_many([
+    clock, open_tasks, queues, sharing = await context.reads.lookup_many([
         ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues_with_limits", {"ids": [queue]}),
         ("queues_sharing", {"kinds": [stage.kind], "workflows": [job.workflow], "providers": [stage.provider]}),
     ])  # fmt: skip
     tasks = [rows.Task(*row) for row in open_tasks]
     running = [task for task in tasks if task.status == "running"]
     now = clock[0][0]
-    limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), state.engine.settings.limits)]
+    limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), context.limits)]
     sharing_queues = [rows.Queue(*row) for row in sharing]
-    ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await state.reads.scan_many([
+    reads = context.reads
+    ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await reads.scan_many([
         ("ahead", _position_params(queue, first_ready(tasks))),
         ("count_running", {"ids": [queue], "most": _COUNTED_MAX}),
         ("live_leases_of_kind", {"kind": stage.kind, "most": _COUNTED_MAX}),
@@ -112,16 +115,3 @@ def _constraint(constraint: CoreConstraint) -> Constraint:
 
 def _seconds(micros: int | None) -> float | None:
     return None if micros is None else round(micros / SECOND, 3)
-
-
-ROUTES = (
-    Route(
-        "GET", "/v1/jobs/{job_id}/why", get_why, READERS_AND_USERS, "Ask why a job waits", JobExplanation,
-        problems=("404 job_not_found",),
-        details="Names every constraint that holds the job or its open tasks: `ended`, `canceling`, `paused`, "
-        "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `rate_limit`, `no_worker`, `queued`, "
-        "`backoff`, `provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "
-        "`remaining` are estimates from the newest completed tasks of that queue, and say so. A cap on a user's "
-        "active jobs never holds an accepted job: it refuses the submit. Of other tenants there are only counts.",
-    ),
-)  # fmt: skip

@@ -19,7 +19,7 @@ class Group(NamedTuple):
 
 GROUPS = (
     Group("jobs", "What users ask and pay for: price it, submit it, watch it, move it, refund it.",
-          ("jobs", "job_list", "why", "quotes"), ("get_input", "list_runs", "list_outputs", "refund_job")),
+          ("jobs",), ("get_input", "list_runs", "list_outputs", "refund_job")),
     Group("stages and tasks", "What a job is made of, and what waits for a person's word.", ("stages",)),
     Group("files", "What jobs made and what users brought: announce, put, finish, download, delete.",
           ("file_content", "files", "signed_files")),

@@ -1,8 +1,5 @@
 """The house: tenants, keys, users' tokens, workers, operations, the audit log."""
 
-import time
-from typing import Any
-
 from callsheet.api.admin import (
     AuditLog,
     AuditQuery,
@@ -12,7 +9,6 @@ from callsheet.api.admin import (
     KeyPage,
     NewKey,
     Ops,
-    Queue,
     Tenant,
     TenantBody,
     TenantPage,
@@ -21,15 +17,15 @@ from callsheet.api.admin import (
 )
 from callsheet.api.base import NamesQuery
 from callsheet.core.decisions.submit import check_user
-from callsheet.core.model import commands, rows
+from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import Caller, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.server.pagination import parse_list_query, row_count, split_page
+from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import ADMINS, OPERATOR, OPERATORS, ROLES, WRITERS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import render
+from callsheet.queries import administration
 
 
 async def get_me(state: AppState, request: Request) -> Response:
@@ -39,31 +35,24 @@ async def get_me(state: AppState, request: Request) -> Response:
 
 
 async def list_tenants(state: AppState, request: Request) -> Response:
-    query = parse_list_query(state, request, NamesQuery)
-    found = await state.reads.lookup("tenants_after", after=query.after, count=row_count(state, query.limit))
-    page, more = split_page(found, query.limit)
-    return Response(TenantPage([render.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None))
+    return Response(await administration.list_tenants(state.queries, parse_list_query(state, request, NamesQuery)))
 
 
 async def put_tenant(state: AppState, request: Request) -> Response:
     body: TenantBody = request.content
-    row: rows.Tenant = await state.engine.aexecute(
+    row = await state.engine.aexecute(
         commands.PutTenant(
             tenant=request.params["tenant"], weight=body.weight, status=body.status,
             active_jobs_max=body.active_jobs_max, by=request.caller.id,
         )
     )  # fmt: skip
     state.authenticator.invalidate()
-    return Response(render.tenant_view(row))
+    return Response(administration.render_tenant(row))
 
 
 async def list_keys(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
-    found = await state.reads.lookup(
-        "api_keys_after", **_scope(request), after=query.after, count=row_count(state, query.limit)
-    )
-    page, more = split_page(found, query.limit)
-    return Response(KeyPage([render.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None))
+    return Response(await administration.list_keys(state.queries, request.caller, query))
 
 
 async def create_key(state: AppState, request: Request) -> Response:
@@ -76,24 +65,24 @@ async def create_key(state: AppState, request: Request) -> Response:
     if caller.role != OPERATOR and body.role == "worker":
         raise Problem(403, "forbidden", "Workers serve all tenants: only an operator makes their keys.")
     secret = new_secret()
-    made: rows.ApiKey = await state.engine.aexecute(
+    key = await state.engine.aexecute(
         commands.CreateKey(
             tenant=tenant, role=body.role, name=body.name, secret_hash=hash_secret(secret),
             expires_in_seconds=body.expires_in_seconds, by=caller.id,
         )
     )  # fmt: skip
-    return Response(NewKey(render.key_view(made), secret), 201)
+    return Response(NewKey(administration.render_key(key), secret), 201)
 
 
 async def revoke_key(state: AppState, request: Request) -> Response:
     caller: Caller = request.caller
-    row: rows.ApiKey = await state.engine.aexecute(
+    row = await state.engine.aexecute(
         commands.RevokeKey(
             key_id=request.params["key_id"], tenant=None if caller.role == OPERATOR else caller.tenant, by=caller.id
         )
     )
     state.authenticator.invalidate()
-    return Response(render.key_view(row))
+    return Response(administration.render_key(row))
 
 
 async def create_token(state: AppState, request: Request) -> Response:
@@ -113,33 +102,12 @@ async def create_token(state: AppState, request: Request) -> Response:
 
 async def list_audit(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, AuditQuery)
-    count = row_count(state, query.limit)
-    given = {**_scope(request), "before": query.before, "count": count}
-    if query.subject is None:
-        found = await state.reads.scan("audit_of", **given)
-    else:
-        found = await state.reads.scan("audit_of_subject", subject=query.subject, **given)
-    page, more = split_page(found, query.limit)
-    return Response(AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None))
+    return Response(await administration.list_audit(state.queries, request.caller, query))
 
 
 async def get_ops(state: AppState, request: Request) -> Response:
     _ = request
-    depths, active, workers, ((provider_calls, overdue),) = await state.reads.scan_many([
-        ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {}),
-    ])  # fmt: skip
-    return Response(
-        Ops(
-            render.to_datetime(time.time_ns() // 1_000), {row[0]: row[1] for row in active}, [Queue(*row)
-            for row in depths],
-            len({row[0] for row in workers}), state.broadcaster.count, provider_calls, overdue,
-        )
-    )  # fmt: skip
-
-
-def _scope(request: Request) -> dict[str, Any]:
-    """Return whose lines a caller sees: an operator everybody's."""
-    return {"tenant": request.caller.tenant, "all": int(request.caller.role == OPERATOR)}
+    return Response(await administration.get_ops(state.queries, state.broadcaster.count))
 
 
 ROUTES = (

@@ -10,34 +10,24 @@ import asyncio
 from callsheet.blobs import object_keys
 from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
 from callsheet.blobs.local import LocalBlobs
-from callsheet.core.model import rows
+from callsheet.core.model.errors import Conflict, Gone
 from callsheet.dispatch.task_payloads import PREVIEW_BYTES_MAX
-from callsheet.http.auth.authenticator import Caller
-from callsheet.http.routes.jobs import job_row
 from callsheet.http.server.conditional import etag_matches
 from callsheet.http.server.file_response import open_blob, send_file, stream_blob
-from callsheet.http.server.problems import Problem, not_found
+from callsheet.http.server.problems import not_found
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
-
-
-async def file_row(state: AppState, request: Request) -> rows.File:
-    """Return the file that a path names, if the caller may see it."""
-    caller: Caller = request.caller
-    found = await state.reads.lookup("file_of_tenant", id=request.params["file_id"], tenant=caller.tenant)
-    file = rows.File(*found[0]) if found else None
-    if file is None or caller.user not in {None, file.user_id}:
-        raise not_found("file")
-    return file
+from callsheet.queries.files import find_file
+from callsheet.queries.job_details import get_task
 
 
 async def get_file(state: AppState, request: Request) -> Response | StreamingResponse:
-    file = await file_row(state, request)
+    file = await find_file(state.queries, request.caller, request.params["file_id"])
     if file.status == "deleted":
-        raise Problem(410, "file_gone", "This file was deleted, or is not kept any longer.")
+        raise Gone("file_gone", "This file was deleted, or its retention is over.")
     if file.status == "uploading":
-        raise Problem(409, "file_not_finished", "The bytes of this file have not been put and finished yet.")
+        raise Conflict("file_not_finished", "This file is not uploaded and finished yet.")
     tag = f'"{file.sha256}"'
     if isinstance(state.blobs, LocalBlobs) or request.method == "HEAD":  # a signed address is for GET alone
         return await send_file(state, request, object_keys.file_key(file), file.name, file.media_type, tag)
@@ -51,11 +41,7 @@ async def get_file(state: AppState, request: Request) -> Response | StreamingRes
 
 
 async def get_preview(state: AppState, request: Request) -> StreamingResponse:
-    job = await job_row(state, request)
-    found = await state.reads.lookup("task_of_job", id=request.params["task_id"], job=job.id)
-    if not found:
-        raise not_found("task")
-    task = rows.Task(*found[0])
+    task = await get_task(state.queries, request.caller, request.params["job_id"], request.params["task_id"])
     blob = await open_blob(state, object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts), "preview")
     if blob.size > PREVIEW_BYTES_MAX:  # the folder takes none that large, but no signed PUT of a bucket has a limit
         await asyncio.to_thread(blob.file.close)

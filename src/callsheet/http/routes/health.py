@@ -1,18 +1,11 @@
-"""Health, metrics, and the description of the API."""
-
-import asyncio
+"""Health checks and metrics."""
 
 from callsheet.api.admin import Health
 from callsheet.http.metrics import MetricsSnapshot
-from callsheet.http.routes.scaling import default_signals
-from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import OPERATORS, PUBLIC, Response, Route
 from callsheet.http.state import AppState
-from callsheet.store.connection import StoreError
-
-_READY_SECONDS = 5.0
-"""Whoever asks whether we are ready wants to know it now."""
+from callsheet.queries import server_health
 
 
 async def healthz(state: AppState, request: Request) -> Response:
@@ -22,27 +15,14 @@ async def healthz(state: AppState, request: Request) -> Response:
 
 async def readyz(state: AppState, request: Request) -> Response:
     _ = request
-    try:
-        async with asyncio.timeout(_READY_SECONDS):
-            await state.reads.lookup("feed_end", tx=0, position=0)
-    except (StoreError, TimeoutError):
-        raise Problem(503, "not_ready", "The database does not answer.", {"retry-after": "1"}) from None
-    if state.engine.write_error:
-        raise Problem(503, "not_ready", state.engine.write_error, {"retry-after": "1"})
+    await server_health.check_ready(state.queries, state.engine)
     return Response(Health("ready"))
 
 
 async def metrics(state: AppState, request: Request) -> Response:
     _ = request
-    try:
-        depths, active, working, (provider_calls,) = await state.reads.scan_many([
-            ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {}),
-        ])  # fmt: skip
-        snapshot = MetricsSnapshot(
-            state.broadcaster.count, depths, active, working, await default_signals(state), provider_calls
-        )
-    except StoreError:
-        snapshot = MetricsSnapshot(state.broadcaster.count)  # what this process counted is told all the same
+    load = await server_health.read_load_metrics(state.queries)
+    snapshot = MetricsSnapshot(state.broadcaster.count, *(load or ()))
     return Response(state.metrics.text(snapshot), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -1,68 +1,40 @@
 """Jobs: submit, look, and move them."""
 
-import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from callsheet.api.explanation import JobExplanation
 from callsheet.api.files import DeleteSummary
 from callsheet.api.jobs import (
     BulkBody,
     BulkItem,
     BulkResponse,
     CancelBody,
-    DurationEstimate,
     Job,
+    JobPage,
     JobQuery,
+    ListQuery,
     RetryBody,
     SubmitBody,
     UpdateBody,
 )
-from callsheet.core.model import commands, rows
+from callsheet.api.quotes import Quote, QuoteBody
+from callsheet.core.model import commands
 from callsheet.core.model.errors import Refusal
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.broadcaster import JOB
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, VALUES
 from callsheet.http.server.conditional import etag_matches
 from callsheet.http.server.exception_map import problem_from
-from callsheet.http.server.problems import Problem, not_found
+from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import render
-from callsheet.queries.quotes import quoted_price
-
-# -- what others need too
-
-
-def job_row(state: AppState, request: Request) -> Awaitable[rows.Job]:
-    """Return the job that a path names, if the caller may see it."""
-    return _find_job(state, request.caller, request.params["job_id"])
-
-
-async def job_response(state: AppState, job: rows.Job, status: int = 200, *headers: tuple[str, str]) -> Response:
-    """Answer with a job and its tag."""
-    duration_estimate = await state.duration_estimates.estimate(job)
-    return Response(
-        render.job_json(job, duration_estimate), status, (("etag", job_etag(job, duration_estimate)), *headers)
-    )
-
-
-def job_etag(job: rows.Job, duration_estimate: DurationEstimate | None) -> str:
-    """Name what is shown of a job: its row, and what is expected of it."""
-    if duration_estimate is None:
-        return f'{_row_etag(job)}"'
-    return (
-        f'{_row_etag(job)}-{duration_estimate.seconds_p50}-{duration_estimate.seconds_p90}-{duration_estimate.samples}"'
-    )
-
-
-def _row_etag(job: rows.Job) -> str:
-    """Return how the tags of a job begin while its row is the same."""
-    return f'"{job.run}-{job.seq}-{job.updated_at}'
-
+from callsheet.queries import jobs, quotes
+from callsheet.queries.why import explain_job
 
 # -- handlers
 
@@ -72,11 +44,11 @@ async def submit_job(state: AppState, request: Request) -> Response:
         state, request, request.content, request.idempotency_key(request.content.idempotency_key)
     )
     done: commands.SubmitResult = await state.engine.aexecute(command)
-    job = await _find_job(state, request.caller, done.job_id)
-    location = ("location", f"/v1/jobs/{job.id}")
+    document = await jobs.get_job(state.queries, request.caller, done.job_id)
+    location = ("location", f"/v1/jobs/{done.job_id}")
     if done.replay:
-        return await job_response(state, job, 200, location, ("idempotent-replay", "true"))
-    return await job_response(state, job, 201, location)
+        return _job_response(document, 200, location, ("idempotent-replay", "true"))
+    return _job_response(document, 201, location)
 
 
 async def submit_jobs(state: AppState, request: Request) -> Response:
@@ -87,9 +59,9 @@ async def submit_jobs(state: AppState, request: Request) -> Response:
         key = one.idempotency_key or (f"{bulk_key}/{no}" if bulk_key else None)
         try:
             ready.append(await _submit_command(state, request, one, key))
-        except Problem as problem:
-            ready.append(problem)
-    indexes = [index for index, one in enumerate(ready) if not isinstance(one, Problem)]
+        except (Problem, Refusal) as refusal:
+            ready.append(refusal)
+    indexes = [index for index, one in enumerate(ready) if not isinstance(one, Exception)]
     answers = await state.engine.aexecute_many([ready[index] for index in indexes])
     for index, answer in zip(indexes, answers, strict=True):
         ready[index] = answer
@@ -99,16 +71,28 @@ async def submit_jobs(state: AppState, request: Request) -> Response:
     return Response(BulkResponse([_bulk_item(state, request, one) for one in ready]))
 
 
+async def list_jobs(state: AppState, request: Request) -> Response:
+    return Response(await jobs.list_jobs(state.queries, request.caller, parse_list_query(state, request, ListQuery)))
+
+
 async def get_job(state: AppState, request: Request) -> Response:
     query = request.query(JobQuery) if request.scope["query_string"] else JobQuery()
-    job = await job_row(state, request)
     known = request.header(b"if-none-match")
     if query.wait:
-        job = await request.until_disconnect(_wait_for_news(state, request, job, known, query.wait))
-    answer = await job_response(state, job)
-    if known is not None and etag_matches(known, answer.headers[0][1]):
-        return Response(None, 304, answer.headers)
-    return answer
+        document = await request.until_disconnect(_wait_for_news(state, request, known, query.wait))
+    else:
+        document = await jobs.get_job(state.queries, request.caller, request.params["job_id"])
+    if known is not None and etag_matches(known, document.etag):
+        return Response(None, 304, (("etag", document.etag),))
+    return _job_response(document)
+
+
+async def get_why(state: AppState, request: Request) -> Response:
+    return Response(await explain_job(state.queries, request.caller, request.params["job_id"]))
+
+
+async def create_quote(state: AppState, request: Request) -> Response:
+    return Response(await quotes.create_quote(state.queries, request.caller, request.content))
 
 
 async def cancel_job(state: AppState, request: Request) -> Response:
@@ -149,6 +133,10 @@ async def delete_job(state: AppState, request: Request) -> Response:
 # -- steps
 
 
+def _job_response(document: jobs.JobDocument, status: int = 200, *headers: tuple[str, str]) -> Response:
+    return Response(document.body, status, (("etag", document.etag), *headers))
+
+
 async def _submit_command(state: AppState, request: Request, body: SubmitBody, key: str | None) -> commands.Submit:
     caller: Caller = request.caller
     command = commands.Submit(
@@ -157,7 +145,11 @@ async def _submit_command(state: AppState, request: Request, body: SubmitBody, k
         stages=body.stages, labels=body.labels, metadata=body.metadata, trace=body.trace, by=caller.id,
         actor=caller.actor,
     )  # fmt: skip
-    return command if body.quote is None else replace(command, price=await quoted_price(state, command, body.quote))
+    return (
+        command
+        if body.quote is None
+        else replace(command, price=await quotes.quoted_price(state.queries, command, body.quote))
+    )
 
 
 def _bulk_item(state: AppState, request: Request, one: Any) -> BulkItem:
@@ -167,57 +159,26 @@ def _bulk_item(state: AppState, request: Request, one: Any) -> BulkItem:
     return BulkItem(problem.status, problem=problem.body(request.id))
 
 
-async def _find_job(state: AppState, caller: Caller, job_id: str) -> rows.Job:
-    """Return a caller's job; another's, and a deleted one, looks absent."""
-    found = await state.reads.lookup_row("jobs_unlocked", job_id)
-    job = rows.Job(*found) if found else None
-    if (
-        job is None
-        or job.tenant != caller.tenant
-        or job.deleted_at is not None
-        or caller.user not in {None, job.user_id}
-    ):
-        raise not_found("job")
-    return job
-
-
 async def _run_command(state: AppState, request: Request, command: Any, **more: Any) -> Response:
     caller: Caller = request.caller
     job_id = request.params["job_id"]
     result = await state.engine.aexecute(
         command(tenant=caller.tenant, job_id=job_id, actor=caller.actor, by=caller.id, **more)
     )
-    return await job_response(state, await _find_job(state, caller, result.job_id))
+    return _job_response(await jobs.get_job(state.queries, caller, result.job_id))
 
 
-async def _wait_for_news(
-    state: AppState, request: Request, job: rows.Job, known: str | None, seconds: float
-) -> rows.Job:
-    """Wait until a job has ended, or, for a client that knows a state of it, until it is another.
-
-    A new estimate is no news: it is shown when there is some, or when the wait is over.
-    """
-
-    def has_news(now: rows.Job) -> bool:
-        return now.finished_at is not None or (known not in {None, "*"} and _row_etag(now) not in str(known))
-
-    if has_news(job):
-        return job
-    loop = asyncio.get_running_loop()
-    end = loop.time() + min(max(seconds, 0), state.settings.wait_seconds_max)
-    key, caller = (JOB, job.id), request.caller.stream_owner
-    subscription = await state.broadcaster.subscribe(key, caller, browser=request.caller.user is not None)
+async def _wait_for_news(state: AppState, request: Request, known_etag: str | None, seconds: float) -> jobs.JobDocument:
+    caller: Caller = request.caller
+    job = await jobs.find_job(state.queries, caller, request.params["job_id"])
+    if jobs.has_news(job, known_etag):
+        return await jobs.render_job(state.queries, job)
+    key = (JOB, job.id)
+    subscription = await state.broadcaster.subscribe(key, caller.stream_owner, browser=caller.user is not None)
     try:
-        while True:
-            job = await job_row(state, request)
-            rest = end - loop.time()
-            if has_news(job) or rest <= 0 or subscription.ended:
-                return job
-            await subscription.wait(rest)
-            subscription.events.clear()
-            subscription.clear_behind()
+        return await jobs.wait_for_news(state.queries, caller, job.id, known_etag, subscription, seconds)
     finally:
-        state.broadcaster.unsubscribe(key, caller, subscription)
+        state.broadcaster.unsubscribe(key, caller.stream_owner, subscription)
 
 
 _NOT_FOUND = "404 job_not_found"
@@ -248,6 +209,8 @@ ROUTES = (
         "be sent again.",
         body_max="bulk_body_bytes_max",
     ),
+    Route("GET", "/v1/jobs", list_jobs, READERS_AND_USERS, "List jobs, newest first", JobPage, query=ListQuery,
+          problems=("422 invalid_cursor",)),
     Route(
         "GET", "/v1/jobs/{job_id}", get_job, READERS_AND_USERS, "Get a job", Job, query=JobQuery,
         other_statuses=(304,),
@@ -272,4 +235,17 @@ ROUTES = (
                     "409 workflow_disabled", "429 too_many_active_jobs"),
           details="The same idempotency key (in the body or the Idempotency-Key header) opens one run, or makes one "
           "job, however often it is sent."),
+    Route(
+        "GET", "/v1/jobs/{job_id}/why", get_why, READERS_AND_USERS, "Ask why a job waits", JobExplanation,
+        problems=("404 job_not_found",),
+        details="Names every constraint that holds the job or its open tasks: `ended`, `canceling`, `paused`, "
+        "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `rate_limit`, `no_worker`, `queued`, "
+        "`backoff`, `provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "
+        "`remaining` are estimates from the newest completed tasks of that queue, and say so. A cap on a user's "
+        "active jobs never holds an accepted job: it refuses the submit. Of other tenants there are only counts.",
+    ),
+    Route("POST", "/v1/quotes", create_quote, WRITERS, "Quote: price a job before submitting it", Quote, QuoteBody,
+          problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *INPUT),
+          details="What a submit would refuse for its user, its workflow or its input has no price. Whether its files "
+          "are there, whether a gate lets it pass and whether it can be paid is known when it is submitted."),
 )  # fmt: skip

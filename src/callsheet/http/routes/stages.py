@@ -2,14 +2,11 @@
 
 from typing import Any
 
-import msgspec
-
 from callsheet.api.jobs import JobInput, RunList
 from callsheet.api.stages import (
     AddedTasks,
     ApproveBody,
     AttemptList,
-    Output,
     OutputPage,
     OutputsQuery,
     Stage,
@@ -19,80 +16,48 @@ from callsheet.api.stages import (
     TasksBody,
     TasksQuery,
 )
-from callsheet.core.model import commands, rows
-from callsheet.engine.reads.task_outputs import TaskPosition, list_task_outputs
+from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
-from callsheet.http.routes.jobs import job_row
-from callsheet.http.server.pagination import decode_cursor, encode_cursor, parse_list_query, row_count, split_page
-from callsheet.http.server.problems import not_found
+from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS, READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import render
+from callsheet.queries import job_details
 
 
 async def get_input(state: AppState, request: Request) -> Response:
-    job = await job_row(state, request)
-    found = [rows.Document(*row) for row in await state.reads.lookup("documents", ids=[job.id])]
-    return Response(JobInput(next((msgspec.Raw(one.body.encode()) for one in found if one.name == "input"), None)))
+    return Response(await job_details.get_input(state.queries, request.caller, request.params["job_id"]))
 
 
 async def list_runs(state: AppState, request: Request) -> Response:
-    job = await job_row(state, request)
-    found = await state.reads.lookup("runs_of", id=job.id)
-    return Response(RunList([render.run_view(rows.Run(*row), job) for row in found]))
+    return Response(await job_details.list_runs(state.queries, request.caller, request.params["job_id"]))
 
 
 async def list_stages(state: AppState, request: Request) -> Response:
-    return Response(StageList([render.stage_view(stage) for stage in await _list_stages(state, request)]))
+    return Response(await job_details.list_stages(state.queries, request.caller, request.params["job_id"]))
 
 
 async def list_tasks(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, TasksQuery)
-    count = row_count(state, query.limit)
-    job = await job_row(state, request)
-    after = _position(state, "tasks", job.id, query.cursor)
-    found = await state.reads.scan("tasks_after", id=job.id, count=count, **after._asdict())
-    page, more = split_page(found, query.limit)
-    tasks = [rows.Task(*row[1:]) for row in page]
-    last = TaskPosition(page[-1][0], tasks[-1].no) if more else None
-    return Response(
-        TaskPage([render.task_view(task) for task in tasks], last and encode_cursor(state, "tasks", job.id, last))
-    )
+    return Response(await job_details.list_tasks(state.queries, request.caller, request.params["job_id"], query))
 
 
 async def list_attempts(state: AppState, request: Request) -> Response:
-    job = await job_row(state, request)
-    task_id = request.params["task_id"]
-    task, found = await state.reads.lookup_many([
-        ("task_of_job", {"id": task_id, "job": job.id}), ("attempts_of", {"id": task_id}),
-    ])  # fmt: skip
-    if not task:
-        raise not_found("task")
-    return Response(AttemptList([render.attempt_view(rows.Attempt(*row)) for row in found]))
+    job_id, task_id = request.params["job_id"], request.params["task_id"]
+    return Response(await job_details.list_attempts(state.queries, request.caller, job_id, task_id))
 
 
 async def list_outputs(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, OutputsQuery)
-    row_count(state, query.limit)
-    job = await job_row(state, request)
-    page = await list_task_outputs(state.reads, job.id, _position(state, "outputs", job.id, query.cursor), query.limit)
-    outputs = [
-        Output(
-            one.stage, one.position.stage_no, one.position.task_no, one.task_id, one.output,
-            [render.file_view(file) for file in one.files],
-        )
-        for one in page.task_outputs
-    ]  # fmt: skip
-    return Response(OutputPage(outputs, page.next and encode_cursor(state, "outputs", job.id, page.next)))
+    return Response(await job_details.list_outputs(state.queries, request.caller, request.params["job_id"], query))
 
 
 async def approve_stage(state: AppState, request: Request) -> Response:
     body: ApproveBody = request.content
     stage = await _find_stage(state, request)
     await state.engine.aexecute(_build_command(commands.Approve, request, stage_id=stage.id, approver=body.approver))
-    return Response(render.stage_view(await _find_stage(state, request)))
+    return Response(await _find_stage(state, request))
 
 
 async def add_tasks(state: AppState, request: Request) -> Response:
@@ -112,10 +77,6 @@ async def add_stage(state: AppState, request: Request) -> Response:
     return Response(AddedTasks(added.stage_id, added.stage_no, added.task_ids, added.first_task_no), 201)
 
 
-def _position(state: AppState, what: str, job_id: str, cursor: str) -> TaskPosition:
-    return decode_cursor(state, what, job_id, cursor, TaskPosition) if cursor else TaskPosition()
-
-
 def _build_command(command: Any, request: Request, **more: Any) -> commands.Command:
     caller: Caller = request.caller
     built: commands.Command = command(
@@ -124,17 +85,9 @@ def _build_command(command: Any, request: Request, **more: Any) -> commands.Comm
     return built
 
 
-async def _list_stages(state: AppState, request: Request) -> list[rows.Stage]:
-    job = await job_row(state, request)
-    return [rows.Stage(*row) for row in await state.reads.lookup("stages_of", id=job.id)]
-
-
-async def _find_stage(state: AppState, request: Request) -> rows.Stage:
-    wanted = request.params["stage_no"]
-    stages = await _list_stages(state, request)
-    for stage in (*(one for one in stages if str(one.no) == wanted), *(one for one in stages if one.name == wanted)):
-        return stage
-    raise not_found("stage")
+async def _find_stage(state: AppState, request: Request) -> Stage:
+    job_id, stage = request.params["job_id"], request.params["stage_no"]
+    return await job_details.get_stage(state.queries, request.caller, job_id, stage)
 
 
 _JOB, _STAGE = "404 job_not_found", "404 stage_not_found"

@@ -17,12 +17,10 @@ from callsheet.http.routes import (
     workflows,
 )
 from callsheet.http.server.router import Route
-from callsheet.queries import job_list, quotes, why
 
 API_ROUTES: tuple[Route, ...] = (
-    *jobs.ROUTES, *job_list.ROUTES, *stages.ROUTES, *file_content.ROUTES, *files.ROUTES, *signed_files.ROUTES,
-    *why.ROUTES,
-    *events.ROUTES, *quotes.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
+    *jobs.ROUTES, *stages.ROUTES, *file_content.ROUTES, *files.ROUTES, *signed_files.ROUTES,
+    *events.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
     *scaling.ROUTES, *health.ROUTES, *worker_protocol.ROUTES,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = (*API_ROUTES, *api_docs.routes(API_ROUTES))

@@ -1,36 +1,24 @@
 """Wallets: balance, ledger, top-up, adjustment."""
 
 from callsheet.api.wallets import AdjustBody, Balance, Ledger, LedgerQuery, RefundBody, TopUpBody, Wallet
-from callsheet.core.decisions.money import wallet_id
-from callsheet.core.model import commands, rows
+from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.routes.jobs import job_row
-from callsheet.http.server.pagination import parse_list_query, row_count, split_page
-from callsheet.http.server.problems import Problem
+from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import ADMINS, READERS_AND_USERS, USER, Response, Route
+from callsheet.http.server.router import ADMINS, READERS_AND_USERS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import render
+from callsheet.queries import wallets
+from callsheet.queries.jobs import find_job
 
 
 async def get_wallet(state: AppState, request: Request) -> Response:
-    caller, user = _wallet_owner(request)
-    found = await state.reads.lookup("wallet_of", id=wallet_id(caller.tenant, user))
-    wallet = rows.Wallet(*found[0]) if found else rows.Wallet("", caller.tenant, user, 0, 0, 0, 0, 0)
-    return Response(render.wallet_view(wallet))
+    return Response(await wallets.get_wallet(state.queries, request.caller, request.params["user"]))
 
 
 async def get_ledger(state: AppState, request: Request) -> Response:
-    caller, user = _wallet_owner(request)
     query = parse_list_query(state, request, LedgerQuery)
-    count = row_count(state, query.limit)
-    found = await state.reads.lookup(
-        "ledger_before", id=wallet_id(caller.tenant, user), before=query.before, count=count
-    )
-    page, more = split_page(found, query.limit)
-    entries = [render.entry_view(rows.LedgerEntry(*row)) for row in page]
-    return Response(Ledger(entries, entries[-1].seq if more else None))
+    return Response(await wallets.list_ledger(state.queries, request.caller, request.params["user"], query))
 
 
 async def top_up(state: AppState, request: Request) -> Response:
@@ -46,7 +34,7 @@ async def adjust_balance(state: AppState, request: Request) -> Response:
 async def refund_job(state: AppState, request: Request) -> Response:
     body: RefundBody = request.content
     caller: Caller = request.caller
-    job = await job_row(state, request)
+    job = await find_job(state.queries, caller, request.params["job_id"])
     done: commands.Balance = await state.engine.aexecute(
         commands.Refund(
             tenant=caller.tenant, job_id=job.id, reason=body.reason, run=body.run, actor="admin", by=caller.id
@@ -58,7 +46,8 @@ async def refund_job(state: AppState, request: Request) -> Response:
 async def _post_entry(
     state: AppState, request: Request, command: type[commands.TopUp | commands.Adjust], body: TopUpBody | AdjustBody
 ) -> Response:
-    caller, user = _wallet_owner(request)
+    caller: Caller = request.caller
+    user = request.params["user"]
     done: commands.Balance = await state.engine.aexecute(
         command(
             tenant=caller.tenant, user=user, amount=body.amount, reason=body.reason,
@@ -66,14 +55,6 @@ async def _post_entry(
         )
     )  # fmt: skip
     return Response(Balance(user, done.balance, done.reserved, done.replay))
-
-
-def _wallet_owner(request: Request) -> tuple[Caller, str]:
-    caller: Caller = request.caller
-    user = request.params["user"]
-    if caller.role == USER and caller.user != user:
-        raise Problem(403, "forbidden", "This token is another user's.")
-    return caller, user
 
 
 _MOVED = (

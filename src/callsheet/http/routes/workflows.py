@@ -4,31 +4,25 @@ import msgspec
 
 from callsheet.api.base import NamesQuery
 from callsheet.api.workflows import Workflow, WorkflowBody, WorkflowPage
-from callsheet.core.model import commands, rows
+from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.http.openapi.error_codes import STAGE
-from callsheet.http.server.pagination import parse_list_query, row_count, split_page
-from callsheet.http.server.problems import Problem, not_found
+from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import OPERATORS, READERS_AND_USERS, USER, Response, Route
+from callsheet.http.server.router import OPERATORS, READERS_AND_USERS, Response, Route
 from callsheet.http.server.validation_errors import describe_validation_error
 from callsheet.http.state import AppState
-from callsheet.queries import render
+from callsheet.queries import workflows
 
 
 async def list_workflows(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
-    found = await state.reads.lookup("current_workflows_after", after=query.after, count=row_count(state, query.limit))
-    page, more = split_page(found, query.limit)
-    shown = [_workflow_view(request, rows.Workflow(*row)) for row in page]
-    return Response(WorkflowPage(shown, shown[-1].name if more else None))
+    return Response(await workflows.list_workflows(state.queries, request.caller, query))
 
 
 async def get_workflow(state: AppState, request: Request) -> Response:
-    found = await state.reads.lookup("current_workflows", ids=[request.params["workflow"]])
-    if not found:
-        raise not_found("workflow")
-    return Response(_workflow_view(request, rows.Workflow(*found[0])))
+    return Response(await workflows.get_workflow(state.queries, request.caller, request.params["workflow"]))
 
 
 async def put_workflow(state: AppState, request: Request) -> Response:
@@ -42,17 +36,10 @@ async def put_workflow(state: AppState, request: Request) -> Response:
         raise Problem(
             422, "invalid_definition", f"WorkflowDefinition: {describe_validation_error(error, WorkflowDefinition)}"
         ) from None
-    row: rows.Workflow = await state.engine.aexecute(
+    row = await state.engine.aexecute(
         commands.PutWorkflow(definition=definition, owner=request.caller.tenant, by=request.caller.id)
     )
-    return Response(_workflow_view(request, row))
-
-
-def _workflow_view(request: Request, row: rows.Workflow) -> Workflow:
-    """Show a workflow: graphs are the house's own, and what goes into its stages is no browser's business."""
-    role = request.caller.role
-    hidden = () if role in OPERATORS else ("comfyui", "inputs") if role == USER else ("comfyui",)
-    return render.workflow_view(row, hidden)
+    return Response(workflows.render_workflow(request.caller, row))
 
 
 ROUTES = (

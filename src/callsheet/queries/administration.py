@@ -1,0 +1,68 @@
+"""Tenants, keys, the audit log, and counts for operators."""
+
+import time
+from typing import Any
+
+from callsheet.api.admin import AuditLog, AuditQuery, Key, KeyPage, Ops, Queue, Tenant, TenantPage
+from callsheet.api.base import NamesQuery
+from callsheet.core.model import rows
+from callsheet.core.policy.visibility import Viewer, sees_all_tenants
+from callsheet.queries import render
+from callsheet.queries.context import QueryContext
+from callsheet.queries.pages import row_count, split_page
+
+
+async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
+    """Return a page of the tenants, by name."""
+    found = await context.reads.lookup("tenants_after", after=query.after, count=row_count(context, query.limit))
+    page, more = split_page(found, query.limit)
+    return TenantPage([render.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None)
+
+
+async def list_keys(context: QueryContext, viewer: Viewer, query: NamesQuery) -> KeyPage:
+    """Return a page of the keys that the viewer may see, oldest first."""
+    found = await context.reads.lookup(
+        "api_keys_after", **_scope(viewer), after=query.after, count=row_count(context, query.limit)
+    )
+    page, more = split_page(found, query.limit)
+    return KeyPage([render.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None)
+
+
+async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -> AuditLog:
+    """Return a page of the audit log that the viewer may see, newest first."""
+    filters = {**_scope(viewer), "before": query.before, "count": row_count(context, query.limit)}
+    if query.subject is None:
+        found = await context.reads.scan("audit_of", **filters)
+    else:
+        found = await context.reads.scan("audit_of_subject", subject=query.subject, **filters)
+    page, more = split_page(found, query.limit)
+    return AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None)
+
+
+async def get_ops(context: QueryContext, streams: int) -> Ops:
+    """Return what waits, what runs and who works, across all tenants."""
+    depths, active, workers, ((provider_calls, overdue),) = await read_load(context)
+    return Ops(
+        render.to_datetime(time.time_ns() // 1_000), {row[0]: row[1] for row in active},
+        [Queue(*row) for row in depths], len({row[0] for row in workers}), streams, provider_calls, overdue,
+    )  # fmt: skip
+
+
+async def read_load(context: QueryContext) -> Any:
+    """Read queue depths, active jobs, leases by worker and open provider calls."""
+    return await context.reads.scan_many([
+        ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {}),
+    ])  # fmt: skip
+
+
+def render_tenant(row: rows.Tenant) -> Tenant:
+    return render.tenant_view(row)
+
+
+def render_key(row: rows.ApiKey) -> Key:
+    return render.key_view(row)
+
+
+def _scope(viewer: Viewer) -> dict[str, Any]:
+    """Return the parameters that limit a list to the viewer's tenant; an operator sees all."""
+    return {"tenant": viewer.tenant, "all": int(sees_all_tenants(viewer))}

@@ -1,0 +1,30 @@
+"""What every query needs: reads, limits, settings and a signer for cursors and quotes."""
+
+from typing import Any, Protocol, TypeVar
+
+from callsheet.config import HttpSettings
+from callsheet.engine.engine import Engine
+from callsheet.queries.duration_estimates import DurationEstimates
+from callsheet.queries.fleet_stats import FleetStats
+
+T = TypeVar("T")
+
+
+class Signer(Protocol):
+    """Signs small values that clients send back."""
+
+    def sign(self, purpose: str, payload: Any) -> str: ...
+
+    def read(self, purpose: str, text: str, shape: type[T]) -> T | None: ...
+
+
+class QueryContext:
+    """Passed to every query function."""
+
+    def __init__(self, engine: Engine, signer: Signer, settings: HttpSettings) -> None:
+        self.reads = engine.reads
+        self.limits = engine.settings.limits
+        self.settings = settings
+        self.signer = signer
+        self.duration_estimates = DurationEstimates(engine.reads, settings.estimate_cache_seconds)
+        self.fleet_stats = FleetStats(engine.reads, engine.settings.limits, settings)

@@ -1,0 +1,54 @@
+"""Scale signals: for each kind of work what waits, who works, and how many workers it needs."""
+
+from callsheet.api.scaling import ScaleQuery, ScaleReport
+from callsheet.core.model.errors import BadInput
+from callsheet.core.policy.autoscale import KindObservation, ScaleSignals, ScalingTarget, compute_signals
+from callsheet.queries.context import QueryContext
+from callsheet.queries.render import to_datetime
+
+_WINDOW_MAX = 86_400
+_WAIT_MAX = 86_400.0
+_KINDS_MAX = 1_000
+"""Jobs may bring kinds of their own: those with the most work are shown."""
+
+
+async def get_scale_signals(context: QueryContext, query: ScaleQuery) -> ScaleReport:
+    """Return the signals of every kind, or of one."""
+    settings = context.settings
+    window = settings.scale_window_seconds if query.window_seconds is None else query.window_seconds
+    wait = settings.scale_target_wait_seconds if query.target_wait_seconds is None else query.target_wait_seconds
+    most = context.limits.workers_max if query.workers_max is None else query.workers_max
+    _check("window_seconds", window, 1, _WINDOW_MAX)
+    _check("target_wait_seconds", wait, 1, _WAIT_MAX)
+    _check("workers_max", most, 1, 1_000_000)
+    _check("workers_min", query.workers_min, 0, most)
+    if query.concurrency is not None:
+        _check("concurrency", query.concurrency, 1, context.limits.worker_concurrency_max)
+    aim = ScalingTarget(
+        wait_seconds=wait, workers_min=query.workers_min, workers_max=most, concurrency=query.concurrency
+    )
+    seen = await context.fleet_stats.snapshot(window)
+    kinds = seen.kinds
+    if query.kind:
+        kinds = [one for one in kinds if one.kind == query.kind] or [KindObservation(kind=query.kind)]
+    return ScaleReport(to_datetime(seen.now), window, wait, [compute_signals(one, aim) for one in busiest(kinds)])
+
+
+async def default_signals(context: QueryContext) -> list[ScaleSignals]:
+    """Return the signals for the targets of the settings, as metrics show them."""
+    settings = context.settings
+    seen = await context.fleet_stats.snapshot(settings.scale_window_seconds)
+    most = context.limits.workers_max
+    aim = ScalingTarget(wait_seconds=settings.scale_target_wait_seconds, workers_max=most)
+    return [compute_signals(one, aim) for one in busiest(seen.kinds)]
+
+
+def busiest(kinds: list[KindObservation]) -> list[KindObservation]:
+    """Return the kinds with the most work and workers, by name."""
+    first = sorted(kinds, key=lambda one: (-one.depth - one.running, -one.workers, one.kind))[:_KINDS_MAX]
+    return sorted(first, key=lambda one: one.kind)
+
+
+def _check(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        raise BadInput("out_of_range", f"{name} must be from {least:g} to {most:g}, not {value:g}.")
