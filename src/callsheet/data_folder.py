@@ -1,4 +1,4 @@
-"""The data folder: the names of its files, and how one is written that only its owner reads."""
+"""The data folder: names of its files, private writes, and the lock of a running server."""
 
 import fcntl
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 DEFAULT_DATA_FOLDER = Path("callsheet-data")
-"""Where it is if nobody says otherwise."""
+"""The default data folder."""
 DATABASE_FILE, LOCK_FILE = "callsheet.db", "server.lock"
 ADMIN_KEY_FILE, FLEET_KEY_FILE, SECRET_FILE = "admin.key", "fleet.key", "secret.key"
 SERVER_FILE, LOG_FILE = "server.json", "callsheet.log"
@@ -17,7 +17,7 @@ PRIVATE_FILE_MODE, PRIVATE_FOLDER_MODE = 0o600, 0o700
 
 
 def write_private(file: Path, text: str, *, overwrite: bool = False) -> None:
-    """Make a file that only its owner reads: whole or absent; in place of one that is there only if `over`."""
+    """Write a file atomically that only its owner can read; an existing one stays unless `overwrite`."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE_MODE), "w") as handle:  # noqa: PTH123 - with a mode
@@ -27,21 +27,21 @@ def write_private(file: Path, text: str, *, overwrite: bool = False) -> None:
         if overwrite:
             temporary.replace(file)
         else:
-            with suppress(FileExistsError):  # another server on this folder was faster, and its text counts
+            with suppress(FileExistsError):  # another server created it first: keep its text
                 file.hardlink_to(temporary)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def is_private(folder: Path) -> bool:
-    """Say whether only its owner gets into a folder."""
+    """Return whether only the owner can access a folder."""
     return not folder.stat().st_mode & 0o077
 
 
 def running(data: Path) -> dict[str, Any] | None:
-    """Return what the folder's server wrote about itself, if it lives: if somebody holds the folder.
+    """Return the server.json of a running server, or None. A server runs while its lock is held.
 
-    A number of a process proves nothing, nor does an address: another program may have got it since.
+    A process id or a URL proves nothing: another program may have taken it.
     """
     try:
         server_info: Any = json.loads((data / SERVER_FILE).read_text())
@@ -56,7 +56,7 @@ def running(data: Path) -> dict[str, Any] | None:
 
 
 def held(file: IO[str], operation: int) -> bool:
-    """Try to hold a file; whoever closes it lets go."""
+    """Try to lock a file; closing it releases the lock."""
     try:
         fcntl.flock(file, operation | fcntl.LOCK_NB)
     except OSError:

@@ -328,4 +328,4 @@ def test_a_server_that_can_open_no_file_asks_to_come_back_and_tells_its_operator
     problem = problem_from(state.callsheet.state, "r1", OSError(number, "no", "/srv/somewhere"))
     assert (problem.status, "retry-after" in problem.headers) == (wanted, wanted == 503)
     assert "somewhere" not in problem.message
-    assert "request r1 broke" in capfd.readouterr().err
+    assert "request r1 failed" in capfd.readouterr().err

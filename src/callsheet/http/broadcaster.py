@@ -1,7 +1,7 @@
-"""Live events: one thread follows the global event order and hands each event to whoever watches its job or tenant.
+"""Live events: one thread follows the global event order and passes each event to the matching subscriptions.
 
-A watcher first joins, then reads the past from the database, then takes what comes: so nothing falls between.
-One that cannot keep up is told that it is behind, and reads the database again: memory stays bounded.
+A stream subscribes, then reads past events from the database, then takes live events, so it misses none.
+A slow one is marked as behind and reads the database again, so memory is bounded.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ Key = tuple[str, str]
 
 
 class Subscription:
-    """One watcher's events since it joined."""
+    """The events of one stream since it subscribed."""
 
     __slots__ = ("_most", "_wake", "behind", "ended", "events")
 
@@ -77,10 +77,10 @@ class Subscription:
 
 
 class Broadcaster(BackgroundThread):
-    """Follows the events while somebody watches."""
+    """Follows the events while there are subscriptions."""
 
     def __init__(self, engine: Engine, settings: HttpSettings) -> None:
-        super().__init__("hub")
+        super().__init__("broadcaster")
         self._engine = engine
         self._settings = settings
         self._subscriptions: dict[Key, set[Subscription]] = {}

@@ -1,4 +1,4 @@
-"""What every handler has at hand."""
+"""State shared by all request handlers of one server."""
 
 import sys
 import traceback
@@ -22,13 +22,13 @@ ErrorReporter = Callable[[str, Exception], None]
 
 
 def report_to_stderr(request_id: str, error: Exception) -> None:
-    """Write a fault of ours down, for whoever runs the house."""
+    """Write an internal error with its traceback to standard error."""
     text = "".join(traceback.format_exception(error))
-    sys.stderr.write(f"request {request_id} broke:\n{text}")
+    sys.stderr.write(f"request {request_id} failed:\n{text}")
 
 
 class AppState:
-    """An engine with everything that the edge needs besides."""
+    """Built once by the composition root; handlers receive it as their first argument."""
 
     def __init__(
         self,

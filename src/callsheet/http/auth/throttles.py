@@ -11,7 +11,7 @@ _TRACKED_MAX = 10_000
 
 
 class FailedAuthLimiter:
-    """Counts wrong secrets by address. A right one is always let in: workers share an address with those who err."""
+    """Counts failed authentication by address. A valid key is always accepted: workers may share an address."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
@@ -19,7 +19,7 @@ class FailedAuthLimiter:
         self._counts: dict[str, tuple[float, int]] = {}
 
     def record_failure(self, client_address: str, refused: Problem) -> None:
-        """Count one that was wrong; beyond the limit it is told to wait instead of why."""
+        """Count one failure; over the limit raise 429 in place of the original error."""
         now = self._clock()
         since, count = self._counts.get(client_address, (now, 0))
         if now - since >= _WINDOW_SECONDS:

@@ -1,4 +1,4 @@
-"""What went wrong, as an answer: for a request, and for one of the many things that a request may ask for."""
+"""Maps exceptions to the errors that clients get."""
 
 import errno
 
@@ -11,11 +11,11 @@ from callsheet.http.state import AppState
 from callsheet.store.connection import ConnectionLost, TransactionConflict, UniqueConflict
 
 _SPENT = frozenset({errno.EMFILE, errno.ENFILE})
-"""So many connections are open that no file can be: it passes."""
+"""The process has no file descriptors left; temporary."""
 
 
 def problem_from(state: AppState, request_id: str, error: Exception) -> Problem:
-    """Return what the client hears; what only the house can mend is written down for whoever runs it."""
+    """Return the error for an exception; errors that only the operator can fix are also reported."""
     if isinstance(error, Refusal):
         return problem_of(error)
     if isinstance(error, Problem):
@@ -23,7 +23,7 @@ def problem_from(state: AppState, request_id: str, error: Exception) -> Problem:
     if isinstance(error, Unavailable | ConnectionLost | TransactionConflict) and not isinstance(error, UniqueConflict):
         return unavailable()
     if isinstance(error, BlobError):
-        if isinstance(error, StorageRefusedError):  # only the operator can mend it
+        if isinstance(error, StorageRefusedError):  # only the operator can fix it
             state.report_error(request_id, error)
         return problem_of_storage(error)
     state.report_error(request_id, error)

@@ -1,8 +1,7 @@
-"""Errors over HTTP: problem+json with a stable code, a sentence for a person, and the request's id.
+"""HTTP errors: a status, a stable code, a message for people, and the request id.
 
-Problem                    what is sent
-made from a Refusal      the engine understood and did not do it: `status_of`
-raised by the edge       the request never reached the engine: bad JSON, no key, too large, too many streams
+A `Problem` is made from a `Refusal` of the engine (`status_of`), or raised before the request reaches the engine:
+invalid JSON, no key, a body that is too large, too many streams.
 """
 
 import itertools
@@ -35,15 +34,15 @@ _BY_CODE = {
     "too_many_uploads": 429,
 }  # fmt: skip
 _CAP_SECONDS = "5"
-"""When to ask again for what a cap refused: jobs take seconds to minutes."""
+"""Retry-After of a limit: jobs take seconds to minutes."""
 CONTENT_TYPE = "application/problem+json"
 _PROCESS = secrets.token_hex(4)
 _numbers = itertools.count(1)
-"""A request id is this process's name and a number: asking the system for randomness lets go of the interpreter."""
+"""Request ids are a process id and a counter: reading system randomness per request would release the GIL."""
 
 
-class Problem(Exception):  # noqa: N818 - an answer, not an accident
-    """An answer that is not what was asked for."""
+class Problem(Exception):  # noqa: N818 - the name of the media type
+    """An error response; the API of the request renders it."""
 
     def __init__(
         self, status: int, code: str, message: str, headers: dict[str, str] | None = None, **more: Any
@@ -56,7 +55,7 @@ class Problem(Exception):  # noqa: N818 - an answer, not an accident
         self.more = more
 
     def body(self, request_id: str) -> dict[str, Any]:
-        """Return what is sent."""
+        """Return the body in the native format."""
         return {
             "code": self.code,
             "message": self.message,
@@ -67,17 +66,17 @@ class Problem(Exception):  # noqa: N818 - an answer, not an accident
 
 
 def new_request_id() -> str:
-    """Name a request that came without a name."""
+    """Return an id for a request without X-Request-Id."""
     return f"{_PROCESS}-{next(_numbers):x}"
 
 
 def status_of(refusal: Refusal) -> int:
-    """Return the status that a refusal is answered with."""
+    """Return the HTTP status of a refusal."""
     return _BY_CODE.get(refusal.code) or _BY_CLASS[type(refusal)]
 
 
 def problem_of(refusal: Refusal) -> Problem:
-    """Return a refusal as an answer."""
+    """Return the HTTP error of a refusal."""
     status = status_of(refusal)
     headers: dict[str, str] | None = None
     if isinstance(refusal, RateLimited | TemporarilyUnavailable):
@@ -88,10 +87,10 @@ def problem_of(refusal: Refusal) -> Problem:
 
 
 def not_found(what: str) -> Problem:
-    """Return what is said of anything that is not there, or not yours to see."""
+    """Return 404, also for what belongs to another tenant."""
     return Problem(404, f"{what}_not_found", f"There is no such {what}.")
 
 
 def unavailable(why: str = "The database does not answer") -> Problem:
-    """Return what is said while something is away that everything needs: the database, or room to open a file."""
+    """Return 503 for a temporary failure of this server or its database."""
     return Problem(503, "unavailable", f"{why}: try again in a moment.", {"retry-after": "1"})

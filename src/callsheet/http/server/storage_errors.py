@@ -1,4 +1,4 @@
-"""What a store of blobs could not do, as an answer."""
+"""Maps errors of file storage to HTTP errors."""
 
 from callsheet.blobs.base import (
     BlobError,
@@ -14,7 +14,7 @@ _LATER = {"retry-after": "5"}
 
 
 def problem_of_storage(error: BlobError) -> Problem:
-    """Return the answer; what only the operator can mend is said to be the house's own trouble."""
+    """Return the HTTP error; errors that only the operator can fix are 503."""
     if isinstance(error, BlobExistsError):
         return Problem(412, "already_uploaded", "There are bytes already: a file is written once.")
     if isinstance(error, BlobMismatchError):
