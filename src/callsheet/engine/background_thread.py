@@ -1,11 +1,11 @@
-"""A thread that works until it is told to stop."""
+"""A thread that runs until it is stopped."""
 
 import threading
 from abc import ABC, abstractmethod
 
 
 class BackgroundThread(ABC):
-    """Something that runs beside the engine."""
+    """Base class of background threads."""
 
     def __init__(self, name: str) -> None:
         self._stopping = threading.Event()
@@ -19,11 +19,11 @@ class BackgroundThread(ABC):
         return self._thread.name.removeprefix("callsheet-")
 
     def request_stop(self) -> None:
-        """Let it end when it has done what it is at."""
+        """Request a stop after the current step."""
         self._stopping.set()
 
     def stop(self, timeout_seconds: float | None = None) -> bool:
-        """Ask it to stop and wait until it has, for so long at most; say whether it has."""
+        """Request a stop and wait for it; return whether the thread has ended."""
         self.request_stop()
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
@@ -31,4 +31,4 @@ class BackgroundThread(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """Work, looking at `_stopping` every now and then."""
+        """Do the work, checking `_stopping` regularly."""

@@ -1,4 +1,4 @@
-"""One batch: prefetch, decide, store, commit. Everything that a crash may cut in two lies between begin and commit."""
+"""One batch: prefetch, decide, store, commit. All of it is one transaction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL)
 
 
 def ordering_key(command: Command) -> str:
-    """Name what a command is about, so that commands about the same stay in order: a job, else a wallet, a kind."""
+    """Return the key by which commands stay in order: the job, otherwise the wallet or kind."""
     lease = getattr(command, "lease", None)
     if lease is not None:
         return str(lease.job_id)
@@ -34,13 +34,13 @@ def ordering_key(command: Command) -> str:
 
 
 class BatchResult(NamedTuple):
-    """What a batch gave: an answer or an error per command, and the kinds that have new work."""
+    """The result of a batch: an answer or an error per command, and the kinds that have new work."""
 
     results: list[Any]
     woken_kinds: set[str]
     wrote: bool
     rate_waits: Mapping[tuple[str, ...], float]
-    """Kinds that a rate held back, and for how many seconds."""
+    """Kinds that a rate limit delays, with the delay in seconds."""
 
 
 class Batch:

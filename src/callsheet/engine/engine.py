@@ -1,4 +1,4 @@
-"""The engine: open it on a SQLite file or a PostgreSQL URL, execute commands, read what is there."""
+"""The engine: opens a SQLite file or a PostgreSQL URL, executes commands and offers reads."""
 
 import asyncio
 import secrets
@@ -36,7 +36,7 @@ __all__ = ["Engine", "Unavailable"]
 RefusalListener = Callable[[Command, Refusal], None]
 _GATE_THREADS = 16
 MAINTENANCE_STATEMENT_SECONDS = 7 * 86_400.0
-"""For what takes as long as it takes: a migration of a large table, a look at every row."""
+"""Statement timeout of maintenance: migrations of large tables, checks of every row."""
 
 
 class RandomIds:
@@ -61,11 +61,10 @@ class Engine:
         self.settings = settings or Settings()
         self.hints = Hints()
         self.refusal_listeners: list[RefusalListener] = []
-        """Told of every refused command, after its batch, where its answer is awaited: they must not block."""
+        """Called for every refused command after its batch, on the thread that awaits the answer; must not block."""
         self._gates = gates
         self._gate_executor = ThreadPoolExecutor(_GATE_THREADS, "callsheet-gates")
-        """For gates, which may ask somebody far away: threads of their own, so that they and the files do not wait for
-        each other."""
+        """Threads for gates, which may call remote services, so that gates and file work do not wait for each other."""
         self._ids = ids or RandomIds()
         self._definitions = DefinitionCache()
         self.reads = Reads(database, self.settings)
@@ -75,11 +74,11 @@ class Engine:
         ]
         self._listener = Listener.for_database(database, self._announce, self.settings)
         self.commit_listeners: list[Callable[[], None]] = []
-        """Called after every commit, here or (as a hint) elsewhere; from any thread, and must not block."""
+        """Called after every commit of this process, and as a hint for others; from any thread; must not block."""
 
     @classmethod
     def open(cls, place: str | Path, settings: Settings | None = None, *, gates: Sequence[Gate] = ()) -> Self:
-        """Open (and if need be make or migrate) a database, and start the lanes."""
+        """Open a database, creating or migrating it if needed, and start the lanes."""
         settings = settings or Settings()
         database = database_for(place, settings)
         with closing(
@@ -98,7 +97,7 @@ class Engine:
         self.reads.start()
 
     def close(self) -> None:
-        """Finish what was handed in, and let go of the database; the writers last, which leaves SQLite in one file."""
+        """Finish accepted commands and close the database; writers last, so that SQLite removes its WAL file."""
         if self._listener:
             self._listener.stop()
         self.reads.close()
@@ -151,7 +150,7 @@ class Engine:
         return results
 
     def _store_results(self, results: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
-        """Put answers in the places of their commands, and tell of those that were refused."""
+        """Store answers at the index of their commands, and report refusals to the listeners."""
         for place, answer in zip(places, answers, strict=True):
             if self.refusal_listeners and isinstance(answer, Refusal):
                 for listener in self.refusal_listeners:
@@ -161,7 +160,7 @@ class Engine:
     def claim(
         self, command: commands.Claim, wait_seconds: float = 0, still_wanted: Callable[[], bool] = lambda: True
     ) -> list[commands.LeasedTask]:
-        """Claim, and if there is nothing wait for a hint; a poll every few seconds is the truth.
+        """Claim tasks; if there are none, wait for a hint and poll every few seconds.
 
         Whoever no longer wants work says so with `wanted`, and wakes the claim with a hint.
         """
@@ -180,7 +179,7 @@ class Engine:
     # -- inside
 
     def _prepare_all(self, many: Sequence[Command]) -> list[Any]:
-        """Make commands ready to run; one that cannot be is replaced by its refusal."""
+        """Prepare commands; one that fails is replaced by its refusal."""
         if len(many) > self.settings.limits.bulk_items_max:
             raise BadInput("too_many_commands", f"At most {self.settings.limits.bulk_items_max} commands in one call.")
         prepared: list[Any] = []
@@ -193,7 +192,7 @@ class Engine:
         return prepared
 
     def _prepare(self, command: Command) -> Command:
-        """Give a command its id, its tokens and its verdict before it can run for the first time."""
+        """Assign ids, tokens and the gate verdict before the first execution, so that a retry finds its own work."""
         if isinstance(command, commands.Claim):
             count = min(max(command.count, 1), self.settings.limits.claim_tasks_max)
             tokens = tuple(secrets.token_urlsafe(24) for _ in range(count))
@@ -232,7 +231,7 @@ class Engine:
 
     @property
     def write_error(self) -> str | None:
-        """What keeps the house from writing, for a person; None if nothing is known to."""
+        """Why the server cannot write at the moment, as text; None if it can."""
         return next((lane.write_error for lane in self._lanes if lane.write_error), None)
 
     def _make_batch(self) -> Batch:
@@ -246,7 +245,7 @@ _COMMANDS_WITH_ID = (
     commands.UpdateWorker, commands.RevokeWorker, commands.RotateWorker, commands.TickWorker, commands.CreateUpload,
     commands.DeleteFiles, commands.Refund,
 )  # fmt: skip
-"""Commands that make something, if only a line of the audit log: tried again, they must find it."""
+"""Commands that create rows, if only an audit entry: a retry must find them by this id."""
 
 
 def database_for(place: str | Path, settings: Settings) -> Database:

@@ -1,15 +1,15 @@
-"""Gates: small callables that may say no before a job is accepted. They run outside the lane, so they may be slow."""
+"""Gates: callables that may refuse a job before it is accepted. They run outside the lane, so they may be slow."""
 
 from collections.abc import Callable, Sequence
 
 from callsheet.core.model.commands import Submit, Verdict
 
 Gate = Callable[[Submit], Verdict | None]
-"""Entitlement, quota, moderation: look at a request; None lets it pass."""
+"""A check such as entitlement, quota or moderation; None accepts the job."""
 
 
 def first_verdict(gates: Sequence[Gate], command: Submit, *, record_blocked: bool) -> Verdict | None:
-    """Return the first objection; it is recorded as a blocked job only if the house keeps such records."""
+    """Return the first refusal; it is stored as a blocked job only if `record_blocked` is set."""
     for gate in gates:
         verdict = gate(command)
         if verdict is not None:

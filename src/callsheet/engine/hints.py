@@ -1,4 +1,4 @@
-"""Hints that there is work. A hint saves waiting and promises nothing: whoever waits also looks every few seconds."""
+"""Hints that there is work. Hints only reduce latency: waiters also poll every few seconds."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ _WORK_EXPECTED_MAX = 10_000
 
 
 def call_safely(call: HintCallback) -> None:
-    """Tell one who waits. What breaks there is his: the work is committed, and the others are told all the same."""
+    """Call a listener and ignore its errors: the work is committed, and other listeners must be called."""
     try:
         call()
     except Exception:  # noqa: BLE001 - whatever it is
@@ -38,7 +38,7 @@ class Hints:
             return self._count(kinds)
 
     def announce(self, kinds: Iterable[str]) -> None:
-        """Wake everybody who waits for one of these kinds."""
+        """Wake all waiters for one of these kinds."""
         callback: set[HintCallback] = set()
         with self._lock:
             for kind in kinds:
@@ -48,13 +48,13 @@ class Hints:
             call_safely(call)
 
     def expect_work_in(self, kinds: tuple[str, ...], seconds: float) -> None:
-        """Note when work that a rate holds back may start: no announcement comes with it. Forgetting costs a poll."""
+        """Record when rate-limited work may start, since it has no announcement."""
         if len(self._work_expected_at) >= _WORK_EXPECTED_MAX:
             self._work_expected_at.clear()
         self._work_expected_at[kinds] = time.monotonic() + seconds
 
     def poll_delay(self, kinds: tuple[str, ...], seconds: float) -> float:
-        """Return how long to wait before looking again: so long, or until what is expected."""
+        """Return the seconds until the next poll, or until expected work if that is sooner."""
         left = self._work_expected_at.get(kinds, 0.0) - time.monotonic()
         return min(left, seconds) if left > 0 else seconds
 
@@ -78,7 +78,7 @@ class Hints:
                     self._callbacks.pop(kind, None)
 
     def wait(self, kinds: Iterable[str], mark: int, seconds: float) -> bool:
-        """Block a thread until there is a hint; False if the time ran out."""
+        """Block until there is a hint; False on timeout."""
         event = threading.Event()
         kinds = tuple(kinds)
         if not self.subscribe(kinds, mark, event.set):

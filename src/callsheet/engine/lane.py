@@ -21,15 +21,15 @@ from callsheet.store.connection import ConnectionLost, DiskFull, TransactionConf
 Answer = Callable[[list[Any]], None]
 DISK_FULL_MESSAGE = "The disk of the database is full."
 _CONFLICTS_MAX = 5
-"""A race is over after one or two; a command that clashes still will clash for ever, and holds up the others."""
+"""A unique conflict resolves after one or two retries; more would only delay other commands."""
 
 
 class Unavailable(Exception):  # noqa: N818 - says what happened
-    """The database could not be reached in time; whether the command took effect is not known."""
+    """The database was unreachable. The command may or may not have been committed."""
 
 
 class Submission:
-    """Commands of one caller, and how to answer all of them: at once, or on the caller's event loop."""
+    """Commands of one caller and the callback for their answers, optionally on an event loop."""
 
     __slots__ = ("answer", "commands", "loop")
 
@@ -52,7 +52,7 @@ class Lane:
         settings: Settings,
     ) -> None:
         self.write_error: str | None = None
-        """What keeps it from writing, for a person, until it has written again."""
+        """Why the lane cannot write, as text, until its next successful write."""
         self._make_batch = make_batch
         self._on_done = on_done
         self._batch: Batch | None = None
@@ -60,24 +60,24 @@ class Lane:
         self._retry_seconds = settings.database_retry_seconds
         self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
         self._carried_over: Submission | None = None
-        """An order that did not fit into the batch before."""
+        """A submission that did not fit into the previous batch."""
         self._stopping = threading.Event()
         self._send_lock = threading.Lock()
-        """Nobody comes in behind the last order."""
+        """Guards against submissions after stop."""
         self._thread = threading.Thread(target=self._run_forever, name=name, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def send(self, submission: Submission) -> None:
-        """Hand in commands; the answer comes after the commit, from the lane's thread."""
+        """Queue commands; they are answered after the commit, from the lane's thread."""
         with self._send_lock:
             if self._stopping.is_set():
                 raise Unavailable("The engine is closed.")
             self._queue.put(submission)
 
     def stop(self) -> None:
-        """Finish what was handed in, then end."""
+        """Finish queued commands, then stop."""
         with self._send_lock:
             self._stopping.set()
             self._queue.put(None)
@@ -92,7 +92,7 @@ class Lane:
             self._batch.connection.close()
 
     def _gather(self) -> list[Submission]:
-        """Wait for an order, and take those that have come meanwhile and fit; none is the end."""
+        """Wait for a submission and take all queued ones that fit; an empty list means stop."""
         first, self._carried_over = self._carried_over or self._queue.get(), None
         if first is None:
             return []
@@ -118,7 +118,7 @@ class Lane:
             return [self._run_single(command, end) for command in commands]
 
     def _run_single(self, command: Command, end: float) -> Any:
-        """Run one command until the database lets it, or patience ends."""
+        """Run one command, with retries until the time limit."""
         pause = 0.005
         conflicts = 0
         while True:
@@ -158,7 +158,7 @@ class Lane:
 
 
 def _deliver_results(submissions: Sequence[Submission], results: list[Any]) -> None:
-    """Answer everybody; an event loop is woken once for all its callers."""
+    """Answer all callers; an event loop is woken once for all of its callers."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Answer, list[Any]]]] = {}
     start = 0
     for submission in submissions:
@@ -180,7 +180,7 @@ def _answer_all(answers: list[tuple[Answer, list[Any]]]) -> None:
 
 
 class ThreadFuture:
-    """Where a waiting thread finds its answers."""
+    """A future for a blocked thread."""
 
     __slots__ = ("_ready", "results")
 

@@ -1,4 +1,4 @@
-"""Hearing other processes: PostgreSQL's notifications as hints. Losing them costs one poll, nothing else."""
+"""Receives PostgreSQL notifications of other processes as hints. A lost one only delays work until the next poll."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ _RECONNECT_SECONDS = 1.0
 
 
 class Listener(BackgroundThread):
-    """A thread that listens and passes hints on; it connects again for as long as it lives."""
+    """A thread that forwards notifications as hints, and reconnects until it is stopped."""
 
     def __init__(self, database: PostgresDatabase, on_hint: HintHandler) -> None:
         super().__init__("listener")
@@ -22,7 +22,7 @@ class Listener(BackgroundThread):
 
     @classmethod
     def for_database(cls, database: Database, on_hint: HintHandler, settings: Settings) -> "Listener | None":
-        """Return a listener where there is something to listen to."""
+        """Return a listener if the database has notifications."""
         if isinstance(database, PostgresDatabase) and not settings.transaction_pooling:
             return cls(database, on_hint)
         return None

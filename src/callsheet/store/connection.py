@@ -1,4 +1,4 @@
-"""The seam between the engine and a database: a connection that reads named queries and writes rows."""
+"""The interface between engine and database: connections that run named queries and write rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -6,51 +6,51 @@ from typing import Any, Protocol
 from callsheet.core.model.rows import Row
 
 NamedQuery = tuple[str, Mapping[str, Any]]
-"""A named query and what it is given."""
+"""A named query and its parameters."""
 Rows = Sequence[Sequence[Any]]
 
 
 class StoreError(Exception):
-    """The database did not do what was asked."""
+    """Base class of database errors."""
 
 
 class ConnectionLost(StoreError):  # noqa: N818 - says what happened
-    """The connection broke: what was under way may or may not have been committed."""
+    """The connection was lost. The transaction may or may not have been committed."""
 
 
 class TransactionConflict(StoreError):  # noqa: N818 - says what happened
-    """A deadlock, a lock timeout, a serialization failure: nothing was written; try again."""
+    """A deadlock, lock timeout or serialization failure. Nothing was written; retry."""
 
 
 class UniqueConflict(TransactionConflict):
-    """A unique value was taken meanwhile: whoever looks again sees it. If it clashes still, it never will not."""
+    """A unique conflict with a concurrent transaction. A retry sees the other row; retry once, then fail."""
 
 
 class DiskFull(ConnectionLost):
-    """The disk has no room left."""
+    """The disk is full."""
 
 
 class Connection(Protocol):
-    """One connection to the database. Not for two threads at once."""
+    """One connection to the database. Not thread-safe."""
 
     def begin(self) -> None:
-        """Open a transaction that may write."""
+        """Begin a read-write transaction."""
         ...
 
     def commit(self) -> None:
-        """Make it durable."""
+        """Commit the transaction."""
         ...
 
     def rollback(self) -> None:
-        """Forget it."""
+        """Roll the transaction back."""
         ...
 
     def now(self) -> int:
-        """Tell the database's time, in microseconds: in a transaction, not before what was last read in it."""
+        """Return the database's time in microseconds; in a transaction, not earlier than its last read."""
         ...
 
     def version(self) -> int | None:
-        """Return a number that stays the same for as long as nobody but this connection writes; None if none can."""
+        """Return a number that changes when another connection writes; None if not supported."""
         ...
 
     def fetch(self, query: str, /, **parameters: Any) -> Rows:
@@ -58,36 +58,36 @@ class Connection(Protocol):
         ...
 
     def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
-        """Read several named queries, one after the other, in as few trips as there can be."""
+        """Run several named queries in order, with as few round trips as possible."""
         ...
 
     def run(self, text: str) -> Rows:
-        """Run SQL of our own making, such as a check or a migration."""
+        """Run a trusted SQL text, such as a check or a migration."""
         ...
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
-        """Write new rows."""
+        """Insert rows."""
         ...
 
     def update(self, row: type[Row], rows: Iterable[Row]) -> None:
-        """Write changed rows."""
+        """Update rows."""
         ...
 
     def push(self) -> None:
-        """Let what has been written go on its way, without waiting for it."""
+        """Send buffered writes without waiting for their results."""
         ...
 
     def notify(self, kinds: Iterable[str]) -> None:
-        """Tell other processes, once this is committed, that something happened, and which kinds have work: a hint."""
+        """Notify other processes after the commit which kinds have new work."""
         ...
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         ...
 
 
 class Database(Protocol):
-    """Where connections come from."""
+    """Opens connections to one database."""
 
     name: str
     lanes: int

@@ -41,12 +41,12 @@ def migrations() -> list[Migration]:
 
 
 def dialect_of(name: str) -> Dialect:
-    """Return a database's words."""
+    """Return the dialect of a database."""
     return SQLITE if name == "sqlite" else POSTGRESQL
 
 
 def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | None = None) -> list[Migration]:
-    """Bring a database to the newest schema; return the steps that were taken."""
+    """Migrate a database to the newest schema; return the applied steps."""
     steps = migrations() if steps is None else steps
     connection.begin()
     try:

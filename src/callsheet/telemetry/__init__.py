@@ -1,4 +1,4 @@
-"""Readings of the same facts: structured log lines from events and refusals."""
+"""Structured log lines from events and refusals."""
 
 from callsheet.telemetry.json_log import JsonLogWriter, log_records
 

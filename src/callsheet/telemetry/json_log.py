@@ -1,4 +1,4 @@
-"""Structured log lines: one JSON object per fact, in the shape that the job systems before us used.
+"""Structured log: one JSON object per event or refused move.
 
 `job.created`, `job.transition` for every move of a job, `job.completed` and `job.failed` with what they settled,
 `job.transition_denied` for a move that was refused; every other fact under its own name.
@@ -15,7 +15,7 @@ from callsheet.core.model.errors import IllegalTransition, Refusal
 from callsheet.core.model.rows import Event
 
 _DENIED_MAX = 10_000
-"""Refused moves that wait for a stream that does not take them; with more the oldest go."""
+"""Maximum number of refused moves that wait to be written; the oldest are dropped."""
 _FIELD_NAMES = {"price": "credits_cost", "consumed": "credits_consumed", "refunded": "credits_refunded"}
 
 
@@ -45,7 +45,7 @@ def denied_record(at: int, job_id: str | None, refusal: IllegalTransition) -> di
 
 
 class JsonLogWriter:
-    """Writes lines to a stream: give `events` to a relay, `denial` to an engine's denials, and itself to a pulse."""
+    """Writes lines to a stream: `events` is the sink of a Relay, and a LoopRunner writes noted refusals."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], int]) -> None:
         self._stream = stream
@@ -57,14 +57,14 @@ class JsonLogWriter:
         self._write([line for *_, event in feed for line in log_records(event)])
 
     def record_refusal(self, command: object, refusal: Refusal) -> None:
-        """Note a refused move, for `run_once` to write: whoever was refused waits for neither clock nor stream."""
+        """Record a refused move for `run_once` to write, so that the caller does not wait for the stream."""
         if isinstance(refusal, IllegalTransition):
             lease = getattr(command, "lease", None)
             job_id = lease.job_id if lease else getattr(command, "job_id", None)
             self._refused.append(denied_record(self._clock(), job_id, refusal))
 
     def run_once(self, now: int) -> int:  # noqa: ARG002 - a line has the time of its refusal
-        """Write the refused moves that were noted."""
+        """Write the recorded refused moves."""
         pending = []
         while self._refused:
             pending.append(self._refused.popleft())

@@ -1,4 +1,4 @@
-"""A log in files of a bounded size: `x.log` is written, `x.log.1` is the one before; the oldest goes."""
+"""A log with rotation by size: `x.log` is current, `x.log.1` the one before; the oldest is deleted."""
 
 import fcntl
 import io
@@ -12,7 +12,7 @@ _APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class RotatingFile(io.RawIOBase):
-    """Appends what is written at once to a file, and begins a new one where it would grow too large.
+    """Appends unbuffered to a file and rotates it when it would exceed the size limit.
 
     Several processes may write to the same log: one of them rolls it, and the others notice.
     """
