@@ -41,10 +41,10 @@ def submit(ws, job):
     for what, value in (("fork", 1), ("knife", 2)):
         checked(what, value)
     raise Conflict("cold" if job else "raw", "Not like this.")
-    raise Unknown("dish", "x")
+    raise NotFound("dish", "x")
     ws.emit(job, "job.salted", "user")
     move_task(ws, job, task, "lease", "worker", {})
-    end_attempt(ws, Ending("lost", "dropped", "text"))
+    end_attempt(ws, AttemptEnd("lost", "dropped", "text"))
     raise Problem(418, "teapot", "Short and stout.")
 
 def refused(code):
@@ -117,7 +117,7 @@ def test_every_way_to_end_is_documented(code: SourceScan) -> None:
     lease = Lease("jobs", "task", 1, "token")
     known = source_scan.ending_codes(code) | {Fail(lease=lease).code, Outcome("failed").code}
     assert len(known) > 8
-    assert set(listed(DOCS / "errors.md", "How tries and jobs end")) == known
+    assert set(listed(DOCS / "errors.md", "How attempts and jobs end")) == known
 
 
 def test_every_event_type_is_documented(code: SourceScan) -> None:
@@ -142,7 +142,7 @@ def test_planted_codes_and_events_are_found() -> None:
     planted = SourceScan([PLANTED])
     assert source_scan.error_codes(planted) == {
         "burnt": "Burnt", "invalid_spoon": "BadInput", "invalid_fork": "BadInput", "invalid_knife": "BadInput",
-        "cold": "Conflict", "raw": "Conflict", "dish_not_found": "Unknown",
+        "cold": "Conflict", "raw": "Conflict", "dish_not_found": "NotFound",
     }  # fmt: skip
     assert source_scan.ending_codes(planted) == {"dropped"}
     assert source_scan.problem_codes(planted) == {"teapot": 418, "unsalted": 401}

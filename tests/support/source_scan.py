@@ -1,4 +1,4 @@
-"""What the source can say: every error code it raises and every event type it emits, read from its syntax tree."""
+"""Finds every error code that the source raises and every event type that it emits, from its syntax tree."""
 
 import ast
 import re
@@ -10,9 +10,9 @@ from callsheet.core.decisions.transitions import EVENT_NAMES
 from callsheet.core.model.state_machines import JOB, STAGE
 from tests.support.tidy import ROOT, Function
 
-REFUSALS = ("BadInput", "Conflict", "Denied", "Refusal")
+REFUSALS = ("BadInput", "Conflict", "Denied", "Gone", "RateLimited", "Refusal", "TemporarilyUnavailable")
 ENDINGS = {"finish": 4, "expire": 2, "AttemptEnd": 1, "fail_attempt": 3, "requeue_task": 3}
-"""Calls that end a try or a run, and where the code stands among their arguments."""
+"""Calls that end an attempt or a run, and the position of the code among their arguments."""
 
 
 class SourceScan:
@@ -108,7 +108,7 @@ def error_codes(code: SourceScan) -> dict[str, str]:
 
 
 def problem_codes(code: SourceScan) -> dict[str, int]:
-    """Return every code that the HTTP edge answers with by itself, with its status."""
+    """Return every code that the HTTP server answers with by itself, with its status."""
     found: dict[str, int] = {}
     for call, inside in code.calls_to("Problem"):
         status = call.args[0]
@@ -122,7 +122,7 @@ def _first(code: SourceScan, call: ast.Call, inside: Function | None) -> set[str
 
 
 def ending_codes(code: SourceScan) -> set[str]:
-    """Return every code with which a try or a run can end."""
+    """Return every code with which an attempt or a run can end."""
     found: set[str] = set()
     for name, place in ENDINGS.items():
         for call, inside in code.calls_to(name):
