@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.cli.commands.autoscale import Autoscaler, ScaleTarget, decide_target
+from callsheet.cli.commands.fleet.autoscale import Autoscaler, ScaleTarget, decide_target
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.autoscale import KindObservation, ScaleSignals, ScalingTarget, compute_signals

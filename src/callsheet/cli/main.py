@@ -12,20 +12,20 @@ from typing import Annotated
 import typer
 
 from callsheet.cli.commands import (
-    autoscale,
-    comfyui,
+    audit,
     database,
     events,
     files,
     import_graph,
-    jobs,
     keys,
     server,
+    status,
     tenants,
     wallet,
-    worker,
-    workers,
+    workflows,
 )
+from callsheet.cli.commands.fleet import autoscale, comfyui, worker, workers
+from callsheet.cli.commands.jobs import jobs
 from callsheet.cli.output import FAILED, CommandGroup, write_failure
 
 _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -37,7 +37,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _module in (
-    server, worker, comfyui, jobs, events, files, wallet, keys, workers, autoscale, import_graph, tenants, database,
+    server, worker, comfyui, jobs, events, files, wallet, keys, workflows, workers, autoscale, import_graph, tenants,
+    audit, status, database,
 ):  # fmt: skip
     _module.register(app)
 

@@ -7,7 +7,7 @@ import typer
 
 from callsheet.cli.arguments import parse_directory
 from callsheet.cli.commands.database import Config, Data, DatabaseUrl, open_storage
-from callsheet.cli.commands.download import ProgressFactory, progress_bars
+from callsheet.cli.commands.jobs.download import ProgressFactory, progress_bars
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import AsJson, Failure, as_json, create_group, format_time, print_line, table
 from callsheet.core.model.plural import counted

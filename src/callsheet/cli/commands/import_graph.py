@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 import typer
 
 from callsheet.cli.arguments import parse_directory
-from callsheet.cli.commands.keys import workflows
+from callsheet.cli.commands.workflows import workflows
 from callsheet.cli.output import AsJson, Failure, as_json, print_line, shell_command, table
 from callsheet.core.model.errors import Refusal
 

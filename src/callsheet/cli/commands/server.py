@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsheet.cli.arguments import parse_directory, parse_postgresql_url
-from callsheet.cli.commands.keys import load_definitions
+from callsheet.cli.commands.workflows import load_definitions
 from callsheet.cli.connection import failure_from, validate_url
 from callsheet.cli.output import FAILED, Failure, json_line, print_line, shell_command
 from callsheet.cli.shutdown import ShutdownSignal, exit_despite_hanging_threads

@@ -1,4 +1,4 @@
-"""Commands for whoever runs the house for many: tenants, who did what, how it is doing."""
+"""`callsheet tenants`: list, create and update tenants."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 from msgspec import UNSET
 
 from callsheet.cli.connection import Server, command
-from callsheet.cli.output import as_json, create_group, format_time, json_line, print_line, table
+from callsheet.cli.output import as_json, create_group, format_time, print_line, table
 from callsheet.core.model.plural import counted
 
 tenants = create_group("tenants", help="Tenants: who they are, their share, their limit.", invoke_without_command=True)
@@ -21,10 +21,8 @@ class Status(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of operators."""
+    """Add the commands about tenants."""
     app.add_typer(tenants)
-    command(app)(audit)
-    command(app, "status")(ops)
 
 
 def list_tenants(server: Server) -> None:
@@ -77,46 +75,6 @@ def set_tenant(
     if done.active_jobs_max is not None:
         limit = counted(done.active_jobs_max, "active job")
     print_line(f"{done.id} is {done.status}, has weight {done.weight}, and {limit} for each user.")
-
-
-def audit(
-    server: Server,
-    subject: Annotated[str, typer.Option("--subject", help="Only what was done to this id or name.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many lines.")] = 20,
-) -> None:
-    """Say who did what to the house, newest first."""
-    with server.client() as client:
-        found = list(client.audit.list(subject=subject, limit=limit))
-    if server.json:
-        as_json({"entries": found})
-        return
-    table(
-        ("AT", "BY", "ACTION", "SUBJECT", "TENANT", "DATA"),
-        ((format_time(a.at), a.by, a.action, a.subject, a.tenant, json_line(a.data) if a.data else "") for a in found),
-        empty="Nobody did anything yet.",
-        least=("DATA", "TENANT", "BY"),
-        text=("DATA",),
-    )
-
-
-def ops(server: Server) -> None:
-    """Say how the house is doing: what waits, what runs, who works."""
-    with server.client() as client:
-        overview = client.ops.get()
-    if server.json:
-        as_json(overview)
-        return
-    jobs = ", ".join(f"{count} {status}" for status, count in overview.active_jobs.items() if count)
-    print_line(f"Active jobs: {jobs or 'none'}. {counted(overview.workers, 'worker', verb='is')} at work.")
-    print_line(f"{counted(overview.streams, 'stream', verb='is')} open.")
-    calls = counted(overview.provider_calls, "provider call")
-    print_line(f"{calls}, {overview.provider_calls_overdue} of them overdue.\n")
-    table(
-        ("KIND", "WORKFLOW", "WAITING", "RUNNING"),
-        ((queue.kind, queue.workflow, queue.waiting, queue.running) for queue in overview.queues),
-        empty="Nothing waits, nothing runs.",
-        text=("WORKFLOW",),
-    )
 
 
 command(tenants, is_default=True)(list_tenants)

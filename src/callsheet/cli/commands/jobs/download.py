@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from callsheet.cli.commands.job_edit import JobId
+from callsheet.cli.commands.jobs.edit import JobId
 from callsheet.cli.connection import Server
 from callsheet.cli.output import as_json, print_line, sanitize
 

@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from callsheet.cli.arguments import Input, parse_input
-from callsheet.cli.commands.job_edit import Metadata, Priority, parse_document, parse_labels, read_text_file
+from callsheet.cli.commands.jobs.edit import Metadata, Priority, parse_document, parse_labels, read_text_file
 from callsheet.cli.connection import Server
 from callsheet.cli.output import FAILED, Failure, as_json, print_line, table
 from callsheet.cli.watch import describe_end, follow, hint_on_interrupt

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.commands.download import download
-from callsheet.cli.commands.job_edit import JobId, add_tasks, delete, events, show_input, update
-from callsheet.cli.commands.submit import submit
+from callsheet.cli.commands.jobs.download import download
+from callsheet.cli.commands.jobs.edit import JobId, add_tasks, delete, events, show_input, update
+from callsheet.cli.commands.jobs.submit import submit
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import FAILED, as_json, create_group, format_duration, format_time, print_line, table
 from callsheet.cli.watch import approval_hint, describe_end, follow, hint_on_interrupt

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from callsheet.cli.commands.worker import (
+from callsheet.cli.commands.fleet.worker import (
     CacheBytes,
     CacheDirectory,
     Capability,

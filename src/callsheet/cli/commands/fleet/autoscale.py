@@ -14,7 +14,7 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
-from callsheet.cli.commands.workers import workers
+from callsheet.cli.commands.fleet.workers import workers
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import FAILED, as_json, json_line, print_line, table
 from callsheet.cli.shutdown import ShutdownSignal

@@ -1,0 +1,1 @@
+"""Commands that run workers, and commands that manage them."""
