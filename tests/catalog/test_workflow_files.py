@@ -9,7 +9,7 @@ import pytest
 
 from callsheet.catalog import CatalogError, Finding, check, load
 from callsheet.catalog.toml_positions import map_lines
-from callsheet.core.model.workflow_definition import Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import RetryPolicy, StageSpec, WorkflowDefinition
 
 SOUND = """\
 # A picture.
@@ -81,7 +81,7 @@ def test_a_folder_is_loaded_by_name_and_a_name_is_the_files_unless_it_says_other
     (tmp_path / "notes.txt").write_text("not a workflow")
     clip, sketch = load(folder)
     assert clip == WorkflowDefinition(name="clip", stages=[StageSpec(name="draw", kind="gpu")])
-    assert (sketch.name, sketch.price, sketch.retry) == ("sketch", 3, Retry(attempts_max=5))
+    assert (sketch.name, sketch.price, sketch.retry) == ("sketch", 3, RetryPolicy(attempts_max=5))
     assert check([folder]) == []
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 from callsheet.catalog.validate import WorkflowFile
 from callsheet.cli import docs_page
 from callsheet.core.model.graph_spec import ComfySpec
-from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry, StageSpec
+from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec
 from tests.cli.command_tree import commands
 from tests.cli.conftest import Run, invoke_cli
 from tests.support.live_server import LiveServer
@@ -34,7 +34,7 @@ def test_every_field_of_a_workflow_file_is_on_its_page_with_what_it_is() -> None
     text = page.read_text()
     assert text == docs_page.update_fields_section(text), "run: python -m callsheet.cli.docs_page docs/workflows.md"
     made = text.partition("## Every field")[2]
-    for shape in (WorkflowFile, StageSpec, ComfySpec, Retry, Backoff, Refunds):
+    for shape in (WorkflowFile, StageSpec, ComfySpec, RetryPolicy, Backoff, RefundPolicy):
         for field in fields(shape):
             assert re.search(rf"^\| `{field.name}` \| [^|]*\| \S.+ \|$", made, re.MULTILINE), (shape, field.name)
     assert docs_page.update_fields_section(text.replace("| `price` | `0` |", "| `price` | `1` |")) == text

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import Attempt, Document, Task
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from tests.core.rule_harness import DRAW, CoreHarness
 
-STEADY = replace(DRAW, retry=Retry(on="any", attempts_max=3, requeues_max=2, backoff=Backoff(jitter=0)))
+STEADY = replace(DRAW, retry=RetryPolicy(on="any", attempts_max=3, requeues_max=2, backoff=Backoff(jitter=0)))
 
 
 def _reports(lease: c.Lease) -> list[c.Command]:

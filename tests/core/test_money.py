@@ -9,7 +9,7 @@ from callsheet.core.decisions.money import settle
 from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import LedgerEntry, Run, Wallet
-from callsheet.core.model.workflow_definition import Refunds, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import RefundPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy.limits import Limits
 from callsheet.core.working_set import WorkingSet
 from tests.core.rule_harness import DRAW, CoreHarness
@@ -25,17 +25,17 @@ def _adjust(amount: int, reason: str = "goodwill", key: str = "") -> c.Adjust:
 
 # -- how a run ends, and who gets what: refunds in percent -> (kind, returned, consumed) of a price of 10
 MATRIX = [
-    ("completed", Refunds(), ("consume", 0, 10)),  # R246
-    ("failed", Refunds(), ("refund", 10, 0)),  # R7, R62, R255
-    ("failed", Refunds(failed=30), ("consume", 3, 7)),
-    ("failed", Refunds(failed=0), ("consume", 0, 10)),
-    ("expired", Refunds(), ("refund", 10, 0)),  # R65
-    ("expired", Refunds(expired=50), ("consume", 5, 5)),
-    ("canceled", Refunds(), ("refund", 10, 0)),  # R66, C8
-    ("canceled", Refunds(canceled=0, canceled_running=50), ("consume", 0, 10)),
-    ("canceled_running", Refunds(), ("refund", 10, 0)),
-    ("canceled_running", Refunds(canceled=0, canceled_running=50), ("consume", 5, 5)),
-    ("canceled_running", Refunds(canceled_running=99), ("consume", 9, 1)),
+    ("completed", RefundPolicy(), ("consume", 0, 10)),  # R246
+    ("failed", RefundPolicy(), ("refund", 10, 0)),  # R7, R62, R255
+    ("failed", RefundPolicy(failed=30), ("consume", 3, 7)),
+    ("failed", RefundPolicy(failed=0), ("consume", 0, 10)),
+    ("expired", RefundPolicy(), ("refund", 10, 0)),  # R65
+    ("expired", RefundPolicy(expired=50), ("consume", 5, 5)),
+    ("canceled", RefundPolicy(), ("refund", 10, 0)),  # R66, C8
+    ("canceled", RefundPolicy(canceled=0, canceled_running=50), ("consume", 0, 10)),
+    ("canceled_running", RefundPolicy(), ("refund", 10, 0)),
+    ("canceled_running", RefundPolicy(canceled=0, canceled_running=50), ("consume", 5, 5)),
+    ("canceled_running", RefundPolicy(canceled_running=99), ("consume", 9, 1)),
 ]
 
 
@@ -56,7 +56,7 @@ def _end(harness: CoreHarness, job_id: str, ending: str) -> None:
 
 
 @pytest.mark.parametrize(("ending", "refunds", "line"), MATRIX)
-def test_every_end_settles_once_by_the_matrix(ending: str, refunds: Refunds, line: tuple[str, int, int]) -> None:
+def test_every_end_settles_once_by_the_matrix(ending: str, refunds: RefundPolicy, line: tuple[str, int, int]) -> None:
     """R269, R270, R274, R275, M5 to M9: one reserve, then one of consume and refund."""
     harness = CoreHarness(replace(DRAW, refunds=refunds))
     job_id = harness.submit()
@@ -108,7 +108,7 @@ def test_a_price_changed_meanwhile_changes_nothing_for_a_job_already_paid() -> N
     """R43, R178."""
     harness = CoreHarness(DRAW)
     job_id = harness.submit()
-    harness.do(c.PutWorkflow(definition=replace(DRAW, price=700, refunds=Refunds(canceled=0))))
+    harness.do(c.PutWorkflow(definition=replace(DRAW, price=700, refunds=RefundPolicy(canceled=0))))
     harness.do(c.Cancel(tenant="acme", job_id=job_id))
     assert harness.ledger(job_id) == [("reserve", -10, 0), ("refund", 10, 0)]
 
@@ -140,7 +140,7 @@ def test_a_run_is_never_settled_twice() -> None:
     harness.do(c.Complete(lease=lease))
     ws = WorkingSet(harness.now, harness.limits)
     with pytest.raises(AssertionError, match="already settled"):
-        settle(ws, harness.job(job_id), harness.get(Run, (job_id, 1)), "failed", Refunds(), 100)
+        settle(ws, harness.job(job_id), harness.get(Run, (job_id, 1)), "failed", RefundPolicy(), 100)
 
 
 # -- top-up and adjust
@@ -250,7 +250,7 @@ def _operate(harness: CoreHarness, what: str, number: int, jobs: list[str], leas
 @settings(max_examples=60, deadline=None)
 def test_the_books_add_up_after_any_sequence_of_operations(operations: list[tuple[str, int]], percent: int) -> None:
     """R273, R274, M1 to M14: the world checks its books after every single step."""
-    refunds = Refunds(failed=percent, expired=percent, canceled=percent, canceled_running=100 - percent)
+    refunds = RefundPolicy(failed=percent, expired=percent, canceled=percent, canceled_running=100 - percent)
     harness = CoreHarness(replace(DRAW, refunds=refunds), initial_credits=25)
     jobs: list[str] = []
     leases: dict[str, c.Lease] = {}

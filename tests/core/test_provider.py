@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import Attempt, Call
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from tests.core.rule_harness import DRAW, CoreHarness
 
-KEEN = replace(DRAW, retry=Retry(on="any", attempts_max=3), provider_deadline_seconds=600, collect_seconds=10)
+KEEN = replace(DRAW, retry=RetryPolicy(on="any", attempts_max=3), provider_deadline_seconds=600, collect_seconds=10)
 DONE = c.Outcome("completed", output={"url": "x"})
 
 
@@ -53,7 +53,7 @@ def test_an_attempt_has_one_call() -> None:
 
 def test_every_try_of_every_task_has_a_call_of_its_own() -> None:
     """P1, P3: the second try of one task and the first of its neighbour are two calls."""
-    at_once = Retry(attempts_max=4, backoff=Backoff(base_seconds=0))
+    at_once = RetryPolicy(attempts_max=4, backoff=Backoff(base_seconds=0))
     harness = CoreHarness(
         WorkflowDefinition(name="duo", retry=at_once, stages=[StageSpec(name="a", kind="draw", tasks=3)])
     )

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK, Move
-from callsheet.core.model.workflow_definition import Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import RetryPolicy, StageSpec, WorkflowDefinition
 from tests.core.rule_harness import CoreHarness
 from tests.core.source_projections import CUTX, DISPATCH, DISPATCH_MOVES, VIEWS, ObservedStatus, SourceView
 
 EACH = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 TWO = WorkflowDefinition(
-    name="draw", price=3, deadline_seconds=300, cancel_grace_seconds=20, retry=Retry(on="any", attempts_max=2),
+    name="draw", price=3, deadline_seconds=300, cancel_grace_seconds=20, retry=RetryPolicy(on="any", attempts_max=2),
     stages=[StageSpec(name="one", kind="draw", tasks=2), StageSpec(name="two", kind="draw", approval=True)],
 )  # fmt: skip
 

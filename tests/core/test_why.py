@@ -9,7 +9,7 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import Attempt, Call, Job
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy.blocking_reasons import AHEAD_MAX, NO_WORKER_SECONDS, LimitUsage, Observation
 from callsheet.core.policy.job_explanation import Explanation, explain, first_ready
 from callsheet.core.policy.rate_limits import Limit
@@ -21,7 +21,7 @@ FILM = WorkflowDefinition(
 )
 STEADY = WorkflowDefinition(
     name="steady", stages=[StageSpec(name="draw", kind="draw")],
-    retry=Retry(on="any", backoff=Backoff(base_seconds=60, jitter=0)),
+    retry=RetryPolicy(on="any", backoff=Backoff(base_seconds=60, jitter=0)),
 )  # fmt: skip
 CLOUD = WorkflowDefinition(name="cloud", stages=[StageSpec(name="draw", kind="draw", provider="fal")])
 OPEN = WorkflowDefinition(name="open", inline=True)

@@ -16,8 +16,8 @@ from callsheet.core.model.errors import BadInput
 from callsheet.core.model.rows import Workflow
 from callsheet.core.model.workflow_definition import (
     Backoff,
-    Refunds,
-    Retry,
+    RefundPolicy,
+    RetryPolicy,
     StageSpec,
     WorkflowDefinition,
     check_definition,
@@ -46,20 +46,20 @@ OUT_OF_RANGE: list[tuple[str, Any]] = [
     ("collect_seconds", 0),
     ("cancel_grace_seconds", -1),
     ("running_max", -1),
-    ("retry.attempts_max", Retry(attempts_max=0)),
-    ("retry.attempts_max", Retry(attempts_max=101)),
-    ("retry.requeues_max", Retry(requeues_max=-1)),
-    ("retry.requeues_max", Retry(requeues_max=101)),
-    ("retry.backoff.base_seconds", Retry(backoff=Backoff(base_seconds=-1))),
-    ("retry.backoff.base_seconds", Retry(backoff=Backoff(base_seconds=float("nan")))),
-    ("retry.backoff.factor", Retry(backoff=Backoff(factor=0.5))),
-    ("retry.backoff.factor", Retry(backoff=Backoff(factor=float("inf")))),
-    ("retry.backoff.max_seconds", Retry(backoff=Backoff(max_seconds=-1))),
-    ("retry.backoff.jitter", Retry(backoff=Backoff(jitter=1.5))),
-    ("refunds.failed", Refunds(failed=101)),
-    ("refunds.expired", Refunds(expired=-1)),
-    ("refunds.canceled", Refunds(canceled=101)),
-    ("refunds.canceled_running", Refunds(canceled_running=-5)),
+    ("retry.attempts_max", RetryPolicy(attempts_max=0)),
+    ("retry.attempts_max", RetryPolicy(attempts_max=101)),
+    ("retry.requeues_max", RetryPolicy(requeues_max=-1)),
+    ("retry.requeues_max", RetryPolicy(requeues_max=101)),
+    ("retry.backoff.base_seconds", RetryPolicy(backoff=Backoff(base_seconds=-1))),
+    ("retry.backoff.base_seconds", RetryPolicy(backoff=Backoff(base_seconds=float("nan")))),
+    ("retry.backoff.factor", RetryPolicy(backoff=Backoff(factor=0.5))),
+    ("retry.backoff.factor", RetryPolicy(backoff=Backoff(factor=float("inf")))),
+    ("retry.backoff.max_seconds", RetryPolicy(backoff=Backoff(max_seconds=-1))),
+    ("retry.backoff.jitter", RetryPolicy(backoff=Backoff(jitter=1.5))),
+    ("refunds.failed", RefundPolicy(failed=101)),
+    ("refunds.expired", RefundPolicy(expired=-1)),
+    ("refunds.canceled", RefundPolicy(canceled=101)),
+    ("refunds.canceled_running", RefundPolicy(canceled_running=-5)),
 ]
 
 
@@ -103,13 +103,15 @@ def test_a_recipe_that_could_not_work_is_refused(changes: dict[str, Any], code: 
 def test_the_largest_recipe_that_the_limits_name_is_taken() -> None:
     stages = [StageSpec(name=f"s{n}", kind="k", tasks=1_000) for n in range(64)]
     definition = WorkflowDefinition(
-        name="x" * 128, stages=stages, price=LIMITS.price_max, retry=Retry(attempts_max=100)
+        name="x" * 128, stages=stages, price=LIMITS.price_max, retry=RetryPolicy(attempts_max=100)
     )
     assert CoreHarness().do(c.PutWorkflow(definition=definition)).version == 1
 
 
 def test_a_recipe_survives_being_stored() -> None:
-    definition = replace(DRAW, input_schema={"type": "object"}, retry=Retry(on="any"), refunds=Refunds(failed=3))
+    definition = replace(
+        DRAW, input_schema={"type": "object"}, retry=RetryPolicy(on="any"), refunds=RefundPolicy(failed=3)
+    )
     assert parse_definition(encode(definition)) == definition
     assert validator(definition).is_valid({})
     assert not validator(definition).is_valid([])
@@ -195,8 +197,8 @@ def test_the_jitter_spreads_tasks_over_its_range() -> None:
 )  # fmt: skip
 def test_the_policy_reads_the_workers_word(policy: Any, retryable: bool | None, again: bool) -> None:
     """R74, R75, R254, R413, C6."""
-    assert Retry(on=policy).allows_retry(retryable=retryable) is again
-    harness = CoreHarness(replace(DRAW, retry=Retry(on=policy)))
+    assert RetryPolicy(on=policy).allows_retry(retryable=retryable) is again
+    harness = CoreHarness(replace(DRAW, retry=RetryPolicy(on=policy)))
     _, lease = harness.started()
     assert harness.do(c.Fail(lease=lease, retryable=retryable)).status == ("retried" if again else "failed")
 

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from callsheet.core.model import commands
 from callsheet.core.model.rows import Job, Task
 from callsheet.core.model.state_machines import MACHINES
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.queries.render import job_view, task_view
 from tests.support.live_server import LiveServer
 
-LATER = Retry(on="any", attempts_max=3, backoff=Backoff(base_seconds=600, factor=1, jitter=0))
+LATER = RetryPolicy(on="any", attempts_max=3, backoff=Backoff(base_seconds=600, factor=1, jitter=0))
 
 
 def task_of(live_server: LiveServer, job_id: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Lease, OutputFile
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from tests.support.live_server import TENANT, LiveServer
 
 PNG = b"\x89PNG\r\n\x1a\n and then some pixels"
@@ -81,7 +81,7 @@ def test_stages_and_tasks_come_in_order(live_server: LiveServer) -> None:
 
 
 def test_attempts_are_kept_and_shown_without_their_tokens(live_server: LiveServer) -> None:
-    retry = Retry(on="any", backoff=Backoff(base_seconds=0, jitter=0))
+    retry = RetryPolicy(on="any", backoff=Backoff(base_seconds=0, jitter=0))
     job = submit_job(live_server, workflow(live_server, "tries", retry=retry))
     first = claim_lease(live_server, "tries")
     live_server.engine.execute(commands.Requeue(lease=first, reason="spot notice"))

@@ -9,7 +9,7 @@ import pytest
 
 from callsheet.config import Settings
 from callsheet.core.model import commands
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy import blocking_reasons
 from callsheet.core.policy.limits import Limits
 from callsheet.http.routes.jobs import ROUTES
@@ -234,7 +234,7 @@ def age_job(live_server: LiveServer, job: str, micros: int) -> None:
 
 
 def test_a_failed_attempt_says_when_it_is_retried(live_server: LiveServer) -> None:
-    retry = Retry(on="any", backoff=Backoff(base_seconds=600, jitter=0))
+    retry = RetryPolicy(on="any", backoff=Backoff(base_seconds=600, jitter=0))
     job = submit_job(live_server, workflow(live_server, "stumbles", retry=retry))
     live_server.engine.execute(commands.Fail(lease=claim_lease(live_server, "stumbles")))
     found = get_why(live_server, job)

@@ -8,7 +8,7 @@ import pytest
 from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.clock import SECOND
-from callsheet.core.model.workflow_definition import Backoff, Retry
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
 from callsheet.core.policy.autoscale import KindObservation, ScalingTarget, compute_signals
 from callsheet.core.policy.limits import Limits
 from callsheet.queries.fleet_stats import FleetStats
@@ -22,7 +22,7 @@ STEADY = Backoff(base_seconds=30, factor=1, jitter=0)
 def open_studio(database_url: str, limits: Limits | None = None) -> EngineHarness:
     harness = EngineHarness(database_url, Settings(database_retry_seconds=5, limits=limits or Limits()))
     harness.tenant()
-    harness.workflow(price=0, retry=Retry(attempts_max=3, on="any", backoff=STEADY))
+    harness.workflow(price=0, retry=RetryPolicy(attempts_max=3, on="any", backoff=STEADY))
     return harness
 
 
@@ -74,7 +74,7 @@ def test_kinds_are_counted_by_themselves_over_all_workflows(harness: EngineHarne
 
 def test_a_task_on_its_last_attempt_keeps_its_worker(harness: EngineHarness) -> None:
     # flaw c of the original
-    harness.workflow("once", price=0, retry=Retry(attempts_max=1))
+    harness.workflow("once", price=0, retry=RetryPolicy(attempts_max=1))
     harness.submit_job("once")
     harness.claim_one(lease_seconds=3_600)
     harness.clock.advance(1_800)

@@ -25,7 +25,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Command
 from callsheet.core.model.errors import LeaseLost
 from callsheet.core.model.rows import Attempt, Job, Run, Stage, Task
-from callsheet.core.model.workflow_definition import Refunds
+from callsheet.core.model.workflow_definition import RefundPolicy
 from callsheet.core.registry import COMMANDS
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.batch import Batch, BatchResult
@@ -149,8 +149,10 @@ def a_run_is_settled_twice(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def completed_work_is_refunded(patch: pytest.MonkeyPatch) -> None:
-    def settle(ws: WorkingSet, job: Job, run: Run, _ending: str, _refunds: Refunds, delivered: int) -> money.Settlement:
-        return money.settle(ws, job, run, "failed", Refunds(), delivered)
+    def settle(
+        ws: WorkingSet, job: Job, run: Run, _ending: str, _refunds: RefundPolicy, delivered: int
+    ) -> money.Settlement:
+        return money.settle(ws, job, run, "failed", RefundPolicy(), delivered)
 
     patch.setattr(cascade, "settle", settle)
 

@@ -4,7 +4,7 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from callsheet.core.model.commands import Command, PutTenant, PutWorkflow, TopUp
-from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy.limits import Limits
 
 PROVIDER = "studio"
@@ -63,10 +63,10 @@ def draw_scenario(random: Random) -> Scenario:
 
 
 def _draw_definitions(random: Random) -> list[WorkflowDefinition]:
-    def retry() -> Retry:
+    def retry() -> RetryPolicy:
         backoff = Backoff(base_seconds=random.choice((0, 2.0, 10.0)), max_seconds=20.0)
         policies: tuple[Literal["any", "transient", "never"], ...] = ("any", "any", "transient", "never")
-        return Retry(
+        return RetryPolicy(
             attempts_max=random.choice((1, 2, 3)), requeues_max=random.choice((0, 1, 3)), on=random.choice(policies),
             backoff=backoff,
         )  # fmt: skip
@@ -74,8 +74,8 @@ def _draw_definitions(random: Random) -> list[WorkflowDefinition]:
     def lease() -> int:
         return random.choice((15, 30, 60))
 
-    def refunds() -> Refunds:
-        return Refunds(
+    def refunds() -> RefundPolicy:
+        return RefundPolicy(
             failed=random.choice((100, 100, 30)), canceled_running=random.choice((100, 50)),
             expired=random.choice((100, 100, 0)),
         )  # fmt: skip

@@ -6,7 +6,7 @@ from callsheet.config import Settings
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Command, Lease, Outcome, OutputFile, Role, Submit, Verdict
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry
+from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy
 from callsheet.store import verify
 from tests.support.engine_harness import TENANT, EngineHarness, stage
 from tests.support.virtual_clock import VirtualClock
@@ -78,12 +78,14 @@ def _set_up_scene(harness: VerifyingHarness, names: Names) -> None:
     harness.workflow()
     harness.workflow(price=6)
     harness.workflow("gift", price=0)
-    harness.workflow("strict", price=10, refunds=Refunds(failed=40, expired=0, canceled_running=50))
-    harness.workflow("stubborn", retry=Retry(on="any", requeues_max=1, backoff=Backoff(base_seconds=10.0, jitter=0.0)))
+    harness.workflow("strict", price=10, refunds=RefundPolicy(failed=40, expired=0, canceled_running=50))
+    harness.workflow(
+        "stubborn", retry=RetryPolicy(on="any", requeues_max=1, backoff=Backoff(base_seconds=10.0, jitter=0.0))
+    )
     harness.workflow("film", price=9, stages=[stage("draw", tasks=2), stage("cut", approval=True)])
     harness.workflow("open", inline=True, stages=[])
     harness.workflow(
-        "bought", stages=[stage("call", provider="fal")], retry=Retry(on="any"), provider_deadline_seconds=60
+        "bought", stages=[stage("call", provider="fal")], retry=RetryPolicy(on="any"), provider_deadline_seconds=60
     )
     for user in ("ada", "ben"):
         harness.top_up(1_000, user, key=f"welcome-{user}")

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from callsheet.blobs import object_keys
 from callsheet.core.model.errors import Refusal
-from callsheet.core.model.workflow_definition import Retry as RetryPolicy
-from callsheet.core.model.workflow_definition import StageSpec
+from callsheet.core.model.workflow_definition import RetryPolicy, StageSpec
 from callsheet.worker import Context, NonRetryableError, PreviousOutput, RetryableError, Worker
 from tests.support.wait import wait_until
 from tests.worker.worker_harness import NO_BACKOFF, WorkerHarness

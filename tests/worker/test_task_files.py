@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.rows import File
-from callsheet.core.model.workflow_definition import Retry as RetryPolicy
+from callsheet.core.model.workflow_definition import RetryPolicy
 from callsheet.worker import Cache, Context, NonRetryableError, RetryableError, Worker
 from callsheet.worker.runtime.active_task import LOG_LINES_MAX, LOG_LINES_PER_HEARTBEAT_MAX
 from tests.support.fault_proxy import CallFault, FaultProxy

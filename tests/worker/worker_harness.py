@@ -25,7 +25,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.rows import File, Job, Task
 from callsheet.core.model.rows import Worker as WorkerRow
-from callsheet.core.model.workflow_definition import Backoff, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.embedded_link import EngineLink
 from callsheet.store.verify import Violation, check
 from callsheet.worker import (
@@ -175,7 +175,7 @@ class WorkerHarness:
     def submit(self, *stages: StageSpec, input: Any = None, **definition: Any) -> str:
         """Submit a job of its own workflow: one task of kind draw for 10 credits, unless it says otherwise."""
         definition.setdefault("lease_seconds", 30)
-        definition.setdefault("retry", Retry(backoff=NO_BACKOFF))
+        definition.setdefault("retry", RetryPolicy(backoff=NO_BACKOFF))
         made = WorkflowDefinition(
             name="work", price=10, stages=list(stages) or [StageSpec(name="draw", kind="draw")], **definition
         )

@@ -18,7 +18,7 @@ from msgspec.structs import FieldInfo, fields
 from callsheet.catalog.validate import WorkflowFile
 from callsheet.cli.config_file import ConfigFile, minimum_of
 from callsheet.core.model.graph_spec import ComfySpec
-from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry, StageSpec, WorkflowDefinition
+from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec, WorkflowDefinition
 
 _INTRO = """\
 # Settings
@@ -51,9 +51,9 @@ _WORKFLOW_STRUCTS: tuple[tuple[str, type[Struct], str], ...] = (
     ("The file itself", WorkflowFile, WorkflowDefinition.__doc__ or ""),
     ("`[[stages]]`", StageSpec, StageSpec.__doc__ or ""),
     ("`[stages.comfyui]`", ComfySpec, ComfySpec.__doc__ or ""),
-    ("`[retry]`", Retry, Retry.__doc__ or ""),
+    ("`[retry]`", RetryPolicy, RetryPolicy.__doc__ or ""),
     ("`[retry.backoff]`", Backoff, Backoff.__doc__ or ""),
-    ("`[refunds]`", Refunds, Refunds.__doc__ or ""),
+    ("`[refunds]`", RefundPolicy, RefundPolicy.__doc__ or ""),
 )
 
 

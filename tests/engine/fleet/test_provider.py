@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.commands import HandOff, Outcome, RecordIntent, ReportOutcome
-from callsheet.core.model.workflow_definition import Backoff, Retry
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
 from callsheet.engine.loops.collector import Collector
 from tests.support.engine_harness import EngineHarness
 from tests.support.fake_provider import (
@@ -147,7 +147,7 @@ def test_a_definite_failure_ends_the_job_with_a_refund(clips: EngineHarness) -> 
 
 def test_only_a_definite_failure_is_submitted_again(harness: EngineHarness) -> None:
     # R75, R308, C6, P1
-    clip_workflow(harness, retry=Retry(attempts_max=2, backoff=Backoff(base_seconds=5, jitter=0)))
+    clip_workflow(harness, retry=RetryPolicy(attempts_max=2, backoff=Backoff(base_seconds=5, jitter=0)))
     job = harness.submit_job("clip")
     provider = FakeProvider(Outcome("failed", message="busy", retryable=True), DONE)
     first = submit_to_provider(harness, provider)
@@ -179,7 +179,7 @@ def test_a_lost_answer_is_looked_up_and_never_submitted_again(clips: EngineHarne
 
 def test_a_call_that_was_never_accepted_is_repeated_without_using_up_an_attempt(harness: EngineHarness) -> None:
     # R309
-    clip_workflow(harness, retry=Retry(attempts_max=1))
+    clip_workflow(harness, retry=RetryPolicy(attempts_max=1))
     job = harness.submit_job("clip")
     lease = harness.claim_one("render")
     intend(harness, lease)

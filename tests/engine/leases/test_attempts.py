@@ -2,7 +2,7 @@
 
 import pytest
 
-from callsheet.core.model.workflow_definition import Backoff, Retry
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
 from tests.support.engine_harness import EngineHarness
 
 STEADY = Backoff(base_seconds=10, factor=3, max_seconds=60, jitter=0)
@@ -15,7 +15,7 @@ def attempt_counts(harness: EngineHarness, job: str) -> tuple[int, int, int]:
 
 def test_a_lease_that_runs_out_is_tried_again_after_a_pause(harness: EngineHarness) -> None:
     # R151, R186, R307, C7, H6, V2
-    harness.workflow(retry=Retry(backoff=STEADY))
+    harness.workflow(retry=RetryPolicy(backoff=STEADY))
     job = harness.submit_job()
     lease = harness.claim_one(lease_seconds=30)
     assert harness.advance(29.9) == 0
@@ -42,7 +42,7 @@ def test_a_lease_lives_until_it_is_swept(harness: EngineHarness) -> None:
 
 def test_the_last_lost_lease_fails_the_job_and_refunds_it(harness: EngineHarness) -> None:
     # R7, R74, R189, R192, R417, G7, V4
-    harness.workflow(retry=Retry(attempts_max=3, backoff=STEADY))
+    harness.workflow(retry=RetryPolicy(attempts_max=3, backoff=STEADY))
     job = harness.submit_job()
     for no in (1, 2, 3):
         assert harness.claim_one(lease_seconds=5).attempt == no
@@ -57,7 +57,7 @@ def test_the_last_lost_lease_fails_the_job_and_refunds_it(harness: EngineHarness
 
 def test_the_pause_grows_and_has_a_limit(harness: EngineHarness) -> None:
     # R74, L12
-    harness.workflow(retry=Retry(attempts_max=5, backoff=STEADY))
+    harness.workflow(retry=RetryPolicy(attempts_max=5, backoff=STEADY))
     job = harness.submit_job()
     waits = []
     for _ in range(4):
@@ -70,7 +70,7 @@ def test_the_pause_grows_and_has_a_limit(harness: EngineHarness) -> None:
 
 def test_the_jitter_stays_within_its_bounds_and_spreads(harness: EngineHarness) -> None:
     # L12
-    harness.workflow(retry=Retry(backoff=Backoff(base_seconds=100, jitter=0.2)))
+    harness.workflow(retry=RetryPolicy(backoff=Backoff(base_seconds=100, jitter=0.2)))
     jobs = [harness.submit_job() for _ in range(10)]
     for leased in harness.claim(count=10):
         harness.fail(leased.lease, retryable=True)
@@ -95,7 +95,7 @@ def test_the_retry_policy_reads_the_retryable_flag_of_the_worker(
     harness: EngineHarness, policy: str, retryable: bool | None, again: bool
 ) -> None:
     # R74, R75, R254, R413, R414, C6
-    harness.workflow(retry=Retry(on=policy, backoff=STEADY))  # type: ignore[arg-type]
+    harness.workflow(retry=RetryPolicy(on=policy, backoff=STEADY))  # type: ignore[arg-type]
     job = harness.submit_job()
     state = harness.fail(harness.claim_one(), retryable=retryable)
     assert (state.status, state.job_status) == (("retried", "running") if again else ("failed", "failed"))
@@ -106,7 +106,7 @@ def test_the_retry_policy_reads_the_retryable_flag_of_the_worker(
 
 def test_failures_are_tried_until_the_limit(harness: EngineHarness) -> None:
     # R74, R76, R410, R413, R417
-    harness.workflow(retry=Retry(attempts_max=2, on="any", backoff=STEADY))
+    harness.workflow(retry=RetryPolicy(attempts_max=2, on="any", backoff=STEADY))
     job = harness.submit_job()
     assert harness.fail(harness.claim_one(), "first", retryable=True).status == "retried"
     harness.advance(10)
@@ -142,7 +142,7 @@ def test_a_task_given_back_goes_to_the_head_of_its_queue(harness: EngineHarness)
 
 def test_giving_back_for_ever_has_a_limit_of_its_own(harness: EngineHarness) -> None:
     # R262, G7
-    harness.workflow(retry=Retry(requeues_max=3))
+    harness.workflow(retry=RetryPolicy(requeues_max=3))
     job = harness.submit_job()
     for _ in range(3):
         assert harness.requeue(harness.claim_one()).job_status == "running"
@@ -153,7 +153,7 @@ def test_giving_back_for_ever_has_a_limit_of_its_own(harness: EngineHarness) -> 
 
 def test_a_hundred_requeues_are_charged_once(harness: EngineHarness) -> None:
     # R261
-    harness.workflow(retry=Retry(requeues_max=100))
+    harness.workflow(retry=RetryPolicy(requeues_max=100))
     job = harness.submit_job()
     for _ in range(100):
         harness.requeue(harness.claim_one())

@@ -9,7 +9,7 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.commands import Command, Lease
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import ROWS
-from callsheet.core.model.workflow_definition import Backoff, Refunds, Retry
+from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy
 from tests.support.concurrency import find_violations
 from tests.support.engine_harness import TENANT, WORKER, EngineHarness, stage
 from tests.support.engine_model import Model, ModelRefusal, WorkflowModel
@@ -40,8 +40,8 @@ def reset_database(harness: EngineHarness) -> None:
             plan.name,
             price=plan.price,
             stages=[stage(kind, tasks=count) for kind, count in plan.stages],
-            retry=Retry(attempts_max=plan.attempts_max, requeues_max=plan.requeues_max, backoff=backoff),
-            refunds=Refunds(canceled_running=plan.refund_percent_running),
+            retry=RetryPolicy(attempts_max=plan.attempts_max, requeues_max=plan.requeues_max, backoff=backoff),
+            refunds=RefundPolicy(canceled_running=plan.refund_percent_running),
             lease_seconds=plan.lease_seconds,
             deadline_seconds=plan.deadline_seconds,
             cancel_grace_seconds=plan.grace_seconds,

@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.commands import Adjust, TopUp
-from callsheet.core.model.workflow_definition import Refunds
+from callsheet.core.model.workflow_definition import RefundPolicy
 from tests.support.engine_harness import EngineHarness, stage
 
 
@@ -53,7 +53,7 @@ def test_every_other_end_refunds_in_full_by_default(harness: EngineHarness, how:
 )
 def test_a_workflow_may_keep_a_part_by_how_the_run_ended(harness: EngineHarness, how: str, kept: int) -> None:
     # R66, C8, M7: what goes back is rounded down, so the parts always add up to the price
-    refunds = Refunds(failed=50, expired=25, canceled=99, canceled_running=0)
+    refunds = RefundPolicy(failed=50, expired=25, canceled=99, canceled_running=0)
     harness.workflow("clip", price=11, stages=[stage("render")], refunds=refunds)
     job = end(harness, how)
     assert harness.ledger(job)[1:] == [("consume", 11 - kept, kept)]

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from callsheet.core.model.commands import Balance, Refund
-from callsheet.core.model.workflow_definition import Refunds
+from callsheet.core.model.workflow_definition import RefundPolicy
 from tests.support.concurrency import run_concurrently, servers
 from tests.support.engine_harness import TENANT, EngineHarness
 
@@ -27,7 +27,7 @@ def test_a_completed_job_is_refunded_once(harness: EngineHarness) -> None:
 
 
 def test_what_a_failed_job_kept_goes_back_and_no_more(harness: EngineHarness) -> None:
-    harness.workflow("strict", price=10, refunds=Refunds(failed=70))
+    harness.workflow("strict", price=10, refunds=RefundPolicy(failed=70))
     job = harness.submit_job("strict")
     harness.fail(harness.claim_one())
     before = harness.balance()
@@ -37,7 +37,7 @@ def test_what_a_failed_job_kept_goes_back_and_no_more(harness: EngineHarness) ->
 
 
 def test_each_run_has_its_own(harness: EngineHarness) -> None:
-    harness.workflow("strict", price=10, refunds=Refunds(failed=70))
+    harness.workflow("strict", price=10, refunds=RefundPolicy(failed=70))
     job = harness.submit_job("strict")
     harness.fail(harness.claim_one())
     harness.retry(job)

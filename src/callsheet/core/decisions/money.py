@@ -12,7 +12,7 @@ from callsheet.core.model.errors import BadInput, Conflict, InsufficientCredits
 from callsheet.core.model.plural import counted
 from callsheet.core.model.rows import Job, LedgerEntry, Run, Wallet
 from callsheet.core.model.state_machines import Actor
-from callsheet.core.model.workflow_definition import Refunds, check_range
+from callsheet.core.model.workflow_definition import RefundPolicy, check_range
 from callsheet.core.working_set import WorkingSet
 
 _FULL = 100
@@ -58,7 +58,7 @@ def reserve(ws: WorkingSet, wallet: Wallet, job: Job, actor: Actor) -> None:
     _post(ws, wallet, Posting("reserve", -job.price, reserved=job.price), actor, job)
 
 
-def settle(ws: WorkingSet, job: Job, run: Run, final_status: str, refunds: Refunds, delivered: int) -> Settlement:
+def settle(ws: WorkingSet, job: Job, run: Run, final_status: str, refunds: RefundPolicy, delivered: int) -> Settlement:
     """Close a run's reservation, once, by how it ended."""
     if run.status != "open":
         message = f"run {run.no} of job {job.id} is already settled"
@@ -77,7 +77,7 @@ def settle(ws: WorkingSet, job: Job, run: Run, final_status: str, refunds: Refun
     return Settlement(consumed_amount, refund_amount)
 
 
-def _consumed_part(job: Job, run: Run, final_status: str, refunds: Refunds) -> int:
+def _consumed_part(job: Job, run: Run, final_status: str, refunds: RefundPolicy) -> int:
     if final_status == "canceled":
         percent = refunds.canceled if job.started_at is None else refunds.canceled_running
     else:

@@ -20,16 +20,17 @@ _PERCENT_MAX = 100
 
 
 class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a failed try waits: base * factor^(try-1), at most max, plus or minus jitter."""
+    """How long to wait before a retry: base * factor^(attempt-1), at most max, plus or minus jitter."""
 
     base_seconds: float = 2.0
-    """The wait before the second try."""
+    """The wait before the second attempt."""
     factor: float = 2.0
-    """By how much each further wait is longer than the one before."""
+    """The factor by which each further wait grows."""
     max_seconds: float = 300.0
     """The longest wait."""
     jitter: float = 0.2
-    """By which part of itself a wait may be shorter or longer, from 0 to 1: tasks that failed together come apart."""
+    """The random part of a wait, from 0 to 1: 0.2 makes it up to 20 % shorter or longer, so that tasks that failed
+    together are not retried together."""
 
     def wait(self, task_id: str, attempt: int, attempts_counted: int) -> int:
         """Return the wait in microseconds; the jitter follows from the task and the attempt."""
@@ -38,18 +39,18 @@ class Backoff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return seconds(base_wait * (1 + self.jitter * jitter_factor))
 
 
-class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How often a task is tried. A lost lease always counts as a try that may be repeated."""
+class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a failed task is retried. An expired lease counts as an attempt and is always retryable."""
 
     attempts_max: int = 3
-    """Tries of a task in one run, with the first."""
+    """The maximum number of attempts of a task in one run, including the first."""
     requeues_max: int = 10
-    """How often a task may be given back, by a machine that goes away for instance, without using up a try."""
+    """How often a task may be requeued without counting an attempt, for example when a worker shuts down."""
     on: Literal["never", "transient", "any"] = "transient"
-    """Which failures are tried again: `transient` are those of which the worker says that another try may help, `any`
-    are all but those of which it says that none will."""
+    """Which failures are retried: `transient` retries those that the worker reports as retryable, `any` retries all
+    except those that it reports as not retryable, `never` retries none."""
     backoff: Backoff = Backoff()
-    """How long a failed try waits for the next."""
+    """How long to wait before a retry."""
 
     def allows_retry(self, *, retryable: bool | None) -> bool:
         """Say whether a reported failure may be tried again: the worker's word, read by the policy."""
@@ -58,42 +59,43 @@ class Retry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.on == "transient" and retryable is True
 
 
-class Refunds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Percent of the price that goes back, by how the run ended."""
+class RefundPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The percentage of the price that is refunded, by how the run ended."""
 
     failed: int = _PERCENT_MAX
-    """Of a run that failed."""
+    """For a run that failed."""
     expired: int = _PERCENT_MAX
-    """Of one that passed its deadline."""
+    """For a run that passed its deadline."""
     canceled: int = _PERCENT_MAX
-    """Of one that was canceled before it began."""
+    """For a run that was canceled before it started."""
     canceled_running: int = _PERCENT_MAX
-    """Of one that was canceled after that."""
+    """For a run that was canceled after it started."""
 
 
 class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One stage: which kind of work, how many tasks, whether a person must approve it first."""
+    """One stage: the kind of work, the number of tasks, and whether a person must approve it first."""
 
     name: str
-    """What it is called; no two stages of a workflow have one name."""
+    """The name of the stage, unique within the workflow."""
     kind: str
-    """Which handler does its tasks."""
+    """The handler that runs its tasks."""
     tasks: int = 1
-    """How many tasks it begins with; they may run at the same time."""
+    """The number of tasks. They may run at the same time."""
     inputs: list[Any] | None = None
-    """One input per task, in place of `tasks`; without it each task has the job's input."""
+    """One input per task, instead of `tasks`. If absent, each task gets the job's input."""
     approval: bool = False
-    """It waits until a person approves it."""
+    """Whether the stage waits until a person approves it."""
     provider: str = ""
-    """Whose service its handlers call: limits per provider count its tasks."""
+    """The provider that its handlers call. Limits per provider count its tasks."""
     comfyui: ComfySpec | None = None
-    """A ComfyUI graph, which a worker sends with the task's values in it. Workflows have them; jobs bring none."""
+    """A ComfyUI graph that the worker runs with the values of the task. Only stages of a workflow may have one, not
+    inline stages of a job."""
     labels: dict[str, str] | None = None
-    """Words to find it by."""
+    """Labels to filter by."""
     metadata: dict[str, Any] | None = None
-    """Anything you want to keep with it."""
+    """Any JSON that you want to store with the stage."""
     trace: dict[str, str] | None = None
-    """Headers of a trace, which its handlers get."""
+    """Trace headers that are passed to its handlers."""
 
     @property
     def size(self) -> int:
@@ -102,32 +104,33 @@ class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WorkflowDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a workflow is."""
+    """The definition of a workflow."""
 
     name: str
-    """What jobs are submitted to."""
+    """The name that jobs are submitted to."""
     stages: list[StageSpec] = []
-    """One after the other; a job is done when the last is."""
+    """The stages, which run one after the other. The job completes with the last one."""
     price: int = 0
-    """Credits that a job costs: reserved when it is submitted, consumed when it is completed."""
+    """The price of a job in credits: reserved when it is submitted, consumed when it completes."""
     input_schema: dict[str, Any] | bool | None = None
-    """JSON Schema for the input of a job; without it any input is taken."""
-    retry: Retry = Retry()
-    """How often its tasks are tried, and when again."""
-    refunds: Refunds = Refunds()
-    """What goes back when a job ends badly."""
+    """A JSON Schema for the input of a job. If absent, any input is accepted."""
+    retry: RetryPolicy = RetryPolicy()
+    """When failed tasks are retried."""
+    refunds: RefundPolicy = RefundPolicy()
+    """What is refunded when a job does not complete."""
     priority: int = 50
-    """Of its jobs, unless they say another: higher goes first, 0 to `limits.priority_max`."""
+    """The default priority of its jobs, from 0 to `limits.priority_max`. Jobs of higher priority run first."""
     lease_seconds: int = 900
-    """A worker that was not heard of for so long has lost its task, and another may have it."""
+    """If a worker sends no heartbeat for this long, its task is reassigned."""
     deadline_seconds: int = 7 * 86_400
-    """A job that has not ended so long after it was submitted, or was to start, is expired; a job may say another."""
+    """The time a job has to complete, from its submission or its scheduled start. After it, the job expires. A job may
+    set its own."""
     provider_deadline_seconds: int = 3_600
-    """How long a provider may take for a task."""
+    """The time a provider has to complete a task."""
     collect_seconds: int = 10
-    """How often a provider is asked how far it is, where it does not say when to ask again."""
+    """How often to poll a provider that does not say when to poll again."""
     cancel_grace_seconds: int = 30
-    """How long workers have to stop when a job is canceled."""
+    """The time workers have to stop when a job is canceled."""
     running_max: int | None = None
     """The maximum number of tasks of this workflow that run at the same time, over all servers. Absent means no
     limit."""
@@ -137,9 +140,9 @@ class WorkflowDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_field
     retention_seconds: int | None = None
     """How long to keep output files after a job's task completes. Absent means forever."""
     inline: bool = False
-    """Jobs may bring their own stages, or begin with none and get them later."""
+    """Whether jobs may define their own stages, at submission or later."""
     enabled: bool = True
-    """Whether jobs may be submitted; those that were go on all the same."""
+    """Whether jobs may be submitted. Jobs that were submitted before continue."""
 
 
 _CHECKS: tuple[tuple[str, int, str], ...] = (
