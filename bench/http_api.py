@@ -110,7 +110,7 @@ async def _load_checked(connections: ConnectionPool, make: MakeRequest, count: i
 async def _measure_events(kind: str, server: ServerUnderTest, samples: int) -> list[Row]:
     """Measure from the sending of a submit to its event's arrival in the tenant's stream."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    head = request("GET", "/v1/events?after=now&type=job.created", server.key)
+    head = request("GET", "/v1/events?cursor=now&type=job.created", server.key)
     writer.write(head.replace(b"host: bench", b"host: bench\r\naccept: text/event-stream"))
     await reader.readuntil(b"retry: 1000")
     took: list[float] = []

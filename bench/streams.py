@@ -33,7 +33,7 @@ async def _measure_streams(server: ServerUnderTest) -> list[Row]:
     jobs = [await _submit_job(server) for _ in range(STREAMS // 2)]
     before = _resident_kb(server)
     streams = [
-        await _open_stream(server, path) for job in jobs for path in (f"/v1/jobs/{job}/events", "/v1/events?after=now")
+        await _open_stream(server, path) for job in jobs for path in (f"/v1/jobs/{job}/events", "/v1/events?cursor=now")
     ]
     kb_each = (_resident_kb(server) - before) / len(streams)
     start, cpu = time.perf_counter(), server.cpu_seconds()

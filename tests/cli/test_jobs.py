@@ -288,7 +288,7 @@ def test_the_remaining_time_of_a_job_is_marked_as_an_estimate() -> None:
 
 def job_why_lines(*, remaining: dict[str, object] | None = None, **start: object) -> list[str]:
     """Return what `jobs why` says of a job of which a server tells so much."""
-    known = {"estimate": True, "samples": 40, "reason": ""}
+    known = {"samples": 40, "reason": ""}
     starts = dict.fromkeys(("estimated_start_at", "estimated_seconds", "duration_seconds_p50", "duration_seconds_p90"))
     ends = dict.fromkeys(("percent", "remaining_seconds_p50", "remaining_seconds_p90"))
     with StubServer() as stub:

@@ -15,7 +15,7 @@ from tests.client.stub_server import JOB, frames
 from tests.support.wait import wait_until
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
-EXPECTED = {"estimate": True, "seconds_p50": 60.0, "seconds_p90": 90.0, "samples": 34}
+EXPECTED = {"seconds_p50": 60.0, "seconds_p90": 90.0, "samples": 34}
 
 
 def why_body(*found: tuple[str, str]) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def why_body(*found: tuple[str, str]) -> dict[str, Any]:
         "started_in_window_max", "within_seconds",
          "ahead", "progress", "workers")
     )  # fmt: skip
-    start = {"estimate": True, "estimated_start_at": None, "estimated_seconds": None, "duration_seconds_p50": None,
+    start = {"estimated_start_at": None, "estimated_seconds": None, "duration_seconds_p50": None,
              "duration_seconds_p90": None, "samples": 0, "reason": ""}  # fmt: skip
-    left = {"estimate": True, "percent": None, "remaining_seconds_p50": None, "remaining_seconds_p90": None,
+    left = {"percent": None, "remaining_seconds_p50": None, "remaining_seconds_p90": None,
             "samples": 0, "reason": ""}  # fmt: skip
     constraints = [nothing | {"code": code, "message": message, "tasks": 1} for code, message in found]
     return {

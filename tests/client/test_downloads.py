@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ def tag(body: bytes) -> str:
 
 
 def record(body: bytes = BODY) -> File:
-    return File("f1", "a.bin", "application/octet-stream", len(body), hashlib.sha256(body).hexdigest(), "/v1/files/f1")
+    digest = hashlib.sha256(body).hexdigest()
+    return File(
+        "f1", "a.bin", "application/octet-stream", len(body), digest, "/v1/files/f1", "ready", "ann", None,
+        datetime.now(UTC), None,
+    )  # fmt: skip
 
 
 class RangeServer(StubServer):

@@ -124,7 +124,7 @@ def test_a_wait_outlives_polls_that_fail_and_asks_one_at_a_time(stub: StubServer
     broken = [AWAY, ScriptedResponse(drop=True), ScriptedResponse(502, "<html>"), BUSY]
     stub.responses = [running, *broken, running, *broken, done]
     assert client_of(stub.url).jobs.wait("j1").status == "completed"
-    assert [asked.path for asked in stub.asked] == ["/v1/jobs/j1?wait=30.0"] * 11
+    assert [asked.path for asked in stub.asked] == ["/v1/jobs/j1?wait_seconds=30.0"] * 11
 
 
 def test_a_cap_of_the_callers_own_is_raised_at_once(stub: StubServer, client_of: ClientFactory) -> None:

@@ -76,7 +76,7 @@ def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(live_server: LiveServer
         event = next(feed)
         assert (event.job_id, event.type) == (first, "job.created")
         feed.close()
-        feed = client.events.stream(after=event.cursor, types=["job."])
+        feed = client.events.stream(cursor=event.cursor, types=["job."])
         live_server.submit()
         assert next(feed).type == "job.created"
         line.cut()
@@ -86,7 +86,7 @@ def test_a_tenants_feed_that_is_cut_goes_on_where_it_was(live_server: LiveServer
         assert seen == [(first, "job.started"), (first, "job.completed"), (second, "job.created")]
         assert line.calls >= 3
         feed.close()
-        resumed = client.events.stream(after=event.cursor, job_id=first, types=["job.completed"])
+        resumed = client.events.stream(cursor=event.cursor, job_id=first, types=["job.completed"])
         assert next(resumed).type == "job.completed"
         resumed.close()
         live_server.work()
@@ -102,7 +102,7 @@ def test_now_is_known_before_the_first_event_so_that_a_stream_that_breaks_early_
         stream(frames(8, cursor="c")),
         stream(frames(9, cursor="c")),
     ]
-    feed = client_of(stub.url).events.stream(after="now")
+    feed = client_of(stub.url).events.stream(cursor="now")
     assert numbers(islice(feed, 2)) == [8, 9]
     feed.close()
     assert [asked.headers.get("last-event-id") for asked in stub.asked] == [None, "c7", "c7", "c8"]

@@ -23,7 +23,7 @@ def opened(up: ServerProcess, stack: ExitStack) -> int | None:
     """Open a stream and leave it open; return the status, or None if nobody answers."""
     try:
         reader = stack.enter_context(RawConnection(up.url))
-        reader.send_request("GET", "/v1/events?after=now", up.key, accept=STREAM)
+        reader.send_request("GET", "/v1/events?cursor=now", up.key, accept=STREAM)
         return int(reader.read_until(b"\r\n").split()[1])
     except (OSError, EOFError):
         return None

@@ -22,7 +22,7 @@ def with_secret(live_server: LiveServer, secret: str) -> httpx.Client:
 
 
 def lines(live_server: LiveServer, role: str = "operator", action: str = "") -> list[dict[str, Any]]:
-    found = live_server.client(role).get("/v1/admin/audit", params={"limit": 200}).raise_for_status().json()["lines"]
+    found = live_server.client(role).get("/v1/admin/audit", params={"limit": 200}).raise_for_status().json()["entries"]
     return [line for line in found if action in {"", line["action"]}]
 
 
@@ -272,7 +272,7 @@ def test_the_log_is_read_newest_first_and_page_by_page(live_server: LiveServer) 
     seen: list[str] = []
     while before is not None:
         page = client.get("/v1/admin/audit", params={"limit": 7, "before": before}).json()
-        seen += [line["id"] for line in page["lines"]]
+        seen += [line["id"] for line in page["entries"]]
         before = page["next"]
     assert seen[: len(everything)] == everything
     assert seen == sorted(set(seen), reverse=True)

@@ -56,7 +56,7 @@ def test_every_attempt_says_who_it_was_how_it_ended_and_why(sandbox: WorkerSandb
     expect_json(two.post_lease("fail", task, code="out_of_memory", message="no memory", retryable=False))
     client = sandbox.live_server.client("client")
     attempts = expect_json(client.get(f"/v1/jobs/{job['id']}/tasks/{sandbox.task_of(job)['id']}/attempts"))["attempts"]
-    assert [(a["no"], a["worker"], a["outcome"], a["uncounted"], a["error"]) for a in attempts] == [
+    assert [(a["no"], a["worker"], a["outcome"], not a["counted"], a["error"]) for a in attempts] == [
         (1, sandbox.name("one"), "requeued", True, {"code": "spot", "message": "Requeued: taken away"}),
         (2, sandbox.name("two"), "failed", False, {"code": "out_of_memory", "message": "no memory"}),
     ]

@@ -213,7 +213,7 @@ def test_a_stream_with_a_request_behind_it_is_forgotten_when_its_client_leaves(
 ) -> None:
     broadcaster = small_limits_server.callsheet.state.broadcaster
     with RawConnection(small_limits_server.url) as plain:
-        plain.send_request("GET", "/v1/events?after=now", key, accept="text/event-stream")
+        plain.send_request("GET", "/v1/events?cursor=now", key, accept="text/event-stream")
         plain.read_until(b"retry: 1000\n\n")
         plain.send(plain.head("GET", "/healthz"))
         plain.read_until(b": alive")
@@ -287,7 +287,7 @@ def test_what_is_not_http_is_answered_400_and_closed(plain: RawConnection, head:
 
 
 def test_garbage_behind_a_request_does_not_get_into_its_answer(plain: RawConnection, key: str) -> None:
-    plain.send(plain.head("GET", "/v1/events?after=now", key, accept="text/event-stream"))
+    plain.send(plain.head("GET", "/v1/events?cursor=now", key, accept="text/event-stream"))
     plain.read_until(b"retry: 1000\n\n")
     plain.send(b"\x00\x01\x02garbage\r\n\r\n")
     with pytest.raises((EOFError, ConnectionError)):

@@ -180,7 +180,7 @@ def test_a_user_has_fewer_streams_than_a_key_whatever_the_number_of_tokens(tmp_p
         with open_stream(live_server, address, role="user"):
             with live_server.client("second").stream("GET", address, headers={"accept": STREAM}) as refused:
                 assert refused.status_code == 429
-            waited = live_server.client("second").get(f"/v1/jobs/{job}?wait=0.1")
+            waited = live_server.client("second").get(f"/v1/jobs/{job}?wait_seconds=0.1")
             assert (waited.status_code, waited.json()["code"]) == (429, "too_many_streams")
             with open_stream(live_server, address), open_stream(live_server, address):
                 assert live_server.callsheet.state.broadcaster.count == 3

@@ -28,7 +28,7 @@ def all_pages(live_server: LiveServer, **query: Any) -> tuple[list[tuple[str, in
         mores.append(page["more"])
         if not page["more"]:
             return found, mores
-        query["after"] = page["next"]
+        query["cursor"] = page["next"]
 
 
 def test_a_tenants_page_is_full_whatever_others_do_in_between(live_server: LiveServer) -> None:
@@ -47,21 +47,21 @@ def test_a_page_says_whether_there_is_more_and_pages_leave_nothing_out(live_serv
     start = feed(live_server, "client", after="now")["next"]
     jobs = submits(live_server, 4)
     total = sum(live_server.engine.reads.job(TENANT, job).seq for job in jobs)
-    wait_until(lambda: len(feed(live_server, "client", after=start)["events"]) == total)
-    whole, (more,) = all_pages(live_server, after=start)
+    wait_until(lambda: len(feed(live_server, "client", cursor=start)["events"]) == total)
+    whole, (more,) = all_pages(live_server, cursor=start)
     assert (len(whole), len(set(whole)), more) == (total, total, False)
     for limit in (1, 3, total - 1, total):
         pages = -(-total // limit)
-        assert all_pages(live_server, after=start, limit=limit) == (whole, [True] * (pages - 1) + [False])
+        assert all_pages(live_server, cursor=start, limit=limit) == (whole, [True] * (pages - 1) + [False])
 
 
 def test_what_nobody_asked_for_is_no_more(live_server: LiveServer) -> None:
     start = feed(live_server, "client", after="now")["next"]
     (job,) = submits(live_server, 1)
-    wait_until(lambda: feed(live_server, "client", after=start)["events"])
-    page = feed(live_server, "client", after=start, type="job.created", limit=1)
+    wait_until(lambda: feed(live_server, "client", cursor=start)["events"])
+    page = feed(live_server, "client", cursor=start, type="job.created", limit=1)
     assert ([event["job_id"] for event in page["events"]], page["more"]) == ([job], False)
-    assert feed(live_server, "client", after=page["next"], type="job.")["events"] == []
+    assert feed(live_server, "client", cursor=page["next"], type="job.")["events"] == []
 
 
 def test_a_jobs_page_says_whether_there_is_more(live_server: LiveServer) -> None:

@@ -218,8 +218,8 @@ QUERIES = {
     "/v1/jobs?limit=1&limit=2": 422, "/v1/jobs?status=%00": 422, "/v1/jobs?cursor=x": 422, "/v1/jobs?since=soon": 422,
     "/v1/jobs?since=9999-12-31T23:59:59Z": 200, "/v1/jobs?label=a": 422, "/v1/jobs?user=%27%20OR%201=1": 200,
     "/v1/jobs?" + "&".join(f"a{number}=1" for number in range(100)): 422,
-    "/v1/events?after=x": 422, "/v1/events?limit=0": 422, "/v1/events?job=%27": 200,
-    "/v1/wallets/ann/ledger?before=-1": 422, "/v1/wallets/ann/ledger?before=99999999999999999999": 422,
+    "/v1/events?cursor=x": 422, "/v1/events?limit=0": 422, "/v1/events?job=%27": 200,
+    "/v1/wallets/ann/ledger?cursor=-1": 422, "/v1/wallets/ann/ledger?cursor=99999999999999999999": 422,
 }  # fmt: skip
 
 
@@ -231,7 +231,8 @@ def test_a_query_is_checked(live_server: LiveServer, path: str) -> None:
 
 
 JOB_QUERIES = {
-    "?wait=nan": 422, "?wait=inf": 422, "?wait=-1": 422, "?wait=x": 422, "?wait=1e999": 422, "?x=1": 422,
+    "?wait_seconds=nan": 422, "?wait_seconds=inf": 422, "?wait_seconds=-1": 422, "?wait_seconds=x": 422,
+    "?wait_seconds=1e999": 422, "?x=1": 422,
     "/events?after=-1": 422, "/events?after=99999999999999999999": 422, "/events?after=1.5": 422,
     "/events?limit=0": 422, "/events?after=9223372036854775807": 200,
 }  # fmt: skip

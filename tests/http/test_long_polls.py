@@ -11,12 +11,12 @@ from tests.support.wait import wait_until
 def test_a_long_poll_wakes_when_the_job_ends(fast_stream_server: LiveServer) -> None:
     job = fast_stream_server.submit()["id"]
     with ThreadPoolExecutor(1) as threads:
-        polling = threads.submit(fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait=60")
+        polling = threads.submit(fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait_seconds=60")
         wait_until(lambda: fast_stream_server.callsheet.state.broadcaster.count)
         fast_stream_server.work()
         answer = polling.result(ANSWER_SECONDS)
     assert (answer.status_code, answer.json()["status"]) == (200, "completed")
-    assert fast_stream_server.client("client").get(f"/v1/jobs/{job}?wait=60").json() == answer.json()
+    assert fast_stream_server.client("client").get(f"/v1/jobs/{job}?wait_seconds=60").json() == answer.json()
 
 
 def test_a_long_poll_with_a_tag_wakes_with_any_change(fast_stream_server: LiveServer) -> None:
@@ -25,12 +25,14 @@ def test_a_long_poll_with_a_tag_wakes_with_any_change(fast_stream_server: LiveSe
     shown = client.get(f"/v1/jobs/{job}")
     with ThreadPoolExecutor(1) as threads:
         headers = {"if-none-match": shown.headers["etag"]}
-        polling = threads.submit(fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait=60", headers=headers)
+        polling = threads.submit(
+            fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait_seconds=60", headers=headers
+        )
         wait_until(lambda: fast_stream_server.callsheet.state.broadcaster.count)
         fast_stream_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
         answer = polling.result(ANSWER_SECONDS)
     assert (answer.status_code, answer.json()["status"]) == (200, "running")
-    again = client.get(f"/v1/jobs/{job}?wait=60", headers=headers)
+    again = client.get(f"/v1/jobs/{job}?wait_seconds=60", headers=headers)
     assert (again.status_code, again.headers["etag"]) == (200, answer.headers["etag"])
     client.post(f"/v1/jobs/{job}/cancel", json={"grace_seconds": 0}).raise_for_status()
 
@@ -38,7 +40,7 @@ def test_a_long_poll_with_a_tag_wakes_with_any_change(fast_stream_server: LiveSe
 def test_a_long_poll_without_news_says_so_in_time(fast_stream_server: LiveServer) -> None:
     client = fast_stream_server.client("client")
     shown = client.get(f"/v1/jobs/{fast_stream_server.submit()['id']}")
-    path = f"/v1/jobs/{shown.json()['id']}?wait=0.05"
+    path = f"/v1/jobs/{shown.json()['id']}?wait_seconds=0.05"
     assert client.get(path).json() == shown.json()
     assert client.get(path, headers={"if-none-match": shown.headers["etag"]}).status_code == 304
     fast_stream_server.work()

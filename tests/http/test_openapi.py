@@ -44,7 +44,7 @@ def test_every_body_and_answer_in_json_has_an_example_that_fits_its_schema() -> 
         examples = [one["value"] for one in content.get("examples", {}).values()]
         examples += [content["example"]] if "example" in content else []
         if "json" in name.rpartition(" ")[2] and "/openapi.json" not in name:
-            assert examples, f"{name} has no example: see http/words.py"
+            assert examples, f"{name} has no example: see doc() in callsheet.api"
         for example in examples:
             problems = [
                 f"{error.instance_path}: {error.message}" for error in validator(content["schema"]).iter_errors(example)
@@ -120,7 +120,7 @@ def test_every_field_and_parameter_says_what_it_means() -> None:
         for parameter in operation["parameters"]
         if "$ref" not in parameter and not parameter["description"]
     ]
-    assert silent == [], "say it beside the field, or in http/words.py"
+    assert silent == [], "describe it with doc() in callsheet.api"
     assert all(schema.get("description") for schema in DOCUMENT["components"]["schemas"].values())
 
 
@@ -133,7 +133,7 @@ def test_every_parameter_of_a_query_shows_what_it_takes() -> None:
         if parameter.get("in") == "query"
     ]
     assert len(shown) > 40
-    assert [where for where, one in shown if "example" not in one] == [], "give it a word in http/words.py"
+    assert [where for where, one in shown if "example" not in one] == [], "give it an example in callsheet.api"
     assert [where for where, one in shown if not validator(one["schema"]).is_valid(one["example"])] == []
     by_name = {where: one["schema"] for where, one in shown}
     assert by_name["/v1/jobs?since"]["format"] == by_name["/v1/jobs?until"]["format"] == "date-time"
@@ -152,7 +152,7 @@ def test_names_of_operations_are_unique() -> None:
 
 def test_json_that_a_client_made_up_has_no_narrower_schema_than_it_may() -> None:
     schemas = DOCUMENT["components"]["schemas"]
-    for owner, field in (("SubmitBody", "input"), ("Event", "data"), ("Output", "output"), ("AuditEntry", "data")):
+    for owner, field in (("NewJob", "input"), ("Event", "data"), ("Output", "output"), ("AuditEntry", "data")):
         for value in (None, 1, "x", [1], {"x": 1}):
             assert validator(schemas[owner]["properties"][field]).is_valid(value), f"{owner}.{field}"
     for notes in ({"a": {"b": 1}}, {}, None):

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from callsheet.api.base import Example
 from callsheet.blobs import object_keys
 from callsheet.catalog import load
 from callsheet.core.model import commands
@@ -16,7 +17,6 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from callsheet.demo.setup import USER, WORKFLOWS, furnish
 from callsheet.http.openapi.curl import VARIABLES, curl, start
 from callsheet.http.openapi.document import document
-from callsheet.http.openapi.field_doc import JOB_ID, TASK_ID
 from callsheet.http.openapi.html_page import ReferencePage
 from tests.support.live_server import TENANT, LiveServer
 
@@ -26,6 +26,7 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
+JOB_ID, TASK_ID = Example.JOB_ID, Example.TASK_ID
 PICTURE = b"\x89PNG\r\n\x1a\n picture"
 DIGEST = "0" * 64
 

@@ -89,7 +89,7 @@ def test_attempts_are_kept_and_shown_without_their_tokens(live_server: LiveServe
     path = f"/v1/jobs/{job}/tasks/{first.task_id}/attempts"
     answer = live_server.client("viewer").get(path)
     tries = answer.json()["attempts"]
-    assert [(one["no"], one["outcome"], one["uncounted"], one["worker"]) for one in tries] == [
+    assert [(one["no"], one["outcome"], not one["counted"], one["worker"]) for one in tries] == [
         (1, "requeued", True, "w1"), (2, None, False, "w1"),
     ]  # fmt: skip
     for lease in (first, second):

@@ -110,7 +110,7 @@ def test_the_stream_of_a_job_that_is_deleted_ends(fast_stream_server: LiveServer
 
 
 def test_nothing_is_lost_or_doubled_while_readers_come_and_go(fast_stream_server: LiveServer) -> None:
-    with open_stream(fast_stream_server, "/v1/events?after=now") as coming:
+    with open_stream(fast_stream_server, "/v1/events?cursor=now") as coming:
         fast_stream_server.submit()
         start = next(frame.id for frame in coming if frame.id)
     fast_stream_server.work()
@@ -160,7 +160,7 @@ def test_a_reader_that_dawdles_costs_little_and_still_gets_everything(tmp_path: 
         broadcaster = live_server.callsheet.state.broadcaster
         with RawConnection(live_server.url, receive_bytes=4_096) as reader:
             reader.send_request(
-                "GET", "/v1/events?after=now", live_server.keys["client"], accept=STREAM, connection="close"
+                "GET", "/v1/events?cursor=now", live_server.keys["client"], accept=STREAM, connection="close"
             )
             reader.read_until(b"retry: 1000\n\n")
             jobs = [_submit_job(live_server, 20) for _ in range(20)]
@@ -183,7 +183,7 @@ def test_many_idle_streams_all_hear_the_next_event(fast_stream_server: LiveServe
     try:
         for reader in readers:
             reader.send_request(
-                "GET", "/v1/events?after=now&type=job.created", fast_stream_server.keys["client"], accept=STREAM
+                "GET", "/v1/events?cursor=now&type=job.created", fast_stream_server.keys["client"], accept=STREAM
             )
         for reader in readers:
             reader.read_until(b"retry: 1000\n\n")
@@ -202,7 +202,7 @@ def test_many_idle_streams_all_hear_the_next_event(fast_stream_server: LiveServe
 
 def test_a_silent_stream_says_that_it_is_alive(fast_stream_server: LiveServer) -> None:
     job = fast_stream_server.submit()["id"]
-    for path in (f"/v1/jobs/{job}/events", "/v1/events?after=now"):
+    for path in (f"/v1/jobs/{job}/events", "/v1/events?cursor=now"):
         with open_stream(fast_stream_server, path) as coming:
             assert [next(frame for frame in coming if not frame.id).comment for _ in range(3)] == ["alive"] * 3
     fast_stream_server.work()
@@ -211,7 +211,7 @@ def test_a_silent_stream_says_that_it_is_alive(fast_stream_server: LiveServer) -
 def test_a_stream_is_alive_while_nothing_it_wants_happens(fast_stream_server: LiveServer) -> None:
     enough = Event()
     (job,) = _submit_job(fast_stream_server, 1)
-    with open_stream(fast_stream_server, "/v1/events?after=now&job=none") as coming, ThreadPoolExecutor(1) as threads:
+    with open_stream(fast_stream_server, "/v1/events?cursor=now&job=none") as coming, ThreadPoolExecutor(1) as threads:
         bustling = threads.submit(_keep_changing, fast_stream_server, job, enough)
         try:
             assert [next(coming) for _ in range(3)] == [Frame("", "", None, "alive")] * 3
@@ -222,7 +222,7 @@ def test_a_stream_is_alive_while_nothing_it_wants_happens(fast_stream_server: Li
 
 
 def test_a_filter_lets_through_what_it_names(fast_stream_server: LiveServer) -> None:
-    with open_stream(fast_stream_server, "/v1/events?after=now&type=job.created,task.,") as coming:
+    with open_stream(fast_stream_server, "/v1/events?cursor=now&type=job.created,task.,") as coming:
         job = fast_stream_server.submit()["id"]
         fast_stream_server.work()
         seen = _read_until(coming, "task.completed")
@@ -231,7 +231,7 @@ def test_a_filter_lets_through_what_it_names(fast_stream_server: LiveServer) -> 
 
 
 def test_a_tenant_hears_nothing_of_another(fast_stream_server: LiveServer) -> None:
-    with open_stream(fast_stream_server, "/v1/events?after=now", role="other client") as coming:
+    with open_stream(fast_stream_server, "/v1/events?cursor=now", role="other client") as coming:
         fast_stream_server.submit()
         fast_stream_server.work()
         mine = fast_stream_server.submit(role="other client")["id"]
@@ -243,7 +243,7 @@ def test_a_revoked_key_s_stream_ends(fast_stream_server: LiveServer) -> None:
     operator = fast_stream_server.client("operator")
     made = operator.post("/v1/admin/keys", json={"name": "short", "role": "viewer", "tenant": TENANT}).json()
     fast_stream_server.keys["short"] = made["secret"]
-    with open_stream(fast_stream_server, "/v1/events?after=now", role="short") as coming:
+    with open_stream(fast_stream_server, "/v1/events?cursor=now", role="short") as coming:
         assert next(coming).comment == "alive"
         operator.delete(f"/v1/admin/keys/{made['key']['id']}").raise_for_status()
         assert list(coming)[-1].comment == "invalid_key"
@@ -266,18 +266,18 @@ def test_a_cursor_of_another_tenant_or_of_nobody_opens_nothing(fast_stream_serve
 def test_too_many_streams_are_429_until_some_close(tmp_path: Path, database_url: str) -> None:
     with LiveServer(database_url, tmp_path, HttpSettings(streams_max=3, streams_per_key_max=2)) as live_server:
         broadcaster, client = live_server.callsheet.state.broadcaster, live_server.client("client")
-        with open_stream(live_server, "/v1/events?after=now"):
-            with open_stream(live_server, "/v1/events?after=now"):
+        with open_stream(live_server, "/v1/events?cursor=now"):
+            with open_stream(live_server, "/v1/events?cursor=now"):
                 refused = client.get("/v1/events", headers={"accept": STREAM})
                 assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
                 assert int(refused.headers["retry-after"]) > 0
                 job = live_server.submit()["id"]
-                assert client.get(f"/v1/jobs/{job}?wait=9").status_code == 429
-                with open_stream(live_server, "/v1/events?after=now", role="viewer"):
+                assert client.get(f"/v1/jobs/{job}?wait_seconds=9").status_code == 429
+                with open_stream(live_server, "/v1/events?cursor=now", role="viewer"):
                     beyond = live_server.client("admin").get("/v1/events", headers={"accept": STREAM})
                     assert (beyond.status_code, beyond.json()["code"]) == (429, "too_many_streams")
             wait_until(lambda: broadcaster.count == 1)
-            with open_stream(live_server, "/v1/events?after=now"):
+            with open_stream(live_server, "/v1/events?cursor=now"):
                 assert broadcaster.count == 2
         wait_until(lambda: broadcaster.count == 0)
         assert broadcaster._by_owner == {}  # noqa: SLF001 - that nothing is left behind is what is asked
@@ -288,7 +288,7 @@ def test_too_many_streams_are_429_until_some_close(tmp_path: Path, database_url:
 
 def test_clients_that_leave_are_forgotten(fast_stream_server: LiveServer) -> None:
     broadcaster, job = fast_stream_server.callsheet.state.broadcaster, fast_stream_server.submit()["id"]
-    paths = (f"/v1/jobs/{job}?wait=60", f"/v1/jobs/{job}/events", "/v1/events?after=now")
+    paths = (f"/v1/jobs/{job}?wait_seconds=60", f"/v1/jobs/{job}/events", "/v1/events?cursor=now")
     readers = [(RawConnection(fast_stream_server.url), path) for path in paths for _ in range(5)]
     for reader, path in readers:
         accept = "application/json" if "wait" in path else STREAM

@@ -63,7 +63,7 @@ def test_a_server_that_stops_answers_what_is_under_way(database_url: str, tmp_pa
         with RawConnection(live_server.url) as slow, ThreadPoolExecutor(2) as threads:
             body = b'{"workflow":"sketch","user":"ann","input":{}}'
             slow.send(slow.head("POST", "/v1/jobs", live_server.keys["client"], body) + body[:10])
-            polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job['id']}?wait=60")
+            polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job['id']}?wait_seconds=60")
             wait_until(lambda: live_server.callsheet.state.broadcaster.count)
             stopping = threads.submit(live_server.stop)
             assert polling.result(ANSWER_SECONDS).json() == job
@@ -99,7 +99,7 @@ def test_a_stream_on_one_server_tells_what_another_commits(postgresql: str, tmp_
         job = here.submit()["id"]
         with ThreadPoolExecutor(3) as threads:
             reading = threads.submit(read_events, there, f"/v1/jobs/{job}/events")
-            polling = threads.submit(there.client("client").get, f"/v1/jobs/{job}?wait=60")
+            polling = threads.submit(there.client("client").get, f"/v1/jobs/{job}?wait_seconds=60")
             wait_until(lambda: there.callsheet.state.broadcaster.count == 2)
             here.work()
             seen, polled = reading.result(ANSWER_SECONDS), polling.result(ANSWER_SECONDS)
@@ -149,7 +149,7 @@ def test_a_writer_elsewhere_that_takes_long_does_not_hold_back_a_job_s_own_strea
         job = live_server.submit()["id"]
         elsewhere.execute("SELECT pg_current_xact_id()")
         with open_stream(live_server, f"/v1/jobs/{job}/events") as coming, ThreadPoolExecutor(1) as threads:
-            polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job}?wait=60")
+            polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job}?wait_seconds=60")
             wait_until(lambda: live_server.callsheet.state.broadcaster.count == 2)
             live_server.work()
             seen = [frame for frame in coming if frame.id]

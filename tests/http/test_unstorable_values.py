@@ -14,12 +14,14 @@ HUGE = 10**25
 NUL = "\0"
 QUERIES = [
     "/v1/jobs?user=%00", "/v1/jobs?status=%00", "/v1/jobs?workflow=a%00", "/v1/jobs?label=a%3D%00",
-    "/v1/workflows?after=%00", "/v1/admin/keys?after=%00", "/v1/admin/tenants?after=%00", "/v1/admin/audit?before=%00",
+    "/v1/workflows?cursor=%00", "/v1/admin/keys?cursor=%00", "/v1/admin/tenants?cursor=%00",
+    "/v1/admin/audit?cursor=%00",
     "/v1/events?job=%00", "/v1/events?type=%00",
     f"/v1/jobs/{{job}}/events?after={HUGE}", "/v1/jobs/{job}/events?after=9223372036854775808",
-    f"/v1/jobs/{{job}}/events?after=-{HUGE}", f"/v1/wallets/ann/ledger?before={HUGE}",
-    f"/v1/wallets/ann/ledger?before=-{HUGE}", f"/v1/jobs?limit={HUGE}", f"/v1/events?limit=-{HUGE}",
-    "/v1/jobs/{job}?wait=nan", "/v1/jobs/{job}?wait=inf", "/v1/jobs/{job}?wait=-1", "/v1/jobs/{job}?wait=1e999",
+    f"/v1/jobs/{{job}}/events?after=-{HUGE}", f"/v1/wallets/ann/ledger?cursor={HUGE}",
+    f"/v1/wallets/ann/ledger?cursor=-{HUGE}", f"/v1/jobs?limit={HUGE}", f"/v1/events?limit=-{HUGE}",
+    "/v1/jobs/{job}?wait_seconds=nan", "/v1/jobs/{job}?wait_seconds=inf", "/v1/jobs/{job}?wait_seconds=-1",
+    "/v1/jobs/{job}?wait_seconds=1e999",
     "/v1/jobs?since=99999-01-01T00:00:00Z", "/v1/jobs?since=1e9", "/v1/jobs?since=%00",
 ]  # fmt: skip
 PATHS = [

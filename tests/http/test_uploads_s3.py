@@ -123,7 +123,7 @@ def test_a_worker_reads_and_puts_by_addresses_alone_which_end_with_its_lease(
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
     asked = http_worker.post_lease("files", task, uploads=[output_file_of(PNG)])
-    get, put = task["files"][0]["get"], asked.json()["uploads"][0]["put"]
+    get, put = task["files"][0]["download"], asked.json()["uploads"][0]["upload"]
     assert all("X-Amz-Expires=900&" in address["url"] for address in (get, put))
     assert not [
         registration

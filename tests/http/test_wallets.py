@@ -119,7 +119,7 @@ def test_a_ledger_is_read_page_by_page(live_server: LiveServer) -> None:
         top_up(live_server, "eli", amount=n)
     client, before, seen = live_server.client("client"), None, []
     while True:
-        query = {"limit": 2} | ({} if before is None else {"before": before})
+        query = {"limit": 2} | ({} if before is None else {"cursor": before})
         page = client.get("/v1/wallets/eli/ledger", params=query).raise_for_status().json()
         seen += [line["amount"] for line in page["entries"]]
         before = page["next"]
@@ -151,7 +151,7 @@ def test_credits_that_cannot_move_are_refused_and_nothing_is_written(
     assert wallet(live_server, "fay") == before
 
 
-@pytest.mark.parametrize("query", [{"before": -1}, {"before": 2**63}, {"before": "x"}, {"limit": 0}, {"limit": 500}])
+@pytest.mark.parametrize("query", [{"cursor": -1}, {"cursor": 2**63}, {"cursor": "x"}, {"limit": 0}, {"limit": 500}])
 def test_a_ledger_query_that_means_nothing_is_refused(live_server: LiveServer, query: dict[str, Any]) -> None:
     answer = live_server.client("client").get("/v1/wallets/ann/ledger", params=query)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")

@@ -78,7 +78,7 @@ def test_an_ended_job_says_so(live_server: LiveServer) -> None:
         None,
     )
     assert found["start"] == {
-        "estimate": True, "estimated_start_at": None, "estimated_seconds": None, "duration_seconds_p50": None,
+        "estimated_start_at": None, "estimated_seconds": None, "duration_seconds_p50": None,
         "duration_seconds_p90": None, "samples": 0, "reason": "The job has ended.",
     }  # fmt: skip
 
@@ -117,7 +117,7 @@ def test_positions_count_those_in_front_in_the_order_of_claims(live_server: Live
     urgent = submit_job(live_server, name, priority=90)
     found = {job: get_why(live_server, job) for job in (urgent, first, second, low)}
     assert [one["position"] for one in found.values()] == [1, 2, 3, 4]
-    assert found[low]["constraints"][0]["ahead"] == 3
+    assert found[low]["constraints"][0]["tasks_ahead"] == 3
     leased = live_server.engine.execute(commands.Claim(worker_id="w", kinds=(name,), count=4))
     assert [one.lease.job_id for one in leased] == list(found)
 
@@ -147,8 +147,8 @@ def test_a_running_limit_is_named_with_its_numbers(
     found = get_why(live_server, job)
     assert constraint_codes(found) == ["running_limit", "queued"]
     limit = found["constraints"][0]
-    assert {key: limit[key] for key in ("of", "name", "running", "running_max", "tasks")} == {
-        "of": of, "name": limited, "running": 1, "running_max": 1, "tasks": 1,
+    assert {key: limit[key] for key in ("limit_scope", "name", "running", "running_max", "tasks")} == {
+        "limit_scope": of, "name": limited, "running": 1, "running_max": 1, "tasks": 1,
     }  # fmt: skip
     live_server.engine.execute(commands.Complete(lease=lease))
     assert "running_limit" not in constraint_codes(get_why(live_server, job))
@@ -173,9 +173,10 @@ def test_a_rate_is_named_with_its_numbers_and_its_end(
     found = get_why(live_server, job)
     assert constraint_codes(found) == ["rate_limit", "queued"]
     limit = found["constraints"][0]
-    assert {key: limit[key] for key in ("of", "name", "started", "started_in_window_max", "within_seconds",
+    assert {key: limit[key] for key in ("limit_scope", "name", "started", "started_in_window_max", "window_seconds",
     "tasks")} == {
-        "of": of, "name": limited, "started": 1, "started_in_window_max": 1, "within_seconds": seconds, "tasks": 1,
+        "limit_scope": of, "name": limited, "started": 1, "started_in_window_max": 1, "window_seconds": seconds,
+        "tasks": 1,
     }  # fmt: skip
     leased_at = live_server.client("client").get(f"/v1/jobs/{first}").json()["started_at"]
     spent = datetime.fromisoformat(limit["active_until_at"]) - datetime.fromisoformat(leased_at)
@@ -191,7 +192,7 @@ def test_a_kind_that_nobody_works_on_has_no_worker(live_server: LiveServer) -> N
     age_job(live_server, job, back)
     found = get_why(live_server, job)
     assert constraint_codes(found) == ["no_worker", "queued"]
-    assert (found["constraints"][0]["of"], found["constraints"][0]["name"]) == ("kind", "lonely")
+    assert (found["constraints"][0]["limit_scope"], found["constraints"][0]["name"]) == ("kind", "lonely")
     assert (found["position"], found["start"]["estimated_seconds"]) == (1, None)
     submit_job(live_server, "lonely", priority=99)
     claim_lease(live_server, "lonely")
@@ -281,14 +282,12 @@ def test_estimates_come_from_this_queue_and_are_labelled(live_server: LiveServer
     claim_lease(live_server, name)
     first, second = submit_job(live_server, name), submit_job(live_server, name)
     left = get_why(live_server, running)["remaining"]
-    assert (left["estimate"], left["samples"], left["percent"], left["reason"]) == (True, 6, 0, "Until it has ended.")
+    assert (left["samples"], left["percent"], left["reason"]) == (6, 0, "Until it has ended.")
     assert 25 < left["remaining_seconds_p50"] <= 30
     assert 55 < left["remaining_seconds_p90"] <= 60
     starts = [get_why(live_server, job)["start"] for job in (first, second)]
     assert [start["estimated_seconds"] for start in starts] == [30, 60]
-    assert {(s["estimate"], s["duration_seconds_p50"], s["duration_seconds_p90"], s["samples"]) for s in starts} == {
-        (True, 30, 60, 6)
-    }
+    assert {(s["duration_seconds_p50"], s["duration_seconds_p90"], s["samples"]) for s in starts} == {(30, 60, 6)}
     assert live_server.client("client").get(f"/v1/jobs/{running}").json()["progress"] == 0, "true progress stays true"
 
 

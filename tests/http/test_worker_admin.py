@@ -48,7 +48,7 @@ def test_the_server_never_calls_a_worker(sandbox: WorkerSandbox, monkeypatch: py
     ).raise_for_status()
     sandbox.worker("w1", draining=True)
     beaten = http_worker.heartbeat(*tasks)
-    assert (sorted(heartbeat["cancel"] for heartbeat in beaten["heartbeats"]), beaten["drain"]) == ([False, True], True)
+    assert (sorted(heartbeat["cancel"] for heartbeat in beaten["results"]), beaten["drain"]) == ([False, True], True)
     expect_json(sandbox.live_server.client("operator").post(f"/v1/admin/workers/{sandbox.name('w1')}/revoke"))
     assert expect_json(http_worker.post_lease("complete", tasks[0]), 401)["code"] == "invalid_key"
     assert callers == {threading.current_thread().name}
@@ -147,7 +147,7 @@ def test_an_operator_sees_who_is_here_what_they_hold_and_what_was_done_to_them(s
     assert (found[sandbox.name("inside")]["status"], found["m1"]["status"]) == ("embedded", "approved")
     mine = found[sandbox.name("w1")]
     assert [lease["job_id"] for lease in mine["leases"]] == [job["id"]]
-    assert (mine["labels"], mine["capabilities"], mine["starts"]) == ({"zone": "a"}, {"gpu": "24 GB"}, 1)
+    assert (mine["labels"], mine["capabilities"], mine["start_count"]) == ({"zone": "a"}, {"gpu": "24 GB"}, 1)
     assert mine["last_seen_at"] is not None
     assert (mine["status"], mine["kinds"], mine["draining"]) == ("approved", [sandbox.kind], False)
     assert sandbox.worker("w1", draining=True)["draining"] is True

@@ -110,7 +110,7 @@ def test_heartbeats_of_several_leases_carry_progress_and_log_up_and_cancel_down(
         f"/v1/jobs/{jobs[1]['id']}/cancel", json={"grace_seconds": 60}
     ).raise_for_status()
     answer = http_worker.heartbeat(*tasks, progress=40, message="halfway", log=["loaded", "drawing /home/me/x"])
-    by_job = {task["lease"]["job_id"]: heartbeat for task, heartbeat in zip(tasks, answer["heartbeats"], strict=True)}
+    by_job = {task["lease"]["job_id"]: heartbeat for task, heartbeat in zip(tasks, answer["results"], strict=True)}
     assert [by_job[job["id"]]["cancel"] for job in jobs] == [False, True]
     assert all(heartbeat["lease_seconds"] > 800 for heartbeat in by_job.values())
     events = expect_json(sandbox.live_server.client("client").get(f"/v1/jobs/{jobs[0]['id']}/events"))["events"]
@@ -125,7 +125,7 @@ def test_one_bad_lease_among_several_is_refused_alone(sandbox: WorkerSandbox) ->
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
     other = {"lease": {**task["lease"], "token": "made up"}}
-    good, bad = http_worker.heartbeat(task, other)["heartbeats"]
+    good, bad = http_worker.heartbeat(task, other)["results"]
     assert (good["error"], bad["error"]["code"]) == (None, "lease_not_found")
 
 
@@ -138,7 +138,7 @@ def test_a_lease_is_prolonged_and_the_others_are_answered_though_an_address_cann
     sandbox.live_server.client("client").post(
         f"/v1/jobs/{canceled['id']}/cancel", json={"grace_seconds": 0}
     ).raise_for_status()
-    heartbeats = http_worker.heartbeat(*tasks, downloads=["nowhere"])["heartbeats"]
+    heartbeats = http_worker.heartbeat(*tasks, downloads=["nowhere"])["results"]
     by_job = {task["lease"]["job_id"]: heartbeat for task, heartbeat in zip(tasks, heartbeats, strict=True)}
     assert by_job.pop(canceled["id"])["cancel"] is True
     (other,) = by_job.values()
@@ -151,8 +151,8 @@ def test_a_heartbeat_brings_fresh_addresses_for_the_same_lease(sandbox: WorkerSa
     sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
-    (heartbeat,) = http_worker.heartbeat(task, uploads=[output_file_of(PNG)])["heartbeats"]
-    put = heartbeat["grants"]["uploads"][0]["put"]
+    (heartbeat,) = http_worker.heartbeat(task, uploads=[output_file_of(PNG)])["results"]
+    put = heartbeat["grants"]["uploads"][0]["upload"]
     answer = http_worker.http.request(put["method"], put["url"], content=PNG, headers=put["headers"])
     assert answer.is_success
     expect_json(http_worker.post_lease("complete", task, files=[output_file_of(PNG)]))
@@ -186,7 +186,7 @@ def test_a_call_counts_as_the_heartbeats_in_it(database_url: Any, tmp_path: Any)
         assert expect_json(late, 429)["code"] == "too_many_heartbeats"
         assert 400 < int(late.headers["retry-after"]) <= 500
         strange = {"heartbeats": [{"lease": task["lease"]}] * 500}
-        assert len(expect_json(other.http.post("/v1/worker/heartbeat", json=strange))["heartbeats"]) == 500
+        assert len(expect_json(other.http.post("/v1/worker/heartbeat", json=strange))["results"]) == 500
         late = other.http.post("/v1/worker/heartbeat", json=strange)
         assert late.status_code == 200 or late.headers["retry-after"] == "1"
 
@@ -221,7 +221,7 @@ def test_a_lease_with_another_number_is_none_and_lets_no_file_pass_unseen(sandbo
         expect_json(http_worker.post_lease("complete", lie, files=[output_file_of(PNG)]), 404)["code"]
         == "lease_not_found"
     )
-    assert http_worker.heartbeat(lie)["heartbeats"][0]["error"]["code"] == "lease_not_found"
+    assert http_worker.heartbeat(lie)["results"][0]["error"]["code"] == "lease_not_found"
     assert get_job(sandbox.live_server, job)["status"] == "running"
 
 
@@ -314,7 +314,7 @@ def test_a_lease_is_good_for_the_worker_that_took_it_and_no_other(sandbox: Worke
         ("previous-outputs", {}),
     ):
         assert expect_json(theirs.post_lease(verb, task, **more), 404)["code"] == "lease_not_found"
-    assert theirs.heartbeat(task)["heartbeats"][0]["error"]["code"] == "lease_not_found"
+    assert theirs.heartbeat(task)["results"][0]["error"]["code"] == "lease_not_found"
     assert get_job(sandbox.live_server, job)["status"] == "running"
 
 
@@ -421,7 +421,7 @@ def test_what_earlier_stages_made_comes_in_pages(sandbox: WorkerSandbox) -> None
     (task,) = http_worker.claim()
     pages = [expect_json(http_worker.post_lease("previous-outputs", task))]
     while after := pages[-1]["next"]:
-        pages.append(expect_json(http_worker.post_lease("previous-outputs", task, after=after)))
+        pages.append(expect_json(http_worker.post_lease("previous-outputs", task, cursor=after)))
     assert [[one["task_no"] for one in page["tasks"]] for page in pages] == [[1, 2, 3, 4], [5, 6]]
     for wrong in (-1, 2**63):
         answer = http_worker.post_lease("previous-outputs", task, after={"stage_no": wrong, "task_no": 1})

@@ -154,6 +154,6 @@ def test_a_file_of_a_graph_is_sent_with_its_own_digest_whatever_the_workflow_say
     assert set(by_id) == {mine["id"], fixed["id"]}
     fresh = http_worker.post_lease("files", task, downloads=[fixed["id"], mine["id"]]).json()["downloads"]
     for given in (*task["files"], *fresh):
-        get = given["get"]
+        get = given["download"]
         body = http_worker.http.request(get["method"], get["url"], headers=get["headers"]).content
         assert hashlib.sha256(body).hexdigest() == given["sha256"] == by_id[given["id"]]["sha256"]

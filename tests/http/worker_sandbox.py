@@ -79,7 +79,7 @@ class HttpWorker:
     def put(self, task: dict[str, Any], body: bytes, no: int = 1) -> dict[str, Any]:
         made = output_file_of(body, no)
         grants = expect_json(self.post_lease("files", task, uploads=[made]))
-        put = grants["uploads"][0]["put"]
+        put = grants["uploads"][0]["upload"]
         answer = self.http.request(put["method"], put["url"], content=body, headers=put["headers"])
         assert answer.is_success, answer.text
         return made

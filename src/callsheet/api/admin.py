@@ -1,147 +1,155 @@
-"""Tenants, keys, user tokens, the audit log, and the state of the server."""
+"""Tenants, API keys, user tokens, the audit log, and the state of the server."""
 
-from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from callsheet.api.base import LAST_ID, SecretStruct
+from callsheet.api.base import LAST_ID, Example, SecretStruct, Time, doc
 
 
 class Tenant(Struct, frozen=True):
-    """A customer boundary."""
+    """A tenant: a customer whose data is separate from all others."""
 
-    id: str
-    weight: int
-    status: str
-    active_jobs_max: int | None
-    created_at: datetime
+    id: Annotated[str, doc("Name of the tenant.", "acme")]
+    weight: Annotated[int, doc("Share of the workers when tenants compete.", 1)]
+    status: Annotated[str, doc("`active`, or `suspended`: then it cannot submit jobs.", "active")]
+    active_jobs_max: Annotated[
+        int | None, doc("Maximum number of active jobs per user. Null means the server's limit.", 20)
+    ]
+    created_at: Annotated[Time, doc("Time at which the tenant was created.", Example.AT)]
 
 
 class TenantPage(Struct, frozen=True):
-    """Tenants by name."""
+    """One page of tenants, sorted by name."""
 
-    tenants: list[Tenant]
-    next: str | None
+    tenants: Annotated[list[Tenant], doc("Tenants of this page.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class TenantBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tenant's share and cap; what is left out stays as it is."""
+    """A tenant's settings. Fields that you leave out keep their value."""
 
-    weight: int | None = None
-    status: Literal["active", "suspended"] | None = None
-    active_jobs_max: int | UnsetType | None = UNSET
+    weight: Annotated[int | None, doc("Share of the workers when tenants compete.", 2)] = None
+    status: Annotated[
+        Literal["active", "suspended"] | None, doc("`suspended` stops the tenant from submitting jobs.")
+    ] = None
+    active_jobs_max: Annotated[
+        int | UnsetType | None, doc("Maximum number of active jobs per user. Null means the server's limit.", 20)
+    ] = UNSET
 
 
 class Key(Struct, frozen=True):
-    """A key, without its secret."""
+    """An API key, without its secret."""
 
-    id: str
-    tenant: str
-    role: str
-    name: str
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
+    id: Annotated[str, doc("Id of the key. It is not the secret.", Example.KEY_ID)]
+    tenant: Annotated[str, doc("Tenant of the key. Empty for operator and fleet keys.", "acme")]
+    role: Annotated[str, doc("Role: what the key may do.", "client")]
+    name: Annotated[str, doc("Name that you gave it.", "web shop")]
+    created_at: Annotated[Time, doc("Time at which the key was created.", Example.AT)]
+    expires_at: Annotated[Time | None, doc("Time at which the key expires. Null: never.", None)]
+    revoked_at: Annotated[Time | None, doc("Time at which the key was revoked.", None)]
 
 
 class NewKey(SecretStruct, frozen=True):
-    """A new key; its secret is shown this once."""
+    """A new API key with its secret, which is returned once."""
 
-    key: Key
-    secret: str
+    key: Annotated[Key, doc("The key.")]
+    secret: Annotated[str, doc("Send this as `Authorization: Bearer …`. It is not shown again.", "cs_…")]
 
 
 class KeyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who gets in, as what. Only an operator names another tenant, or none for another operator."""
+    """An API key to create."""
 
-    name: str
-    role: Literal["admin", "client", "viewer", "worker"]
-    tenant: str | None = None
-    expires_in_seconds: int | None = None
+    name: Annotated[str, doc("A name by which you recognize the key.", "web shop")]
+    role: Annotated[Literal["admin", "client", "viewer", "worker"], doc("Role: what the key may do.", "client")]
+    tenant: Annotated[
+        str | None,
+        doc("Tenant of the key. Default: your own. Only operators may name another tenant, or an empty one for an "
+            "operator key.", "acme"),
+    ] = None  # fmt: skip
+    expires_in_seconds: Annotated[int | None, doc("How long the key is valid. Default: until it is revoked.")] = None
 
 
 class KeyPage(Struct, frozen=True):
-    """Keys, oldest first."""
+    """One page of API keys, oldest first."""
 
-    keys: list[Key]
-    next: str | None
+    keys: Annotated[list[Key], doc("Keys of this page.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose jobs a browser may watch, and for how long."""
+    """A user token to create."""
 
-    user: str
-    expires_in_seconds: int = 600
+    user: Annotated[str, doc("Your id of the user whose jobs, files and wallet the token may read.", "ann")]
+    expires_in_seconds: Annotated[int, doc("How long the token is valid, in seconds.", 600)] = 600
 
 
 class Token(SecretStruct, frozen=True):
-    """A user's token: a bearer key that reads that user's jobs, files and wallet, and nothing else."""
+    """A short-lived user token for browsers. It reads one user's jobs, files and wallet."""
 
-    token: str
-    user: str
-    expires_in_seconds: int
+    token: Annotated[str, doc("Send this as `Authorization: Bearer …` or as `?token=`.", "cst_…")]
+    user: Annotated[str, doc("Your id of the user.", "ann")]
+    expires_in_seconds: Annotated[int, doc("How long the token is valid, in seconds.", 600)]
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which lines; newest first."""
+    """Filter and pagination of the audit log. The newest entry is first."""
 
-    before: str = LAST_ID
-    limit: int = 100
-    subject: str | None = None
-    """Only what was done to this one: a worker, a job, a key."""
+    cursor: Annotated[str, doc("`next` of the previous page.", Example.KEY_ID)] = LAST_ID
+    limit: Annotated[int, doc("Maximum number of entries to return.", 50)] = 100
+    subject: Annotated[str | None, doc("Return only entries about this worker, job, user or key.", "ann")] = None
 
 
 class AuditEntry(Struct, frozen=True):
-    """Who did what to the house."""
+    """One administrative action."""
 
-    id: str
-    tenant: str
-    at: datetime
-    by: str
-    action: str
-    subject: str
-    data: Any
+    id: Annotated[str, doc("Id of the entry.", Example.JOB_ID)]
+    tenant: Annotated[str, doc("Tenant that the action is about.", "default")]
+    at: Annotated[Time, doc("Time of the action.", Example.AT)]
+    by: Annotated[str, doc("Who did it: the id of a key, or the name of a program.", Example.KEY_ID)]
+    action: Annotated[str, doc("Action, as `noun.verb`.", "wallet.topup")]
+    subject: Annotated[str, doc("What it was done to.", "ann")]
+    data: Annotated[Any, doc("Parameters of the action.", {"amount": 100, "reason": "top-up"})]
 
 
 class AuditLog(Struct, frozen=True):
-    """Lines, newest first."""
+    """One page of the audit log, newest first."""
 
-    lines: list[AuditEntry]
-    next: str | None
+    entries: Annotated[list[AuditEntry], doc("Entries of this page.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class Queue(Struct, frozen=True):
-    """What waits and runs of one kind for one workflow."""
+    """Tasks of one kind and workflow."""
 
-    kind: str
-    workflow: str
-    waiting: int
-    running: int
+    kind: Annotated[str, doc("Kind of work.", "sketch")]
+    workflow: Annotated[str, doc("Name of the workflow.", "sketch")]
+    waiting: Annotated[int, doc("Tasks that wait for a worker.", 4)]
+    running: Annotated[int, doc("Running tasks.", 1)]
 
 
 class Ops(Struct, frozen=True):
-    """How the house is doing."""
+    """Load of the installation, over all tenants."""
 
-    now: datetime
-    active_jobs: dict[str, int]
-    queues: list[Queue]
-    workers: int
-    streams: int
-    provider_calls: int
-    provider_calls_overdue: int
+    measured_at: Annotated[Time, doc("Time of the measurement.", Example.AT)]
+    active_jobs: Annotated[dict[str, int], doc("Jobs that have not ended, by status.", {"queued": 9, "running": 3})]
+    queues: Annotated[list[Queue], doc("Waiting and running tasks, by kind and workflow.")]
+    workers: Annotated[int, doc("Workers that are running tasks.", 2)]
+    streams: Annotated[int, doc("Event streams open on this server.", 3)]
+    provider_calls: Annotated[int, doc("Provider calls that have not ended.", 2)]
+    provider_calls_overdue: Annotated[int, doc("Provider calls that should have been collected a minute ago.", 0)]
 
 
 class Identity(Struct, frozen=True):
-    """Who the key says you are."""
+    """Who you are, according to your key or token."""
 
-    role: str
-    tenant: str
-    id: str
-    user: str | None
+    role: Annotated[str, doc("Role: what you may do.", "client")]
+    tenant: Annotated[str, doc("Tenant that you act for.", "default")]
+    id: Annotated[str, doc("Id of the key, or `user:` and the user of a token.", Example.KEY_ID)]
+    user: Annotated[str | None, doc("User of a user token.", None)]
 
 
 class Health(Struct, frozen=True):
-    """That we are there."""
+    """State of the server."""
 
-    status: str
+    status: Annotated[str, doc("`ok` or `ready`.", "ok")]

@@ -1,70 +1,85 @@
 """Files, uploads and deletions."""
 
-from datetime import datetime
+from typing import Annotated
 
 from msgspec import Struct
 
+from callsheet.api.base import Example, Time, doc
+
 
 class File(Struct, frozen=True):
-    """A stored file, brought by a user or made by a job; `url` is on this server and asks for a key."""
+    """A stored file: uploaded by a user, or the output of a job."""
 
-    id: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
-    url: str
-    status: str
-    user: str
-    job_id: str | None
-    created_at: datetime
-    expires_at: datetime | None
+    id: Annotated[str, doc("Id of the file.", Example.FILE_ID)]
+    name: Annotated[str, doc("File name.", "sketch.png")]
+    media_type: Annotated[str, doc("Media type.", "image/png")]
+    bytes: Annotated[int, doc("Size in bytes.", 48211)]
+    sha256: Annotated[str, doc("SHA-256 of the content, as hex.", Example.DIGEST)]
+    url: Annotated[str, doc("Path of the content on this server. It requires a key.", f"/v1/files/{Example.FILE_ID}")]
+    status: Annotated[str, doc("`uploading`, `ready` or `deleted`.", "ready")]
+    user: Annotated[str, doc("Your id of the user whom the file belongs to.", "ann")]
+    job_id: Annotated[str | None, doc("Id of the job that produced the file. Null for an upload.", Example.JOB_ID)]
+    created_at: Annotated[Time, doc("Time at which the file was created.", Example.AT)]
+    expires_at: Annotated[
+        Time | None, doc("Time at which the file is deleted, unless an open job needs it. Null: never.", None)
+    ]
+
+    @property
+    def reference(self) -> dict[str, str]:
+        """How a job's input refers to this file."""
+        return {"$file": self.id}
 
 
 class FileBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a file will be."""
+    """A file to upload."""
 
-    user: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
+    user: Annotated[str, doc("Your id of the user whom the file belongs to.", "ann")]
+    name: Annotated[str, doc("File name.", "note.txt")]
+    media_type: Annotated[str, doc("Media type.", "text/plain")]
+    bytes: Annotated[int, doc("Size in bytes.", 4)]
+    sha256: Annotated[str, doc("SHA-256 of the content, as hex.", Example.DIGEST)]
 
 
 class Upload(Struct, frozen=True):
-    """How to put the bytes: one request, with these headers as they are, within its time."""
+    """The request that uploads the content of a file. Send the headers exactly as given."""
 
-    method: str
-    url: str
-    headers: dict[str, str]
-    expires_in_seconds: int
+    method: Annotated[str, doc("HTTP method.", "PUT")]
+    url: Annotated[
+        str,
+        doc("Signed upload URL. If it starts with a slash, it is on this server. Send no key with it.",
+            f"/v1/blobs/{Example.CURSOR}"),
+    ]  # fmt: skip
+    headers: Annotated[dict[str, str], doc("Headers to send.", {"content-type": "text/plain", "content-length": "4"})]
+    expires_in_seconds: Annotated[int, doc("How long the URL is valid, in seconds.", 900)]
 
 
 class NewFile(Struct, frozen=True):
-    """An announced file, and how to put its bytes."""
+    """A file whose content is not uploaded yet, and how to upload it."""
 
-    file: File
-    upload: Upload
+    file: Annotated[File, doc("The file, in status `uploading`.")]
+    upload: Annotated[Upload, doc("How to upload the content.")]
 
 
 class FilesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose files to list; newest first."""
+    """Filter and pagination of a list of uploads. The newest file is first."""
 
-    user: str = ""
-    limit: int = 50
-    cursor: str = ""
+    user: Annotated[str, doc("List the uploads of this user. Required unless you use a user token.", "ann")] = ""
+    limit: Annotated[int, doc("Maximum number of files to return.", 50)] = 50
+    cursor: Annotated[str, doc("`next` of the previous page.", Example.CURSOR)] = ""
 
 
 class FilePage(Struct, frozen=True):
-    """Files that a user brought, newest first, and where to go on."""
+    """One page of a user's uploads, newest first."""
 
-    files: list[File]
-    next: str | None
+    files: Annotated[list[File], doc("Files of this page.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class DeleteSummary(Struct, frozen=True):
-    """What a deletion freed."""
+    """What a deletion removed from storage."""
 
-    files: int
-    bytes: int
-    pending: bool = False
+    files: Annotated[int, doc("Number of files removed.", 1)]
+    bytes: Annotated[int, doc("Number of bytes removed.", 48211)]
+    pending: Annotated[
+        bool, doc("Whether the storage did not respond. The server then removes the content later.", False)
+    ] = False

@@ -1,163 +1,216 @@
 """Jobs and their runs."""
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from callsheet.api.base import Example, Time, doc
 from callsheet.api.errors import Error
+from callsheet.core.model.state_machines import JOB
 from callsheet.core.model.workflow_definition import StageSpec
+
+_LABELS = {"campaign": "spring"}
 
 
 class DurationEstimate(Struct, frozen=True):
-    """How long such jobs took from their start to their end: a guess, not a promise."""
+    """How long recent jobs of the same workflow took from start to finish. An estimate, not a promise."""
 
-    estimate: bool
-    seconds_p50: float
-    seconds_p90: float
-    samples: int
+    seconds_p50: Annotated[float, doc("Median duration in seconds.", 11.4)]
+    seconds_p90: Annotated[float, doc("90th percentile of the duration in seconds.", 19.8)]
+    samples: Annotated[int, doc("Number of past jobs that the estimate is based on.", 20)]
 
 
 class Job(Struct, frozen=True):
-    """A job."""
+    """A job: one execution of a workflow, paid by a user."""
 
-    id: str
-    workflow: str
-    workflow_version: int
-    user: str
-    status: str
-    phase: str | None
-    run: int
-    priority: int
-    price: int
-    progress: int
-    stages_total: int
-    stages_completed: int
-    events: int
-    cancel_requested: bool
-    created_at: datetime
-    updated_at: datetime
-    start_at: datetime | None
-    deadline_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    error: Error | None
-    retry_of: str | None
-    labels: dict[str, str] | None
-    metadata: dict[str, Any] | None
-    duration_estimate: DurationEstimate | None
+    id: Annotated[str, doc("Id of the job.", Example.JOB_ID)]
+    workflow: Annotated[str, doc("Name of the workflow.", "sketch")]
+    workflow_version: Annotated[int, doc("Version of the workflow at submission.", 1)]
+    user: Annotated[str, doc("Your id of the user who pays for the job.", "ann")]
+    status: Annotated[str, doc("Status of the job.", "queued", enum=list(JOB.statuses))]
+    phase: Annotated[
+        str | None,
+        doc("Detail of the status: `scheduled`, `canceling`, or `approval` while a stage waits for approval.", None),
+    ]
+    run: Annotated[int, doc("Number of the current run. A retry starts a new run.", 1)]
+    priority: Annotated[int, doc("Priority from 0 to 100. Jobs with a higher priority start first.", 50)]
+    price: Annotated[int, doc("Price in credits, fixed at submission.", 3)]
+    progress: Annotated[int, doc("Progress in percent.", 0)]
+    stages_total: Annotated[int, doc("Number of stages.", 1)]
+    stages_completed: Annotated[int, doc("Number of completed stages.", 0)]
+    last_event_seq: Annotated[int, doc("Number of the job's newest event. Events are numbered from 1.", 2)]
+    cancel_requested: Annotated[bool, doc("Whether cancellation was requested.", False)]
+    created_at: Annotated[Time, doc("Time of submission.", Example.AT)]
+    updated_at: Annotated[Time, doc("Time of the last change.", Example.AT)]
+    start_at: Annotated[Time | None, doc("Earliest start, if the job is scheduled.", None)]
+    deadline_at: Annotated[
+        Time | None, doc("Time at which the job expires unless it has ended.", "2026-03-21T09:26:53.589Z")
+    ]
+    started_at: Annotated[Time | None, doc("Time at which the first task of the run started.", None)]
+    finished_at: Annotated[Time | None, doc("Time at which the run ended.", None)]
+    error: Annotated[Error | None, doc("Why the job did not complete.", None)]
+    retry_of: Annotated[str | None, doc("Id of the job that this job retries.", None)]
+    labels: Annotated[dict[str, str] | None, doc("Your labels. You can filter lists of jobs by them.", _LABELS)]
+    metadata: Annotated[dict[str, Any] | None, doc("Your JSON, stored with the job.", {"order": 4711})]
+    duration_estimate: Annotated[
+        DurationEstimate | None,
+        doc("Expected duration, for progress bars. Null after the end, and without enough past jobs.", None),
+    ] = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the current run has ended, in whatever status."""
+        return self.finished_at is not None
+
+    @property
+    def completed(self) -> bool:
+        """Whether the job completed."""
+        return self.status == "completed"
 
 
-class SubmitBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job is made of."""
+class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A job to submit."""
 
-    workflow: str
-    user: str
-    input: Any = None
-    idempotency_key: str | None = None
-    priority: int | None = None
-    start_in_seconds: float = 0
-    deadline_seconds: int | None = None
-    stages: list[StageSpec] | None = None
-    labels: dict[str, str] | None = None
-    metadata: dict[str, Any] | None = None
-    trace: dict[str, str] | None = None
-    quote: str | None = None
+    workflow: Annotated[str, doc("Name of the workflow.", "sketch")]
+    user: Annotated[str, doc("Your id of the user. The job is charged to this user's wallet.", "ann")]
+    input: Annotated[Any, doc("Input, valid against the workflow's `input_schema`.", Example.INPUT)] = None
+    idempotency_key: Annotated[
+        str | None,
+        doc("Makes the submission idempotent: the same key of the same user returns the same job.", "order-4711"),
+    ] = None
+    priority: Annotated[int | None, doc("Priority from 0 to 100. Default: that of the workflow.")] = None
+    start_in_seconds: Annotated[float, doc("Delay before the job may start, in seconds.")] = 0
+    deadline_seconds: Annotated[
+        int | None, doc("Time after which the job expires, in seconds. Default: that of the workflow.")
+    ] = None
+    stages: Annotated[
+        list[StageSpec] | None,
+        doc("Stages of the job, for workflows with `inline = true`."),
+    ] = None
+    labels: Annotated[dict[str, str] | None, doc("Your labels. You can filter lists of jobs by them.", _LABELS)] = None
+    metadata: Annotated[dict[str, Any] | None, doc("Your JSON, stored with the job.")] = None
+    trace: Annotated[dict[str, str] | None, doc("W3C trace context, passed to workers and providers.")] = None
+    quote: Annotated[str | None, doc("Quote for this input. It fixes the price.")] = None
 
 
 class BulkBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Up to 1,000 jobs, each with its own outcome."""
+    """Up to 1,000 jobs to submit in one request. Each succeeds or fails on its own."""
 
-    jobs: list[SubmitBody]
+    jobs: Annotated[
+        list[NewJob],
+        doc("Jobs to submit.", [{"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}]),
+    ]
 
 
 class BulkItem(Struct, frozen=True, omit_defaults=True):
-    """What became of one job of a bulk: its status as if it had been sent alone."""
+    """Result of one job of a bulk submission."""
 
-    status: int
-    job_id: str | None = None
-    replay: bool = False
-    problem: dict[str, Any] | None = None
+    status: Annotated[int, doc("HTTP status that a single submission would have returned.", 201)]
+    job_id: Annotated[str | None, doc("Id of the job, if it was accepted.", Example.JOB_ID)] = None
+    replay: Annotated[bool, doc("Whether the idempotency key was used before and returned the existing job.")] = False
+    problem: Annotated[dict[str, Any] | None, doc("Error, if the job was refused.")] = None
 
 
 class BulkResponse(Struct, frozen=True):
-    """Outcomes in the order of the request."""
+    """Results of a bulk submission."""
 
-    results: list[BulkItem]
+    results: Annotated[list[BulkItem], doc("One result per job, in the order of the request.")]
 
 
 class JobQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to look at a job."""
+    """Long polling."""
 
-    wait: Annotated[float, Meta(ge=0, le=86_400)] = 0
-    """Seconds to hold the answer until there is news; more than `wait_seconds_max` counts as that."""
+    wait_seconds: Annotated[
+        float,
+        doc("Hold the response until the job has ended or, with If-None-Match, has changed. At most "
+            "`wait_seconds_max` seconds.", 30.0),
+        Meta(ge=0, le=86_400),
+    ] = 0  # fmt: skip
 
 
-class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs to list; newest first."""
+class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Filters and pagination of a list of jobs. The newest job is first."""
 
-    status: str = ""
-    phase: str = ""
-    workflow: str = ""
-    user: str = ""
-    label: str = ""
-    since: str = ""
-    until: str = ""
-    limit: int = 50
-    cursor: str = ""
+    status: Annotated[str, doc("Return only jobs in this status.", "running", enum=list(JOB.statuses))] = ""
+    phase: Annotated[str, doc("With `approval`, return only jobs that wait for approval.", "approval")] = ""
+    workflow: Annotated[str, doc("Return only jobs of this workflow.", "sketch")] = ""
+    user: Annotated[str, doc("Return only jobs of this user.", "ann")] = ""
+    label: Annotated[str, doc("Return only jobs with this label, as `name=value`.", "campaign=spring")] = ""
+    since: Annotated[
+        str, doc("Return only jobs created at or after this time.", "2026-01-31T12:00:00Z", format="date-time")
+    ] = ""
+    until: Annotated[
+        str, doc("Return only jobs created before this time.", "2026-02-01T00:00:00Z", format="date-time")
+    ] = ""
+    limit: Annotated[int, doc("Maximum number of jobs to return.", 50)] = 50
+    cursor: Annotated[str, doc("`next` of the previous page.", Example.CURSOR)] = ""
 
 
 class JobPage(Struct, frozen=True):
-    """Jobs, newest first, and where to go on."""
+    """One page of jobs, newest first."""
 
-    jobs: list[Job]
-    next: str | None
+    jobs: Annotated[list[Job], doc("Jobs of this page.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and how long a worker may take to stop."""
+    """Why a job is canceled, and how long its workers have to stop."""
 
-    reason: str = "Canceled by request."
-    grace_seconds: int | None = None
+    reason: Annotated[str, doc("Reason, recorded with the job.", "The customer changed their mind.")] = (
+        "Canceled by request."
+    )
+    grace_seconds: Annotated[
+        int | None,
+        doc("Time for workers to stop, in seconds. 0 ends the leases immediately. Default: that of the workflow."),
+    ] = None
 
 
 class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """How to try again."""
+    """How to retry a job."""
 
-    retry_as: Literal["new_run", "new_job"] = "new_run"
-    idempotency_key: str | None = None
+    retry_as: Annotated[
+        Literal["new_run", "new_job"], doc("Start a new run of this job, or submit a new job like it.", "new_run")
+    ] = "new_run"
+    idempotency_key: Annotated[
+        str | None,
+        doc(
+            "Makes the retry idempotent: the same key of the same user starts one run or creates one job.", "again-4711"
+        ),
+    ] = None
 
 
 class UpdateBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """What may change while a job lives."""
+    """Changes to a job. Fields that you leave out keep their value."""
 
-    priority: int | UnsetType = UNSET
-    labels: dict[str, str] | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
-    trace: dict[str, str] | UnsetType = UNSET
+    priority: Annotated[int | UnsetType, doc("New priority from 0 to 100.", 80)] = UNSET
+    labels: Annotated[
+        dict[str, str] | UnsetType, doc("New labels. They replace all labels.", {"campaign": "summer"})
+    ] = UNSET
+    metadata: Annotated[dict[str, Any] | UnsetType, doc("New metadata. It replaces all metadata.")] = UNSET
+    trace: Annotated[dict[str, str] | UnsetType, doc("New W3C trace context.")] = UNSET
 
 
 class JobInput(Struct, frozen=True):
-    """What a job was asked to make."""
+    """Input of a job."""
 
-    input: Any
+    input: Annotated[Any, doc("Input as it was submitted.", Example.INPUT)]
 
 
 class Run(Struct, frozen=True):
-    """One life of a job, with its money."""
+    """One run of a job, from submission or retry to its end, with its money."""
 
-    no: int
-    status: str
-    price: int
-    consumed: int
-    refunded: int
-    opened_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    error: Error | None
+    no: Annotated[int, doc("Number of the run, from 1.", 1)]
+    status: Annotated[str, doc("`open`, or the status in which the run ended.", "open")]
+    price: Annotated[int, doc("Credits reserved for the run.", 3)]
+    consumed: Annotated[int, doc("Credits that the run consumed.", 0)]
+    refunded: Annotated[int, doc("Credits that were refunded.", 0)]
+    opened_at: Annotated[Time, doc("Time at which the run was opened.", Example.AT)]
+    started_at: Annotated[Time | None, doc("Time at which the first task started.", None)]
+    finished_at: Annotated[Time | None, doc("Time at which the run ended.", None)]
+    error: Annotated[Error | None, doc("Why the run did not complete.", None)]
 
 
 class RunList(Struct, frozen=True):
-    """A job's runs, oldest first."""
+    """Runs of a job."""
 
-    runs: list[Run]
+    runs: Annotated[list[Run], doc("Runs, oldest first.")]

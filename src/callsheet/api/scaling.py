@@ -1,34 +1,42 @@
 """Autoscaling signals per kind of work."""
 
-from datetime import datetime
+from typing import Annotated
 
 from msgspec import Struct
 
+from callsheet.api.base import Example, Time, doc
 from callsheet.core.policy.autoscale import ScaleSignals
+
+_SIGNALS = {
+    "kind": "draw", "depth": 42, "ready": 40, "backoff": 2, "oldest_wait_seconds": 95.2, "running": 8, "workers": 4,
+    "busy_workers": 4, "capacity": 8, "free": 0, "attempt_seconds_p50": 30.0, "attempt_seconds_p95": 48.5,
+    "samples": 120, "basis": "window", "arrivals_per_second": 0.31, "completions_per_second": 0.2,
+    "estimated_wait_seconds": 153.75, "recommended_workers": 9, "scale_down_safe": False, "failed_attempts": 1,
+    "lost_leases": 0, "spot_interruptions": 2, "reason": "42 tasks wait, 8 run; an attempt takes 30 s.",
+}  # fmt: skip
 
 
 class ScaleQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which kind, and what its number of workers shall reach; what is left out, this server's settings say."""
+    """The kind to report on, and the target for the recommended number of workers. Defaults are server settings."""
 
-    kind: str = ""
-    """Only this kind; one that nobody knows has zeros."""
-    target_wait_seconds: float | None = None
-    """How long a waiting task may wait before it begins."""
-    window_seconds: int | None = None
-    """How far back durations, rates and errors are looked at."""
-    workers_min: int = 0
-    """Never recommend fewer."""
-    workers_max: int | None = None
-    """Never recommend more, unless more are busy."""
-    concurrency: int | None = None
-    """Tasks that one worker does at once; without it, what the kind's workers do now."""
+    kind: Annotated[str, doc("Report only this kind. An unknown kind has zeros.", "draw")] = ""
+    target_wait_seconds: Annotated[float | None, doc("How long a task may wait before it starts.", 60.0)] = None
+    window_seconds: Annotated[int | None, doc("Period over which durations, rates and errors are measured.", 600)] = (
+        None
+    )
+    workers_min: Annotated[int, doc("Lower bound of the recommended number of workers.", 1)] = 0
+    workers_max: Annotated[
+        int | None, doc("Upper bound of the recommended number, unless more workers are busy.", 8)
+    ] = None
+    concurrency: Annotated[int | None, doc("Tasks that one worker runs at the same time. Default: as measured.", 2)] = (
+        None
+    )
 
 
 class ScaleReport(Struct, frozen=True):
-    """Every kind that ever had a task, or has a worker."""
+    """Signals of every kind that has had a task or has a worker."""
 
-    now: datetime
-    window_seconds: int
-    target_wait_seconds: float
-    kinds: list[ScaleSignals]
-    """By name."""
+    measured_at: Annotated[Time, doc("Time of the measurement.", Example.AT)]
+    window_seconds: Annotated[int, doc("Period over which durations, rates and errors were measured.", 600)]
+    target_wait_seconds: Annotated[float, doc("Target of the recommendation: how long a task may wait.", 60.0)]
+    kinds: Annotated[list[ScaleSignals], doc("Signals per kind, sorted by name.", [_SIGNALS])]

@@ -1,142 +1,151 @@
 """Stages, tasks, attempts and outputs of a job."""
 
-from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
 
+from callsheet.api.base import Example, Time, doc
 from callsheet.api.errors import Error
 from callsheet.api.files import File
+from callsheet.core.model.state_machines import STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec
 
 
 class Stage(Struct, frozen=True):
-    """A group of tasks; stages follow each other."""
+    """A stage of a job: a group of tasks. Stages run one after the other."""
 
-    id: str
-    no: int
-    name: str
-    kind: str
-    status: str
-    approval: bool
-    tasks_total: int
-    tasks_running: int
-    tasks_completed: int
-    tasks_failed: int
-    tasks_canceled: int
-    approved_by: str | None
-    approved_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
+    id: Annotated[str, doc("Id of the stage.", Example.STAGE_ID)]
+    no: Annotated[int, doc("Number of the stage, from 1.", 1)]
+    name: Annotated[str, doc("Name of the stage.", "sketch")]
+    kind: Annotated[str, doc("Kind of work: selects the workers that run its tasks.", "sketch")]
+    status: Annotated[str, doc("Status of the stage.", "pending", enum=list(STAGE.statuses))]
+    approval: Annotated[bool, doc("Whether the stage needs approval before it starts.", False)]
+    tasks_total: Annotated[int, doc("Number of tasks.", 1)]
+    tasks_running: Annotated[int, doc("Number of running tasks.", 0)]
+    tasks_completed: Annotated[int, doc("Number of completed tasks.", 0)]
+    tasks_failed: Annotated[int, doc("Number of failed tasks.", 0)]
+    tasks_canceled: Annotated[int, doc("Number of canceled tasks.", 0)]
+    approved_by: Annotated[str | None, doc("Who approved the stage.", None)]
+    approved_at: Annotated[Time | None, doc("Time of the approval.", None)]
+    started_at: Annotated[Time | None, doc("Time at which the first task started.", None)]
+    finished_at: Annotated[Time | None, doc("Time at which the stage ended.", None)]
 
 
 class StageList(Struct, frozen=True):
-    """A job's stages in order."""
+    """Stages of a job."""
 
-    stages: list[Stage]
+    stages: Annotated[list[Stage], doc("Stages in the order in which they run.")]
 
 
 class Task(Struct, frozen=True):
-    """What one worker executes."""
+    """A task: a unit of work that one worker executes."""
 
-    id: str
-    stage_id: str
-    no: int
-    kind: str
-    status: str
-    phase: str | None
-    progress: int
-    message: str | None
-    attempts: int
-    attempts_counted: int
-    attempts_max: int
-    requeues: int
-    ready_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    error: Error | None
+    id: Annotated[str, doc("Id of the task.", Example.TASK_ID)]
+    stage_id: Annotated[str, doc("Id of its stage.", Example.STAGE_ID)]
+    no: Annotated[int, doc("Number of the task in its stage, from 1.", 1)]
+    kind: Annotated[str, doc("Kind of work: selects the workers that run it.", "sketch")]
+    status: Annotated[str, doc("Status of the task.", "pending", enum=list(TASK.statuses))]
+    phase: Annotated[
+        str | None,
+        doc("Detail of the status: `submitted` while a provider runs it, `backoff` until its next attempt.", None),
+    ]
+    progress: Annotated[int, doc("Progress in percent.", 0)]
+    message: Annotated[str | None, doc("Last progress message of the worker.", "drawing")]
+    attempts: Annotated[int, doc("Number of attempts so far.", 1)]
+    attempts_counted: Annotated[int, doc("Attempts that count towards `attempts_max`.", 1)]
+    attempts_max: Annotated[int, doc("Maximum number of counted attempts.", 3)]
+    requeues: Annotated[int, doc("How often the task was requeued without using up an attempt.", 0)]
+    ready_at: Annotated[Time | None, doc("Earliest start of the next attempt.", None)]
+    started_at: Annotated[Time | None, doc("Time at which the first attempt started.", None)]
+    finished_at: Annotated[Time | None, doc("Time at which the task ended.", None)]
+    error: Annotated[Error | None, doc("Why the task failed.", None)]
 
 
 class TasksQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many at once, and where to go on."""
+    """Pagination of a list of tasks."""
 
-    limit: int = 100
-    cursor: str = ""
+    limit: Annotated[int, doc("Maximum number of tasks to return.", 50)] = 100
+    cursor: Annotated[str, doc("`next` of the previous page.", Example.CURSOR)] = ""
 
 
 class TaskPage(Struct, frozen=True):
-    """A job's tasks in order, and where to go on."""
+    """One page of a job's tasks."""
 
-    tasks: list[Task]
-    next: str | None
+    tasks: Annotated[list[Task], doc("Tasks, ordered by stage and number.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class Attempt(Struct, frozen=True):
-    """One try of a task, kept for ever."""
+    """One attempt to execute a task. Attempts are never changed after they end."""
 
-    no: int
-    run: int
-    worker: str
-    leased_at: datetime
-    ended_at: datetime | None
-    outcome: str | None
-    uncounted: bool
-    error: Error | None
+    no: Annotated[int, doc("Number of the attempt, from 1.", 1)]
+    run: Annotated[int, doc("Number of the run.", 1)]
+    worker: Annotated[str, doc("Name of the worker.", "gpu-7")]
+    leased_at: Annotated[Time, doc("Time at which the worker claimed the task.", Example.AT)]
+    ended_at: Annotated[Time | None, doc("Time at which the attempt ended.", Example.LATER)]
+    outcome: Annotated[
+        str | None,
+        doc("`completed`, `failed`, `lost`, `requeued` or `canceled`. Null while it runs.", "completed"),
+    ]
+    counted: Annotated[bool, doc("Whether the attempt counts towards `attempts_max`.", True)]
+    error: Annotated[Error | None, doc("Why the attempt failed.", None)]
 
 
 class AttemptList(Struct, frozen=True):
-    """A task's tries, oldest first."""
+    """Attempts of a task."""
 
-    attempts: list[Attempt]
+    attempts: Annotated[list[Attempt], doc("Attempts, oldest first.")]
 
 
 class Output(Struct, frozen=True):
-    """What a task of a job made."""
+    """Output of a completed task."""
 
-    stage: str
-    stage_no: int
-    task_no: int
-    task_id: str
-    output: Any
-    files: list[File]
+    stage: Annotated[str, doc("Name of the stage.", "sketch")]
+    stage_no: Annotated[int, doc("Number of the stage.", 1)]
+    task_no: Annotated[int, doc("Number of the task in its stage.", 1)]
+    task_id: Annotated[str, doc("Id of the task.", Example.TASK_ID)]
+    output: Annotated[Any, doc("JSON that the worker returned.", {"width": 512, "height": 512})]
+    files: Annotated[list[File], doc("Files that the task produced.")]
 
 
 class OutputsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """How many at once, and where to go on."""
+    """Pagination of a list of outputs."""
 
-    limit: int = 50
-    cursor: str = ""
+    limit: Annotated[int, doc("Maximum number of outputs to return.", 50)] = 50
+    cursor: Annotated[str, doc("`next` of the previous page.", Example.CURSOR)] = ""
 
 
 class OutputPage(Struct, frozen=True):
-    """What completed tasks made, in order, and where to go on."""
+    """One page of a job's outputs."""
 
-    outputs: list[Output]
-    next: str | None
+    outputs: Annotated[list[Output], doc("Outputs of completed tasks, ordered by stage and number.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class ApproveBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Who approves."""
+    """Who approves a stage."""
 
-    approver: str
+    approver: Annotated[str, doc("Name or address of the person, recorded with the stage.", "producer@example.com")]
 
 
 class TasksBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """One input per task to add."""
+    """Tasks to add to a stage."""
 
-    inputs: list[Any]
+    inputs: Annotated[
+        list[Any], doc("One input per task.", [{"prompt": "dunes at noon"}, {"prompt": "dunes at night"}])
+    ]
 
 
 class StageBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage to add behind the others."""
+    """A stage to add after the existing ones."""
 
-    stage: StageSpec
+    stage: Annotated[StageSpec, doc("The stage.", {"name": "variants", "kind": "sketch", "tasks": 2})]
 
 
 class AddedTasks(Struct, frozen=True):
-    """What was added."""
+    """Tasks that were added to a job."""
 
-    stage_id: str
-    stage_no: int
-    task_ids: list[str]
-    first_task_no: int
+    stage_id: Annotated[str, doc("Id of their stage.", Example.STAGE_ID)]
+    stage_no: Annotated[int, doc("Number of their stage.", 1)]
+    task_ids: Annotated[list[str], doc("Ids of the new tasks, in order.", [Example.TASK_ID])]
+    first_task_no: Annotated[int, doc("Number of the first new task.", 3)]

@@ -1,81 +1,86 @@
-"""Wallets, ledger entries, top-ups and refunds."""
+"""Wallets, ledger entries, top-ups, adjustments and refunds."""
 
-from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from callsheet.api.base import NUMBER_MAX
+from callsheet.api.base import NUMBER_MAX, Example, Time, doc
 
 
 class Wallet(Struct, frozen=True):
-    """What a user may spend, what is reserved for jobs under way, and what was ever topped up and consumed."""
+    """A user's wallet: the balance to spend, and credits reserved for open jobs."""
 
-    user: str
-    balance: int
-    reserved: int
-    entries: int
-    topped_up: int
-    consumed: int
+    user: Annotated[str, doc("Your id of the user.", "ann")]
+    balance: Annotated[int, doc("Credits that the user can spend.", 97)]
+    reserved: Annotated[int, doc("Credits reserved for jobs that have not ended.", 3)]
+    entries: Annotated[int, doc("Number of ledger entries.", 2)]
+    topped_up: Annotated[int, doc("Credits ever added, by top-ups and adjustments.", 100)]
+    consumed: Annotated[int, doc("Credits ever consumed.", 0)]
 
 
 class LedgerQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which lines; newest first."""
+    """Pagination of a ledger. The newest entry is first."""
 
-    before: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = NUMBER_MAX
-    """Lines with a smaller number; without it the newest."""
-    limit: int = 50
+    cursor: Annotated[int, doc("`next` of the previous page.", 40), Meta(ge=0, le=NUMBER_MAX)] = NUMBER_MAX
+    limit: Annotated[int, doc("Maximum number of entries to return.", 50)] = 50
 
 
 class LedgerEntry(Struct, frozen=True):
-    """A line of the ledger."""
+    """An entry of the ledger. Entries are never changed."""
 
-    seq: int
-    kind: str
-    amount: int
-    consumed: int
-    balance: int
-    job_id: str | None
-    run: int | None
-    reason: str | None
-    actor: str
-    at: datetime
+    seq: Annotated[int, doc("Number of the entry, from 1 without gaps.", 1)]
+    kind: Annotated[str, doc("`topup`, `adjust`, `reserve`, `consume` or `refund`.", "topup")]
+    amount: Annotated[int, doc("Credits added to the balance; negative if removed.", 100)]
+    consumed: Annotated[int, doc("Credits consumed by this entry.", 0)]
+    balance: Annotated[int, doc("Balance after the entry.", 100)]
+    job_id: Annotated[str | None, doc("Id of the job, if the entry is for a job.", None)]
+    run: Annotated[int | None, doc("Number of the run of that job.", None)]
+    reason: Annotated[str | None, doc("Reason of a top-up, adjustment or refund.", "top-up")]
+    actor: Annotated[str, doc("Who caused it: `user`, `admin`, `worker`, `provider` or `system`.", "admin")]
+    at: Annotated[Time, doc("Time of the entry.", Example.AT)]
 
 
 class Ledger(Struct, frozen=True):
-    """Lines of a wallet's ledger, newest first."""
+    """One page of a wallet's ledger, newest first."""
 
-    entries: list[LedgerEntry]
-    next: int | None
+    entries: Annotated[list[LedgerEntry], doc("Entries of this page.")]
+    next: Annotated[int | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class TopUpBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bought credits; the same key moves them once."""
+    """Credits to add to a wallet."""
 
-    amount: int
-    idempotency_key: str = ""
-    reason: str = "top-up"
+    amount: Annotated[int, doc("Credits to add.", 100)]
+    idempotency_key: Annotated[
+        str,
+        doc("Makes the top-up idempotent: the same key of the same user adds the credits once.", "invoice-2026-031"),
+    ] = ""
+    reason: Annotated[str, doc("Reason, recorded in the ledger.")] = "top-up"
 
 
 class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A correction by hand, up or down, and why."""
+    """A manual correction of a balance."""
 
-    amount: int
-    reason: str
-    idempotency_key: str = ""
+    amount: Annotated[int, doc("Credits to add; negative to remove.", -5)]
+    reason: Annotated[str, doc("Reason, recorded in the ledger.", "Goodwill, booked twice.")]
+    idempotency_key: Annotated[
+        str, doc("Makes the adjustment idempotent: the same key of the same user changes the balance once.")
+    ] = ""
 
 
 class RefundBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and of which run; by default the last."""
+    """Which run of a job to refund, and why."""
 
-    reason: str
-    run: Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None = None
+    reason: Annotated[str, doc("Reason, recorded in the ledger.", "The picture was too dark.")]
+    run: Annotated[
+        Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | None, doc("Number of the run. Default: the last run.")
+    ] = None
 
 
 class Balance(Struct, frozen=True):
-    """The wallet after the movement."""
+    """The wallet after a change."""
 
-    user: str
-    balance: int
-    reserved: int
-    replay: bool
+    user: Annotated[str, doc("Your id of the user.", "ann")]
+    balance: Annotated[int, doc("Credits that the user can spend.", 97)]
+    reserved: Annotated[int, doc("Credits reserved for jobs that have not ended.", 3)]
+    replay: Annotated[bool, doc("Whether this change had been made before, so that nothing changed now.", False)]

@@ -1,31 +1,35 @@
 """Workflows."""
 
-from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct
 
+from callsheet.api.base import Example, Time, doc
+
+_SCHEMA = {"type": "object", "properties": {"prompt": {"type": "string"}}, "required": ["prompt"]}
+_DEFINITION = {"price": 3, "stages": [{"name": "sketch", "kind": "sketch"}], "input_schema": _SCHEMA}
+
 
 class Workflow(Struct, frozen=True):
-    """A definition: what may be asked for, and what it costs."""
+    """The current version of a workflow."""
 
-    name: str
-    version: int
-    enabled: bool
-    price: int
-    created_at: datetime
-    stages: list[str]
-    definition: dict[str, Any]
+    name: Annotated[str, doc("Name of the workflow.", "sketch")]
+    version: Annotated[int, doc("Version, counted up with every change.", 1)]
+    enabled: Annotated[bool, doc("Whether jobs may be submitted.", True)]
+    price: Annotated[int, doc("Price of a job in credits.", 3)]
+    created_at: Annotated[Time, doc("Time at which this version was created.", Example.AT)]
+    stages: Annotated[list[str], doc("Names of the stages, in order.", ["sketch"])]
+    definition: Annotated[dict[str, Any], doc("Definition of the workflow.", {"name": "sketch", **_DEFINITION})]
 
 
 class WorkflowPage(Struct, frozen=True):
-    """Workflows by name."""
+    """One page of workflows, sorted by name."""
 
-    workflows: list[Workflow]
-    next: str | None
+    workflows: Annotated[list[Workflow], doc("Workflows of this page.")]
+    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
 
 
 class WorkflowBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A definition; its name is the path's."""
+    """A workflow to create or replace. Its name is in the path."""
 
-    definition: dict[str, Any]
+    definition: Annotated[dict[str, Any], doc("Definition of the workflow.", _DEFINITION)]

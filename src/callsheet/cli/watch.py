@@ -141,7 +141,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
             if event is not None:
                 stall.reset()
                 messages.append(names_of_parts.waiting_hint(event))
-                if event.seq > job.events:  # else the job is known as it was after this event, or after a later one
+                if event.seq > job.last_event_seq:  # else `job` already reflects this event
                     job = client.jobs.get(job_id)
             done, far = estimate_progress(job, now())
             progress.update(

@@ -1,41 +1,21 @@
 """The Python client: `Client`, and `AsyncClient` for asyncio, with the same methods."""
 
+from callsheet.api.admin import AuditEntry, Identity, Key, NewKey, Ops, Queue, Tenant, Token
+from callsheet.api.errors import Error
+from callsheet.api.events import Event
+from callsheet.api.explanation import Constraint, JobExplanation, ProgressEstimate, StartEstimate
+from callsheet.api.files import DeleteSummary, File
+from callsheet.api.jobs import DurationEstimate, Job, NewJob, Run
+from callsheet.api.quotes import Quote
+from callsheet.api.scaling import ScaleReport
+from callsheet.api.stages import AddedTasks, Attempt, Output, Stage, Task
+from callsheet.api.wallets import Balance, LedgerEntry, Wallet
+from callsheet.api.workers import Worker, WorkerLease, WorkerToken
+from callsheet.api.workflows import Workflow
 from callsheet.client.clients import AsyncClient, Client
 from callsheet.client.errors import APIConnectionError, CallsheetError, CorruptFileError, Problem
-from callsheet.client.file_models import DeleteSummary, File
-from callsheet.client.models import (
-    AddedTasks,
-    Attempt,
-    AuditEntry,
-    Balance,
-    BulkResult,
-    Constraint,
-    DurationEstimate,
-    Error,
-    Event,
-    Identity,
-    Job,
-    JobExplanation,
-    Key,
-    LedgerEntry,
-    NewJob,
-    Ops,
-    Output,
-    ProgressEstimate,
-    Queue,
-    Quote,
-    Run,
-    Stage,
-    StartEstimate,
-    Task,
-    Tenant,
-    Wallet,
-    Workflow,
-)
-from callsheet.client.resources.ops import ScaleReport
+from callsheet.client.models import BulkResult, SubmittedJob
 from callsheet.client.retry import RetryPolicy
-from callsheet.client.secret_models import NewKey, Token, WorkerToken
-from callsheet.client.worker_models import Worker, WorkerLease
 from callsheet.core.policy.autoscale import ScaleSignals
 
 __all__ = [
@@ -74,6 +54,7 @@ __all__ = [
     "ScaleSignals",
     "Stage",
     "StartEstimate",
+    "SubmittedJob",
     "Task",
     "Tenant",
     "Token",

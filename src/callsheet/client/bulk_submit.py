@@ -8,8 +8,9 @@ from uuid import uuid4
 import msgspec
 from msgspec.structs import replace
 
+from callsheet.api.jobs import NewJob
 from callsheet.client.errors import CallsheetError
-from callsheet.client.models import BulkResult, NewJob
+from callsheet.client.models import BulkResult
 from callsheet.client.operations import Operation, Sleep
 from callsheet.client.requests import json_request, path, send_for_list
 from callsheet.client.retry import RetryContext

@@ -2,7 +2,7 @@
 
 import time
 
-from callsheet.client.models import Event
+from callsheet.api.events import Event
 from callsheet.client.operations import (
     Item,
     IterableOperation,

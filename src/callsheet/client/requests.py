@@ -38,9 +38,8 @@ def paginate(
     query: Mapping[str, Any],
     *,
     limit: int | None = None,
-    cursor: str = "cursor",
 ) -> IterableOperation[T]:
-    """Yield the items of all pages, at most `limit` of them. `cursor` is the query parameter that takes `next`."""
+    """Yield the items of all pages, at most `limit` of them."""
     page_size, remaining = PAGE_SIZE_MAX, sys.maxsize if limit is None else limit
     while remaining > 0:
         page_limit = min(page_size, remaining)
@@ -57,7 +56,7 @@ def paginate(
         if page["next"] is None:
             return
         remaining -= len(items)
-        query = {**query, cursor: page["next"]}
+        query = {**query, "cursor": page["next"]}
 
 
 def path(*parts: str | int) -> str:

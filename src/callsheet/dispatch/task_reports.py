@@ -84,7 +84,7 @@ class TaskReports:
     ) -> worker_protocol.PreviousOutputs:
         """Return a page of the outputs of the stages before a leased task."""
         task = await self._payloads.get_leased_task(worker_id, request.lease)
-        return await self._payloads.previous_outputs(task, request.after)
+        return await self._payloads.previous_outputs(task, request.cursor)
 
     async def complete(self, report: worker_protocol.Complete, worker_id: str) -> worker_protocol.ReportResult:
         """Verify the files of a task, then complete it."""
@@ -93,7 +93,7 @@ class TaskReports:
             await self._payloads.verify_files(task, report.files)
         return await self._execute(
             commands.Complete(
-                lease=report.lease, output=report.output, files=tuple(report.files), delivered=report.delivered,
+                lease=report.lease, output=report.output, files=tuple(report.files), delivered=report.delivered_percent,
                 worker_id=worker_id,
             )
         )  # fmt: skip

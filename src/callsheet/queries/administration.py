@@ -14,7 +14,7 @@ from callsheet.queries.pages import row_count, split_page
 
 async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
     """Return a page of the tenants, by name."""
-    found = await context.reads.lookup("tenants_after", after=query.after, count=row_count(context, query.limit))
+    found = await context.reads.lookup("tenants_after", after=query.cursor, count=row_count(context, query.limit))
     page, more = split_page(found, query.limit)
     return TenantPage([render.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None)
 
@@ -22,7 +22,7 @@ async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
 async def list_keys(context: QueryContext, viewer: Viewer, query: NamesQuery) -> KeyPage:
     """Return a page of the keys that the viewer may see, oldest first."""
     found = await context.reads.lookup(
-        "api_keys_after", **_scope(viewer), after=query.after, count=row_count(context, query.limit)
+        "api_keys_after", **_scope(viewer), after=query.cursor, count=row_count(context, query.limit)
     )
     page, more = split_page(found, query.limit)
     return KeyPage([render.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None)
@@ -30,7 +30,7 @@ async def list_keys(context: QueryContext, viewer: Viewer, query: NamesQuery) ->
 
 async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -> AuditLog:
     """Return a page of the audit log that the viewer may see, newest first."""
-    filters = {**_scope(viewer), "before": query.before, "count": row_count(context, query.limit)}
+    filters = {**_scope(viewer), "before": query.cursor, "count": row_count(context, query.limit)}
     if query.subject is None:
         found = await context.reads.scan("audit_of", **filters)
     else:

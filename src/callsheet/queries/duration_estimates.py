@@ -71,4 +71,4 @@ class DurationEstimates:
         past = PastDurations(row[1] for row in found)
         if not past.has_enough_samples:
             return None
-        return DurationEstimate(True, round(past.p50 / SECOND, 3), round(past.p90 / SECOND, 3), past.samples)  # noqa: FBT003 - the label
+        return DurationEstimate(round(past.p50 / SECOND, 3), round(past.p90 / SECOND, 3), past.samples)

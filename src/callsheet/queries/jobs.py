@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, NamedTuple, Protocol
 
 from callsheet.api.base import LAST_ID
-from callsheet.api.jobs import DurationEstimate, JobPage, ListQuery
+from callsheet.api.jobs import DurationEstimate, JobPage, JobsQuery
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.model import rows
 from callsheet.core.model.errors import BadInput, NotFound
@@ -98,7 +98,7 @@ async def wait_for_news(
 # -- lists
 
 
-async def list_jobs(context: QueryContext, viewer: Viewer, query: ListQuery) -> JobPage:
+async def list_jobs(context: QueryContext, viewer: Viewer, query: JobsQuery) -> JobPage:
     """Return a page of the jobs that the viewer may see, newest first."""
     count = row_count(context, query.limit)
     if query.status and query.status not in JOB_MACHINE.statuses:
@@ -123,7 +123,7 @@ async def list_jobs(context: QueryContext, viewer: Viewer, query: ListQuery) -> 
     return JobPage([render.job_view(job, await context.duration_estimates.estimate(job)) for job in jobs], cursor)
 
 
-def _query_name(query: ListQuery) -> str:
+def _query_name(query: JobsQuery) -> str:
     """Return the query that lists a tenant's jobs. Jobs that wait, are open or have failed have small indexes."""
     if query.phase:
         return "jobs_waiting"

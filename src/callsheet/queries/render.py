@@ -122,7 +122,7 @@ def task_view(task: rows.Task) -> Task:
 def attempt_view(attempt: rows.Attempt) -> Attempt:
     return Attempt(
         attempt.no, attempt.run, attempt.worker_id, to_datetime(attempt.leased_at), to_datetime(attempt.ended_at),
-        attempt.outcome, bool(attempt.uncounted), error_of(attempt.error_code, attempt.error_message),
+        attempt.outcome, not attempt.uncounted, error_of(attempt.error_code, attempt.error_message),
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ async def list_ledger(context: QueryContext, viewer: Viewer, user: str, query: L
     _check_owner(viewer, user)
     count = row_count(context, query.limit)
     found = await context.reads.lookup(
-        "ledger_before", id=wallet_id(viewer.tenant, user), before=query.before, count=count
+        "ledger_before", id=wallet_id(viewer.tenant, user), before=query.cursor, count=count
     )
     page, more = split_page(found, query.limit)
     entries = [render.entry_view(rows.LedgerEntry(*row)) for row in page]

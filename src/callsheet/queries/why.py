@@ -93,11 +93,11 @@ def _view(job: rows.Job, stage: rows.Stage | None, why: Explanation, now: int) -
         if visible_stage else None,
         [_constraint(constraint) for constraint in why.constraints], why.position,
         StartEstimate(
-            True, None if start.wait is None else to_datetime(now + start.wait),  # noqa: FBT003 - the label
+            None if start.wait is None else to_datetime(now + start.wait),
             _seconds(start.wait), _seconds(start.p50), _seconds(start.p90), start.samples, start.reason,
         ),
         ProgressEstimate(
-            True, remaining.percent, _seconds(remaining.p50), _seconds(remaining.p90), remaining.samples,  # noqa: FBT003
+            remaining.percent, _seconds(remaining.p50), _seconds(remaining.p90), remaining.samples,
             remaining.reason,
         ),
     )  # fmt: skip

@@ -23,7 +23,7 @@ async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage
         (
             "workers_after",
             {
-                "after": query.after,
+                "after": query.cursor,
                 "gone": int(query.include_deregistered),
                 "count": row_count(context, query.limit),
             },
@@ -33,7 +33,7 @@ async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage
     page, more = split_page(found, query.limit)
     workers = [rows.Worker(*row) for row in page]
     known = {row[0] for row in await context.reads.scan("worker_ids", ids=sorted({row[0] for row in live}))}
-    embedded_names = sorted({row[0] for row in live} - known) if not query.after else []
+    embedded_names = sorted({row[0] for row in live} - known) if not query.cursor else []
     leases_by_worker = await _fetch_leases(
         context, [*(worker.id for worker in workers), *embedded_names], LISTED_LEASES_MAX
     )
@@ -93,6 +93,6 @@ def _view(worker: rows.Worker, leases_by_worker: WorkerLeases) -> Worker:
 def _embedded(name: str, kinds: list[str], leases_by_worker: WorkerLeases) -> Worker:
     return Worker(
         name, _EMBEDDED, kinds, kinds, None, draining=False, leases_total=leases_by_worker.leases_total,
-        leases=leases_by_worker.leases, starts=0,
+        leases=leases_by_worker.leases, start_count=0,
         registered_at=None, started_at=None, last_seen_at=None, ended_at=None, labels=None, capabilities=None,
     )  # fmt: skip

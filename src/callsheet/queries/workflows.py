@@ -13,7 +13,7 @@ from callsheet.queries.pages import row_count, split_page
 async def list_workflows(context: QueryContext, viewer: Viewer, query: NamesQuery) -> WorkflowPage:
     """Return a page of the workflows, by name."""
     found = await context.reads.lookup(
-        "current_workflows_after", after=query.after, count=row_count(context, query.limit)
+        "current_workflows_after", after=query.cursor, count=row_count(context, query.limit)
     )
     page, more = split_page(found, query.limit)
     shown = [render_workflow(viewer, rows.Workflow(*row)) for row in page]

@@ -33,7 +33,7 @@ def events(
     last = after
     with server.client(wait_for_server=True) as client:
         try:
-            for event in client.events.stream(after=after, types=types or ()):
+            for event in client.events.stream(cursor=after, types=types or ()):
                 print_line(json_line(event) if server.json else _format_event(event))
                 last = event.cursor or last
         except KeyboardInterrupt:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import IO, Any
 
+from callsheet.api.files import File
 from callsheet.client.errors import CorruptFileError
-from callsheet.client.file_models import File
 from callsheet.client.file_transfer.save_path import Content
 from callsheet.client.operations import (
     Effect,

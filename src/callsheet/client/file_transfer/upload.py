@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from callsheet.client.file_models import Upload
+from callsheet.api.files import Upload
 from callsheet.client.operations import Operation, Request
 from callsheet.client.requests import raise_for_status
 from callsheet.client.retry import RetryContext, send_with_retries

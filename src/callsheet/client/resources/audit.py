@@ -1,7 +1,7 @@
 """`client.audit`: the log of administrative changes."""
 
+from callsheet.api.admin import AuditEntry
 from callsheet.client.method_binding import iterate
-from callsheet.client.models import AuditEntry
 from callsheet.client.operations import IterableOperation
 from callsheet.client.requests import paginate, path
 from callsheet.client.resource import D, Resource
@@ -14,4 +14,4 @@ class Audit(Resource[D]):
     def list(self, *, subject: str | None = None, limit: int | None = None) -> IterableOperation[AuditEntry]:
         """Iterate over audit entries, newest first. `subject` filters by an id or name."""
         query = {"subject": subject}
-        return paginate(self, AuditEntry, "lines", path("admin", "audit"), query, limit=limit, cursor="before")
+        return paginate(self, AuditEntry, "entries", path("admin", "audit"), query, limit=limit)

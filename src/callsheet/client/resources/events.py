@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from callsheet.api.events import Event
 from callsheet.client.event_stream import TenantPosition, follow_events
 from callsheet.client.method_binding import iterate
-from callsheet.client.models import Event
 from callsheet.client.operations import IterableOperation
 from callsheet.client.requests import get_request, path, send
 from callsheet.client.resource import D, Resource
@@ -16,14 +16,16 @@ class Events(Resource[D]):
 
     @iterate
     def stream(
-        self, *, after: str | None = None, types: Iterable[str] = (), job_id: str | None = None
+        self, *, cursor: str | None = None, types: Iterable[str] = (), job_id: str | None = None
     ) -> IterableOperation[Event]:
-        """Stream the tenant's events, without end. `after` is an event's `cursor`, or `now` to skip past events.
+        """Stream the tenant's events, without end. `cursor` is an event's `cursor`, or `now` to skip past events.
 
         Types are full names or prefixes: `["job.", "task.progressed"]`. The stream reconnects by itself.
         """
-        if after == "now":
+        if cursor == "now":
             # Resolve `now` to a cursor first: a stream that breaks before its first event resumes there.
-            after = (yield from send(self, dict[str, Any], get_request(path("events"), after=after, limit=1)))["next"]
+            cursor = (yield from send(self, dict[str, Any], get_request(path("events"), cursor=cursor, limit=1)))[
+                "next"
+            ]
         request = get_request(path("events"), type=",".join(types), job=job_id)
-        yield from follow_events(self, request, TenantPosition(after or ""))
+        yield from follow_events(self, request, TenantPosition(cursor or ""))

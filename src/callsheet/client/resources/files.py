@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from callsheet.api.files import DeleteSummary, File, NewFile
 from callsheet.client.errors import CallsheetError
-from callsheet.client.file_models import DeleteSummary, File, NewFile
 from callsheet.client.file_transfer.download import MemorySink, create_part_file, fetch, safe_name
 from callsheet.client.file_transfer.save_path import Content, find_existing, save_unique
 from callsheet.client.file_transfer.upload import inspect_file, report_progress, upload_content

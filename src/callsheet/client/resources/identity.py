@@ -1,7 +1,7 @@
 """`client.identity`: who the API key belongs to."""
 
+from callsheet.api.admin import Identity
 from callsheet.client.method_binding import call
-from callsheet.client.models import Identity
 from callsheet.client.operations import Operation
 from callsheet.client.requests import get_request, path, send
 from callsheet.client.resource import D, Resource

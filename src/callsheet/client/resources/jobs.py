@@ -3,32 +3,23 @@
 import builtins
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from uuid import uuid4
 
 from msgspec.structs import replace
 
+from callsheet.api.events import Event
+from callsheet.api.explanation import JobExplanation
+from callsheet.api.files import DeleteSummary
+from callsheet.api.jobs import Job, JobInput, NewJob, Run
+from callsheet.api.stages import AddedTasks, Attempt, Output, Stage, Task
+from callsheet.api.wallets import Balance
 from callsheet.client.bulk_submit import submit_in_batches
 from callsheet.client.deadline import deadline_after, seconds_left
 from callsheet.client.errors import CallsheetError
 from callsheet.client.event_stream import JobPosition, follow_events
-from callsheet.client.file_models import DeleteSummary
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.models import (
-    AddedTasks,
-    Attempt,
-    Balance,
-    BulkResult,
-    Event,
-    Job,
-    JobExplanation,
-    JobInput,
-    NewJob,
-    Output,
-    Run,
-    Stage,
-    Task,
-)
+from callsheet.client.models import BulkResult, SubmittedJob
 from callsheet.client.operations import IterableOperation, Operation, Request
 from callsheet.client.requests import (
     get_request,
@@ -44,6 +35,7 @@ from callsheet.client.requests import (
 from callsheet.client.resource import D, Resource
 from callsheet.client.retry import is_temporary, send_with_retries
 from callsheet.core.model.plural import counted
+from callsheet.core.model.workflow_definition import StageSpec
 
 _POLL_SECONDS_MAX = 30.0
 _FIRST_POLL_SECONDS = 1.0
@@ -63,7 +55,7 @@ class Jobs(Resource[D]):
         priority: int | None = None, start_in_seconds: float = 0, deadline_seconds: int | None = None,
         stages: builtins.list[dict[str, Any]] | None = None, labels: dict[str, str] | None = None,
         metadata: dict[str, Any] | None = None, trace: dict[str, str] | None = None, quote: str | None = None,
-    ) -> Operation[Job]:  # fmt: skip
+    ) -> Operation[SubmittedJob]:  # fmt: skip
         """Submit a job: reserve its price and queue it.
 
         Without an `idempotency_key` the client generates one, so a lost response is retried safely. With your own key,
@@ -71,12 +63,13 @@ class Jobs(Resource[D]):
         """
         body = NewJob(
             workflow=workflow, user=user, input=input, idempotency_key=idempotency_key or uuid4().hex,
-            priority=priority, start_in_seconds=start_in_seconds, deadline_seconds=deadline_seconds, stages=stages,
+            priority=priority, start_in_seconds=start_in_seconds, deadline_seconds=deadline_seconds,
+            stages=cast("builtins.list[StageSpec] | None", stages),  # the server validates them
             labels=labels, metadata=metadata, trace=trace, quote=quote,
         )  # fmt: skip
         reply = yield from send_with_retries(self, json_request("POST", path("jobs"), body, idempotent=True))
         replayed = idempotency_key is not None and reply.headers.get("idempotent-replay") == "true"
-        return replace(parse_reply(Job, reply), replay=replayed)
+        return replace(parse_reply(SubmittedJob, reply), replay=replayed)
 
     @call
     def submit_many(self, jobs: Iterable[NewJob]) -> Operation[builtins.list[BulkResult]]:
@@ -248,7 +241,7 @@ def _poll_request(job_id: str, deadline: float, *, first: bool) -> Request:
     remaining = seconds_left(deadline)
     wait_seconds = min(_POLL_SECONDS_MAX, max(remaining - _RESPONSE_MARGIN_SECONDS, remaining / 2))
     request_deadline = max(deadline, deadline_after(_FIRST_POLL_SECONDS)) if first else deadline
-    return get_request(path("jobs", job_id), wait=round(wait_seconds, 3))._replace(
+    return get_request(path("jobs", job_id), wait_seconds=round(wait_seconds, 3))._replace(
         server_wait_seconds=wait_seconds, deadline=request_deadline
     )
 

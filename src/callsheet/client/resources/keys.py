@@ -2,12 +2,11 @@
 
 from typing import Literal
 
+from callsheet.api.admin import Key, NewKey
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.models import Key
 from callsheet.client.operations import IterableOperation, Operation
 from callsheet.client.requests import json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
-from callsheet.client.secret_models import NewKey
 
 
 class Keys(Resource[D]):
@@ -25,7 +24,7 @@ class Keys(Resource[D]):
     @iterate
     def list(self) -> IterableOperation[Key]:
         """Iterate over API keys, oldest first."""
-        return paginate(self, Key, "keys", path("admin", "keys"), {}, cursor="after")
+        return paginate(self, Key, "keys", path("admin", "keys"), {})
 
     @call
     def revoke(self, key_id: str) -> Operation[Key]:

@@ -1,24 +1,11 @@
 """`client.ops`: the state of the queues and the size of the fleet."""
 
-from datetime import datetime
-
-from msgspec import Struct
-
+from callsheet.api.admin import Ops
+from callsheet.api.scaling import ScaleReport
 from callsheet.client.method_binding import call
-from callsheet.client.models import Ops
 from callsheet.client.operations import Operation
 from callsheet.client.requests import get_request, path, send
 from callsheet.client.resource import D, Resource
-from callsheet.core.policy.autoscale import ScaleSignals
-
-
-class ScaleReport(Struct, frozen=True):
-    """The scaling signals of every kind that has had a task or has a worker."""
-
-    now: datetime | None
-    window_seconds: int
-    target_wait_seconds: float
-    kinds: list[ScaleSignals]
 
 
 class OpsResource(Resource[D]):

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from callsheet.api.quotes import Quote
 from callsheet.client.method_binding import call
-from callsheet.client.models import Quote
 from callsheet.client.operations import Operation
 from callsheet.client.requests import json_request, path, send
 from callsheet.client.resource import D, Resource

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
+from callsheet.api.admin import Tenant
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.models import Tenant
 from callsheet.client.operations import IterableOperation, Operation
 from callsheet.client.requests import json_request, paginate, path, send, without_none
 from callsheet.client.resource import D, Resource
@@ -17,7 +17,7 @@ class Tenants(Resource[D]):
     @iterate
     def list(self) -> IterableOperation[Tenant]:
         """Iterate over tenants, by name."""
-        return paginate(self, Tenant, "tenants", path("admin", "tenants"), {}, cursor="after")
+        return paginate(self, Tenant, "tenants", path("admin", "tenants"), {})
 
     @call
     def put(

@@ -1,10 +1,10 @@
 """`client.tokens`: short-lived tokens for browsers."""
 
+from callsheet.api.admin import Token
 from callsheet.client.method_binding import call
 from callsheet.client.operations import Operation
 from callsheet.client.requests import json_request, path, send
 from callsheet.client.resource import D, Resource
-from callsheet.client.secret_models import Token
 
 
 class Tokens(Resource[D]):

@@ -2,8 +2,8 @@
 
 from uuid import uuid4
 
+from callsheet.api.wallets import Balance, LedgerEntry, Wallet
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.models import Balance, LedgerEntry, Wallet
 from callsheet.client.operations import IterableOperation, Operation
 from callsheet.client.requests import get_request, json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
@@ -21,7 +21,7 @@ class Wallets(Resource[D]):
     def entries(self, user: str, *, limit: int | None = None) -> IterableOperation[LedgerEntry]:
         """Iterate over a user's ledger entries, newest first."""
         endpoint = path("wallets", user, "ledger")
-        return paginate(self, LedgerEntry, "entries", endpoint, {}, limit=limit, cursor="before")
+        return paginate(self, LedgerEntry, "entries", endpoint, {}, limit=limit)
 
     @call
     def top_up(

@@ -2,12 +2,11 @@
 
 import builtins
 
+from callsheet.api.workers import Worker, WorkerToken
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operations import IterableOperation, Operation
 from callsheet.client.requests import get_request, json_request, paginate, path, send, without_none
 from callsheet.client.resource import D, Resource
-from callsheet.client.secret_models import WorkerToken
-from callsheet.client.worker_models import Worker
 
 
 class Workers(Resource[D]):
@@ -22,7 +21,7 @@ class Workers(Resource[D]):
     def list(self, *, include_deregistered: bool = False) -> IterableOperation[Worker]:
         """Iterate over workers, by name."""
         query = {"include_deregistered": include_deregistered or None}
-        return paginate(self, Worker, "workers", path("admin", "workers"), query, cursor="after")
+        return paginate(self, Worker, "workers", path("admin", "workers"), query)
 
     @call
     def update(

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from callsheet.api.workflows import Workflow
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.models import Workflow
 from callsheet.client.operations import IterableOperation, Operation
 from callsheet.client.requests import get_request, json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
@@ -20,7 +20,7 @@ class Workflows(Resource[D]):
     @iterate
     def list(self) -> IterableOperation[Workflow]:
         """Iterate over workflows, by name."""
-        return paginate(self, Workflow, "workflows", path("workflows"), {}, cursor="after")
+        return paginate(self, Workflow, "workflows", path("workflows"), {})
 
     @call
     def put(self, name: str, definition: dict[str, Any]) -> Operation[Workflow]:

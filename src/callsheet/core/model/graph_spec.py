@@ -45,16 +45,23 @@ class FileSlot(Struct, frozen=True):
     """A field of a node that receives the name under which ComfyUI stores an uploaded file."""
 
     node: str
+    """Id of the node in the graph."""
     field: str
+    """Name of the node's input."""
     file_id: str
+    """Id of the file."""
     sha256: str | None = None
     """The digest that the workflow states. A file from the job's input has none here; its row has it."""
     input: str = ""
+    """Name of the workflow input that the file comes from."""
 
 
 class RenderedGraph(Struct, frozen=True):
     """A graph with the values of one task; a worker uploads the files, fills the slots and sends it."""
 
     graph: Graph
+    """ComfyUI graph in the API format."""
     assets: list[FileSlot] = []
+    """Fields that receive an uploaded file."""
     output_node: str | None = None
+    """Id of the node whose files are the output. Without it, all files are."""

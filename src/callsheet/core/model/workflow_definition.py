@@ -4,7 +4,6 @@ import re
 import zlib
 from typing import Any, Literal
 
-import jsonschema_rs
 import msgspec
 from msgspec import Struct
 
@@ -230,6 +229,8 @@ def graph_of(definition: WorkflowDefinition, stage_no: int) -> ComfySpec | None:
 
 def validator(definition: WorkflowDefinition) -> Any:
     """Return the compiled input schema, or None."""
+    import jsonschema_rs  # noqa: PLC0415 - clients import this module, and only servers validate
+
     if definition.input_schema is None:
         return None
     try:

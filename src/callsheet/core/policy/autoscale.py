@@ -67,6 +67,7 @@ class ScaleSignals(Struct, frozen=True, kw_only=True):
     """One kind of work: what waits, what runs, who works, and how many workers it needs."""
 
     kind: str
+    """Kind of work."""
     depth: int
     """Tasks that wait: `ready` and `backoff` together, counted up to 100,000 per workflow."""
     ready: int

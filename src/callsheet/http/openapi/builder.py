@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of routes."""
+"""The OpenAPI 3.1 document, generated from the route table and the structs of the API."""
 
 import inspect
 import re
@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec.structs import fields
 
+from callsheet.api.errors import Problem
 from callsheet.http.openapi.error_codes import ANY_CODE, CODE_MEANINGS
-from callsheet.http.openapi.field_doc import FieldDoc
-from callsheet.http.openapi.field_docs import FIELD_DOCS, HEADER_DOCS, PATH_DOCS
 from callsheet.http.openapi.groups import group_of, group_routes
+from callsheet.http.openapi.parameters import HEADER_DOCS, PATH_DOCS, ParameterDoc
 from callsheet.http.openapi.response_examples import apply_example_changes
 from callsheet.http.openapi.schemas import Schema, Schemas, parameters
 from callsheet.http.server.problems import CONTENT_TYPE
@@ -32,45 +32,48 @@ _HEADERS_OF = {401: ("WWW-Authenticate",), 416: ("Content-Range",), 429: ("Retry
 _SHARED_CODES_MAX = 3
 _SAMPLE_FRAME = 'id: 1\nevent: job.created\ndata: {"seq": 1, "type": "job.created", …}\n\n'
 _TITLES = {
-    200: "As asked.", 201: "Made.", 204: "Done; there is nothing to say.", 206: "The part that was asked for.",
-    303: "It is elsewhere.", 304: "Nothing has changed.", 307: "Its bytes are elsewhere.",
-    400: "The request cannot be read.", 401: "No valid key.", 402: "Too few credits.", 403: "Not allowed.",
-    404: "Not there, or not yours.", 408: "Too slow.", 409: "What is there forbids it.",
-    410: "No longer there.", 411: "Without its length.",
-    412: "It is there already.", 413: "Too large.",
-    414: "The address is too long.", 415: "Not JSON.", 416: "Not in the file.", 422: "The request is wrong.",
-    429: "Too many.", 431: "The headers are too large.", 500: "Our fault.", 503: "Not now: try again in a moment.",
-    507: "There is no room.",
+    200: "Success.", 201: "Created.", 204: "Success, without content.", 206: "The requested byte range.",
+    303: "See the Location header.", 304: "Not modified.", 307: "The content is at the URL in the Location header.",
+    400: "Malformed request.", 401: "Missing or invalid key.", 402: "Insufficient credits.", 403: "Not allowed.",
+    404: "Not found, or of another tenant or user.", 408: "Request timeout.",
+    409: "Conflict with the current state.", 410: "Deleted.", 411: "Content-Length is missing.",
+    412: "Already uploaded.", 413: "Too large.", 414: "URL too long.", 415: "Unsupported content type or encoding.",
+    416: "Range not satisfiable.", 422: "Invalid request.", 429: "Too many requests.", 431: "Headers too large.",
+    500: "Internal error.", 503: "Temporarily unavailable. Retry later.", 507: "Storage is full.",
 }  # fmt: skip
 
 _TOKEN: Schema = {
     "name": "token", "in": "query", "required": False, "schema": {"type": "string", "minLength": 1},
-    "description": "A user's token, where a browser cannot send headers; a key is refused here.", "example": "cst_…",
+    "description": "A user token, for browser APIs that cannot send headers. API keys are rejected here.",
+    "example": "cst_…",
 }  # fmt: skip
-_SCHEME = {"type": "http", "scheme": "bearer", "description": "An API key, `cs_…`, or a user's token, `cst_…`."}
+_SCHEME = {"type": "http", "scheme": "bearer", "description": "An API key, `cs_…`, or a user token, `cst_…`."}
 _ABOUT = """\
-Durable jobs for products that sell AI-made media: submit work, watch it, get paid for it.
+Durable jobs for products that sell AI-made media.
 
-**Keys.** Send `Authorization: Bearer cs_…`. A key belongs to a tenant and has a role; each route says which roles \
-may call it. What belongs to another tenant looks absent. An operator's key has no tenant and names one with \
-`Callsheet-Tenant`. A browser gets a short-lived user's token (`POST /v1/tokens`), which reads that user's jobs, \
-files and wallet only.
+**Authentication.** Send `Authorization: Bearer cs_…`. A key belongs to a tenant and has a role; each route lists the \
+roles that may call it. Resources of other tenants return 404. An operator key has no tenant: name one with \
+`Callsheet-Tenant`. For browsers, create a short-lived user token (`POST /v1/tokens`). It reads one user's jobs, files \
+and wallet.
 
-**Problems.** Everything that is not what was asked for is `application/problem+json`: a stable `code`, a `message` \
-for a person, and the `request_id`. Any address may answer 400 `invalid_request`, 404 `route_not_found`, 405 \
-`method_not_allowed`, 414 `target_too_long`, 431 `headers_too_large`, 500 `internal_error` and 503 `unavailable`.
+**Errors.** Errors are returned as `application/problem+json` with a stable `code`, a `message` for a person and the \
+`request_id`. Every route may return 400 `invalid_request`, 404 `route_not_found`, 405 `method_not_allowed`, 414 \
+`target_too_long`, 431 `headers_too_large`, 500 `internal_error` and 503 `unavailable`.
 
-**Once.** A submit, a retry or a movement of credits with a key happens once, however often it is sent.
+**Idempotency.** Submissions, retries, top-ups and adjustments take an idempotency key. The server executes them once \
+per key and user, however often you send them.
 
-**Pages.** Lists give `next`; ask again with it to go on.
+**Pagination.** Lists take `limit` and `cursor`, and return `next`. Pass `next` as `cursor` to get the next page.
+
+**Times** are RFC 3339 in UTC. Durations are in seconds. Amounts of money are whole credits.
 """
 
 
 def build_document(routes: Iterable[Route]) -> dict[str, Any]:
     """Return the document."""
     table = tuple(routes)
-    schemas = Schemas([struct for route in table for struct in (route.response, route.request) if struct is not None])
-    schemas.components["Problem"] = _problem_schema()
+    bodies = [struct for route in table for struct in (route.response, route.request) if struct is not None]
+    schemas = Schemas([*bodies, Problem])
     paths: dict[str, dict[str, Any]] = {}
     shared: dict[str, Any] = {}
     for route in table:
@@ -96,7 +99,7 @@ def build_document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def problems_of(route: Route) -> dict[int, list[str]]:
-    """Return every problem that a route may answer with: codes by status."""
+    """Return the error codes that a route may return, by status."""
     listed = [*route.problems, *COMMON_CODES]
     if route.roles is not PUBLIC:
         listed += KEY_CODES
@@ -118,12 +121,12 @@ def problems_of(route: Route) -> dict[int, list[str]]:
 
 
 def roles_of(route: Route) -> list[str]:
-    """Return who may call a route, in the order of the roles; nobody in particular is anybody."""
+    """Return the roles that may call a route. An empty list means that it is public."""
     return [role for role in ROLES if role in route.roles]
 
 
 def media_types_of(route: Route) -> list[str]:
-    """Return the media types that a route may answer with."""
+    """Return the media types of a route's response."""
     return route.media_type.split(", ")
 
 
@@ -150,7 +153,7 @@ def _operation(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[s
 
 def _about(route: Route) -> str:
     roles = roles_of(route)
-    who = f"Roles: {', '.join(roles)}." if roles else "Needs no key."
+    who = f"Roles: {', '.join(roles)}." if roles else "No key required."
     return f"{route.details}\n\n{who}" if route.details else who
 
 
@@ -168,9 +171,9 @@ def _parameters(route: Route) -> list[Schema]:
     return found
 
 
-def _in_path(name: str, doc: FieldDoc) -> Schema:
+def _in_path(name: str, doc: ParameterDoc) -> Schema:
     return {
-        "name": name, "in": "path", "required": True, "description": doc.meaning,
+        "name": name, "in": "path", "required": True, "description": doc.description,
         "schema": {"type": "string", "minLength": 1}, "example": doc.example,
     }  # fmt: skip
 
@@ -179,7 +182,7 @@ def _header(name: str) -> Schema:
     doc = HEADER_DOCS[name]
     schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
     return {
-        "name": name, "in": "header", "required": False, "description": doc.meaning, "schema": schema,
+        "name": name, "in": "header", "required": False, "description": doc.description, "schema": schema,
         "example": doc.example,
     }  # fmt: skip
 
@@ -192,7 +195,7 @@ def _content(struct: type[Any], schemas: Schemas) -> dict[str, Any]:
 
 
 def _answers(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return a route's answers; problems that many routes share stand in the document once."""
+    """Return a route's responses. Errors that many routes share are in the document once."""
     answers = {
         str(status): _success_response(route, status, schemas) for status in (route.status, *route.other_statuses)
     }
@@ -245,7 +248,7 @@ def _problem_response(status: int, codes: list[str]) -> dict[str, Any]:
 
 
 def _sample(status: int, code: str) -> dict[str, Any]:
-    request_id = FIELD_DOCS["request_id"].example
+    request_id = HEADER_DOCS["X-Request-Id"].example
     return {"code": code, "message": CODE_MEANINGS[code], "status": status, "request_id": request_id}
 
 
@@ -253,17 +256,5 @@ def _headers(names: Iterable[str]) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _set_header(doc: FieldDoc) -> dict[str, Any]:
-    return {"description": doc.meaning, "schema": {"type": "string"}, "example": doc.example}
-
-
-def _problem_schema() -> Schema:
-    kinds = {"code": "string", "message": "string", "status": "integer", "request_id": "string"}
-    docs = {name: FIELD_DOCS.get(f"Problem.{name}") or FIELD_DOCS[name] for name in kinds}
-    return {
-        "title": "Problem",
-        "description": "An answer that is not what was asked for; a refusal's numbers stand beside these fields.",
-        "type": "object",
-        "properties": {name: {"type": kinds[name], "description": doc.meaning} for name, doc in docs.items()},
-        "required": list(kinds),
-    }
+def _set_header(doc: ParameterDoc) -> dict[str, Any]:
+    return {"description": doc.description, "schema": {"type": "string"}, "example": doc.example}

@@ -1,10 +1,10 @@
-"""What differs in an operation's answer from its struct's example: the trace of what was asked."""
+"""How the response example of an operation differs from the example of its struct: it reflects the request."""
 
 from typing import Any
 
-from callsheet.http.openapi.field_doc import AT
+from callsheet.api.base import Example
 
-_LATER = "2026-03-14T09:27:31.204Z"
+AT, _LATER = Example.AT, Example.LATER
 _SENT = {"name": "note.txt", "media_type": "text/plain", "bytes": 4, "job_id": None}
 
 EXAMPLE_CHANGES: dict[str, dict[str, Any]] = {
@@ -26,18 +26,18 @@ EXAMPLE_CHANGES: dict[str, dict[str, Any]] = {
     "requeue_task": {"status": "pending", "job_status": "running"},
     "retry_job": {"run": 2},
     "revoke_key": {"revoked_at": _LATER},
-    "revoke_worker": {"status": "revoked", "reserved": 0, "leases": [], "ended_at": _LATER},
+    "revoke_worker": {"status": "revoked", "leases_total": 0, "leases": [], "ended_at": _LATER},
     "top_up": {"balance": 100, "reserved": 0},
 }
 
 
 def apply_example_changes(operation: str, example: Any) -> Any:
-    """Return the example of an answer as this operation gives it."""
+    """Return the response example of an operation."""
     return _merge(example, EXAMPLE_CHANGES.get(operation, {}))
 
 
 def _merge(example: Any, changes: dict[str, Any]) -> Any:
-    """Return a copy with changes, table by table; the struct's own example stays as it is."""
+    """Return a copy with changes merged in, object by object."""
     return {**example, **{
         name: _merge(example[name], value) if isinstance(value, dict) else value for name, value in changes.items()
     }}  # fmt: skip

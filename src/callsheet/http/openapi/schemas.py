@@ -1,4 +1,8 @@
-"""The structs of the API as JSON Schema, each field with its meaning, and an example of each."""
+"""JSON Schemas and examples, generated from the structs of the API.
+
+Descriptions and examples stand on the fields (`callsheet.api.base.doc`). Structs of the core describe their fields with
+a docstring below the field.
+"""
 
 import ast
 import inspect
@@ -11,99 +15,87 @@ from typing import Any
 import msgspec
 
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from callsheet.http.openapi.field_doc import FieldDoc
-from callsheet.http.openapi.field_docs import EXAMPLES, FIELD_DOCS, STATUSES
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/"
+_TYPE_EXAMPLES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "object": {}, "array": []}
 
 
 class Schemas:
-    """The components of a document, and examples made from them."""
+    """The schemas of an OpenAPI document, and examples made from them."""
 
     def __init__(self, structs: Iterable[type[Any]]) -> None:
         listed: list[type[Any]] = list(dict.fromkeys([*structs, WorkflowDefinition]))
         _, self.components = msgspec.json.schema_components(listed, ref_template=_REF + "{name}")
-        docs = {struct.__name__: _field_docs(struct) for struct in _collect_structs(listed)}
+        docstrings = {struct.__name__: _field_docstrings(struct) for struct in _collect_structs(listed)}
         for name, schema in self.components.items():
             for field, part in schema.get("properties", {}).items():
-                schema["properties"][field] = _describe_field(name, field, part, docs.get(name, {}))
+                schema["properties"][field] = _with_docstring(part, docstrings.get(name, {}).get(field))
         self.components["NewDefinition"] = _without_name(self.components["WorkflowDefinition"])
         for owner, definition in (("Workflow", "WorkflowDefinition"), ("WorkflowBody", "NewDefinition")):
             if owner in self.components:
                 part = self.components[owner]["properties"]["definition"]
-                self.components[owner]["properties"]["definition"] = {
-                    **_ref(definition),
-                    "description": part["description"],
-                }
+                kept = {name: part[name] for name in ("description", "examples")}
+                self.components[owner]["properties"]["definition"] = {**_ref(definition), **kept}
 
     def ref(self, struct: type[Any]) -> Schema:
         return _ref(struct.__name__)
 
     def example(self, name: str) -> Any:
-        """Return an example of a component: as a whole where there is one, else field by field."""
-        if name in EXAMPLES:
-            return EXAMPLES[name]
+        """Build an example from the fields. In a request, optional fields without an example are left out."""
         schema = self.components[name]
-        return {field: self._example(name, field, part) for field, part in schema["properties"].items()}
+        required = schema.get("required", [])
+        is_request = schema.get("additionalProperties") is False
+        return {
+            field: self._example(field, part)
+            for field, part in schema["properties"].items()
+            if field in required or "examples" in part or not (is_request or _is_omitted(name))
+        }
 
-    def _example(self, owner: str, field: str, schema: Schema) -> Any:
-        doc = _find_doc(owner, field)
-        if doc is not None and doc.example is not ...:
-            return doc.example
-        return self._example_from_schema(field, schema)
-
-    def _example_from_schema(self, field: str, schema: Schema) -> Any:
+    def _example(self, field: str, schema: Schema) -> Any:
+        if "examples" in schema:
+            return schema["examples"][0]
         if "$ref" in schema:
             return self.example(schema["$ref"].removeprefix(_REF))
         if "anyOf" in schema:
-            return self._example_from_schema(field, schema["anyOf"][0])
+            return self._example(field, schema["anyOf"][0])
         if "enum" in schema:
             return schema["enum"][0]
-        if schema.get("type") == "array":
-            return [self._example_from_schema(field, schema["items"])] if "items" in schema else []
-        return {"integer": 1, "number": 1.5, "boolean": True, "object": {}}.get(schema.get("type", ""), field)
+        if schema.get("type") == "array" and "items" in schema:
+            return [self._example(field, schema["items"])]
+        return _TYPE_EXAMPLES.get(schema.get("type", ""), field)
 
 
 def parameters(query: type[Any]) -> list[Schema]:
-    """Return the fields of a query as parameters."""
+    """Return the fields of a query as OpenAPI parameters."""
     _, components = msgspec.json.schema_components([query], ref_template=_REF + "{name}")
     schema = components[query.__name__]
-    docs = _field_docs(query)
     found = []
     for name, part in schema["properties"].items():
-        described = _describe_field(query.__name__, name, part, docs)
+        described = dict(part)
         meaning = described.pop("description", "")
+        examples = described.pop("examples", [])
         if described.get("default") in {"", "~", described.get("maximum", "")}:
-            described.pop("default", None)  # it stands for: not given
-        required = name in schema["required"]
-        parameter = {"name": name, "in": "query", "required": required, "description": meaning, "schema": described}
-        doc = _find_doc(query.__name__, name)
-        found.append(parameter | ({"example": doc.example} if doc and doc.example is not ... else {}))
+            described.pop("default", None)  # stands for: not given
+        parameter = {
+            "name": name, "in": "query", "required": name in schema["required"], "description": meaning,
+            "schema": described,
+        }  # fmt: skip
+        found.append(parameter | ({"example": examples[0]} if examples else {}))
     return found
 
 
-def _find_doc(owner: str, field: str) -> FieldDoc | None:
-    return FIELD_DOCS.get(f"{owner}.{field}") or FIELD_DOCS.get(field)
+def _is_omitted(name: str) -> bool:
+    """Tell whether a response leaves out fields that have their default."""
+    return name == "BulkItem"
 
 
-def _describe_field(owner: str, field: str, part: Schema, docs: dict[str, str]) -> Schema:
-    """Return a field's schema with its meaning, and with what its name says about its values."""
-    part = dict(part)
-    doc = _find_doc(owner, field)
-    if meaning := docs.get(field) or (doc.meaning if doc else ""):
-        part["description"] = meaning
-    if statuses := STATUSES.get(f"{owner}.{field}"):
-        part["enum"] = list(statuses)
-    if field in {"at", "since", "until"} or field.endswith("_at"):
-        for one in part.get("anyOf", [part]):
-            if one.get("type") == "string":
-                one["format"] = "date-time"
-    return part
+def _with_docstring(part: Schema, docstring: str | None) -> Schema:
+    return {"description": docstring, **part} if docstring else part
 
 
 def _without_name(definition: Schema) -> Schema:
-    """Return a definition as it is sent: its name is the address's."""
+    """Return a definition as it is sent: its name is in the path."""
     return {
         **definition,
         "title": "NewDefinition",
@@ -116,7 +108,7 @@ def _ref(name: str) -> Schema:
 
 
 def _collect_structs(structs: Iterable[type[Any]]) -> set[type[Any]]:
-    """Return structs with those in their fields."""
+    """Return structs and the structs in their fields."""
     found: set[type[Any]] = set()
     waiting: list[Any] = [msgspec.inspect.type_info(struct) for struct in structs]
     while waiting:
@@ -127,18 +119,19 @@ def _collect_structs(structs: Iterable[type[Any]]) -> set[type[Any]]:
             found.add(info.cls)
             waiting.extend(field.type for field in info.fields)
         waiting.extend(getattr(info, "types", ()))
-        waiting.extend(part for name in ("item_type", "value_type") if (part := getattr(info, name, None)))
+        waiting.extend(
+            part for name in ("type", "item_type", "value_type") if (part := getattr(info, name, None)) is not None
+        )
     return found
 
 
-def _field_docs(struct: type[Any]) -> dict[str, str]:
-    """Return what a struct says beside its fields."""
-    return _module_field_docs(struct.__module__).get(struct.__name__, {})
+def _field_docstrings(struct: type[Any]) -> dict[str, str]:
+    return _module_field_docstrings(struct.__module__).get(struct.__name__, {})
 
 
 @cache
-def _module_field_docs(module: str) -> dict[str, dict[str, str]]:
-    """Return what the classes of a module say beside their fields, from its source."""
+def _module_field_docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings below the fields of a module's classes, from its source."""
     nodes = ast.parse(inspect.getsource(sys.modules[module])).body
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     return {

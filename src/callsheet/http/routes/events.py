@@ -47,7 +47,7 @@ async def job_events(state: AppState, request: Request) -> Response | StreamingR
 async def tenant_events(state: AppState, request: Request) -> Response | StreamingResponse:
     query = parse_list_query(state, request, FeedQuery)
     caller: Caller = request.caller
-    cursor = request.header(b"last-event-id") or query.after
+    cursor = request.header(b"last-event-id") or query.cursor
     position = await events.start_position(state.queries, caller, cursor)
     if not _accepts_stream(request):
         return Response(await events.list_tenant_events(state.queries, caller, position, query))

@@ -15,9 +15,9 @@ from callsheet.api.jobs import (
     Job,
     JobPage,
     JobQuery,
-    ListQuery,
+    JobsQuery,
+    NewJob,
     RetryBody,
-    SubmitBody,
     UpdateBody,
 )
 from callsheet.api.quotes import Quote, QuoteBody
@@ -72,14 +72,14 @@ async def submit_jobs(state: AppState, request: Request) -> Response:
 
 
 async def list_jobs(state: AppState, request: Request) -> Response:
-    return Response(await jobs.list_jobs(state.queries, request.caller, parse_list_query(state, request, ListQuery)))
+    return Response(await jobs.list_jobs(state.queries, request.caller, parse_list_query(state, request, JobsQuery)))
 
 
 async def get_job(state: AppState, request: Request) -> Response:
     query = request.query(JobQuery) if request.scope["query_string"] else JobQuery()
     known = request.header(b"if-none-match")
-    if query.wait:
-        document = await request.until_disconnect(_wait_for_news(state, request, known, query.wait))
+    if query.wait_seconds:
+        document = await request.until_disconnect(_wait_for_news(state, request, known, query.wait_seconds))
     else:
         document = await jobs.get_job(state.queries, request.caller, request.params["job_id"])
     if known is not None and etag_matches(known, document.etag):
@@ -137,7 +137,7 @@ def _job_response(document: jobs.JobDocument, status: int = 200, *headers: tuple
     return Response(document.body, status, (("etag", document.etag), *headers))
 
 
-async def _submit_command(state: AppState, request: Request, body: SubmitBody, key: str | None) -> commands.Submit:
+async def _submit_command(state: AppState, request: Request, body: NewJob, key: str | None) -> commands.Submit:
     caller: Caller = request.caller
     command = commands.Submit(
         tenant=caller.tenant, user=body.user, workflow=body.workflow, input=body.input, idempotency_key=key,
@@ -187,7 +187,7 @@ _SHOWN = ("ETag",)
 _KEYED = ("400 invalid_idempotency_key", "422 idempotency_key_conflict")
 ROUTES = (
     Route(
-        "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", Job, SubmitBody, status=201,
+        "POST", "/v1/jobs", submit_job, WRITERS, "Submit a job", Job, NewJob, status=201,
         other_statuses=(200,),
         problems=(
             *_KEYED, "402 insufficient_credits", "403 tenant_suspended", "403 *",
@@ -209,7 +209,7 @@ ROUTES = (
         "be sent again.",
         body_max="bulk_body_bytes_max",
     ),
-    Route("GET", "/v1/jobs", list_jobs, READERS_AND_USERS, "List jobs, newest first", JobPage, query=ListQuery,
+    Route("GET", "/v1/jobs", list_jobs, READERS_AND_USERS, "List jobs, newest first", JobPage, query=JobsQuery,
           problems=("422 invalid_cursor",)),
     Route(
         "GET", "/v1/jobs/{job_id}", get_job, READERS_AND_USERS, "Get a job", Job, query=JobQuery,

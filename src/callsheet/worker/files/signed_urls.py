@@ -36,7 +36,7 @@ class GrantCache:
     def add(self, files: Iterable[InputFile], preview: Grant | None = None) -> None:
         """Add grants received from the server."""
         with self._lock:
-            self._downloads |= {file.id: _with_deadlines(file.get) for file in files}
+            self._downloads |= {file.id: _with_deadlines(file.download) for file in files}
             self._preview = _with_deadlines(preview) if preview else self._preview
 
     def pop(self, file_id: str) -> Grant | None:

@@ -180,9 +180,9 @@ class HttpLink:
             ]
         )
         response = self._post("heartbeat", request, HeartbeatResponse, timeout_seconds)
-        if len(response.heartbeats) != len(heartbeats):
+        if len(response.results) != len(heartbeats):
             raise UnreachableError("the server returned results for other leases")
-        for heartbeat, answer in zip(heartbeats, response.heartbeats, strict=True):
+        for heartbeat, answer in zip(heartbeats, response.results, strict=True):
             if answer.grants is not None:
                 self._grant_cache_of(heartbeat.lease.token).add(answer.grants.downloads)
         return response
@@ -213,7 +213,7 @@ class HttpLink:
         tasks = page.tasks
         while page.next is not None:
             page = self._post(
-                "previous-outputs", PreviousOutputsRequest(lease=work.lease, after=page.next), PreviousOutputs
+                "previous-outputs", PreviousOutputsRequest(lease=work.lease, cursor=page.next), PreviousOutputs
             )
             tasks += page.tasks
         for previous_outputs in tasks:
@@ -229,7 +229,7 @@ class HttpLink:
     def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         cached_grant = self._grant_cache_of(work.lease.token).pop(file.id)
         try:
-            self._transfer.download(cached_grant or self.input_file(work, file.id).get, into, file.bytes, check)
+            self._transfer.download(cached_grant or self.input_file(work, file.id).download, into, file.bytes, check)
         except GrantRejectedError as error:
             if cached_grant is None:  # a new URL is rejected too
                 raise RetryableError(f"A file cannot be downloaded: {error}.", code="file_refused") from None
@@ -240,7 +240,7 @@ class HttpLink:
         if not granted:
             raise RetryableError("The server returned no upload URL for a file.", code="file_refused")
         try:
-            self._transfer.upload(granted[0].put, body, output_file.bytes, check)
+            self._transfer.upload(granted[0].upload, body, output_file.bytes, check)
         except GrantRejectedError as error:
             raise RetryableError(f"A file cannot be uploaded: {error}.", code="file_refused") from None
 

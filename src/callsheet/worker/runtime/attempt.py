@@ -88,7 +88,7 @@ class AttemptRunner:
         lease = self._task.work.lease
         try:
             json_output = json.loads(json.dumps(output, allow_nan=False))  # rejects NaN and values that are not JSON
-            report = Complete(lease=lease, output=json_output, files=list(ctx.files), delivered=ctx.delivered)
+            report = Complete(lease=lease, output=json_output, files=list(ctx.files), delivered_percent=ctx.delivered)
             return self._send_report(lambda: self._link.complete(report), "completed")
         except (Refusal, TypeError, ValueError) as refused:
             self._emit(WorkerError(f"The output of {self._task.work.kind} was rejected", refused))

@@ -129,7 +129,7 @@ class Heartbeater:
         self._retry_at = float("-inf")
         if response.drain:
             self._on_drain()
-        return response.heartbeats
+        return response.results
 
     def _send_in_halves(self, tasks: Sequence[ActiveTask]) -> Sequence[HeartbeatResult | Exception]:
         """Send the heartbeats in two requests. If the first gets no response, the second is not sent."""

@@ -50,11 +50,11 @@ def show(server: Server, worker: Name) -> None:
     if server.json:
         as_json(found)
         return
-    starts = counted(found.starts, "time")
+    starts = counted(found.start_count, "time")
     print_line(
         f"{found.worker} is {_format_status(found)}. It started {starts}, last at {format_time(found.started_at)}."
     )
-    print_line(f"It offers {', '.join(found.offered)} and may take {', '.join(found.kinds) or 'nothing'}.")
+    print_line(f"It offers {', '.join(found.offered_kinds)} and may take {', '.join(found.kinds) or 'nothing'}.")
     for what, mapping in (("Labels", found.labels), ("Capabilities", found.capabilities)):
         if mapping:
             print_line(f"{what}: {_format_fields(mapping)}.")

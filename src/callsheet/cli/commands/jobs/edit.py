@@ -137,7 +137,7 @@ def read_text_file(name: str) -> str:
 
 def _stored_events(client: "Client", job_id: str) -> Iterator["Event"]:
     """Yield the events up to now: a stream of a job that lives does not end there."""
-    last = client.jobs.get(job_id).events
+    last = client.jobs.get(job_id).last_event_seq
     with closing(client.jobs.events(job_id)) as stream:
         for event in stream:
             yield event

@@ -13,7 +13,7 @@ from callsheet.cli.watch import describe_end, follow, hint_on_interrupt
 from callsheet.core.model.plural import counted
 
 if TYPE_CHECKING:
-    from callsheet.client import BulkResult, CallsheetError, Client, Job, NewJob
+    from callsheet.client import BulkResult, CallsheetError, Client, Job, NewJob, SubmittedJob
 
 
 def submit(  # noqa: PLR0913 - what a job is made of
@@ -62,9 +62,10 @@ def submit(  # noqa: PLR0913 - what a job is made of
         if not value:
             raise typer.BadParameter(f"Missing {name}.")
     with server.client(wait_for_server=wait) as client:
-        job = _submit_one(client, workflow, user, options)
+        submitted = _submit_one(client, workflow, user, options)
+        job: Job = submitted
         if not wait or not server.json:
-            _print_job(server, job, _describe_submitted(job))
+            _print_job(server, job, _describe_submitted(submitted))
         if wait:
             with hint_on_interrupt(job.id):
                 job = client.jobs.wait(job.id) if server.json else follow(client, job.id)
@@ -76,7 +77,7 @@ def submit(  # noqa: PLR0913 - what a job is made of
 # -- one
 
 
-def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, Any]) -> "Job":
+def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, Any]) -> "SubmittedJob":
     from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
 
     try:
@@ -85,7 +86,7 @@ def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, A
         raise _explain_missing_input(client, workflow, error) if options["input"] is None else error from None
 
 
-def _describe_submitted(job: "Job") -> str:
+def _describe_submitted(job: "SubmittedJob") -> str:
     if job.replay:
         return f"{job.id} was submitted before and is {job.status}."
     return f"{job.id} is {job.status}, for {counted(job.price, 'credit')}."

@@ -22,6 +22,10 @@ class Lease(Struct, frozen=True, gc=False):
     """The right to work on a task: which one, under which epoch, and the secret that proves it."""
 
     job_id: str
+    """Id of the job."""
     task_id: str
+    """Id of the task."""
     attempt: int
+    """Number of the attempt. It is the epoch of the lease."""
     token: str
+    """Secret of the lease."""

@@ -25,7 +25,9 @@ class PreviousSubmission(Struct, frozen=True, gc=False):
     """What an earlier try of the task handed to somebody else's machine."""
 
     provider: str
+    """Name of the provider."""
     ref: str
+    """Id of the job at the provider."""
 
 
 class LeasedTask(Struct, frozen=True, gc=False):
@@ -72,10 +74,15 @@ class OutputFile(Struct, frozen=True, gc=False):
     """A file that a task made; its bytes lie where the lease's epoch says."""
 
     no: int
+    """Number of the file among the task's outputs, from 1."""
     name: str
+    """File name."""
     media_type: str
+    """Media type."""
     bytes: int
+    """Size in bytes."""
     sha256: str
+    """SHA-256 of the content, as hex."""
 
 
 class Complete(Command, frozen=True, kw_only=True, gc=False):
