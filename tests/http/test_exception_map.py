@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from callsheet.engine import Unavailable
-from callsheet.http.routes import health
 from callsheet.http.server.exception_map import problem_from
+from callsheet.queries import server_health
 from callsheet.store.connection import ConnectionLost, DiskFull, StoreError, TransactionConflict, UniqueConflict
 from tests.support.database_pool import DatabasePool
 from tests.support.live_server import LiveServer
@@ -58,7 +58,7 @@ def test_a_database_of_another_shape_is_no_database_that_is_away(database_url: s
 def test_whoever_asks_whether_a_server_is_ready_is_answered_while_the_database_hangs(
     database_pool: DatabasePool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "_READY_SECONDS", 0.05)
+    monkeypatch.setattr(server_health, "_READY_SECONDS", 0.05)
     url = database_pool.acquire()
     with LiveServer(url, tmp_path) as live_server, psycopg.connect(url) as other:
         other.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")

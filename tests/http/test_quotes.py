@@ -118,7 +118,9 @@ def test_a_quote_that_nobody_here_signed_is_refused(live_server: LiveServer) -> 
 
 def test_an_expired_quote_is_refused(live_server: LiveServer) -> None:
     name = priced_workflow(live_server, "expired", 5)
-    answer = submit_job(live_server, workflow=name, quote=sign_quote(live_server, name, until=int(time.time()) - 2))
+    answer = submit_job(
+        live_server, workflow=name, quote=sign_quote(live_server, name, expires_at=int(time.time()) - 2)
+    )
     assert (answer.status_code, answer.json()["code"]) == (422, "quote_expired")
 
 
@@ -138,7 +140,7 @@ def test_a_repetition_after_the_quote_expired_is_still_the_same_job(live_server:
     """A client that lost the answer may come late: its job was accepted in time."""
     name = priced_workflow(live_server, "late", 5)
     first = submit_job(live_server, workflow=name, quote=quote(live_server, name)["quote"], idempotency_key="late")
-    old = sign_quote(live_server, name, price=5, until=int(time.time()) - 2)
+    old = sign_quote(live_server, name, price=5, expires_at=int(time.time()) - 2)
     again = submit_job(live_server, workflow=name, quote=old, idempotency_key="late")
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
     for other in ({"idempotency_key": "other"}, {"idempotency_key": "nul\0"}, {}):

@@ -140,7 +140,7 @@ def test_a_scrape_has_the_same_as_gauges(live_server: LiveServer) -> None:
     assert found[sample_key("queue_recommended_workers", kind="sew")] == told["recommended_workers"] == 1
     assert found[sample_key("queue_oldest_wait_seconds", kind="sew")] <= told["oldest_wait_seconds"]
     for quantile, name in (("0.5", "attempt_seconds_p50"), ("0.95", "attempt_seconds_p95")):
-        assert found[sample_key("queue_try_seconds", kind="sew", quantile=quantile)] == told[name]
+        assert found[sample_key("queue_attempt_seconds", kind="sew", quantile=quantile)] == told[name]
     assert found[sample_key("queue_spot_interruptions", kind="sew")] == 0
 
 

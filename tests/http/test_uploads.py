@@ -103,7 +103,7 @@ def test_a_file_that_nobody_could_put_does_not_count_among_those_that_wait(
 ) -> None:
     state, client = live_server.callsheet.state, live_server.client("client")
     with monkeypatch.context() as away:
-        away.setattr(state, "blobs", UnsignedBlobs(live_server.blobs.path("t").parent))
+        away.setattr(state.uploads, "_blobs", UnsignedBlobs(live_server.blobs.path("t").parent))
         for _ in range(live_server.engine.settings.limits.uploads_pending_max):
             answer = client.post("/v1/files", json=upload_body(user="unlucky"))
             assert code(answer) == (503, "storage_unavailable")
@@ -116,7 +116,7 @@ def test_a_look_that_is_overtaken_takes_nothing_away(live_server: LiveServer, mo
     slow = ConcurrentlyFinishedBlobs(live_server.blobs.path("t").parent)
     slow.engine = live_server.engine
     with monkeypatch.context() as overtaken:
-        overtaken.setattr(live_server.callsheet.state, "blobs", slow)
+        overtaken.setattr(live_server.callsheet.state.uploads, "_blobs", slow)
         answer = finish(live_server, new["file"]["id"])
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
     assert live_server.client("client").get(new["file"]["url"]).content == PICTURE
@@ -409,7 +409,7 @@ def test_a_storage_that_is_away_does_not_keep_a_job_from_being_deleted(
     lease, state = working(live_server), live_server.callsheet.state
     monkeypatch.setattr(state, "report_error", lambda _id, error: faults.append(error))
     with monkeypatch.context() as away:
-        away.setattr(state, "blobs", FailingBlobs(live_server.blobs.path("t").parent))
+        away.setattr(state.file_deletion, "_blobs", FailingBlobs(live_server.blobs.path("t").parent))
         answer = live_server.client("client").delete(f"/v1/jobs/{lease.job_id}")
     assert (answer.status_code, answer.json()) == (200, {"files": 0, "bytes": 0, "pending": True})
     assert [type(fault) for fault in faults] == [StorageUnavailableError]

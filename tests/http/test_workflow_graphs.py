@@ -87,7 +87,7 @@ def test_a_task_has_its_graph_however_many_workflows_there_are(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recipes that were read are kept up to a number; those of the tasks in hand are not among what is let go."""
-    monkeypatch.setattr(task_payloads, "_RECIPES_MAX", 1)
+    monkeypatch.setattr(task_payloads, "_DEFINITIONS_MAX", 1)
     names = ["poster-a", "poster-b"]
     for name in names:
         own = definition()

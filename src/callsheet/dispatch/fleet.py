@@ -12,10 +12,13 @@ from callsheet.api import worker_protocol
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.core.model.errors import Denied, TemporarilyUnavailable
+from callsheet.core.model.rows import Worker
 from callsheet.dispatch.heartbeat_limiter import HeartbeatLimiter
 from callsheet.dispatch.waiting_claims import WaitingClaims
 from callsheet.engine.engine import Engine
 
+RegisteredWorker = Worker
+"""A worker as its token identifies it: its row, at most a second old."""
 _SEEN_MAX = 500
 """Workers in one command. They are locked together."""
 

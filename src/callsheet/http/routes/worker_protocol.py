@@ -2,8 +2,9 @@
 
 from callsheet.api import worker_protocol
 from callsheet.core.decisions.claim import allowed_kinds
-from callsheet.core.model import commands, rows
+from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput, Conflict
+from callsheet.dispatch.fleet import RegisteredWorker
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.request import Request
@@ -108,9 +109,9 @@ async def deregister_worker(state: AppState, request: Request) -> Response:
     return Response(worker_protocol.Deregistered(result.requeued))
 
 
-def _calling_worker(state: AppState, request: Request) -> rows.Worker:
-    """Return who calls, and note that it was heard of."""
-    worker: rows.Worker = request.caller.worker
+def _calling_worker(state: AppState, request: Request) -> RegisteredWorker:
+    """Return the worker that calls, and note that it was seen."""
+    worker: RegisteredWorker = request.caller.worker
     state.fleet.mark_seen(worker.id)
     return worker
 
