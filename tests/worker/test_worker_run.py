@@ -240,7 +240,7 @@ def test_a_worker_claims_no_more_than_its_free_capacity(harness: WorkerHarness, 
     harness.start(worker, link, concurrency=2)
     job_id = harness.submit(StageSpec(name="draw", kind="draw", tasks=5))
     assert harness.wait_for_end(job_id).status == "completed"
-    assert link.asked[:4] == [2, 1, 1, 1]
+    assert link.claim_counts[:4] == [2, 1, 1, 1]
 
 
 def test_a_stop_requeues_tasks_without_counting_an_attempt(harness: WorkerHarness, worker: Worker) -> None:

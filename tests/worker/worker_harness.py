@@ -54,8 +54,8 @@ class RecordingLink:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self.asked: list[int] = []
-        """How many tasks each claim asked for."""
+        self.claim_counts: list[int] = []
+        """The number of tasks that each claim requested."""
         self.claimed: list[TaskPayload] = []
         self.heartbeats: list[TaskHeartbeat] = []
         self.reports: list[str] = []
@@ -73,11 +73,11 @@ class RecordingLink:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link, name)
 
-    def claim(self, asked: Claim) -> ClaimResult:
+    def claim(self, request: Claim) -> ClaimResult:
         if self.unreachable and self.claimed:
             raise UnreachableError("no response")
-        self.asked.append(asked.count)
-        claimed = self._link.claim(asked)
+        self.claim_counts.append(request.count)
+        claimed = self._link.claim(request)
         self.claimed.extend(claimed.tasks)
         return claimed
 

@@ -1,4 +1,4 @@
-"""An ASGI application behind a real port that can go away and come back."""
+"""An ASGI application on a real port that can be stopped and restarted."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ def as_text(text: str, status: int) -> Response:
 
 
 class _KillableServer(uvicorn.Server):
-    """Dies the moment it is told to: uvicorn itself looks every tenth of a second, and waits for its connections."""
+    """Stops immediately; uvicorn polls every 0.1 s and waits for its connections."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -104,7 +104,7 @@ class RestartableServer:
         self._app = app
         self._server: _KillableServer | None = None
         self._thread: threading.Thread | None = None
-        reserved_socket = _bind(0)  # nobody else gets the number, and nobody is answered, while there is no server
+        reserved_socket = _bind(0)  # reserves the port while no server runs
         weakref.finalize(self, reserved_socket.close)
         self.number = reserved_socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.number}"

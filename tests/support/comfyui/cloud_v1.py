@@ -22,7 +22,7 @@ KEY = "comfy-key-of-the-account"
 
 
 class StorageServer:
-    """A storage host; it writes down who asked with what."""
+    """A storage host that records the credentials of requests."""
 
     def __init__(self, folder: Path) -> None:
         self.requests: list[Request] = []
@@ -109,9 +109,9 @@ class CloudV1Server(ComfyServer):
         elif entry is None:
             return as_json({"message": "not found"}, 404)
         else:
-            said = {kind for kind, _ in entry["status"]["messages"]}
+            message_types = {kind for kind, _ in entry["status"]["messages"]}
             word = "success" if entry["status"]["completed"] else "error"
-            word = "cancelled" if "execution_interrupted" in said else word
+            word = "cancelled" if "execution_interrupted" in message_types else word
         return as_json({"id": prompt_id, "status": word})
 
 

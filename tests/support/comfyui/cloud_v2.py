@@ -95,11 +95,11 @@ class CloudV2Server(ComfyServer):
                     body["inputs"][name] = known.name
         inner = as_json({"prompt": graph, "client_id": key, "prompt_id": str(uuid.uuid4())}).body
         taken = self._post_prompt(request._replace(body=inner), "/prompt")
-        said = json.loads(taken.body)
-        if taken.status != 200 or said["node_errors"]:
-            return refusal("invalid_workflow", 422, "Node 2 is not valid.", node_errors=said["node_errors"])
+        response = json.loads(taken.body)
+        if taken.status != 200 or response["node_errors"]:
+            return refusal("invalid_workflow", 422, "Node 2 is not valid.", node_errors=response["node_errors"])
         self.keys.add(key)
-        return as_json(self._job(said["prompt_id"]), 201)
+        return as_json(self._job(response["prompt_id"]), 201)
 
     def _asset(self, request: Request, rest: list[str]) -> Response:
         if request.method == "POST":
@@ -124,12 +124,12 @@ class CloudV2Server(ComfyServer):
             return self._job_body(job_id, "canceling" if job_id in self.canceling else "running")
         if entry is None:
             return self._job_body(job_id, "canceled") if job_id in self.canceling else None
-        said = dict(entry["status"]["messages"])
+        response = dict(entry["status"]["messages"])
         if entry["status"]["completed"]:
             return self._job_body(job_id, "succeeded", entry["outputs"])
-        if "execution_interrupted" in said:
+        if "execution_interrupted" in response:
             return self._job_body(job_id, "canceled")
-        raised = said["execution_error"]
+        raised = response["execution_error"]
         error = {"code": "node_execution_error", "message": raised["exception_message"]}
         error |= {"node_id": raised["node_id"], "class_type": raised["node_type"], "traceback": "<traceback lines>"}
         return self._job_body(job_id, "failed", entry["outputs"], error)

@@ -138,9 +138,9 @@ class Execution:
         }  # fmt: skip
 
     def _record_message(self, kind: str, data: dict[str, Any]) -> None:
-        said = {**data, "prompt_id": self.prompt_id, "timestamp": ms()}
-        self._messages.append([kind, said])
-        self._say(kind, said)
+        message = {**data, "prompt_id": self.prompt_id, "timestamp": ms()}
+        self._messages.append([kind, message])
+        self._say(kind, message)
 
     def _class(self, node: str) -> str:
         return str(self._graph[node]["class_type"])

@@ -34,7 +34,7 @@ _NOT_CANONICAL = (
 
 
 class ComfyServer(ServerState):
-    """One server in threads of this process. What it is asked, and what it runs, is written down for tests."""
+    """One server in threads of this process. It records its requests and runs."""
 
     # -- HTTP and WebSocket
 
@@ -69,29 +69,33 @@ class ComfyServer(ServerState):
         self._say(client, "status", {"status": self._info(), "sid": client})
         running = self._ram.execution
         if running is not None and running.client_id == client and running.node:
-            self._say(client, "executing", {"node": running.node})  # to one who comes back, without the prompt's id
+            self._say(client, "executing", {"node": running.node})  # after a reconnect, without the prompt id
         cut = asyncio.ensure_future(closing.wait())
         try:
             while not closing.is_set():
-                heard = asyncio.ensure_future(receive())
-                await asyncio.wait({heard, cut}, return_when=asyncio.FIRST_COMPLETED)
-                if not heard.done():
-                    heard.cancel()
+                received = asyncio.ensure_future(receive())
+                await asyncio.wait({received, cut}, return_when=asyncio.FIRST_COMPLETED)
+                if not received.done():
+                    received.cancel()
                     async with self._send_lock:
                         await send({"type": "websocket.close", "code": 1011})
-                elif heard.result()["type"] != "websocket.receive":
+                elif received.result()["type"] != "websocket.receive":
                     return
                 else:
-                    self._heard(client, flags, heard.result())
+                    self._on_message(client, flags, received.result())
         finally:
             cut.cancel()
             if self._sockets.get(client) is known:
                 del self._sockets[client], self._closing[client]
 
-    def _heard(self, client: str, flags: dict[str, Any], message: dict[str, Any]) -> None:
-        said = json.loads(message.get("text") or "null")
-        if isinstance(said, dict) and said.get("type") == "feature_flags" and not self.ignore_feature_flags:
-            flags.update(said["data"])
+    def _on_message(self, client: str, flags: dict[str, Any], message: dict[str, Any]) -> None:
+        message_data = json.loads(message.get("text") or "null")
+        if (
+            isinstance(message_data, dict)
+            and message_data.get("type") == "feature_flags"
+            and not self.ignore_feature_flags
+        ):
+            flags.update(message_data["data"])
             self._say(client, "feature_flags", self._features())
 
     def _features(self) -> dict[str, Any]:
@@ -133,11 +137,11 @@ class ComfyServer(ServerState):
         except (ValueError, AttributeError):
             return _TROUBLE
         if graph is None:
-            said = error("no_prompt", "No prompt provided", "No prompt provided")
-            return as_json({"error": said, "node_errors": {}}, 400)
+            message_data = error("no_prompt", "No prompt provided", "No prompt provided")
+            return as_json({"error": message_data, "node_errors": {}}, 400)
         if self.version == NEW and not _CANONICAL.match(prompt_id):
-            said = error("invalid_prompt_id", "prompt_id must be a valid UUID", _NOT_CANONICAL)
-            return as_json({"error": said, "node_errors": {}}, 400)
+            message_data = error("invalid_prompt_id", "prompt_id must be a valid UUID", _NOT_CANONICAL)
+            return as_json({"error": message_data, "node_errors": {}}, 400)
         try:
             outputs, node_errors = validate_graph(
                 graph, self.version, lambda name: (self.disk.root / "input" / name).is_file()

@@ -29,7 +29,7 @@ class VolatileState:
 
 
 class ServerState:
-    """One server in threads of this process. What it is asked, and what it runs, is written down for tests."""
+    """One server in threads of this process. It records its requests and runs."""
 
     def __init__(self, folder: Path, version: str = NEW) -> None:
         self.version = version
@@ -47,13 +47,13 @@ class ServerState:
         self.refuse_websockets = False
         """No WebSocket is opened."""
         self.ignore_feature_flags = False
-        """What clients say of themselves is not heard, as before there were previews with metadata."""
+        """Ignore the feature flags of clients, as versions without preview metadata do."""
         self.drop_previews = False
-        """Only words get through: no picture is sent."""
+        """Send text messages only, no images."""
         self.frames_max: int | None = None
         """How many more pictures are sent before every WebSocket breaks, for good."""
         self.encoding_gate: threading.Event | None = None
-        """Pictures, and what is said after them, wait for this: they are encoded while the record says success."""
+        """Images and later messages wait for this event, while the history already reports success."""
         self.answers: dict[str, list[Response]] = {}
         """What a path answers instead of the truth, one after the other."""
         self._ram = VolatileState()
@@ -63,7 +63,7 @@ class ServerState:
         self._closing: dict[str, asyncio.Event] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._send_lock = asyncio.Lock()
-        """What is said is said in order."""
+        """Keeps messages in order."""
         self._port = RestartableServer(self._app)
         self.url = self._port.url
 
@@ -99,7 +99,7 @@ class ServerState:
         self.up()
 
     def cut_sockets(self) -> None:
-        """Break every WebSocket: what was said before still goes out, and nothing that is said from now on."""
+        """Close every WebSocket: earlier messages are still delivered, later ones are not."""
         self._sockets, closing, self._closing = {}, self._closing, {}
         loop = self._loop
         if loop is not None:
@@ -214,7 +214,7 @@ class ServerState:
             async with self._send_lock:
                 if self.encoding_gate is not None and kind == "bytes":
                     await wait_for_event(self.encoding_gate, 30.0)
-                with contextlib.suppress(Exception):  # whoever has gone does not hear it
+                with contextlib.suppress(Exception):  # the client has disconnected
                     await known[0]({"type": "websocket.send", kind: message})
 
         loop = self._loop
@@ -240,7 +240,7 @@ class ServerState:
         return bool(waiting) or self._interrupt(prompt_id)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; what is asked and how is the server's own."""
+        """Answer a request. Subclasses implement it."""
         raise NotImplementedError
 
 

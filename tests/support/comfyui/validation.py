@@ -111,9 +111,9 @@ class _Validator:
             ring = self._path[self._path.index(node) :]
             names = [f"{one} ({self._graph[one]['class_type']})" for one in [*ring, node]]
             for one in ring:
-                said = error("dependency_cycle", "Dependency cycle detected", " -> ".join(names), node_id=one)
-                said["extra_info"]["cycle_nodes"] = ring
-                self._add(one, output, [said])
+                node_error = error("dependency_cycle", "Dependency cycle detected", " -> ".join(names), node_id=one)
+                node_error["extra_info"]["cycle_nodes"] = ring
+                self._add(one, output, [node_error])
         return False
 
     def _reasons(self, node: str, output: str) -> tuple[bool, list[dict[str, Any]]]:
@@ -155,11 +155,13 @@ class _Validator:
             return self.is_valid(source, output), None
         except (KeyError, IndexError) as raised:
             text = "tuple index out of range" if isinstance(raised, IndexError) else str(raised)
-            said = error("exception_during_inner_validation", "Exception when validating inner node", text, **about)
-            said["extra_info"] |= {"exception_message": text, "exception_type": type(raised).__name__}
-            said["extra_info"] |= {"traceback": ["<traceback lines>"], "linked_node": value}
+            node_error = error(
+                "exception_during_inner_validation", "Exception when validating inner node", text, **about
+            )
+            node_error["extra_info"] |= {"exception_message": text, "exception_type": type(raised).__name__}
+            node_error["extra_info"] |= {"traceback": ["<traceback lines>"], "linked_node": value}
             self._verdicts[source] = False
-            self._add(source, output, [said])
+            self._add(source, output, [node_error])
             return False, None
 
     def _literal(self, body: dict[str, Any], field: str, value: Any, config: list[Any]) -> dict[str, Any] | None:

@@ -37,7 +37,7 @@ def handler(adapter_v1: CloudV1) -> ComfyHandler:
 def queue_behind(
     cloud: CloudV1Server, handler: ComfyHandler, graph: graphs.Graph
 ) -> tuple[threading.Event, HandlerThread, HandlerThread]:
-    """Let a prompt wait in the cloud's queue, known to the house, behind another that is held."""
+    """Let a prompt wait in the cloud's queue, recorded by the server, after another that is held."""
     hold = cloud.hold("2")
     other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in cloud.reached)
@@ -64,8 +64,8 @@ def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
     assert all(request.headers["x-api-key"] == KEY for request in cloud_v1.requests)
     sent = cloud_v1.requests_to("/api/prompt")[0].json()
     mark = sent["extra_data"]["extra_pnginfo"]["workflow"]["id"]
-    told = [("comfy-cloud", f"mark:{mark}"), ("comfy-cloud", cloud_v1.runs[0])]
-    assert ctx.refs == told, "a mark before it is sent, the cloud's own id once it is known"
+    expected_refs = [("comfy-cloud", f"mark:{mark}"), ("comfy-cloud", cloud_v1.runs[0])]
+    assert ctx.refs == expected_refs, "a mark before it is sent, the cloud's own id once it is known"
     assert "prompt_id" not in sent
     name = sent["prompt"]["10"]["inputs"]["image"]
     assert (name.startswith("callsheet-"), "/" in name, URL) == (True, False, "https://cloud.comfy.org")
@@ -265,7 +265,7 @@ def test_a_prompt_whose_images_only_this_worker_receives_is_canceled(
 def test_a_prompt_with_a_lost_response_is_found_by_its_marker_and_billed_once(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
 ) -> None:
-    """The list may be late, and it may not be narrowed to what was asked for."""
+    """The job list may lag behind, and may ignore the filter."""
     mark = str(uuid.uuid4())
     other = adapter_v1.submit(mark, graphs.basic())
     cloud_v1.answers["/api/jobs"] = [as_json({"jobs": [{"id": other, "workflow_id": mark}]})] * 2

@@ -76,7 +76,7 @@ def test_a_full_server_is_retried_with_a_new_idempotency_key(cloud_v2: CloudV2Se
 
 
 @pytest.mark.parametrize(
-    ("code", "status", "told"),
+    ("code", "status", "expected_code"),
     [
         ("insufficient_credits", 402, "comfyui_denied"), ("unauthorized", 401, "comfyui_denied"),
         ("deployment_stopped", 422, "comfyui_denied"), ("invalid_workflow", 422, "invalid_graph"),
@@ -84,12 +84,12 @@ def test_a_full_server_is_retried_with_a_new_idempotency_key(cloud_v2: CloudV2Se
     ],
 )  # fmt: skip
 def test_a_refusal_is_distinguished_by_its_code(
-    cloud_v2: CloudV2Server, handler: ComfyHandler, code: str, status: int, told: str
+    cloud_v2: CloudV2Server, handler: ComfyHandler, code: str, status: int, expected_code: str
 ) -> None:
     cloud_v2.answers["/v2/jobs"] = [refusal(code, status, f"see https://internal/{KEY}")] * 3
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.basic()))
-    assert raised.value.code == told
+    assert raised.value.code == expected_code
     assert KEY not in raised.value.message
     assert cloud_v2.runs == []
 
@@ -167,7 +167,7 @@ def test_a_response_that_is_not_json_counts_as_unreachable(cloud_v2: CloudV2Serv
     cloud_v2.answers["/v2/jobs"] = [as_json({}, 201)._replace(body=b"<html>")]
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.basic()))
-    assert raised.value.code == "submission_unknown", "it was taken, and nobody can say as what"
+    assert raised.value.code == "submission_unknown", "it was accepted under an unknown id"
 
 
 def test_a_server_error_is_retried_with_the_same_idempotency_key(

@@ -1,4 +1,4 @@
-"""The whole way: a job with a ComfyUI graph, a worker of the SDK, a ComfyUI server, and the files in the house."""
+"""End to end: a job with a ComfyUI graph, a worker, a ComfyUI server and the output files."""
 
 import json
 import threading
@@ -79,7 +79,7 @@ def test_a_stopped_worker_cancels_its_self_hosted_prompt_and_another_worker_runs
 
 
 def _recorded_ref(harness: WorkerHarness, job_id: str) -> str | None:
-    """Return what the house knows of the prompt of a job's try."""
+    """Return the submission that is recorded for a job."""
     attempts = harness.engine.reads.attempts(harness.task(job_id).id)
     return attempts[-1].ref if attempts else None
 

@@ -1,4 +1,4 @@
-"""A graph at a server of one's own, from the task to its files: what is made, told, stopped, taken up again."""
+"""A graph on a self-hosted server: outputs, progress, stop and resume."""
 
 import hashlib
 import uuid
@@ -60,15 +60,17 @@ def test_a_text_is_an_output_without_a_file(handler: ComfyHandler) -> None:
 
 def test_the_output_names_no_prompt_of_the_server(handler: ComfyHandler) -> None:
     ctx = task(graphs.basic())
-    told = str((handler(ctx), ctx.progress_reports, ctx.lines))
+    reported = str((handler(ctx), ctx.progress_reports, ctx.lines))
     [(_, ref)] = ctx.refs
-    assert ref not in told
+    assert ref not in reported
 
 
 def test_the_definition_chooses_the_output_node_else_what_was_saved(handler: ComfyHandler, picture: Path) -> None:
     slot = FileSlot("10", "image", "f1")
     chosen = task(graphs.upload(), slot, output_node="13", files={"f1": picture})
-    assert [one["node"] for one in handler(chosen)["outputs"]] == ["13"], "a temporary one, since it is asked for"
+    assert [one["node"] for one in handler(chosen)["outputs"]] == ["13"], (
+        "a temporary one, because it is the output node"
+    )
     saved = task(graphs.upload(), slot, files={"f1": picture})
     assert [one["node"] for one in handler(saved)["outputs"]] == ["9"], "what is only shown is left out"
     nothing = task(graphs.upload(), slot, output_node="11", files={"f1": picture})
@@ -123,7 +125,7 @@ def test_without_a_websocket_polling_is_enough(comfy: ComfyServer, adapter: Self
         def listen(self, prompt_id: str):
             live = super().listen(prompt_id)
             live.close()
-            live._reconnect_at = float("inf")  # type: ignore[attr-defined]  # noqa: SLF001 - it never comes back
+            live._reconnect_at = float("inf")  # type: ignore[attr-defined]  # noqa: SLF001 - never reconnects
             return live
 
     refuse_websockets = SilentAdapter(comfy.url)
@@ -265,7 +267,7 @@ def test_a_stop_while_it_waits_takes_it_from_the_queue(comfy: ComfyServer, handl
         second.wait_for_end()
     assert comfy.queue["pending"] == []
     hold.set()
-    assert first.wait_for_end()["outputs"], "the other one goes on"
+    assert first.wait_for_end()["outputs"], "the other one continues"
     assert len(comfy.runs) == 1
 
 

@@ -113,7 +113,7 @@ def test_an_image_without_a_node_belongs_to_the_running_node() -> None:
         "another prompt's node is none of ours"
     )
     back = json.dumps({"type": "executing", "data": {"node": "9"}})
-    assert read_messages(back, old) == [Preview(sample_files.JPEG, "9")], "so it is said to one who comes back"
+    assert read_messages(back, old) == [Preview(sample_files.JPEG, "9")], "the form after a reconnect"
     assert read_messages(back, old, exclusive=False) == []
 
 

@@ -272,11 +272,11 @@ def test_trap_11_no_path_and_no_prompt_is_read_in_an_error(handler: ComfyHandler
     ctx = task(graph)
     with pytest.raises(NonRetryableError) as raised:
         handler(ctx)
-    told = json.dumps([raised.value.message, ctx.lines, ctx.progress_reports])
-    assert "/var/lib" not in told
-    assert "Ada" not in told
-    assert "garden" not in told
-    assert "raceback" not in told
+    reported = json.dumps([raised.value.message, ctx.lines, ctx.progress_reports])
+    assert "/var/lib" not in reported
+    assert "Ada" not in reported
+    assert "garden" not in reported
+    assert "raceback" not in reported
 
 
 def test_trap_11_a_file_that_cannot_be_read_is_named_without_its_place(handler: ComfyHandler, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_a_download_with_a_server_error_is_retried(
 def test_an_unreachable_output_is_collected_by_the_next_attempt_and_billed_once(
     harness: WorkerHarness, cloud_v1: CloudV1Server
 ) -> None:
-    """And by the one after that: each is told where the prompt lies."""
+    """And by the one after that: each attempt knows the prompt id."""
     adapter = CloudV1(v1.KEY, cloud_v1.url)
     cloud_v1.answers["/view"] = [BUSY] * 6
     harness.start(comfyui_worker(adapter, timeouts=HASTY))
@@ -68,17 +68,17 @@ def test_an_unreachable_output_is_collected_by_the_next_attempt_and_billed_once(
     adapter.close()
 
 
-@pytest.mark.parametrize("which", ["files", "status", "house"])
+@pytest.mark.parametrize("which", ["files", "status", "uploads"])
 def test_an_attempt_that_cannot_collect_is_resumed_by_the_next_one(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, which: str
 ) -> None:
     class FailingUploadContext(RecordingContext):
-        """A house whose store does not answer."""
+        """A context whose uploads fail."""
 
         def upload(self, name: str, body: bytes | Path, media_type: str = "") -> None:
             raise UnreachableError(f"{name} ({media_type}) is not taken: {body!r}")
 
-    ctx = (FailingUploadContext if which == "house" else RecordingContext)(task(graphs.basic()).comfyui)
+    ctx = (FailingUploadContext if which == "uploads" else RecordingContext)(task(graphs.basic()).comfyui)
     if which == "files":
         cloud_v1.answers["/view"] = [BUSY] * 3
     elif which == "status":
@@ -87,7 +87,7 @@ def test_an_attempt_that_cannot_collect_is_resumed_by_the_next_one(
     with pytest.raises(RetryableError) as raised:
         ComfyHandler(adapter_v1, HASTY)(ctx)
     assert raised.value.resume
-    codes = {"files": "output_unreachable", "status": "comfyui_unreachable", "house": "unreachable"}
+    codes = {"files": "output_unreachable", "status": "comfyui_unreachable", "uploads": "unreachable"}
     assert raised.value.code == codes[which]
 
 
@@ -116,11 +116,11 @@ def test_the_cloud_id_of_an_earlier_prompt_is_recorded(cloud_v1: CloudV1Server, 
 
 
 def test_an_outage_is_reported_once(comfy: Server, adapter: SelfHosted) -> None:
-    told: list[WorkerEvent] = []
+    events: list[WorkerEvent] = []
     hold = comfy.hold("2")
     ctx = task(graphs.slow(seconds=0.05))
     comfy.answers["/prompt"] = [BUSY] * 2
-    running = HandlerThread(ComfyHandler(adapter, QUICK, on_event=told.append), ctx)
+    running = HandlerThread(ComfyHandler(adapter, QUICK, on_event=events.append), ctx)
     wait_until(lambda: "2" in comfy.reached)
     assert ctx.messages[0] == "waiting for ComfyUI"
     comfy.answers["/queue"] = [BUSY] * 5
@@ -128,8 +128,8 @@ def test_an_outage_is_reported_once(comfy: Server, adapter: SelfHosted) -> None:
     wait_until(lambda: ctx.messages[-1] != "waiting for ComfyUI")
     hold.set()
     assert running.wait_for_end()["outputs"]
-    assert [type(event) for event in told] == [WorkerWaiting, WorkerWaiting]
-    assert "waiting for ComfyUI: ComfyUI answered with a server error" in str(told[0])
+    assert [type(event) for event in events] == [WorkerWaiting, WorkerWaiting]
+    assert "waiting for ComfyUI: ComfyUI answered with a server error" in str(events[0])
 
 
 # -- before work is taken
@@ -145,7 +145,7 @@ def test_no_task_is_claimed_before_comfyui_responds(harness: WorkerHarness, tmp_
     assert harness.faults == [
         f"Not ready to claim tasks: ComfyUI does not respond (ConnectError). Is {server.url} a ComfyUI server?"
     ]  # fmt: skip
-    assert (link.asked, harness.job(job_id).status) == ([], "queued")
+    assert (link.claim_counts, harness.job(job_id).status) == ([], "queued")
     with server:
         assert harness.wait_for_end(job_id).status == "completed"
         assert [type(event) for event in harness.events if isinstance(event, WorkerReady)] == [WorkerReady]

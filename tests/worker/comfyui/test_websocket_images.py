@@ -62,7 +62,7 @@ def test_a_connection_lost_between_images_fails_the_attempt(comfy: ComfyServer, 
         f"{sent} of 5 arrived."
     )
     assert ctx.kept == []
-    assert comfy.history == {}, "nobody takes up what cannot be collected"
+    assert comfy.history == {}, "a prompt that cannot be collected is not resumed"
 
 
 def test_a_silent_connection_before_the_final_message_is_a_retryable_failure(
@@ -140,14 +140,14 @@ def test_a_stop_is_noticed_while_waiting_for_images(comfy: ComfyServer, handler:
 
 
 def test_cloud_images_are_accepted_if_they_name_their_prompt(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
-    """Another prompt of the account may be heard on the same connection."""
+    """The connection also receives other prompts of the account."""
     handler = ComfyHandler(adapter_v1, HASTY)
     assert len(handler(task(graphs.websocket_images(2)))["outputs"]) == 2
     cloud_v1.ignore_feature_flags = True
     with pytest.raises(RetryableError) as raised:
         handler(task(graphs.websocket_images(2)))
     assert raised.value.code == "comfyui_unreachable"
-    assert len(cloud_v1.runs) == 1, "what would not be heard is not paid for"
+    assert len(cloud_v1.runs) == 1, "a prompt whose images would be lost is not submitted"
 
 
 def test_a_server_that_sends_no_images_fails_without_waiting(comfy: ComfyServer, handler: ComfyHandler) -> None:

@@ -258,7 +258,7 @@ class _GraphRun:
         try:
             result = follower.wait_until_ended(live, self._handle_event, self._raise_if_stopped, all_received)
         except ComfyUnreachableError:
-            raise  # the server cannot be asked to cancel
+            raise  # the server cannot receive a cancel
         except (WorkerShutdown, TaskLeaseLost):
             if self._comfy.safe_to_resubmit or self._pictures.nodes:  # paid work continues without the worker
                 follower.stop()
