@@ -27,10 +27,8 @@ _VALIDATION_STATUSES = frozenset({400, 422})
 _CONTENT_CODES = frozenset({"invalid_file", "invalid_graph", "invalid_input", "invalid_quote", "invalid_definition",
                        "invalid_workflow"})  # fmt: skip
 """Refusals of what was sent, not of how the command was called."""
-Url = Annotated[str | None, typer.Option("--url", help="Address of the server; or CALLSHEET_URL.")]
-ApiKey = Annotated[
-    str | None, typer.Option("--api-key", help="API key; or CALLSHEET_API_KEY, which no process list shows.")
-]
+Url = Annotated[str | None, typer.Option("--url", help="URL of the server, or CALLSHEET_URL.")]
+ApiKey = Annotated[str | None, typer.Option("--api-key", help="API key, or CALLSHEET_API_KEY.")]
 Data = Annotated[
     Path,
     typer.Option("--data-dir", parser=parse_directory, metavar="DIR", help="Data folder of a server on this machine."),

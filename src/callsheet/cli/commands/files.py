@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from callsheet.client import Client, File
     from callsheet.engine.loops.orphan_files import StorageCounts
 
-files = create_group("files", help="Bring files, look after them, sweep the storage.")
+files = create_group("files", help="Upload, download, list and delete files.")
 FileId = Annotated[str, typer.Argument(metavar="FILE", help="A file's id.")]
 
 

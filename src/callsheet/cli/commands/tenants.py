@@ -10,7 +10,7 @@ from callsheet.cli.connection import Server, command
 from callsheet.cli.output import as_json, create_group, format_time, print_line, table
 from callsheet.core.model.plural import counted
 
-tenants = create_group("tenants", help="Tenants: who they are, their share, their limit.", invoke_without_command=True)
+tenants = create_group("tenants", help="List, create and update tenants.", invoke_without_command=True)
 
 
 class Status(StrEnum):

@@ -18,7 +18,7 @@ IdempotencyKey = Annotated[
 ]
 _ALLOW_NEGATIVE = {"ignore_unknown_options": True}
 """A number below 0 is a number, and no option."""
-wallet = create_group("wallet", help="Look into a user's wallet, fill it, correct it.")
+wallet = create_group("wallet", help="Show, top up and adjust a wallet.")
 
 
 def register(app: typer.Typer) -> None:
@@ -85,7 +85,7 @@ def quote(
     user: Annotated[str, typer.Option("--user", help="Who would ask for it and pay.")],
     input: Input = None,
 ) -> None:
-    """Say what a job would cost, and fix that price for a while."""
+    """Quote the price of a job."""
     with server.client() as client:
         result = client.quotes.create(workflow, user=user, input=parse_input(input or []))
     if server.json:

@@ -12,9 +12,7 @@ from callsheet.core.model.plural import counted
 if TYPE_CHECKING:
     from callsheet.client import Worker
 
-workers = create_group(
-    "workers", help="Workers: who is here, what they hold, what they may do.", invoke_without_command=True
-)
+workers = create_group("workers", help="List, approve, drain and revoke workers.", invoke_without_command=True)
 Name = Annotated[str, typer.Argument(metavar="WORKER", help="A worker's name.")]
 IncludeGone = Annotated[bool, typer.Option("--all", help="Show those that have gone, too.")]
 _CELL_CHARS_MAX = 60

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callsheet.client import Job, JobExplanation, ProgressEstimate, Stage
 
 _PHASE_TEXTS = {"canceling": "is being canceled", "approval": "waits for approval"}
-jobs = create_group("jobs", help="List jobs, show one, change it.", invoke_without_command=True)
+jobs = create_group("jobs", help="List, show and change jobs.", invoke_without_command=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(server: Server, job_id: JobId) -> None:
-    """Follow a job to its end; exit code 1 if that is bad. With --json, one event a line."""
+    """Follow a job until it ends; exit code 1 unless it completes. With --json, one event a line."""
     with server.client(wait_for_server=True) as client, hint_on_interrupt(job_id):
         job = follow(client, job_id, json=server.json)
     if not server.json:
@@ -86,7 +86,7 @@ def approve(
     stage: Annotated[str, typer.Argument(help="The stage that waits: its number or its name.")],
     approver: Annotated[str | None, typer.Option("--approver", help="Who approves; by default you.")] = None,
 ) -> None:
-    """Let a waiting stage go on."""
+    """Approve a stage that needs approval."""
     with server.client() as client:
         done = client.jobs.approve(job_id, stage, approver=approver or getpass.getuser())
     if server.json:
@@ -141,19 +141,19 @@ def cancel(
     reason: Annotated[str | None, typer.Option("--reason", help="Why; it is kept.")] = None,
     grace: Annotated[int | None, typer.Option("--grace", help="Seconds a worker has to stop.")] = None,
 ) -> None:
-    """Cancel a job; what is reserved goes back."""
+    """Cancel a job and release its reserved credits."""
     with server.client() as client:
         _print_status(server, client.jobs.cancel(job_id, reason=reason, grace_seconds=grace))
 
 
 def pause(server: Server, job_id: JobId) -> None:
-    """Hand out no further task of a job."""
+    """Pause a job."""
     with server.client() as client:
         _print_status(server, client.jobs.pause(job_id))
 
 
 def resume(server: Server, job_id: JobId) -> None:
-    """Go on with a paused job."""
+    """Resume a paused job."""
     with server.client() as client:
         _print_status(server, client.jobs.resume(job_id))
 
@@ -163,7 +163,7 @@ def retry(
     job_id: JobId,
     as_new_job: Annotated[bool, typer.Option("--as-new-job", help="A new job, in place of a new run.")] = False,
 ) -> None:
-    """Try a failed or expired job again."""
+    """Retry a failed or expired job."""
     with server.client() as client:
         _print_status(server, client.jobs.retry(job_id, "new_job" if as_new_job else "new_run"))
 
@@ -174,7 +174,7 @@ def refund(
     reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")],
     run: Annotated[int | None, typer.Option("--run", min=1, help="Of this run; by default the last.")] = None,
 ) -> None:
-    """Give back what a job has consumed; once."""
+    """Refund what a job has consumed."""
     with server.client() as client:
         done = client.jobs.refund(job_id, reason=reason, run=run)
     if server.json:
