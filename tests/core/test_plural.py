@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.errors import InsufficientCredits
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from callsheet.core.model.plural import counted
      (0.5, "0.5 tasks"), (90.0, "90 tasks")],
 )  # fmt: skip
 def test_a_number_has_its_noun(number: float, said: str) -> None:
-    assert counted(number, "task") == said
+    assert pluralize(number, "task") == said
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,10 @@ def test_a_number_has_its_noun(number: float, said: str) -> None:
     [("is", "is", "are"), ("has", "has", "have"), ("was", "was", "were"), ("waits", "waits", "wait")],
 )
 def test_and_its_verb(verb: str, one: str, two: str) -> None:
-    assert (counted(1, "worker", verb=verb), counted(2, "worker", verb=verb)) == (f"1 worker {one}", f"2 workers {two}")
+    assert (pluralize(1, "worker", verb=verb), pluralize(2, "worker", verb=verb)) == (
+        f"1 worker {one}",
+        f"2 workers {two}",
+    )
 
 
 def test_what_costs_one_credit_says_so() -> None:

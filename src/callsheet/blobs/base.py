@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 from msgspec import Struct
 
 from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 T = TypeVar("T")
 CHUNK_BYTES = 1024 * 1024
@@ -192,7 +192,7 @@ def verify_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
     if stat is None:
         raise FileNotFoundError("the blob does not exist")
     if stat.size != size:
-        raise BlobMismatchError("size", f"The file has {counted(stat.size, 'byte')}, not {size} as claimed.")
+        raise BlobMismatchError("size", f"The file has {pluralize(stat.size, 'byte')}, not {size} as claimed.")
     if (stat.sha256 or digest_of(blobs, key)) != sha256:
         raise BlobMismatchError("digest", "The file's SHA-256 differs from the claimed one.")
 

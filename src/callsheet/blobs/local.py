@@ -33,7 +33,7 @@ from callsheet.blobs.base import (
 from callsheet.blobs.digest_records import RECORDS_FOLDER, DigestRecords
 from callsheet.blobs.object_keys import split_key, split_prefix
 from callsheet.blobs.safe_directory import FileEntry, PagedWalk, SafeDirectory
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 BLOB_URL_PREFIX: Final = "/v1/blobs/"
 _INCOMING_FOLDER: Final = ".incoming"
@@ -204,7 +204,7 @@ class IncomingBlob:
     def finish(self, size: int | None = None, sha256: str | None = None) -> None:
         """Check size and digest against the claim, and move the file to its key."""
         if size is not None and size != self.size:
-            raise BlobMismatchError("size", f"Received {counted(self.size, 'byte')}, not {size} as claimed.")
+            raise BlobMismatchError("size", f"Received {pluralize(self.size, 'byte')}, not {size} as claimed.")
         if sha256 is not None and sha256 != self.sha256:
             raise BlobMismatchError("digest", "The SHA-256 of the received bytes differs from the claimed one.")
         with self._lock, _translate_os_errors():

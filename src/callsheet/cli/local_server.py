@@ -27,7 +27,7 @@ from callsheet.cli.output import Failure
 from callsheet.config import HttpSettings, Settings
 from callsheet.core.model.commands import PutWorkflow
 from callsheet.core.model.errors import Refusal
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.data_folder import (
     DATABASE_FILE,
@@ -249,7 +249,9 @@ def load_signing_secret(file: Path | None, configured: str | None) -> bytes | No
         return None
     secret = text.strip().encode()
     if len(secret) < _SECRET_BYTES_MIN:
-        raise Failure(f"The signing secret has {counted(len(secret), 'byte')}; it needs at least {_SECRET_BYTES_MIN}.")
+        raise Failure(
+            f"The signing secret has {pluralize(len(secret), 'byte')}; it needs at least {_SECRET_BYTES_MIN}."
+        )
     return secret
 
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from callsheet.core.model.errors import Refusal
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.store.connection import StoreError
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def format_duration(seconds: float) -> str:
     """Write how long something takes as one says it: 40 seconds, 12 minutes, 3 hours."""
     for unit, noun in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
         if seconds >= 1.5 * unit:
-            return counted(round(seconds / unit), noun)
-    return counted(round(seconds), "second")
+            return pluralize(round(seconds / unit), noun)
+    return pluralize(round(seconds), "second")
 
 
 def sanitize(text: str) -> str:

@@ -18,7 +18,7 @@ from callsheet.comfyui.template import (
 )
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.graph_spec import ComfySpec, Graph
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.policy.limits import Limits
 
 EXPORT_HINT = "In ComfyUI choose Workflow > Export (API); where it is missing, turn on Dev mode in Settings."
@@ -103,13 +103,13 @@ def _format_issue(graph: Any, limits: Limits) -> GraphIssue | None:
     if not graph:
         return GraphIssue((), "The graph is empty.", EXPORT_HINT)
     if len(graph) > limits.graph_nodes_max:
-        message = f"The graph has {counted(len(graph), 'node')}; at most {limits.graph_nodes_max} are taken."
+        message = f"The graph has {pluralize(len(graph), 'node')}; at most {limits.graph_nodes_max} are taken."
         return GraphIssue((), message, "Split it.")
     if _is_deeper_than(graph, limits.input_depth_max):
         return GraphIssue((), f"The graph is nested deeper than {limits.input_depth_max} levels.", "Flatten it.")
     size = len(msgspec.json.encode(graph))
     if size > limits.graph_bytes_max:
-        message = f"The graph has {counted(size, 'byte')}; at most {limits.graph_bytes_max} are taken."
+        message = f"The graph has {pluralize(size, 'byte')}; at most {limits.graph_bytes_max} are taken."
         return GraphIssue((), message, "Take pictures and other data out of it, and give them as files.")
     return None
 

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from callsheet.catalog import load
 from callsheet.client import CallsheetError, Client, Event, File, Job
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.demo.progress_board import Board, Line
 from callsheet.demo.setup import CREDITS, USER, WORKFLOWS
 
@@ -142,8 +142,8 @@ def _ensure_credits(client: Client, console: Console, price: int) -> None:
     balance = client.wallets.get(USER).balance
     if balance < price:
         balance = client.wallets.top_up(USER, CREDITS, reason="for the demonstration").balance
-        console.print(f"The user [bold]{USER}[/] got {counted(CREDITS, 'more credit')}.")
-    console.print(f"The user [bold]{USER}[/] has {counted(balance, 'credit')}; these four jobs cost {price}.\n")
+        console.print(f"The user [bold]{USER}[/] got {pluralize(CREDITS, 'more credit')}.")
+    console.print(f"The user [bold]{USER}[/] has {pluralize(balance, 'credit')}; these four jobs cost {price}.\n")
 
 
 class _Follower:
@@ -267,7 +267,7 @@ def _print_summary(
     for head in ("made", "for", "file", "size"):
         table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
     for one in files:
-        price, size = counted(one.job.price, "credit"), f"{one.file.bytes / 1000:,.0f} kB"
+        price, size = pluralize(one.job.price, "credit"), f"{one.file.bytes / 1000:,.0f} kB"
         table.add_row(one.job.workflow, price, one.path.name, size)
     console.print()
     console.print(table)
@@ -277,4 +277,4 @@ def _print_summary(
             console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
     wallet = client.wallets.get(USER)
     reserved = f", and {wallet.reserved} held for jobs under way" if wallet.reserved else ""
-    console.print(f"The wallet has {counted(wallet.balance, 'credit')} left{reserved}.")
+    console.print(f"The wallet has {pluralize(wallet.balance, 'credit')} left{reserved}.")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from callsheet.core.model.errors import RateLimited
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 _TRACKED_MAX = 10_000
 
@@ -30,8 +30,8 @@ class HeartbeatLimiter:
         if tokens < 1:
             raise RateLimited(
                 "too_many_heartbeats",
-                f"A worker may send at most {counted(self._per_second, 'heartbeat')} per second for each task that it "
-                "may lease: wait for Retry-After.",
+                f"A worker may send at most {pluralize(self._per_second, 'heartbeat')} per second for each task that "
+                "it may lease: wait for Retry-After.",
                 retry_after_seconds=math.ceil((1 - tokens) / rate),
             )
         if len(self._buckets) >= _TRACKED_MAX:

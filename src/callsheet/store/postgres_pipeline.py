@@ -17,7 +17,7 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.store.connection import ConnectionLost, DiskFull, StoreError, TransactionConflict, UniqueConflict
 
 BoundStatement = tuple[str, Sequence[Any]]
@@ -199,7 +199,7 @@ class PipelineConnection:
             self._socket.modify(libpq.socket, select.POLLIN | select.POLLOUT if sending else select.POLLIN)
             if not self._socket.poll(max(0.0, end - time.monotonic()) * 1_000):
                 self.close()
-                raise ConnectionLost(f"PostgreSQL did not answer within {counted(self._answer_seconds, 'second')}.")
+                raise ConnectionLost(f"PostgreSQL did not answer within {pluralize(self._answer_seconds, 'second')}.")
             if (unread_groups := self._read_available(answers, unread_groups)) < 0:
                 return answers
 

@@ -44,7 +44,7 @@ from callsheet.blobs.s3.transport import (
     raise_for_error,
     sleep,
 )
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 PUT_BYTES_MAX: Final = 5 * 1024**3
 _PAGE_SIZE: Final = 1_000
@@ -227,7 +227,9 @@ class S3Blobs:
 
 def _check_size(size: int) -> None:
     if size > PUT_BYTES_MAX:
-        raise BlobTooLargeError(f"The file has {counted(size, 'byte')}; S3 allows {PUT_BYTES_MAX} (5 GiB) per upload.")
+        raise BlobTooLargeError(
+            f"The file has {pluralize(size, 'byte')}; S3 allows {PUT_BYTES_MAX} (5 GiB) per upload."
+        )
 
 
 def _size_and_digest(body: bytes | Path) -> tuple[int, str]:

@@ -11,7 +11,7 @@ import typer
 from callsheet.cli.arguments import parse_directory, parse_postgresql_url
 from callsheet.cli.connection import without_secrets
 from callsheet.cli.output import FAILED, AsJson, Failure, as_json, print_line
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.data_folder import DATABASE_FILE, DEFAULT_DATA_FOLDER
 from callsheet.store.connection import StoreError
 
@@ -75,7 +75,7 @@ def verify(
     if not json:
         rules = len(proof.rules("postgresql" if database else "sqlite")) + files
         where = without_secrets(database) if database else (data or DEFAULT_DATA_FOLDER) / DATABASE_FILE
-        print_line(f"{where}: {counted(jobs, 'job')}, {counted(rules, 'rule')}.")
+        print_line(f"{where}: {pluralize(jobs, 'job')}, {pluralize(rules, 'rule')}.")
     if violations:
         raise typer.Exit(FAILED)
 

@@ -10,7 +10,7 @@ from callsheet.cli.commands.database import Config, Data, DatabaseUrl, open_stor
 from callsheet.cli.commands.jobs.download import ProgressFactory, progress_bars
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import AsJson, Failure, as_json, create_group, format_time, print_line, table
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
     from callsheet.client import Client, File
@@ -39,7 +39,7 @@ def upload(
             file = _upload_one(client, path, user, media_type, progress_for)
             done.append(file)
             if not server.json:
-                print_line(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}.")
+                print_line(f"{file.id} is {file.name}, {file.media_type}, {pluralize(file.bytes, 'byte')}.")
     if server.json:
         as_json({"files": done})
 
@@ -89,7 +89,7 @@ def show(server: Server, file_id: FileId) -> None:
         as_json(file)
         return
     origin = f"made by job {file.job_id}" if file.job_id else "brought"
-    print_line(f"{file.id} is {file.name}, {file.media_type}, {counted(file.bytes, 'byte')}, {file.status}.")
+    print_line(f"{file.id} is {file.name}, {file.media_type}, {pluralize(file.bytes, 'byte')}, {file.status}.")
     print_line(f"{origin} for {file.user}, {format_time(file.created_at)}; sha256 {file.sha256}")
 
 
@@ -121,7 +121,7 @@ def delete(server: Server, file_id: FileId) -> None:
         as_json(deleted)
         return
     pending_note = " The storage does not answer: its bytes go later." if deleted.pending else ""
-    print_line(f"Deleted: {counted(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
+    print_line(f"Deleted: {pluralize(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
 
 
 for _name, _function in (
@@ -164,14 +164,14 @@ def prune(
 
 def _print_summary(counts: "StorageCounts", grace: int, *, dry_run: bool) -> None:
     verb = "would be" if dry_run else "were"
-    size = counted(counts.bytes, "byte")
+    size = pluralize(counts.bytes, "byte")
     if counts.orphans:
         print_line(
-            f"{counts.orphans} of {counted(counts.objects, 'object')} ({size}) {verb} removed: nothing needs them."
+            f"{counts.orphans} of {pluralize(counts.objects, 'object')} ({size}) {verb} removed: nothing needs them."
         )
     else:
-        print_line(f"{counted(counts.objects, 'object', verb='is')} there, and none of them {verb} removed.")
-    print_line(f"{counts.needed} are needed; {counts.young} are not, and younger than {counted(grace, 'second')}.")
+        print_line(f"{pluralize(counts.objects, 'object', verb='is')} there, and none of them {verb} removed.")
+    print_line(f"{counts.needed} are needed; {counts.young} are not, and younger than {pluralize(grace, 'second')}.")
     if counts.unknown:
         print_line(f"{counts.unknown} are older than this database and unknown to it: of another? They are left alone.")
     if counts.foreign:

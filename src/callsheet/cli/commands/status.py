@@ -4,7 +4,7 @@ import typer
 
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import as_json, print_line, table
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 
 def register(app: typer.Typer) -> None:
@@ -20,9 +20,9 @@ def status(server: Server) -> None:
         as_json(overview)
         return
     jobs = ", ".join(f"{count} {status}" for status, count in overview.active_jobs.items() if count)
-    print_line(f"Active jobs: {jobs or 'none'}. {counted(overview.workers, 'worker', verb='is')} at work.")
-    print_line(f"{counted(overview.streams, 'stream', verb='is')} open.")
-    calls = counted(overview.provider_calls, "provider call")
+    print_line(f"Active jobs: {jobs or 'none'}. {pluralize(overview.workers, 'worker', verb='is')} at work.")
+    print_line(f"{pluralize(overview.streams, 'stream', verb='is')} open.")
+    calls = pluralize(overview.provider_calls, "provider call")
     print_line(f"{calls}, {overview.provider_calls_overdue} of them overdue.\n")
     table(
         ("KIND", "WORKFLOW", "WAITING", "RUNNING"),

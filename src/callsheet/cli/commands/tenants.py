@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import as_json, create_group, format_time, print_line, table
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 tenants = create_group("tenants", help="List, create and update tenants.", invoke_without_command=True)
 
@@ -73,7 +73,7 @@ def set_tenant(
         return
     limit = "any number of active jobs"
     if done.active_jobs_max is not None:
-        limit = counted(done.active_jobs_max, "active job")
+        limit = pluralize(done.active_jobs_max, "active job")
     print_line(f"{done.id} is {done.status}, has weight {done.weight}, and {limit} for each user.")
 
 

@@ -7,7 +7,7 @@ import typer
 from callsheet.cli.arguments import Input, parse_input
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import as_json, create_group, format_time, print_line, table
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
     from callsheet.client import Balance
@@ -40,7 +40,7 @@ def show(
         as_json({"wallet": found, "entries": entries})
         return
     print_line(
-        f"{found.user} has {counted(found.balance, 'credit')}, and {found.reserved} reserved for jobs under way."
+        f"{found.user} has {pluralize(found.balance, 'credit')}, and {found.reserved} reserved for jobs under way."
     )
     if entries:
         print_line("")
@@ -93,7 +93,7 @@ def quote(
         return
     enough = "enough" if result.affordable else "not enough"
     print_line(
-        f"{result.workflow} costs {counted(result.price, 'credit')}; {user} has {result.balance}, which is {enough}."
+        f"{result.workflow} costs {pluralize(result.price, 'credit')}; {user} has {result.balance}, which is {enough}."
     )
     print_line(f"The quote holds until {format_time(result.expires_at)}:")
     print_line(result.quote)
@@ -104,7 +104,7 @@ def _print_balance(server: Server, done: "Balance") -> None:
         as_json(done)
         return
     replay_note = "; this key had moved them before" if done.replay else ""
-    print_line(f"{done.user} has {counted(done.balance, 'credit')}{replay_note}.")
+    print_line(f"{done.user} has {pluralize(done.balance, 'credit')}{replay_note}.")
 
 
 command(wallet)(show)

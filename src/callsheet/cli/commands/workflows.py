@@ -8,7 +8,7 @@ import typer
 
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import FAILED, AsJson, Failure, as_json, create_group, print_line, table
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
     from callsheet.core.model.workflow_definition import WorkflowDefinition
@@ -38,7 +38,7 @@ def apply(
         as_json({"workflows": done})
         return
     for workflow in done:
-        print_line(f"{workflow.name} is version {workflow.version}, for {counted(workflow.price, 'credit')}.")
+        print_line(f"{workflow.name} is version {workflow.version}, for {pluralize(workflow.price, 'credit')}.")
 
 
 def load_definitions(paths: Sequence[Path]) -> list["WorkflowDefinition"]:
@@ -77,7 +77,7 @@ def show_workflow(
         as_json(found)
         return
     disabled_note = "" if found.enabled else ", and is not offered"
-    print_line(f"{found.name} is version {found.version}, for {counted(found.price, 'credit')}{disabled_note}.\n")
+    print_line(f"{found.name} is version {found.version}, for {pluralize(found.price, 'credit')}{disabled_note}.\n")
     table(
         ("STAGE", "KIND", "TASKS", "APPROVAL"),
         ((s["name"], s["kind"], s.get("tasks"), "yes" if s.get("gate") else "no") for s in found.definition["stages"]),

@@ -34,7 +34,7 @@ from callsheet.client.requests import (
 )
 from callsheet.client.resource import D, Resource
 from callsheet.client.retry import is_temporary, send_with_retries
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import StageSpec
 
 _POLL_SECONDS_MAX = 30.0
@@ -116,7 +116,7 @@ class Jobs(Resource[D]):
                 raise TimeoutError(text) from error
             if job.ended:
                 return job
-        raise TimeoutError(f"Job {job_id} is still {job.status} after {counted(float(timeout or 0), 'second')}.")
+        raise TimeoutError(f"Job {job_id} is still {job.status} after {pluralize(float(timeout or 0), 'second')}.")
 
     @call
     def cancel(self, job_id: str, *, reason: str | None = None, grace_seconds: int | None = None) -> Operation[Job]:

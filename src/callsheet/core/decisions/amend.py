@@ -14,7 +14,7 @@ from callsheet.core.decisions.submit import add_tasks as plan_tasks
 from callsheet.core.model.commands import AddedTasks, AddStage, AddTasks, JobState, Update
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Job, Stage, Task
 from callsheet.core.model.state_machines import STAGE
 from callsheet.core.model.workflow_definition import check_range, check_stages
@@ -108,7 +108,7 @@ def add_tasks(ws: WorkingSet, command: AddTasks) -> AddedTasks:
     remaining = ws.limits.tasks_per_stage_max - stage.tasks_total
     if not 1 <= len(command.inputs) <= remaining:
         raise BadInput(
-            "too_many_tasks", f"The stage has room for {counted(remaining, 'more task')}; send at least one."
+            "too_many_tasks", f"The stage has room for {pluralize(remaining, 'more task')}; send at least one."
         )
     first = stage.tasks_total + 1
     plan_tasks(ws, job, definition_of(ws, job), stage, command.inputs, keys)

@@ -13,7 +13,7 @@ from callsheet.core.decisions.transitions import move_job, move_stage, move_task
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import Claim, Lease, LeasedTask, PreviousSubmission
 from callsheet.core.model.errors import BadInput, Conflict, Denied, InvalidWorkerToken
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Attempt, Document, Job, Stage, Task, Worker
 from callsheet.core.model.workflow_definition import check_range
 from callsheet.core.working_set import WorkingSet
@@ -76,7 +76,7 @@ def free_slots(ws: WorkingSet, command: Claim) -> int:
         held = tuple(key for key in held if _holds_task(ws, worker.id, key))  # and what this very batch leased stays
         ws.set_fact(facts.LEASED_TASK_IDS, worker.id, held)
     if len(held) >= worker.concurrency:
-        most = counted(worker.concurrency, "task")
+        most = pluralize(worker.concurrency, "task")
         raise Conflict("worker_full", f"This worker holds {most}, which is all that it said it can do at once.")
     return min(command.count, worker.concurrency - len(held))
 

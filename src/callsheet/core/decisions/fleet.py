@@ -26,7 +26,7 @@ from callsheet.core.model.commands import (
     WorkerState,
 )
 from callsheet.core.model.errors import Conflict, Denied, InvalidWorkerToken, NotFound
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Attempt, Audit, Task, Worker
 from callsheet.core.model.workflow_definition import check_name, check_range
 from callsheet.core.policy.redaction import redact_error
@@ -78,7 +78,7 @@ def _take_worker_slot(ws: WorkingSet) -> None:
     registered = ws.get_fact(facts.WORKER_COUNT, FLEET)
     if registered >= ws.limits.workers_max:
         most = ws.limits.workers_max
-        message = f"{counted(registered, 'worker', verb='is')} registered and {most} may be: wait, or raise the cap."
+        message = f"{pluralize(registered, 'worker', verb='is')} registered and {most} may be: wait, or raise the cap."
         raise Conflict("fleet_full", message, workers=registered, max=most)
     ws.set_fact(facts.WORKER_COUNT, FLEET, registered + 1)
 

@@ -47,7 +47,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Call, Document, Job, Run, Stage, Task, Wallet
 from callsheet.core.model.state_machines import JOB, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, check_range
@@ -292,7 +292,7 @@ def refund(ws: WorkingSet, command: Refund) -> Balance:
     if run.status == "open":
         raise Conflict("run_not_ended", f"Run {no} has not ended: what it costs is settled when it does.")
     if not run.consumed:
-        back = counted(run.refunded, "credit")
+        back = pluralize(run.refunded, "credit")
         raise Conflict("nothing_to_refund", f"Run {no} kept nothing: {back} went back when it ended.")
     dedup_key = f"refund/{job.id}/{no}"
     wallet = ws.get(Wallet, job.wallet_id)

@@ -27,7 +27,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import BadInput, LeaseLost
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Attempt, Call, Document, File, Job, Stage, Task
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.model.workflow_definition import check_range
@@ -207,7 +207,7 @@ def requeue_task(
     """End a try that nobody is to blame for; after too many of them the task fails all the same."""
     text = _clean_text(ws, task, reason)
     if task.requeues >= task.requeues_max:
-        limit = f"Given back {counted(task.requeues, 'time')}, which is the limit. {text}"
+        limit = f"Given back {pluralize(task.requeues, 'time')}, which is the limit. {text}"
         return end_attempt(
             ws, job, task, AttemptEnd(outcome, "requeue_exhausted", limit, retry=False, uncounted=True), actor
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from callsheet.core.model.errors import BadInput, Conflict, InsufficientCredits
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Job, LedgerEntry, Run, Wallet
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.model.workflow_definition import RefundPolicy, check_range
@@ -98,7 +98,7 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, dedup_key: str, reason: 
     if not reason.strip():
         raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
     if wallet.balance + amount < 0:
-        taken = counted(-amount, "credit")
+        taken = pluralize(-amount, "credit")
         message = f"This would take {taken} and the balance is {wallet.balance}: it never goes below zero."
         raise InsufficientCredits(-amount, wallet.balance, message)
     _check_balance_limit(ws, wallet, amount)

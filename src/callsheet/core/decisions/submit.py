@@ -17,7 +17,7 @@ from callsheet.core.model.commands import Retry, Submit, SubmitResult
 from callsheet.core.model.errors import BadInput, Conflict, Denied, NotFound
 from callsheet.core.model.graph_rules import GraphRules
 from callsheet.core.model.ids import stage_id, task_id
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
 from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, check_range, check_stages, graph_of
@@ -273,7 +273,7 @@ def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
     if active >= cap:
         raise Conflict(
             "too_many_active_jobs",
-            f"This user has {counted(active, 'active job')}, and may have {cap}: wait for one to end.",
+            f"This user has {pluralize(active, 'active job')}, and may have {cap}: wait for one to end.",
             active=active, max=cap,
         )  # fmt: skip
     ws.set_fact(facts.ACTIVE_JOB_COUNT, wallet.id, active + 1)

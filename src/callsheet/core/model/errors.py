@@ -18,7 +18,7 @@ A refused command changes nothing. The code is stable; the message is for a pers
 
 from typing import Any
 
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 
 class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an accident
@@ -70,7 +70,7 @@ class InsufficientCredits(Refusal):
 
     def __init__(self, required: int, balance: int, message: str = "") -> None:
         message = (
-            message or f"This costs {counted(required, 'credit')} and the wallet holds {balance}: top it up first."
+            message or f"This costs {pluralize(required, 'credit')} and the wallet holds {balance}: top it up first."
         )
         super().__init__("insufficient_credits", message, required=required, balance=balance)
 

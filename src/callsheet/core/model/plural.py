@@ -1,8 +1,8 @@
-"""Numbers with their nouns, as people write them."""
+"""A count with its noun in the singular or plural, for messages."""
 
 
-def counted(number: float, noun: str, *, verb: str = "") -> str:
-    """Return a number of something: 1 task, 3 tasks, 0.5 seconds; with a verb, 1 task waits, 3 tasks wait."""
+def pluralize(number: float, noun: str, *, verb: str = "") -> str:
+    """Return "1 task" or "3 tasks"; with a verb, "1 task waits" or "3 tasks wait"."""
     singular = number == 1
     digits = str(int(number)) if number % 1 == 0 else f"{number:g}"
     words = [digits, noun if singular else f"{noun}s"]

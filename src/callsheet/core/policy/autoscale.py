@@ -11,7 +11,7 @@ from math import ceil
 from msgspec import Struct
 
 from callsheet.core.model.clock import SECOND
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.policy.duration_estimate import percentile
 
 _MEDIAN, _P95 = 50, 95
@@ -160,9 +160,9 @@ def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple
     else:
         places = ceil(tasks * seconds / (target.wait_seconds + seconds)) if seconds else 0
         explanation = _BASES[basis].format(_format_seconds(seconds))
-    text = f"{counted(observed.depth, 'task', verb='waits')}, {observed.running} run; {explanation}."
+    text = f"{pluralize(observed.depth, 'task', verb='waits')}, {observed.running} run; {explanation}."
     if not observed.depth:
-        text = f"Nothing waits; {counted(observed.running, 'task', verb='runs')}."
+        text = f"Nothing waits; {pluralize(observed.running, 'task', verb='runs')}."
     elif places > observed.running + observed.startable:
         places = observed.running + observed.startable
         text += f" A running limit lets {places} run at once."
@@ -192,7 +192,7 @@ def _clamp(workers: int, observed: KindObservation, target: ScalingTarget, reaso
     bounded = min(max(workers, target.workers_min), target.workers_max)
     if observed.busy > bounded:
         stay_verb = "stays" if observed.busy == 1 else "stay"
-        return observed.busy, f"{reason} {counted(observed.busy, 'worker', verb='is')} busy, and {stay_verb}."
+        return observed.busy, f"{reason} {pluralize(observed.busy, 'worker', verb='is')} busy, and {stay_verb}."
     if bounded != workers:
         reason += f" {workers} would do; the {'least' if bounded > workers else 'most'} is {bounded}."
     return bounded, reason

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from callsheet.core.decisions.cascade import accepts_claims
 from callsheet.core.model.clock import SECOND
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Call, Job, Stage, Task
 from callsheet.core.policy.capacity import UnavailableWorkers
 from callsheet.core.policy.rate_limits import Limit
@@ -151,8 +151,8 @@ def _running_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], observa
     return [
         Constraint(
             "running_limit",
-            f"{limit.of.capitalize()} {limit.name} has {counted(count, 'running task')}, and may have {limit.maximum}: "
-            "the next one starts when one ends.",
+            f"{limit.of.capitalize()} {limit.name} has {pluralize(count, 'running task')}, and may have "
+            f"{limit.maximum}: the next one starts when one ends.",
             ready, of=limit.of, name=limit.name, running=count, running_max=limit.maximum,
         )
         for limit, count, _ in full(observation)
@@ -167,7 +167,7 @@ def _rate_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], observatio
         if ready and limit.seconds:
             available_at = limit.headroom(count, oldest, observation.now).available_at
             text = (
-                f"{counted(count, 'task')} of {limit.of} {limit.name} started in the last {limit.period}, "
+                f"{pluralize(count, 'task')} of {limit.of} {limit.name} started in the last {limit.period}, "
                 f"which is all that may: the next one may start in {_time_left(available_at, observation.now)}."
             )
             found.append(Constraint(
@@ -185,7 +185,7 @@ def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], observation
     if observation.now - since < NO_WORKER_SECONDS * SECOND:
         return []
     kind = next(task.kind for task in tasks if task.ready)
-    waited = counted((observation.now - since) // SECOND, "second")
+    waited = pluralize((observation.now - since) // SECOND, "second")
     text = f"Nobody works on kind {kind}, and nobody has taken this in the last {waited}: " + (
         f"of its workers {observation.unavailable}."
         if any(observation.unavailable)
@@ -288,11 +288,11 @@ def _provider_call(task: Task, observation: Observation) -> Call | None:
 
 def _time_left(at: int | None, now: int) -> str:
     left = max((at or now) - now, 0) // SECOND
-    return counted(left, "second") if left else "less than a second"
+    return pluralize(left, "second") if left else "less than a second"
 
 
 def _count_tasks(items: Sequence[object]) -> str:
-    return counted(len(items), "task")
+    return pluralize(len(items), "task")
 
 
 def _is_or_are(items: Sequence[object]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Job, Stage, Task
 from callsheet.core.policy.blocking_reasons import RULES, Constraint, Observation, count_ready, full
 from callsheet.core.policy.duration_estimate import SAMPLES_MIN, PastDurations
@@ -144,4 +144,6 @@ def _estimate_remaining(
 
 def _too_few_samples(history: PastDurations) -> str:
     were = "was" if history.samples == 1 else "were"
-    return f"{counted(history.samples, 'task')} of its queue {were} completed so far; an estimate takes {SAMPLES_MIN}."
+    return (
+        f"{pluralize(history.samples, 'task')} of its queue {were} completed so far; an estimate takes {SAMPLES_MIN}."
+    )

@@ -12,7 +12,7 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import BLOB_URL_PURPOSE, BlobAccess, BlobExistsError, BlobMismatchError, StorageFullError
 from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
 from callsheet.blobs.local import IncomingBlob, LocalBlobs
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.http.server.file_response import CHUNK, send_file
 from callsheet.http.server.problems import Problem, not_found
 from callsheet.http.server.request import ClientDisconnected, Request
@@ -82,7 +82,7 @@ def _check_head(request: Request, payload: BlobAccess, *, write_once: bool) -> N
     if length is None or not length.isdecimal():
         raise Problem(411, "length_required", "Say with Content-Length how many bytes will come.")
     if write_once and int(length) != payload.size:
-        raise Problem(422, "size_mismatch", f"This address was made for {counted(payload.size, 'byte')}.")
+        raise Problem(422, "size_mismatch", f"This address was made for {pluralize(payload.size, 'byte')}.")
     if int(length) > payload.size:
         raise _too_large(payload.size)
 
@@ -140,7 +140,7 @@ async def _read_step(request: Request) -> tuple[bytes, bool]:
         raise Problem(
             408,
             "body_timeout",
-            f"Less than {_STEP_BYTES} bytes came within {counted(request.body_timeout_seconds, 'second')}.",
+            f"Less than {_STEP_BYTES} bytes came within {pluralize(request.body_timeout_seconds, 'second')}.",
         ) from None
     return bytes(received), True
 

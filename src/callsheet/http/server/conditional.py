@@ -2,7 +2,7 @@
 
 import re
 
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.http.server.problems import Problem
 
 _TAG = re.compile(r'(?:^|,)[ \t]*(?:W/)?("[^"]*")')
@@ -32,7 +32,7 @@ def parse_range(header: str, size: int) -> range | None:
         wanted = range(int(first), min(int(last) + 1, size) if last else size)
     if not wanted:
         raise Problem(
-            416, "range_not_satisfiable", f"This has {counted(size, 'byte')}, and none of them is in this range.",
+            416, "range_not_satisfiable", f"This has {pluralize(size, 'byte')}, and none of them is in this range.",
             {"content-range": f"bytes */{size}"},
         )  # fmt: skip
     return wanted

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.security_headers import SECURITY_HEADERS, Header
 from callsheet.http.server.validation_errors import describe_validation_error
@@ -170,7 +170,8 @@ class Request:
                 return await self._receive_body()
         except TimeoutError:
             raise Problem(
-                408, "body_timeout", f"The body did not arrive within {counted(self.body_timeout_seconds, 'second')}.",
+                408, "body_timeout",
+                f"The body did not arrive within {pluralize(self.body_timeout_seconds, 'second')}.",
                 {"connection": "close"},
             ) from None  # fmt: skip
 

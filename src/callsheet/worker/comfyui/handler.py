@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from callsheet.core.model.commands import PreviousSubmission
 from callsheet.core.model.graph_spec import RenderedGraph
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.worker.comfyui.adapters.base import (
     NOT_FOUND,
     ComfyAccessDeniedError,
@@ -90,7 +90,7 @@ class ComfyHandler:
         except ComfyAccessDeniedError as error:
             raise NonRetryableError(str(error), code="comfyui_denied") from error
         except PromptTimeoutError as error:
-            limit = f"The graph did not finish within {counted(self._timeouts.prompt_timeout_seconds, 'second')}."
+            limit = f"The graph did not finish within {pluralize(self._timeouts.prompt_timeout_seconds, 'second')}."
             raise NonRetryableError(limit, code="comfyui_timeout") from error
         except OutputNotFoundError as error:
             raise RetryableError(str(error), code="output_gone") from error

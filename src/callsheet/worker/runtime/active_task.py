@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from callsheet.api.worker_protocol import HeartbeatResult, TaskHeartbeat, TaskPayload
 from callsheet.core.model.errors import LeaseLost, NotFound
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.transport.backoff import backoff_delays
 from callsheet.worker.errors import (
     InvalidTokenError,
@@ -164,7 +164,7 @@ class ActiveTask:
             ]
             self._lines_dropped_sent = self._lines_dropped
             dropped_notice = (
-                [f"({counted(self._lines_dropped, 'line', verb='was')} dropped here)"] if self._lines_dropped else []
+                [f"({pluralize(self._lines_dropped, 'line', verb='was')} dropped here)"] if self._lines_dropped else []
             )
             lease, log, self._last_sent_at = self.work.lease, [*dropped_notice, *self._lines_sent], time.monotonic()
             if self._update_no == self._update_no_acknowledged:

@@ -7,7 +7,7 @@ import typer
 
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import as_json, create_group, format_time, json_line, print_line, table
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
     from callsheet.client import Worker
@@ -48,7 +48,7 @@ def show(server: Server, worker: Name) -> None:
     if server.json:
         as_json(found)
         return
-    starts = counted(found.start_count, "time")
+    starts = pluralize(found.start_count, "time")
     print_line(
         f"{found.worker} is {_format_status(found)}. It started {starts}, last at {format_time(found.started_at)}."
     )

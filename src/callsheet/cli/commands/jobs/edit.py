@@ -13,7 +13,7 @@ from callsheet.cli.arguments import parse_input
 from callsheet.cli.connection import Server
 from callsheet.cli.output import as_json, json_line, print_line
 from callsheet.cli.watch import hint_on_interrupt, print_events
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
     from callsheet.client import Client, Event
@@ -35,7 +35,7 @@ def delete(server: Server, job_id: JobId) -> None:
         as_json(deleted)
         return
     pending_note = " The storage does not answer: its bytes go later." if deleted.pending else ""
-    print_line(f"{job_id} is deleted: {counted(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
+    print_line(f"{job_id} is deleted: {pluralize(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
 
 
 def show_input(server: Server, job_id: JobId) -> None:
@@ -103,7 +103,7 @@ def add_tasks(
         return
     count, first = len(added.task_ids), added.first_task_no
     numbers = f"number {first}" if count == 1 else f"numbers {first} to {first + count - 1}"
-    print_line(f"Stage {added.stage_no} has {counted(count, 'more task')}: {numbers}.")
+    print_line(f"Stage {added.stage_no} has {pluralize(count, 'more task')}: {numbers}.")
 
 
 # -- what is typed

@@ -11,7 +11,7 @@ from callsheet.cli.commands.jobs.submit import submit
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import FAILED, as_json, create_group, format_duration, format_time, print_line, table
 from callsheet.cli.watch import approval_hint, describe_end, follow, hint_on_interrupt
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.state_machines import JOB
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def show(server: Server, job_id: JobId) -> None:
         as_json({"job": job, "stages": stages, "tasks": tasks, "outputs": outputs, "runs": runs})
         return
     print_line(describe_end(job) if job.ended else _describe_status(job))
-    price = counted(job.price, "credit")
+    price = pluralize(job.price, "credit")
     print_line(
         f"{job.workflow} for {job.user}: {price}, {job.progress} %, run {job.run}, {format_time(job.created_at)}\n"
     )
@@ -181,7 +181,7 @@ def refund(
         as_json(done)
         return
     print_line(
-        f"{done.user} has {counted(done.balance, 'credit')}{': it was given back before' if done.replay else ''}."
+        f"{done.user} has {pluralize(done.balance, 'credit')}{': it was given back before' if done.replay else ''}."
     )
 
 
@@ -237,7 +237,7 @@ def _format_remaining(estimate: "ProgressEstimate") -> str:
 
 
 def _format_estimate(samples: int) -> str:
-    return f"an estimate from {counted(samples, 'task')}"
+    return f"an estimate from {pluralize(samples, 'task')}"
 
 
 def _print_status(server: Server, job: "Job") -> None:

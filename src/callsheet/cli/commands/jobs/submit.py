@@ -10,7 +10,7 @@ from callsheet.cli.commands.jobs.edit import Metadata, Priority, parse_document,
 from callsheet.cli.connection import Server
 from callsheet.cli.output import FAILED, Failure, as_json, print_line, table
 from callsheet.cli.watch import describe_end, follow, hint_on_interrupt
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
     from callsheet.client import BulkResult, CallsheetError, Client, Job, NewJob, SubmittedJob
@@ -89,7 +89,7 @@ def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, A
 def _describe_submitted(job: "SubmittedJob") -> str:
     if job.replay:
         return f"{job.id} was submitted before and is {job.status}."
-    return f"{job.id} is {job.status}, for {counted(job.price, 'credit')}."
+    return f"{job.id} is {job.status}, for {pluralize(job.price, 'credit')}."
 
 
 def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetError") -> Exception:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.inspect import ListType, StructType, Type, UnionType, type_info
 
 from callsheet.config import HttpSettings
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.validation_errors import describe_validation_error
 
@@ -90,13 +90,13 @@ class FormDecoder:
 
 
 def too_many_fields(settings: HttpSettings) -> Problem:
-    most = counted(settings.form_fields_max, "field")
+    most = pluralize(settings.form_fields_max, "field")
     return Problem(413, "form_too_large", f"The form has more than {most}.", {"connection": "close"})
 
 
 def field_too_large(name: str, limit: int) -> Problem:
     return Problem(
-        413, "form_too_large", f"The field `{_shorten(name)}` is larger than {counted(limit, 'byte')}.",
+        413, "form_too_large", f"The field `{_shorten(name)}` is larger than {pluralize(limit, 'byte')}.",
         {"connection": "close"},
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, cast
 
 from callsheet.config import HttpSettings
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.http.server.body.form import Form, UploadedFile, field_too_large, too_many_fields
 from callsheet.http.server.problems import Problem, unavailable
 from callsheet.http.server.request import Request
@@ -52,7 +52,7 @@ class MultipartReader:
             async with asyncio.timeout(self._settings.multipart_timeout_seconds):
                 return await self._read_parts()
         except TimeoutError:
-            limit = counted(self._settings.multipart_timeout_seconds, "second")
+            limit = pluralize(self._settings.multipart_timeout_seconds, "second")
             raise Problem(408, "body_timeout", f"The body did not arrive within {limit}.", _CLOSE) from None
         except OSError as error:
             if error.errno == errno.ENOSPC:
@@ -107,7 +107,7 @@ class MultipartReader:
                 return await self._request.receive_part()
         except TimeoutError:
             raise Problem(
-                408, "body_timeout", f"No bytes of the body arrived for {counted(seconds, 'second')}.", _CLOSE
+                408, "body_timeout", f"No bytes of the body arrived for {pluralize(seconds, 'second')}.", _CLOSE
             ) from None
 
     async def _write_files(self) -> None:
@@ -179,7 +179,7 @@ class MultipartReader:
         self._header_bytes += count
         limit = self._settings.form_part_header_bytes_max
         if self._header_bytes > limit:
-            message = f"The headers of a part are larger than {counted(limit, 'byte')}."
+            message = f"The headers of a part are larger than {pluralize(limit, 'byte')}."
             raise Problem(413, "form_too_large", message, _CLOSE)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from callsheet.core.model.plural import counted
+from callsheet.core.model.plural import pluralize
 from callsheet.core.policy.redaction import redact_error
 
 _MESSAGE_CHARS_MAX = 300
@@ -25,7 +25,7 @@ def describe_rejection(error: Any, node_errors: Any) -> tuple[str, tuple[str, ..
     nodes = _as_dict(node_errors)
     messages = [_describe_node(node, entry) for node, entry in list(nodes.items())[:_NODES_MAX]]
     if len(nodes) > _NODES_MAX:
-        messages.append(f"{counted(len(nodes) - _NODES_MAX, 'more node', verb='has')} errors.")
+        messages.append(f"{pluralize(len(nodes) - _NODES_MAX, 'more node', verb='has')} errors.")
     if not messages:
         details = _as_dict(error)
         node_match = _NODE_ID.match(str(details.get("details")))
