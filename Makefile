@@ -40,7 +40,7 @@ docs: setup ## regenerate every generated page in docs/
 sim: setup ## run SEEDS=2000 seeded simulations
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
 
-bench: setup ## run the benchmarks and write the figures to docs/speed.md
+bench: setup ## run the benchmarks and write the figures to docs/design/performance.md
 	$(BIN)/python -m bench
 
 dist: setup ## build sdist and wheel, install the wheel in an empty environment and run a smoke test

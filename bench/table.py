@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results.json"
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+PAGE = Path(__file__).parents[1] / "docs" / "design" / "performance.md"
 FIGURES = re.compile(r"<!-- figures -->\n```\n.*?```\n", re.DOTALL)
 LEFT_ALIGNED = (0, 2)
 

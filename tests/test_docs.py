@@ -60,14 +60,16 @@ def code() -> SourceScan:
 
 
 def test_the_page_of_states_is_what_the_tables_give() -> None:
-    assert (DOCS / "states.md").read_text() == page(), (
-        "run: python -m callsheet.core.model.state_diagrams > docs/states.md"
+    assert (DOCS / "reference" / "states.md").read_text() == page(), (
+        "run: python -m callsheet.core.model.state_diagrams > docs/reference/states.md"
     )
 
 
 def test_the_page_of_routes_is_what_the_table_gives() -> None:
-    written = (DOCS / "http.md").read_text()
-    assert written == markdown_page.page(), "run: python -m callsheet.http.openapi.markdown_page > docs/http.md"
+    written = (DOCS / "reference" / "http.md").read_text()
+    assert written == markdown_page.page(), (
+        "run: python -m callsheet.http.openapi.markdown_page > docs/reference/http.md"
+    )
     assert all(f"### `{route.method} {route.path}`" in written for route in ROUTES)
 
 
@@ -81,7 +83,7 @@ def test_the_page_of_speed_shows_what_was_last_measured() -> None:
 
 def test_every_error_code_is_documented_with_its_class(code: SourceScan) -> None:
     raised = source_scan.error_codes(code)
-    written = {name: cells[0] for name, cells in listed(DOCS / "errors.md", "Refusals").items()}
+    written = {name: cells[0] for name, cells in listed(DOCS / "reference" / "errors.md", "Refusals").items()}
     assert len(raised) > 40
     assert written == raised
 
@@ -89,7 +91,7 @@ def test_every_error_code_is_documented_with_its_class(code: SourceScan) -> None
 def test_every_code_of_the_http_edge_is_documented_with_its_status(code: SourceScan) -> None:
     refusals = source_scan.error_codes(code)
     sent = {name: status for name, status in source_scan.problem_codes(code).items() if name not in refusals}
-    written = {name: int(cells[0]) for name, cells in listed(DOCS / "errors.md", "Over HTTP").items()}
+    written = {name: int(cells[0]) for name, cells in listed(DOCS / "reference" / "errors.md", "Over HTTP").items()}
     assert len(sent) > 25
     assert written == sent
 
@@ -108,7 +110,7 @@ def test_every_code_of_a_route_is_one_that_the_source_raises_with_that_status(co
 
 
 def test_the_sentences_of_the_api_are_those_of_the_page() -> None:
-    written = {name: cells[-1] for name, cells in listed(DOCS / "errors.md").items()}
+    written = {name: cells[-1] for name, cells in listed(DOCS / "reference" / "errors.md").items()}
     assert len(CODE_MEANINGS) > 60
     assert {name: text for name, text in CODE_MEANINGS.items() if name != ANY_CODE and written.get(name) != text} == {}
 
@@ -117,23 +119,23 @@ def test_every_way_to_end_is_documented(code: SourceScan) -> None:
     lease = Lease("jobs", "task", 1, "token")
     known = source_scan.ending_codes(code) | {Fail(lease=lease).code, Outcome("failed").code}
     assert len(known) > 8
-    assert set(listed(DOCS / "errors.md", "How attempts and jobs end")) == known
+    assert set(listed(DOCS / "reference" / "errors.md", "How attempts and jobs end")) == known
 
 
 def test_every_event_type_is_documented(code: SourceScan) -> None:
     emitted = source_scan.event_types(code)
     assert len(emitted) > 25
-    assert set(listed(DOCS / "events.md")) == emitted
+    assert set(listed(DOCS / "reference" / "events.md")) == emitted
 
 
 def test_every_role_is_in_the_table_of_roles() -> None:
-    table = (DOCS / "api.md").read_text().partition("## Who may do what")[2].partition("\n## ")[0]
+    table = (DOCS / "guides" / "http-api.md").read_text().partition("## Who may do what")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == sorted(["role", *ROLES])
 
 
 def test_every_row_of_a_reference_has_its_sentence() -> None:
     for name in ("errors.md", "events.md"):
-        for row, cells in listed(DOCS / name).items():
+        for row, cells in listed(DOCS / "reference" / name).items():
             assert re.fullmatch(r"[A-Z].*\.", cells[-1]), f"{name}: {row} has no sentence"
 
 
@@ -165,7 +167,7 @@ def test_every_link_to_a_file_leads_to_one() -> None:
 
 
 def test_a_planted_dead_link_is_found() -> None:
-    text = "[a](docs/errors.md) [b](docs/nowhere.md#part) [c](https://example.org/x) [d](#here)"
+    text = "[a](docs/reference/errors.md) [b](docs/nowhere.md#part) [c](https://example.org/x) [d](#here)"
     assert broken_links(ROOT / "README.md", text) == ["docs/nowhere.md"]
 
 

@@ -1,4 +1,4 @@
-"""docs/requirements.md explains every requirement number that tests cite, and each check finds a planted fault."""
+"""The requirements page explains every requirement number that tests cite; each check finds a planted fault."""
 
 from tools import requirements
 
@@ -22,7 +22,7 @@ def test_every_number_that_a_test_cites_is_explained_and_every_explained_one_is_
 
 
 def test_the_page_is_fresh() -> None:
-    page = requirements.ROOT / "docs" / "requirements.md"
+    page = requirements.ROOT / "docs" / "reference" / "requirements.md"
     assert page.read_text() == requirements.render_page(), "run: make docs"
 
 

@@ -10,7 +10,7 @@ from callsheet.core.model import state_diagrams
 from callsheet.http.openapi import markdown_page
 from tools import requirements
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[1] / "docs" / "reference"
 
 PAGES: dict[str, Callable[[str], str]] = {
     "client.md": client_page.render_page,
@@ -39,7 +39,7 @@ def main() -> None:
     """Write every stale page and print its name."""
     for name, text in stale_pages().items():
         (DOCS / name).write_text(text)
-        sys.stdout.write(f"wrote docs/{name}\n")
+        sys.stdout.write(f"wrote docs/reference/{name}\n")
 
 
 if __name__ == "__main__":

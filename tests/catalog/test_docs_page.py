@@ -13,7 +13,7 @@ from callsheet.core.model.workflow_definition import validator
 from tests.support import comfyui_graphs
 from tests.support.tidy import ROOT
 
-PAGE = ROOT / "docs" / "workflows.md"
+PAGE = ROOT / "docs" / "reference" / "workflows.md"
 
 
 def test_the_examples_on_the_page_are_sound(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.support.live_server import LiveServer
 from tests.support.source_scan import listed
 from tests.support.tidy import ROOT
 
-PAGE = ROOT / "docs" / "cli.md"
+PAGE = ROOT / "docs" / "reference" / "cli.md"
 DEMO = ROOT / "src" / "callsheet" / "demo" / "workflows"
 
 
@@ -30,9 +30,11 @@ def test_every_command_is_on_the_page() -> None:
 
 
 def test_every_field_of_a_workflow_file_is_on_its_page_with_what_it_is() -> None:
-    page = ROOT / "docs" / "workflows.md"
+    page = ROOT / "docs" / "reference" / "workflows.md"
     text = page.read_text()
-    assert text == docs_page.update_fields_section(text), "run: python -m callsheet.cli.docs_page docs/workflows.md"
+    assert text == docs_page.update_fields_section(text), (
+        "run: python -m callsheet.cli.docs_page docs/reference/workflows.md"
+    )
     made = text.partition("## Every field")[2]
     for shape in (WorkflowFile, StageSpec, ComfySpec, RetryPolicy, Backoff, RefundPolicy):
         for field in fields(shape):

@@ -15,7 +15,7 @@ from callsheet.core.policy.limits import Limits
 from tests.cli.conftest import invoke_cli
 from tests.support.tidy import ROOT
 
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = ROOT / "docs" / "reference" / "settings.md"
 
 
 def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:
-    assert PAGE.read_text() == docs_page.page(), "run: python -m callsheet.cli.docs_page > docs/settings.md"
+    assert PAGE.read_text() == docs_page.page(), "run: python -m callsheet.cli.docs_page > docs/reference/settings.md"
     for shape in (Settings, Limits, BlobSettings, HttpSettings):
         for field in fields(shape):
             assert field.name in {"limits", "blobs"} or f"| `{field.name}` |" in PAGE.read_text()

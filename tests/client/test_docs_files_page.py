@@ -10,7 +10,7 @@ from callsheet.demo.setup import furnish
 from tests.support.live_server import LiveServer
 from tests.support.tidy import ROOT
 
-PAGE = ROOT / "docs" / "files.md"
+PAGE = ROOT / "docs" / "guides" / "files.md"
 
 
 def test_the_example_of_bringing_a_file_runs_and_prints_what_it_says(live_server: LiveServer, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.support.live_server import LiveServer
 from tests.support.source_scan import listed
 from tests.support.tidy import ROOT
 
-PAGE, README = ROOT / "docs" / "client.md", ROOT / "README.md"
+PAGE, README = ROOT / "docs" / "reference" / "client.md", ROOT / "README.md"
 EXAMPLE = re.compile(r"```python\n(from callsheet import .+?)```", re.DOTALL)
 
 
@@ -59,7 +59,7 @@ def test_the_readme_shows_the_same_example_if_it_shows_one() -> None:
 
 def test_every_call_is_on_the_page_with_its_signature() -> None:
     text = PAGE.read_text()
-    assert text == docs_page.render_page(text), "run: python -m callsheet.client.docs_page docs/client.md"
+    assert text == docs_page.render_page(text), "run: python -m callsheet.client.docs_page docs/reference/client.md"
     assert docs_page.signatures().keys() == METHODS.keys()
     assert docs_page.signatures()["jobs.tasks"] == "jobs.tasks(job_id: str) -> Iterator[Task]"
     assert docs_page.render_page(text.replace("retry_as: Literal", "retry_like: Literal")) == text

@@ -14,7 +14,7 @@ from callsheet.engine import Engine
 from tests.support.cli_process import run
 from tests.support.postgres import Cluster
 
-ENGINE_PAGE = Path(__file__).parents[2] / "docs" / "engine.md"
+ENGINE_PAGE = Path(__file__).parents[2] / "docs" / "guides" / "embed.md"
 
 
 @pytest.fixture(scope="module")

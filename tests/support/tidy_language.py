@@ -64,7 +64,7 @@ MODULE_NOUNS = {
     "request_framing": "HTTP message framing is the term of RFC 9112",
     "routing": "Starlette's word for it",
     "scaling": "the name of the subject",
-    "docs_scaling": "the page docs/scaling.md",
+    "docs_autoscaling": "the page docs/guides/autoscaling.md",
     "string": "a noun",
     "thing": "a noun",
 }

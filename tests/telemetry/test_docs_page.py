@@ -22,7 +22,8 @@ from tests.support.tidy import ROOT
 LIVES = 20
 COMMON = {"ts", "event", "job_id", "run"}
 ROWS = {
-    name: set(re.findall(r"`(\w+)`", cells[0])) for name, cells in listed(ROOT / "docs" / "log.md", "Lines").items()
+    name: set(re.findall(r"`(\w+)`", cells[0]))
+    for name, cells in listed(ROOT / "docs" / "reference" / "log.md", "Lines").items()
 }
 ROWS.pop("event")
 RARE = {"task.progressed": {"preview"}}

@@ -1,7 +1,7 @@
 """The settings as a page of the documentation, and the fields of a workflow as a part of one, from their structs.
 
-`python -m callsheet.cli.docs_page > docs/settings.md` writes the one, `python -m callsheet.cli.docs_page
-docs/workflows.md` renews the other; a test says when they are out of date.
+`python -m callsheet.cli.docs_page > docs/reference/settings.md` writes the one, `python -m callsheet.cli.docs_page
+docs/reference/workflows.md` renews the other; a test says when they are out of date.
 """
 
 import ast
@@ -23,7 +23,7 @@ from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, Retr
 _INTRO = """\
 # Settings
 
-Made by `python -m callsheet.cli.docs_page > docs/settings.md` from the source. Do not edit.
+Made by `python -m callsheet.cli.docs_page > docs/reference/settings.md` from the source. Do not edit.
 
 `callsheet up --config callsheet.toml` and `callsheet serve --config callsheet.toml` read a TOML file. What it does not say has the value below; a name or a value that is wrong is refused with its line, before anything starts or is made. Where a number may be 0, its line says what that means.
 
@@ -45,7 +45,9 @@ cors_origins = ["https://app.example"]
 """  # noqa: E501 - paragraphs of a page
 
 
-_BEGIN = "<!-- Made by `python -m callsheet.cli.docs_page docs/workflows.md` from the source. Do not edit. -->\n"
+_BEGIN = (
+    "<!-- Made by `python -m callsheet.cli.docs_page docs/reference/workflows.md` from the source. Do not edit. -->\n"
+)
 _END = "<!-- To here. -->\n"
 _WORKFLOW_STRUCTS: tuple[tuple[str, type[Struct], str], ...] = (
     ("The file itself", WorkflowFile, WorkflowDefinition.__doc__ or ""),

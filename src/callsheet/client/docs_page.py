@@ -1,6 +1,6 @@
-"""The generated part of docs/client.md: the signature of every client method.
+"""The generated part of docs/reference/client.md: the signature of every client method.
 
-Update it with `python -m callsheet.client.docs_page docs/client.md`; a test fails while it is out of date.
+Update it with `python -m callsheet.client.docs_page docs/reference/client.md`; a test fails while it is out of date.
 """
 
 import ast
@@ -13,7 +13,9 @@ from pathlib import Path
 from callsheet.client.clients import Client
 from callsheet.client.resource import Resource
 
-_BEGIN = "<!-- Made by `python -m callsheet.client.docs_page docs/client.md` from the source. Do not edit. -->\n"
+_BEGIN = (
+    "<!-- Made by `python -m callsheet.client.docs_page docs/reference/client.md` from the source. Do not edit. -->\n"
+)
 _END = "<!-- To here. -->\n"
 _RETURN_TYPES = {"Operation": "{}", "IterableOperation": "Iterator[{}]"}
 """What a caller of `Client` gets for an operation's return annotation."""

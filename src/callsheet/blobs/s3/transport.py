@@ -25,7 +25,7 @@ _EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
 _LOOPBACK_HOST = re.compile(r"(127\.[0-9.]+|\[?::1\]?|localhost)(:[0-9]+)?")
 _CONFLICT_CODE: Final = "ConditionalRequestConflict"
 _HINT_BY_CODE: Final = {
-    "AccessDenied": "the key may not do this: see the policy in docs/files.md",
+    "AccessDenied": "the key may not do this: see the policy in docs/guides/files.md",
     "AuthorizationHeaderMalformed": "the region is another one",
     "ExpiredToken": "the session token has ended",
     "InvalidAccessKeyId": "the access key is not known",

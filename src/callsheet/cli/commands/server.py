@@ -60,7 +60,9 @@ JsonWhenDone = Annotated[
     typer.Option("--json", help="Print one line of JSON (completed, jobs, files) when it has been shown, and exit."),
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")]
-Config = Annotated[Path | None, typer.Option("--config", help="TOML file with settings: docs/settings.md has all.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="TOML file with settings: docs/reference/settings.md has all.")
+]
 WorkflowsDirectory = Annotated[
     Path | None, typer.Option("--workflows", help="Folder whose workflow files are put before the server answers.")
 ]

@@ -1,6 +1,7 @@
 """The machines drawn: one Mermaid diagram and one table each, made from the rows that decide.
 
-`python -m callsheet.core.model.state_diagrams > docs/states.md` writes the page; a test says when it is out of date.
+Write the page with `python -m callsheet.core.model.state_diagrams > docs/reference/states.md`; a test fails when it is
+out of date.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The codes of problems that routes share, and what each code means: the sentences of docs/errors.md."""
+"""The codes of problems that routes share, and what each code means: the sentences of docs/reference/errors.md."""
 
 TEXT = ("422 invalid_text",)
 VALUES = (*TEXT, "422 out_of_range")

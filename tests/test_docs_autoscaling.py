@@ -17,7 +17,7 @@ from tests.cli.command_tree import commands
 from tests.cli.conftest import invoke_cli
 from tests.support.tidy import ROOT
 
-PAGE = ROOT / "docs" / "scaling.md"
+PAGE = ROOT / "docs" / "guides" / "autoscaling.md"
 TEXT = PAGE.read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
