@@ -30,7 +30,7 @@ class ScriptedResponse(NamedTuple):
 
 JOB = {
     "id": "j1", "workflow": "sketch", "workflow_version": 1, "user": "ann", "status": "queued", "phase": None, "run": 1,
-    "priority": 50, "price": 3, "progress": 0, "stages_total": 1, "stages_completed": 0, "events": 1,
+    "priority": 50, "price": 3, "progress": 0, "stages_total": 1, "stages_completed": 0, "last_event_seq": 1,
     "cancel_requested": False, "created_at": "2026-01-31T12:00:00.000Z", "updated_at": "2026-01-31T12:00:00.000Z",
     "start_at": None, "deadline_at": None, "started_at": None, "finished_at": None, "error": None, "retry_of": None,
     "labels": None, "metadata": None, "from_a_newer_server": True,

@@ -60,7 +60,7 @@ class ClockedDriver(SyncDriver):
     def _answered(self, request: Request) -> Any:
         self.asked += 1
         patience = build_request(self._http, request, TIMEOUT_SECONDS, None).extensions["timeout"]["read"]
-        seconds, answer = self._rule(self.asked, float(request.query["wait"]), patience)
+        seconds, answer = self._rule(self.asked, float(request.query["wait_seconds"]), patience)
         self.now += min(seconds, patience)
         return answer if seconds <= patience else TransportError("timed out", sent=True)
 

@@ -45,7 +45,7 @@ def test_tenants_are_listed_page_by_page(live_server: LiveServer) -> None:
     after: str | None = ""
     seen: list[str] = []
     while after is not None:
-        page = operator.get("/v1/admin/tenants", params={"limit": 1, "after": after}).json()
+        page = operator.get("/v1/admin/tenants", params={"limit": 1, "cursor": after}).json()
         seen += [tenant["id"] for tenant in page["tenants"]]
         after = page["next"]
     assert seen == sorted(seen)
@@ -271,7 +271,7 @@ def test_the_log_is_read_newest_first_and_page_by_page(live_server: LiveServer) 
     before: str | None = "~"
     seen: list[str] = []
     while before is not None:
-        page = client.get("/v1/admin/audit", params={"limit": 7, "before": before}).json()
+        page = client.get("/v1/admin/audit", params={"limit": 7, "cursor": before}).json()
         seen += [line["id"] for line in page["entries"]]
         before = page["next"]
     assert seen[: len(everything)] == everything

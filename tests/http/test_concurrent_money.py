@@ -142,7 +142,7 @@ def test_an_adjustment_is_audited_with_who_and_why(live_server: LiveServer, user
     # R80
     admin = live_server.client("admin")
     admin.post(f"/v1/wallets/{user}/adjust", json={"amount": 5, "reason": "a gift"}).raise_for_status()
-    line = admin.get("/v1/admin/audit?limit=1").json()["lines"][0]
+    line = admin.get("/v1/admin/audit?limit=1").json()["entries"][0]
     assert (line["action"], line["subject"]) == ("wallet.adjust", user)
     assert (line["by"], line["data"]) == (admin.get("/v1/me").json()["id"], {"amount": 5, "reason": "a gift"})
 

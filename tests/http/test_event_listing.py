@@ -44,7 +44,7 @@ def test_a_tenants_page_is_full_whatever_others_do_in_between(live_server: LiveS
 
 
 def test_a_page_says_whether_there_is_more_and_pages_leave_nothing_out(live_server: LiveServer) -> None:
-    start = feed(live_server, "client", after="now")["next"]
+    start = feed(live_server, "client", cursor="now")["next"]
     jobs = submits(live_server, 4)
     total = sum(live_server.engine.reads.job(TENANT, job).seq for job in jobs)
     wait_until(lambda: len(feed(live_server, "client", cursor=start)["events"]) == total)
@@ -56,7 +56,7 @@ def test_a_page_says_whether_there_is_more_and_pages_leave_nothing_out(live_serv
 
 
 def test_what_nobody_asked_for_is_no_more(live_server: LiveServer) -> None:
-    start = feed(live_server, "client", after="now")["next"]
+    start = feed(live_server, "client", cursor="now")["next"]
     (job,) = submits(live_server, 1)
     wait_until(lambda: feed(live_server, "client", cursor=start)["events"])
     page = feed(live_server, "client", cursor=start, type="job.created", limit=1)
@@ -68,7 +68,7 @@ def test_a_jobs_page_says_whether_there_is_more(live_server: LiveServer) -> None
     client = live_server.client("client")
     job = client.post(f"/v1/jobs/{live_server.submit()['id']}/cancel", json={}).raise_for_status().json()
     address = f"/v1/jobs/{job['id']}/events"
-    assert job["events"] > 1
-    for limit, more in ((job["events"] - 1, True), (job["events"], False)):
+    assert job["last_event_seq"] > 1
+    for limit, more in ((job["last_event_seq"] - 1, True), (job["last_event_seq"], False)):
         page = client.get(address, params={"limit": limit}).json()
         assert ([event["seq"] for event in page["events"]], page["more"]) == (list(range(1, limit + 1)), more)

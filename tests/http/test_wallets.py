@@ -67,7 +67,7 @@ def test_what_a_job_has_consumed_is_given_back_once(live_server: LiveServer) -> 
     line = live_server.client("client").get("/v1/wallets/rae/ledger").json()["entries"][0]
     assert (line["kind"], line["amount"], line["job_id"], line["run"]) == ("adjust", 3, job, 1)
     assert (line["reason"], line["actor"]) == ("Too dark.", "admin")
-    audit = live_server.client("admin").get("/v1/admin/audit", params={"subject": job}).json()["lines"]
+    audit = live_server.client("admin").get("/v1/admin/audit", params={"subject": job}).json()["entries"]
     assert [(one["action"], one["data"]) for one in audit] == [("job.refund", {"reason": "Too dark."})]
 
 

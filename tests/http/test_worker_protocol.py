@@ -424,6 +424,6 @@ def test_what_earlier_stages_made_comes_in_pages(sandbox: WorkerSandbox) -> None
         pages.append(expect_json(http_worker.post_lease("previous-outputs", task, cursor=after)))
     assert [[one["task_no"] for one in page["tasks"]] for page in pages] == [[1, 2, 3, 4], [5, 6]]
     for wrong in (-1, 2**63):
-        answer = http_worker.post_lease("previous-outputs", task, after={"stage_no": wrong, "task_no": 1})
+        answer = http_worker.post_lease("previous-outputs", task, cursor={"stage_no": wrong, "task_no": 1})
         assert expect_json(answer, 422)["code"] == "out_of_range"
     expect_json(http_worker.post_lease("complete", task))

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import msgspec
-from msgspec.inspect import DictType, ListType, LiteralType, StructType, Type, UnionType, type_info
+from msgspec.inspect import DictType, ListType, LiteralType, Metadata, StructType, Type, UnionType, type_info
 
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<name>.*?)`(?: - at `(?P<place>\$[^`]*)`)?", re.DOTALL)
 _INVALID_ENUM = re.compile(r"Invalid enum value .*?(?: - at `(?P<place>\$[^`]*)`)?", re.DOTALL)
@@ -57,7 +57,14 @@ def _type_at(shape: Any, path: str) -> Type | None:
     """Return what stands at a place of a shape, as `$.jobs[0]`."""
     node: Type | None = type_info(shape)
     for step in _STEP.finditer(path):
-        node = _step_into(_container_type(node), step[1])
+        node = _without_metadata(_step_into(_container_type(node), step[1]))
+    return node
+
+
+def _without_metadata(node: Type | None) -> Type | None:
+    """Unwrap a field with a description."""
+    while isinstance(node, Metadata):
+        node = node.type
     return node
 
 
@@ -73,4 +80,5 @@ def _container_type(node: Type | None) -> Type | None:
     """Return what can have a field inside it: of a field that may be null, the other."""
     if not isinstance(node, UnionType):
         return node
-    return next((one for one in node.types if isinstance(one, StructType | ListType | DictType)), None)
+    inner = (_without_metadata(one) for one in node.types)
+    return next((one for one in inner if isinstance(one, StructType | ListType | DictType)), None)
