@@ -169,7 +169,7 @@ def a_deleted_job_keeps_its_money(patch: pytest.MonkeyPatch) -> None:
         if job is None or job.finished_at is not None or job.tenant != command.tenant:
             return job_actions.delete(ws, command)
         ws.put(replace(job, status="canceled", finished_at=ws.now, deleted_at=ws.now, due_at=None))
-        return commands.JobState(job.id, "canceled", job.run)
+        return commands.JobState(ws.stored_job(job))
 
     replace_decision(patch, commands.Delete, delete)
 

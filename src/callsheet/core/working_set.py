@@ -175,6 +175,12 @@ class WorkingSet:
         """Return when a change to a job happens: now, or with its last change if the database's clock went back."""
         return max(job.updated_at, self.now)
 
+    def stored_job(self, job: Job) -> Job:
+        """Return a job as this batch will store it: with the number and the time of its last event."""
+        job = self.get(Job, job.id) if self.is_loaded(Job, job.id) else job
+        seq = self._seqs.get(job.id, job.seq)
+        return job if seq == job.seq else replace(job, seq=seq, updated_at=self.change_time(job))
+
     # -- writing
 
     def put(self, row: Row) -> None:
@@ -265,9 +271,9 @@ class WorkingSet:
         for job_id, seq in self._seqs.items():
             job = jobs.get(job_id)
             if not isinstance(job, Job) or job.seq == seq:
-                continue  # everything said about it was taken back
+                continue  # its events were undone
             self._originals[Job].setdefault(job_id, job)
-            jobs[job_id] = replace(job, seq=seq, updated_at=max(self.now, job.updated_at))
+            jobs[job_id] = self.stored_job(job)
         for cls, originals in self._originals.items():
             rows = self._rows[cls]
             new: list[Row] = []

@@ -74,8 +74,7 @@ def get_stage(ws: WorkingSet, job: Job, key: str) -> Stage:
 
 def job_state(ws: WorkingSet, job: Job, *, changed: bool = True) -> JobState:
     """Say where a job is now."""
-    now = ws.get(Job, job.id)
-    return JobState(now.id, now.status, now.run, now.cancel_requested_at is not None, changed)
+    return JobState(ws.stored_job(job), changed)
 
 
 def cancel(ws: WorkingSet, command: Cancel) -> JobState:
@@ -260,7 +259,7 @@ def _find_previous_retry(ws: WorkingSet, job: Job, command: Retry) -> JobState |
     if existing is None:
         return None
     check_not_deleted(existing)
-    return JobState(existing.id, existing.status, existing.run, existing.cancel_requested_at is not None, changed=False)
+    return JobState(ws.stored_job(existing), changed=False)
 
 
 def _reset_unfinished(ws: WorkingSet, job: Job) -> None:

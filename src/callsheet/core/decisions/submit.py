@@ -46,7 +46,7 @@ def submit(ws: WorkingSet, command: Submit) -> SubmitResult:
     create_run(ws, job, definition, stages, body, command)
     if job.dedup_key:
         ws.set_fact(facts.JOB_BY_IDEMPOTENCY_KEY, job.dedup_key, job)
-    return SubmitResult(job.id, job.status, job.price, job.run)
+    return SubmitResult(ws.stored_job(job))
 
 
 def create_run(
@@ -209,7 +209,7 @@ def dedup_key_of(command: Submit) -> str | None:
 
 def _find_existing(ws: WorkingSet, command: Submit, fingerprint: str) -> SubmitResult | None:
     if ws.retrying and (own := ws.find(Job, command.id)):
-        return SubmitResult(own.id, own.status, own.price, own.run)
+        return SubmitResult(ws.stored_job(own))
     dedup_key = dedup_key_of(command)
     job = ws.get_fact(facts.JOB_BY_IDEMPOTENCY_KEY, dedup_key) if dedup_key else None
     if job is None:
@@ -221,7 +221,7 @@ def _find_existing(ws: WorkingSet, command: Submit, fingerprint: str) -> SubmitR
             job_id=job.id,
         )
     check_not_deleted(job)
-    return SubmitResult(job.id, job.status, job.price, job.run, replay=True)
+    return SubmitResult(ws.stored_job(job), replay=True)
 
 
 def check_not_deleted(job: Job) -> None:
@@ -261,7 +261,7 @@ def _refuse_or_block(ws: WorkingSet, command: Submit, definition: WorkflowDefini
         ws.put(wallet)
     ws.put(job)
     ws.emit(job, "job.blocked", "system", {"workflow": job.workflow, "code": verdict.code}, target=job.status)
-    return SubmitResult(job.id, job.status, 0, 0)
+    return SubmitResult(ws.stored_job(job))
 
 
 def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:

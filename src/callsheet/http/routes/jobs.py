@@ -44,7 +44,7 @@ async def submit_job(state: AppState, request: Request) -> Response:
         state, request, request.content, request.idempotency_key(request.content.idempotency_key)
     )
     done: commands.SubmitResult = await state.engine.aexecute(command)
-    document = await jobs.get_job(state.queries, request.caller, done.job_id)
+    document = await jobs.render_job(state.queries, done.job)
     location = ("location", f"/v1/jobs/{done.job_id}")
     if done.replay:
         return _job_response(document, 200, location, ("idempotent-replay", "true"))
@@ -165,7 +165,7 @@ async def _run_command(state: AppState, request: Request, command: Any, **more: 
     result = await state.engine.aexecute(
         command(tenant=caller.tenant, job_id=job_id, actor=caller.actor, by=caller.id, **more)
     )
-    return _job_response(await jobs.get_job(state.queries, caller, result.job_id))
+    return _job_response(await jobs.render_job(state.queries, result.job))
 
 
 async def _wait_for_news(state: AppState, request: Request, known_etag: str | None, seconds: float) -> jobs.JobDocument:

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from callsheet.core.model.commands.base import Command, Json
+from callsheet.core.model.rows import Job
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.model.workflow_definition import StageSpec
 
@@ -41,11 +42,25 @@ class Submit(Command, frozen=True, kw_only=True, gc=False):
 class SubmitResult(Struct, frozen=True, gc=False):
     """An accepted job, or the one that the same key had made before."""
 
-    job_id: str
-    status: str
-    price: int
-    run: int
+    job: Job
+    """The row as it was stored with this command, so that nobody has to read it again."""
     replay: bool = False
+
+    @property
+    def job_id(self) -> str:
+        return self.job.id
+
+    @property
+    def status(self) -> str:
+        return self.job.status
+
+    @property
+    def price(self) -> int:
+        return self.job.price
+
+    @property
+    def run(self) -> int:
+        return self.job.run
 
 
 class JobCommand(Command, frozen=True, kw_only=True, gc=False):
@@ -131,11 +146,24 @@ class AddTasks(JobCommand, frozen=True, kw_only=True, gc=False):
 class JobState(Struct, frozen=True, gc=False):
     """Where a job is after a command; `changed` is false if it was there already."""
 
-    job_id: str
-    status: str
-    run: int
-    cancel_requested: bool = False
+    job: Job
     changed: bool = True
+
+    @property
+    def job_id(self) -> str:
+        return self.job.id
+
+    @property
+    def status(self) -> str:
+        return self.job.status
+
+    @property
+    def run(self) -> int:
+        return self.job.run
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.job.cancel_requested_at is not None
 
 
 class AddedTasks(Struct, frozen=True, gc=False):
