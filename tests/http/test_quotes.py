@@ -43,7 +43,7 @@ def submit_job(live_server: LiveServer, role: str = "client", **body: Any) -> An
 def sign_quote(live_server: LiveServer, workflow: str, **fields: Any) -> str:
     """Sign what a quote says, with this house's own hand."""
     fact: dict[str, Any] = {"tenant": TENANT, "user": "ann", "workflow": workflow, "digest": _digest(INPUT), "price": 1,
-            "until": int(time.time()) + 60} | fields  # fmt: skip
+            "expires_at": int(time.time()) + 60} | fields  # fmt: skip
     return live_server.callsheet.state.signer.sign("quote", QuoteClaims(**fact))
 
 

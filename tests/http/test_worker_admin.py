@@ -152,7 +152,7 @@ def test_an_operator_sees_who_is_here_what_they_hold_and_what_was_done_to_them(s
     assert (mine["status"], mine["kinds"], mine["draining"]) == ("approved", [sandbox.kind], False)
     assert sandbox.worker("w1", draining=True)["draining"] is True
     lines = expect_json(operator.get("/v1/admin/audit", params={"subject": sandbox.name("w1")}))["entries"]
-    assert [line["action"] for line in lines] == ["worker.set", "worker.register"]
+    assert [line["action"] for line in lines] == ["worker.update", "worker.register"]
     assert http_worker.registration["token"] not in operator.get("/v1/admin/workers").text
 
 
