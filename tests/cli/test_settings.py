@@ -10,7 +10,7 @@ from msgspec.structs import fields
 from callsheet.cli import docs_page
 from callsheet.cli.config_file import ConfigFile, load_settings
 from callsheet.cli.output import Failure
-from callsheet.config import BlobSettings, HttpSettings, Settings
+from callsheet.config import BlobSettings, HttpSettings, PluginSettings, Settings
 from callsheet.core.policy.limits import Limits
 from tests.cli.conftest import invoke_cli
 from tests.support.tidy import ROOT
@@ -18,7 +18,7 @@ from tests.support.tidy import ROOT
 PAGE = ROOT / "docs" / "reference" / "settings.md"
 
 
-def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
+def test_a_file_overrides_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "callsheet.toml"
     file.write_text("[engine]\nreaders = 8\n[limits]\nattempts_max = 5\nkind_running_max = { gpu = 4 }\n"
                     '[blobs]\nurl = "s3://films"\n'
@@ -33,7 +33,7 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[engin]\n", ":1: There is no field 'engin' here. Did you mean 'engine'?"),
         ("[http]\ncors_origin = []\n", ":2: There is no field 'cors_origin' here. Did you mean 'cors_origins'?"),
@@ -52,8 +52,8 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
             ":2: http.heartbeats_per_second_max is 0.5. Write a number from 1.",
         ),
         ("[engine]\npoll_seconds = nan\n", ":2: engine.poll_seconds is nan"),
-        ("[engine.limits]\n", ":1: The limits have a section of their own. Write [limits]."),
-        ("[engine.blobs]\n", ":1: The blobs have a section of their own. Write [blobs]."),
+        ("[engine.limits]\n", ":1: The limits settings have their own section. Write [limits]."),
+        ("[engine.blobs]\n", ":1: The blobs settings have their own section. Write [blobs]."),
         ("[blobs]\norphan_grace_seconds = -1\n", ":2: blobs.orphan_grace_seconds is -1. Write a number from 0."),
         ("engine = 3\n", ":1: engine: expected object, got int."),
         ("[engine\n", ":1: "),
@@ -65,25 +65,25 @@ def test_a_file_says_what_is_other_than_usual(tmp_path: Path) -> None:
             '[http]\ncors_origins = [\n  "https://app.example",\n  "*",\n]\n',
             ":4: http.cors_origins: '*' is not an origin: write scheme and host, as https://app.example.",
         ),
-        ('[http]\nworker_verify_url = "house"\n', ":2: http.worker_verify_url is not an address. Write https://"),
-        ('[blobs]\n\nurl = "gs://x"\n', ":3: blobs.url is neither file:///folder nor s3://bucket/prefix."),
-        ('[blobs]\nurl = "s3://x"\n', ":2: blobs.url names no bucket: write s3://bucket/prefix."),
-        ('[blobs]\nurl = "s3://films"\nregion = "a b"\n', ":3: blobs.region is not a region"),
-        ('[blobs]\nurl = "s3://films"\nendpoint = "http://x:port"\n', ":3: blobs.endpoint is not an address"),
+        ('[http]\nworker_verify_url = "server"\n', ":2: http.worker_verify_url is not a URL. Write https://"),
+        ('[blobs]\n\nurl = "gs://x"\n', ":3: blobs.url is not a supported URL. Use file:///folder or s3://bucket/prefix."),
+        ('[blobs]\nurl = "s3://x"\n', ":2: blobs.url has no valid bucket name: 'x'. Use s3://bucket/prefix."),
+        ('[blobs]\nurl = "s3://films"\nregion = "a b"\n', ":3: blobs.region is 'a b'. Use a region name such as eu-central-1."),
+        ('[blobs]\nurl = "s3://films"\nendpoint = "http://x:port"\n', ":3: blobs.endpoint is not a URL without a path. Use https://host:port."),
         (
             '[blobs]\nurl = "s3://films"\n[limits]\nfile_bytes_max = 6000000000\n',
-            ":4: limits.file_bytes_max is 6000000000, and S3 takes at most",
+            ":4: limits.file_bytes_max is 6000000000. S3 allows at most 5368709120 bytes (5 GiB) per upload.",
         ),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named_with_its_line_before_anything_starts(
-    text: str, said: str, tmp_path: Path
+def test_every_error_in_a_file_is_reported_with_its_line_before_anything_starts(
+    text: str, message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "callsheet.toml"
     file.write_text(text)
     with pytest.raises(Failure) as refused:
         load_settings(file)
-    assert str(refused.value).startswith(f"{file}{said}")
+    assert str(refused.value).startswith(f"{file}{message}")
     for command in ("up", "serve"):
         done = invoke_cli(command, "--data-dir", tmp_path / "data", "--config", file)
         assert (done.code, done.err) == (1, f"callsheet: {refused.value}\n")
@@ -99,7 +99,7 @@ def test_where_a_number_may_be_0_the_page_says_what_that_means(tmp_path: Path) -
     lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     zeros = {cells[0].strip("| `"): cells[3] for cells in lines if cells[2] == "0"}
     assert {"orphan_grace_seconds", "active_jobs_max", "streams_max"} <= zeros.keys()
-    assert [name for name, said in zeros.items() if not re.search(r"\b0 means\b", said)] == []
+    assert [name for name, meaning in zeros.items() if not re.search(r"\b0 means\b", meaning)] == []
     assert {cells[0].strip("| `") for cells in lines if cells[2] == "0.1"} >= {"poll_seconds", "heartbeat_seconds"}
 
 
@@ -109,9 +109,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:
     assert PAGE.read_text() == docs_page.page(), "run: python -m callsheet.cli.docs_page > docs/reference/settings.md"
-    for shape in (Settings, Limits, BlobSettings, HttpSettings):
+    for shape in (Settings, Limits, BlobSettings, HttpSettings, PluginSettings):
         for field in fields(shape):
-            assert field.name in {"limits", "blobs"} or f"| `{field.name}` |" in PAGE.read_text()
+            assert field.name in {"limits", "blobs", "plugins"} or f"| `{field.name}` |" in PAGE.read_text()
     example = PAGE.read_text().partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "example.toml").write_text(example)
     assert load_settings(tmp_path / "example.toml") != load_settings(None)

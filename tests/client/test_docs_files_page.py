@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from callsheet.demo.setup import furnish
+from callsheet.demo.setup import seed_demo
 from tests.support.live_server import LiveServer
 from tests.support.tidy import ROOT
 
@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "guides" / "files.md"
 def test_the_example_of_bringing_a_file_runs_and_prints_what_it_says(live_server: LiveServer, tmp_path: Path) -> None:
     [text] = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_000))
-    furnish(live_server.engine)  # as `callsheet up` does
+    seed_demo(live_server.engine)  # as `callsheet up` does
     env = os.environ | {"CALLSHEET_URL": live_server.url, "CALLSHEET_API_KEY": live_server.keys["operator"]}
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env

@@ -42,7 +42,7 @@ def test_the_example_runs(live_server: LiveServer, tmp_path: Path) -> None:
     assert len(text.splitlines()) <= 15
     worker = threading.Thread(target=draw, args=(live_server,))
     worker.start()
-    env = os.environ | {"CALLSHEET_URL": live_server.url, "METHODSHEET_API_KEY": live_server.keys["operator"]}
+    env = os.environ | {"CALLSHEET_URL": live_server.url, "CALLSHEET_API_KEY": live_server.keys["operator"]}
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
     )

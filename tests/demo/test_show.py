@@ -13,7 +13,7 @@ from callsheet.client import CallsheetError
 from callsheet.core.model.commands import PutWorkflow
 from callsheet.demo.progress_board import Board
 from callsheet.demo.runner import show
-from callsheet.demo.setup import WORKFLOWS, furnish
+from callsheet.demo.setup import WORKFLOWS, seed_demo
 from tests.support.live_server import LiveServer
 
 ROWS = ["sketch", "tone", "clip", "short-video", "script", "storyboard 1", "storyboard 2", "storyboard 3", "render"]
@@ -29,7 +29,7 @@ def live_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer
 
 @pytest.fixture
 def furnished(live_server: LiveServer) -> LiveServer:
-    furnish(live_server.engine)
+    seed_demo(live_server.engine)
     for definition in load(WORKFLOWS):
         live_server.engine.execute(PutWorkflow(definition=definition))
     return live_server
@@ -50,7 +50,7 @@ def test_a_server_without_its_workflows_or_with_others_of_that_name_is_told_apar
 
     with pytest.raises(CallsheetError, match=r"no demonstration workflows: start it with `callsheet up`"):
         shown()
-    furnish(live_server.engine)
+    seed_demo(live_server.engine)
     with pytest.raises(CallsheetError, match=r"The workflow sketch of this server is not the demonstration's"):
         shown()
     with live_server.client("client") as client:

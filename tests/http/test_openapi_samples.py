@@ -14,7 +14,7 @@ from callsheet.blobs import object_keys
 from callsheet.catalog import load
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.demo.setup import USER, WORKFLOWS, furnish
+from callsheet.demo.setup import USER, WORKFLOWS, seed_demo
 from callsheet.http.openapi.curl import VARIABLES, curl, start
 from callsheet.http.openapi.document import document
 from callsheet.http.openapi.html_page import ReferencePage
@@ -87,7 +87,7 @@ def runner(tmp_path: Path) -> Iterator[SampleRunner]:
     with LiveServer(tmp_path / "callsheet.db", tmp_path, register_worker=False) as live_server:
         for definition in load(WORKFLOWS):
             live_server.engine.execute(commands.PutWorkflow(definition=definition))
-        furnish(live_server.engine)
+        seed_demo(live_server.engine)
         live_server.engine.execute(commands.Adjust(tenant=TENANT, user="ann", amount=-1_000, reason="A fresh house."))
         yield SampleRunner(live_server)
 

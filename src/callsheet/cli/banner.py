@@ -13,25 +13,25 @@ from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, LOG_FILE
 
 
 def banner(
-    standing: LocalServer, options: ServerOptions, *, demo_installed: bool, no_worker: bool, demo_follows: bool
+    server: LocalServer, options: ServerOptions, *, demo_installed: bool, no_worker: bool, demo_follows: bool
 ) -> None:
     """Say where everything is, the new key once, and what to try next; a demonstration that follows says that later."""
     console = Console(highlight=False)
-    console.print(f"\n[bold]Callsheet[/] answers at [bold cyan]{standing.url}[/]\n")
+    console.print(f"\n[bold]Callsheet[/] answers at [bold cyan]{server.url}[/]\n")
     details = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    details.add_row("  API page", f"{standing.url}/docs")
+    details.add_row("  API page", f"{server.url}/docs")
     details.add_row("  data", escape(_relative_path(options.data)))
     if options.database:
         details.add_row("  database", "PostgreSQL")
-    if standing.key_file is not None:
-        details.add_row("  admin key", escape(_relative_path(standing.key_file)))
+    if server.key_file is not None:
+        details.add_row("  admin key", escape(_relative_path(server.key_file)))
     details.add_row(
         "  log", escape(_relative_path(options.data / LOG_FILE)) if console.is_terminal else "standard error"
     )
     console.print(details)
-    if standing.key_is_new and standing.key_file is not None:
+    if server.key_is_new and server.key_file is not None:
         console.print(
-            f"\n  The admin key was made just now and is shown this once:\n  [bold]{_read_admin_key(standing)}[/]"
+            f"\n  The admin key was made just now and is shown this once:\n  [bold]{_read_admin_key(server)}[/]"
         )
     if no_worker:
         console.print(
@@ -41,13 +41,13 @@ def banner(
         )
     console.print()
     if not demo_follows:
-        _print_next_steps(console, standing, options, demo_installed=demo_installed)
+        _print_next_steps(console, server, options, demo_installed=demo_installed)
 
 
-def _print_next_steps(console: Console, standing: LocalServer, options: ServerOptions, *, demo_installed: bool) -> None:
+def _print_next_steps(console: Console, server: LocalServer, options: ServerOptions, *, demo_installed: bool) -> None:
     lines = [
-        f'curl -H "Authorization: Bearer $(cat {_relative_path(standing.key_file or Path(ADMIN_KEY_FILE))})" \\',
-        f"     {standing.url}/v1/jobs",
+        f'curl -H "Authorization: Bearer $(cat {_relative_path(server.key_file or Path(ADMIN_KEY_FILE))})" \\',
+        f"     {server.url}/v1/jobs",
     ]
     if demo_installed:
         lines.insert(0, shell_command(f"demo{data_option(options.data)}"))
@@ -64,8 +64,8 @@ def data_option(data: Path) -> str:
     )
 
 
-def _read_admin_key(standing: LocalServer) -> str:
-    return standing.key_file.read_text().strip() if standing.key_file else ""
+def _read_admin_key(server: LocalServer) -> str:
+    return server.key_file.read_text().strip() if server.key_file else ""
 
 
 def _relative_path(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The settings of a server from a TOML file: a section for the engine, for its limits, its files, the HTTP edge."""
+"""Server settings from a TOML file, with a section each for the engine, limits, file storage, HTTP and plugins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,15 +27,16 @@ _ZERO_ALLOWED = frozenset({
     ("http", "estimate_cache_seconds"), ("http", "shutdown_timeout_seconds"), ("http", "streams_max"),
     ("http", "streams_per_key_max"), ("http", "streams_per_user_max"),
 })  # fmt: skip
-"""Where 0 says never, none or at once; anywhere else it would stop the house, or let it turn without a rest."""
+"""Settings that may be 0, meaning never, none or at once. Elsewhere 0 would stop the server or make a loop spin."""
 _OPTIONAL_LIMITS = frozenset({("limits", "active_jobs_max"), ("limits", "upload_retention_seconds")})
 """Limits that are absent by default, which means no limit."""
 _SECONDS_MIN = 0.1
 _RATES = frozenset({"kind_rate_max", "provider_rate_max"})
+_TABLES_OF_TEXTS = _RATES | {"providers"}
 
 
 class ConfigFile(Struct, frozen=True, kw_only=True):
-    """What may be in the file."""
+    """The sections of the file."""
 
     engine: Settings = Settings()
     limits: Limits = Limits()
@@ -45,7 +46,7 @@ class ConfigFile(Struct, frozen=True, kw_only=True):
 
 
 def load_settings(file: Path | None) -> tuple[Settings, HttpSettings]:
-    """Read a file, or take what holds without one; everything that is wrong is said at once, by its line and name."""
+    """Read a settings file, or return the defaults without one. A failure lists every error with its line and name."""
     if file is None:
         return Settings(), HttpSettings()
     parsed = read_toml(file)
@@ -70,7 +71,7 @@ def _validation_errors(table: dict[str, Any]) -> Iterator[Violation]:
     for section, fields in table.items():
         for name, value in fields.items() if isinstance(fields, dict) else ():
             if section == "engine" and name in {"limits", "blobs", "plugins"}:
-                yield Violation((section, name), f"The {name} have a section of their own.", f"Write [{name}].")
+                yield Violation((section, name), f"The {name} settings have their own section.", f"Write [{name}].")
             for number in value.values() if isinstance(value, dict) else (value,):
                 if name in _RATES and isinstance(number, str) and parse_rate(number) is None:
                     yield Violation((section, name), f"{section}.{name} has {number!r}.", RATE_FORMAT_HELP)
@@ -82,11 +83,11 @@ def _validation_errors(table: dict[str, Any]) -> Iterator[Violation]:
 
 
 def minimum_of(section: str, name: str) -> float | None:
-    """Return the least that a setting may be, if it is a number or a table of them; parts of seconds are a tenth."""
+    """Return the minimum of a setting that is a number or a table of numbers; None for any other setting."""
     default = getattr(getattr(ConfigFile(), section, None), name, None)
     if (section, name) in _OPTIONAL_LIMITS:
         return 0
-    if isinstance(default, bool) or not isinstance(default, int | float | dict) or name in _RATES:
+    if isinstance(default, bool) or not isinstance(default, int | float | dict) or name in _TABLES_OF_TEXTS:
         return None
     if (section, name) in _ZERO_ALLOWED:
         return 0
@@ -94,7 +95,7 @@ def minimum_of(section: str, name: str) -> float | None:
 
 
 def _unusable_values(sections: ConfigFile) -> Iterator[Violation]:
-    """Find values of the right type that a server could not start with, by the rules of those who use them."""
+    """Find values of the right type that a server could not start with, by the rules of the code that uses them."""
     for no, origin in enumerate(sections.http.cors_origins):
         try:
             Cors([origin])
@@ -102,7 +103,7 @@ def _unusable_values(sections: ConfigFile) -> Iterator[Violation]:
             yield Violation(("http", "cors_origins", no), f"http.{error}", "")
     verify = sections.http.worker_verify_url
     if verify and not verify.startswith(("http://", "https://")):
-        yield Violation(("http", "worker_verify_url"), "http.worker_verify_url is not an address.", "Write https://….")
+        yield Violation(("http", "worker_verify_url"), "http.worker_verify_url is not a URL.", "Write https://….")
     try:
         parse_blob_location(sections.blobs, sections.limits.file_bytes_max)
     except StorageRefusedError as error:

@@ -25,7 +25,7 @@ _INTRO = """\
 
 Made by `python -m callsheet.cli.docs_page > docs/reference/settings.md` from the source. Do not edit.
 
-`callsheet up --config callsheet.toml` and `callsheet serve --config callsheet.toml` read a TOML file. What it does not say has the value below; a name or a value that is wrong is refused with its line, before anything starts or is made. Where a number may be 0, its line says what that means.
+`callsheet up --config callsheet.toml` and `callsheet serve --config callsheet.toml` read a TOML file. A setting that the file leaves out has the default below. If a name or a value is wrong, the command prints its line and exits before anything starts. Where a number may be 0, the table says what 0 means.
 
 ```toml
 [engine]
@@ -41,6 +41,9 @@ url = "s3://films/callsheet"
 
 [http]
 cors_origins = ["https://app.example"]
+
+[plugins]
+gates = ["my_package.moderation:gate"]
 ```
 """  # noqa: E501 - paragraphs of a page
 

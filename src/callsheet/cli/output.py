@@ -113,6 +113,14 @@ def as_json(value: Any) -> None:
     print_line(msgspec.json.format(_encode(value), indent=2).decode())
 
 
+def print_result(value: Any, sentence: str, *, json: bool) -> None:
+    """Print the result of a command: the value as JSON for programs, or a sentence for people."""
+    if json:
+        as_json(value)
+    else:
+        print_line(sentence)
+
+
 def json_line(value: Any) -> str:
     """Return a value as JSON on one line."""
     return _encode(value).decode()

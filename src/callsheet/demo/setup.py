@@ -10,7 +10,7 @@ TENANT, USER, CREDITS = "default", "demo", 100
 WORKFLOWS = Path(__file__).with_name("workflows")
 
 
-def furnish(engine: Engine) -> None:
+def seed_demo(engine: Engine) -> None:
     """Put the workflows that are not there yet, and give the user some credits, once in a house's life."""
     demo_definitions = load(WORKFLOWS)
     existing = {

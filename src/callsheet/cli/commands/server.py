@@ -96,11 +96,11 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     ))  # fmt: skip
     worker_concurrency = concurrency if demo_installed else 0
     with (
-        ShutdownSignal() as ending,
-        _running_server(options, json=json, concurrency=worker_concurrency, definitions=definitions) as standing,
+        ShutdownSignal() as shutdown,
+        _running_server(options, json=json, concurrency=worker_concurrency, definitions=definitions) as server,
     ):
         _announce(
-            standing,
+            server,
             options,
             json=json,
             demo_installed=demo_installed,
@@ -108,12 +108,12 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
             demo_follows=run_demo,
         )
         if run_demo:
-            ending.run_interruptible(
-                lambda: _run_demo(standing.url, _read_key(standing.key_file), options.data, ending, to_stderr=json)
+            shutdown.run_interruptible(
+                lambda: _run_demo(server.url, _read_key(server.key_file), options.data, shutdown, to_stderr=json)
             )
         if run_demo and not json:
-            _announce_staying_up(standing.url, options.data, ending)
-        ending.wait()
+            _announce_staying_up(server.url, options.data, shutdown)
+        shutdown.wait()
         if not json:
             print_line("Stopping: what is in hand is given back.")
     exit_despite_hanging_threads()
@@ -138,9 +138,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
         cannot_revoke_own_key=database is None,
         settings=settings, http=http_settings,
     ))  # fmt: skip
-    with ShutdownSignal() as ending, _running_server(options, json=json, concurrency=0) as standing:
-        _announce(standing, options, json=json)
-        ending.wait()
+    with ShutdownSignal() as shutdown, _running_server(options, json=json, concurrency=0) as server:
+        _announce(server, options, json=json)
+        shutdown.wait()
     exit_despite_hanging_threads()
 
 
@@ -184,13 +184,13 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
             if server_info
             else (str(url), os.environ.get("CALLSHEET_API_KEY", ""))
         )
-        with ShutdownSignal() as ending:
-            ending.run_interruptible(
+        with ShutdownSignal() as shutdown:
+            shutdown.run_interruptible(
                 lambda: outcomes.append(
-                    _run_demo(target_url, key, directory, ending, to_stderr=json, print_result=json)
+                    _run_demo(target_url, key, directory, shutdown, to_stderr=json, print_result=json)
                 )
             )
-        if ending.requested:
+        if shutdown.requested:
             raise KeyboardInterrupt
         if outcomes != [True]:
             raise typer.Exit(FAILED)
@@ -198,17 +198,17 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
             _print_next_steps(target_url, directory)
         return
     with (
-        ShutdownSignal() as ending,
-        _running_server(base.ServerOptions(data=directory, port=0), json=json, concurrency=2) as standing,
+        ShutdownSignal() as shutdown,
+        _running_server(base.ServerOptions(data=directory, port=0), json=json, concurrency=2) as server,
     ):
-        key = _read_key(standing.key_file)
-        ending.run_interruptible(
-            lambda: outcomes.append(_run_demo(standing.url, key, directory, ending, to_stderr=json, print_result=json))
+        key = _read_key(server.key_file)
+        shutdown.run_interruptible(
+            lambda: outcomes.append(_run_demo(server.url, key, directory, shutdown, to_stderr=json, print_result=json))
         )
         if not once and not json:
-            _announce_staying_up(standing.url, directory, ending)
-            ending.wait()
-    if ending.requested and not outcomes:
+            _announce_staying_up(server.url, directory, shutdown)
+            shutdown.wait()
+    if shutdown.requested and not outcomes:
         raise KeyboardInterrupt
     if outcomes != [True]:
         raise typer.Exit(FAILED)
@@ -222,39 +222,39 @@ def _running_server(
     from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
 
     log = base.open_log(options, quiet=not json and sys.stderr.isatty())
-    standing = base.LocalServer(options, log)
+    server = base.LocalServer(options, log)
     if concurrency:
-        from callsheet.demo.setup import furnish  # noqa: PLC0415 - an extra
+        from callsheet.demo.setup import seed_demo  # noqa: PLC0415 - an extra
 
-        furnish(standing.callsheet.engine)
-    standing.put_workflows(definitions)
-    with standing:
+        seed_demo(server.callsheet.engine)
+    server.put_workflows(definitions)
+    with server:
         if concurrency:
             from callsheet.demo.worker import worker  # noqa: PLC0415 - an extra
 
-            standing.start_worker(worker, concurrency)
-        yield standing
+            server.start_worker(worker, concurrency)
+        yield server
 
 
 def _announce(
-    standing: "LocalServer", options: "ServerOptions", *, json: bool, demo_installed: bool = False,
+    server: "LocalServer", options: "ServerOptions", *, json: bool, demo_installed: bool = False,
     no_worker: bool = False,
     demo_follows: bool = False,
 ) -> None:  # fmt: skip
     """Say where the server is: one line for programs, or what a person may do next."""
     if json:
-        key_file = str(standing.key_file) if standing.key_file else None
-        line: dict[str, Any] = {"url": standing.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
+        key_file = str(server.key_file) if server.key_file else None
+        line: dict[str, Any] = {"url": server.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
         sys.stdout.write(dumps(line) + "\n")
         sys.stdout.flush()
         return
     from callsheet.cli.banner import banner  # noqa: PLC0415 - draws with rich
 
-    banner(standing, options, demo_installed=demo_installed, no_worker=no_worker, demo_follows=demo_follows)
+    banner(server, options, demo_installed=demo_installed, no_worker=no_worker, demo_follows=demo_follows)
 
 
-def _announce_staying_up(url: str, data: Path, ending: ShutdownSignal) -> None:
-    if not ending.requested:
+def _announce_staying_up(url: str, data: Path, shutdown: ShutdownSignal) -> None:
+    if not shutdown.requested:
         _print_next_steps(url, data)
         print_line(f"\nCallsheet stays up at {url}. Ctrl-C ends it.")
 
@@ -270,7 +270,7 @@ def _print_next_steps(url: str, data: Path) -> None:
 
 
 def _run_demo(
-    url: str, key: str, data: Path, ending: ShutdownSignal, *, to_stderr: bool = False, print_result: bool = False
+    url: str, key: str, data: Path, shutdown: ShutdownSignal, *, to_stderr: bool = False, print_result: bool = False
 ) -> bool:
     """Run the demonstration; `aside` leaves standard output to programs, and `told` says to them how it ended."""
     from rich.console import Console  # noqa: PLC0415 - only what draws needs it
@@ -281,7 +281,7 @@ def _run_demo(
     try:
         with Client(url, key, retry_policy=RetryPolicy(retries_max=2)) as client:
             client.identity.get()  # once it was there, a server is waited for that restarts
-        result = show(url, key, data / "demo", Console(highlight=False, stderr=to_stderr), lambda: ending.requested)
+        result = show(url, key, data / "demo", Console(highlight=False, stderr=to_stderr), lambda: shutdown.requested)
     except CallsheetError as error:
         raise failure_from(error, url) from None
     if print_result:

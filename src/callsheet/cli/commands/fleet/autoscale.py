@@ -189,15 +189,15 @@ def _run_loop(scaler: Autoscaler, server: Server, interval: float) -> None:
     """Look until somebody asks for the end; a server that is away for a while is waited for."""
     from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
 
-    with ShutdownSignal() as ending:
-        while not ending.requested:
+    with ShutdownSignal() as shutdown:
+        while not shutdown.requested:
             try:
                 _show(scaler.check(), server, streaming=True)
             except CallsheetError as error:
                 if error.status in _PERMANENT_STATUSES:
                     raise
                 sys.stderr.write(f"callsheet: {error.message} Nothing is decided meanwhile.\n")
-            ending.wait(interval)
+            shutdown.wait(interval)
 
 
 def _command_words(exec_command: str) -> list[str]:

@@ -124,14 +124,14 @@ def run_worker(worker: "Worker", options: CommandOptions) -> None:
             [_parse_interruption_source(text) for text in options.spot or ()],
             _worker_options(options, folder, on_event),
         )
-        with hold_worker_name(folder / "names", options.name) as name, ShutdownSignal() as ending:
+        with hold_worker_name(folder / "names", options.name) as name, ShutdownSignal() as shutdown:
             link = HttpLink(url, secret, name, labels=labels, capabilities=capabilities)
             worker_run = worker.start(link, options.concurrency, kinds=kinds, worker_options=worker_options)
             watcher = InterruptionWatcher(
                 sources, lambda interruption: _on_interruption(worker_run, interruption), on_event
             )
             watcher.start()
-            _wait_until_stopped(worker_run, ending, options.grace)
+            _wait_until_stopped(worker_run, shutdown, options.grace)
             watcher.stop()
     except NameTakenError as error:
         raise Failure(str(error)) from None
@@ -162,13 +162,13 @@ def _worker_options(options: CommandOptions, folder: Path, on_event: "EventListe
     )
 
 
-def _wait_until_stopped(worker_run: "WorkerRun", ending: "ShutdownSignal", grace: float) -> None:
+def _wait_until_stopped(worker_run: "WorkerRun", shutdown: "ShutdownSignal", grace: float) -> None:
     """Wait for the end of the shift, and bring it about when the end of the command is asked for."""
     from callsheet.cli.shutdown import POLL_SECONDS  # noqa: PLC0415 - `--help` goes without it
     from callsheet.worker import Shutdown  # noqa: PLC0415 - the same
 
     while not worker_run.wait(POLL_SECONDS):
-        if ending.requested:
+        if shutdown.requested:
             worker_run.begin_shutdown(Shutdown("shutdown", "the worker is stopped", grace))
 
 

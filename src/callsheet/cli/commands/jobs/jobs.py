@@ -9,7 +9,16 @@ from callsheet.cli.commands.jobs.download import download
 from callsheet.cli.commands.jobs.edit import JobId, add_tasks, delete, events, show_input, update
 from callsheet.cli.commands.jobs.submit import submit
 from callsheet.cli.connection import Server, command
-from callsheet.cli.output import FAILED, as_json, create_group, format_duration, format_time, print_line, table
+from callsheet.cli.output import (
+    FAILED,
+    as_json,
+    create_group,
+    format_duration,
+    format_time,
+    print_line,
+    print_result,
+    table,
+)
 from callsheet.cli.watch import approval_hint, describe_end, follow, hint_on_interrupt
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.state_machines import JOB
@@ -89,10 +98,8 @@ def approve(
     """Approve a stage that needs approval."""
     with server.client() as client:
         done = client.jobs.approve(job_id, stage, approver=approver or getpass.getuser())
-    if server.json:
-        as_json(done)
-        return
-    print_line(f"Stage {done.no} ({done.name}) is {done.status}, approved by {done.approved_by}.")
+    approved = f"Stage {done.no} ({done.name}) is {done.status}, approved by {done.approved_by}."
+    print_result(done, approved, json=server.json)
 
 
 # -- one job
@@ -241,7 +248,7 @@ def _format_estimate(samples: int) -> str:
 
 
 def _print_status(server: Server, job: "Job") -> None:
-    _print_job(server, job, _describe_status(job))
+    print_result(job, _describe_status(job), json=server.json)
 
 
 def _describe_status(job: "Job") -> str:
@@ -250,10 +257,3 @@ def _describe_status(job: "Job") -> str:
 
 def _waiting_note(stage: "Stage") -> str:
     return "waits for approval" if stage.status == "waiting" else ""
-
-
-def _print_job(server: Server, job: "Job", sentence: str) -> None:
-    if server.json:
-        as_json(job)
-    else:
-        print_line(sentence)

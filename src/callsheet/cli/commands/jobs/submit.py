@@ -8,7 +8,7 @@ import typer
 from callsheet.cli.arguments import Input, parse_input
 from callsheet.cli.commands.jobs.edit import Metadata, Priority, parse_document, parse_labels, read_text_file
 from callsheet.cli.connection import Server
-from callsheet.cli.output import FAILED, Failure, as_json, print_line, table
+from callsheet.cli.output import FAILED, Failure, as_json, print_result, table
 from callsheet.cli.watch import describe_end, follow, hint_on_interrupt
 from callsheet.core.model.plural import pluralize
 
@@ -65,11 +65,11 @@ def submit(  # noqa: PLR0913 - what a job is made of
         submitted = _submit_one(client, workflow, user, options)
         job: Job = submitted
         if not wait or not server.json:
-            _print_job(server, job, _describe_submitted(submitted))
+            print_result(job, _describe_submitted(submitted), json=server.json)
         if wait:
             with hint_on_interrupt(job.id):
                 job = client.jobs.wait(job.id) if server.json else follow(client, job.id)
-            _print_job(server, job, describe_end(job))
+            print_result(job, describe_end(job), json=server.json)
     if wait and not job.completed:
         raise typer.Exit(FAILED)
 
@@ -99,13 +99,6 @@ def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetErr
     if not required:
         return error
     return Failure(f"{workflow} needs --input: {', '.join(required)}.", code=error.code, request_id=error.request_id)
-
-
-def _print_job(server: Server, job: "Job", sentence: str) -> None:
-    if server.json:
-        as_json(job)
-    else:
-        print_line(sentence)
 
 
 # -- many
