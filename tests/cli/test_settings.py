@@ -66,10 +66,19 @@ def test_a_file_overrides_the_defaults(tmp_path: Path) -> None:
             ":4: http.cors_origins: '*' is not an origin: write scheme and host, as https://app.example.",
         ),
         ('[http]\nworker_verify_url = "server"\n', ":2: http.worker_verify_url is not a URL. Write https://"),
-        ('[blobs]\n\nurl = "gs://x"\n', ":3: blobs.url is not a supported URL. Use file:///folder or s3://bucket/prefix."),
+        (
+            '[blobs]\n\nurl = "gs://x"\n',
+            ":3: blobs.url is not a supported URL. Use file:///folder or s3://bucket/prefix.",
+        ),
         ('[blobs]\nurl = "s3://x"\n', ":2: blobs.url has no valid bucket name: 'x'. Use s3://bucket/prefix."),
-        ('[blobs]\nurl = "s3://films"\nregion = "a b"\n', ":3: blobs.region is 'a b'. Use a region name such as eu-central-1."),
-        ('[blobs]\nurl = "s3://films"\nendpoint = "http://x:port"\n', ":3: blobs.endpoint is not a URL without a path. Use https://host:port."),
+        (
+            '[blobs]\nurl = "s3://films"\nregion = "a b"\n',
+            ":3: blobs.region is 'a b'. Use a region name such as eu-central-1.",
+        ),
+        (
+            '[blobs]\nurl = "s3://films"\nendpoint = "http://x:port"\n',
+            ":3: blobs.endpoint is not a URL without a path. Use https://host:port.",
+        ),
         (
             '[blobs]\nurl = "s3://films"\n[limits]\nfile_bytes_max = 6000000000\n',
             ":4: limits.file_bytes_max is 6000000000. S3 allows at most 5368709120 bytes (5 GiB) per upload.",
