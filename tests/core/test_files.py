@@ -264,7 +264,7 @@ def test_a_file_stays_while_the_current_workflow_names_it() -> None:
     for key in (style, other):
         refused = harness.expect_refusal(c.DeleteFiles(tenant="acme", file_ids=(key,)))
         assert (refused.code, refused.message) == (
-            "file_in_use", "The file 'a.png' is needed by the workflow 'styled'.",
+            "file_in_use", "The file 'a.png' is used by the workflow 'styled': delete it later.",
         )  # fmt: skip
     harness.now += 60 * SECOND
     assert harness.do(c.DeleteFiles(file_ids=(style, other), by="retention")) == DeletedFiles((), 2)
@@ -299,7 +299,7 @@ def test_a_job_stays_while_a_workflow_names_what_it_made() -> None:
     delete = c.Delete(tenant="acme", job_id=job)
     refused = harness.expect_refusal(delete)
     assert (refused.code, refused.message) == (
-        "file_in_use", "The file 'b.png' of this job is needed by the workflow 'styled'.",
+        "file_in_use", "The file 'b.png' of this job is used by the workflow 'styled': delete it later.",
     )  # fmt: skip
     harness.do(PLAIN)
     harness.do(delete)
@@ -321,7 +321,7 @@ def test_a_workflow_that_names_a_file_that_is_not_there_is_refused(whose: str) -
     owner = "other" if whose == "another tenant's" else "acme"
     refused = harness.expect_refusal(replace(styled(key), owner=owner))
     assert refused.code == "invalid_workflow"
-    assert f"names the file {key!r}, and there is none of the tenant {owner!r} that is finished" in refused.message
+    assert f"refers to the file {key!r}, but no finished file of the tenant {owner!r}" in refused.message
     if owner == "other":
         harness.do(styled(key))  # the house itself may name anybody's
 

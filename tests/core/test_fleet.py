@@ -341,7 +341,7 @@ def test_a_worker_is_not_put_out_of_work_by_a_slip_of_the_pen() -> None:
     come(harness, kinds=("draw", "upscale"))
     refused = harness.expect_refusal(c.UpdateWorker(worker_id="gpu", kinds=("upscal",)))
     assert (refused.code, refused.message) == (
-        "kind_not_offered", "gpu does not do upscal; it offers draw, upscale.",
+        "kind_not_offered", "Worker 'gpu' does not offer upscal: assign at least one of draw, upscale.",
     )  # fmt: skip
     assert harness.do(c.UpdateWorker(worker_id="gpu", kinds=("upscale", "soon"))).kinds == ("upscale",)
 

@@ -173,7 +173,7 @@ def test_a_movement_that_makes_no_sense_is_refused(command: c.Command, code: str
 
 def test_an_adjustment_that_takes_too_much_is_not_told_to_buy_credits() -> None:
     refusal = CoreHarness(initial_credits=5).expect_refusal(_adjust(-9))
-    assert refusal.message == "This would take 9 credits and the balance is 5: it never goes below zero."
+    assert refusal.message == "The adjustment takes 9 credits and the balance is 5: take at most the balance."
 
 
 def test_an_adjustment_goes_up_and_down_to_zero_and_says_why() -> None:

@@ -116,7 +116,7 @@ def test_a_file_of_a_workflow_is_there_when_it_is_put_and_stays(live_server: Liv
     for name, tenant in (("nowhere", "default"), (style["id"], "other"), ("a\0b", "default")):
         refused = put_styled_workflow(live_server, name, tenant)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_workflow")
-        assert "'own-style' names the file" in refused.json()["message"]
+        assert "'own-style' refers to the file" in refused.json()["message"]
     put_styled_workflow(live_server, style["id"]).raise_for_status()
     page = live_server.client("client")
     kept = page.delete(f"/v1/files/{style['id']}")

@@ -105,7 +105,7 @@ def a_lease_is_good_for_any_worker(patch: pytest.MonkeyPatch) -> None:
 @bug
 def a_restart_keeps_the_old_leases(patch: pytest.MonkeyPatch) -> None:
     def requeue_held_tasks(ws: WorkingSet, worker_id: str, reason: str) -> int:
-        return 0 if "started again" in reason else claim.requeue_held_tasks(ws, worker_id, reason)
+        return 0 if "restarted" in reason else claim.requeue_held_tasks(ws, worker_id, reason)
 
     patch.setattr(fleet, "requeue_held_tasks", requeue_held_tasks)
 

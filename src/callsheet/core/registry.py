@@ -343,6 +343,6 @@ COMMANDS: dict[type[commands.Command], CommandSpec] = {
     commands.Callback: CommandSpec(provider_calls.callback, _add_callback_needs, _add_callback_follow_up),
     commands.TickJob: CommandSpec(job_actions.tick_job, *_JOB_NEEDS),
     commands.TickTask: CommandSpec(job_actions.tick_task, _add_tick_task_needs, _add_tick_task_follow_up),
-    commands.AcquireCursor: CommandSpec(operator.take_cursor, lambda c, needs: needs.add(Cursor, c.name)),
-    commands.AdvanceCursor: CommandSpec(operator.move_cursor, lambda c, needs: needs.add(Cursor, c.name)),
+    commands.AcquireCursor: CommandSpec(operator.acquire_cursor, lambda c, needs: needs.add(Cursor, c.name)),
+    commands.AdvanceCursor: CommandSpec(operator.advance_cursor, lambda c, needs: needs.add(Cursor, c.name)),
 }

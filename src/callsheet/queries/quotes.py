@@ -11,12 +11,13 @@ from msgspec import Struct
 from callsheet.api.quotes import Quote, QuoteBody
 from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
 from callsheet.core.decisions.money import wallet_id
-from callsheet.core.decisions.submit import check_enabled, check_user, dedup_key_of, validate_input
+from callsheet.core.decisions.submit import check_enabled, dedup_key_of
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Submit
 from callsheet.core.model.errors import BadInput, NotFound
 from callsheet.core.model.rows import Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition, validator
+from callsheet.core.policy.input_validation import check_user, validate_input
 from callsheet.core.policy.storable_text import check_storable
 from callsheet.core.policy.visibility import Viewer
 from callsheet.queries import render

@@ -1,4 +1,7 @@
-"""What may change while a job lives: priority and notes; more stages at its end, more tasks in an open stage."""
+"""Changes to a submitted job: its priority and annotations, appended stages, appended tasks.
+
+Only a job that has not ended takes more stages or tasks. Annotations can change at any time.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +11,7 @@ from msgspec.structs import replace
 from callsheet.core import facts
 from callsheet.core.decisions.cascade import cascade, definition_of, open_tasks, stages
 from callsheet.core.decisions.job_actions import get_job, get_stage, job_state
-from callsheet.core.decisions.submit import Slot, check_annotations, encode_or_none
+from callsheet.core.decisions.submit import Slot, check_inline_allowed
 from callsheet.core.decisions.submit import add_stage as plan_stage
 from callsheet.core.decisions.submit import add_tasks as plan_tasks
 from callsheet.core.model.commands import AddedTasks, AddStage, AddTasks, JobState, Update
@@ -19,6 +22,7 @@ from callsheet.core.model.rows import Job, Stage, Task
 from callsheet.core.model.state_machines import STAGE
 from callsheet.core.model.workflow_definition import check_range, check_stages
 from callsheet.core.policy.fair_order import next_rank
+from callsheet.core.policy.input_validation import check_annotations, encode_or_none
 from callsheet.core.working_set import WorkingSet
 
 
@@ -36,7 +40,9 @@ def update(ws: WorkingSet, command: Update) -> JobState:
         ws.put(replace(target, **annotations))
     if command.priority is not None:
         if target is not job:
-            raise BadInput("priority_of_part", "Priority belongs to the job as a whole.")
+            raise BadInput(
+                "priority_of_part", "Priority cannot be set on a stage or task: set it on the job as a whole."
+            )
         check_range("priority", command.priority, 0, ws.limits.priority_max)
         _reprioritise(ws, ws.get(Job, job.id), command.priority)
     if not annotations and command.priority is None:
@@ -62,7 +68,7 @@ def _target(ws: WorkingSet, job: Job, command: Update) -> Job | Stage | Task:
 
 def _reprioritise(ws: WorkingSet, job: Job, priority: int) -> None:
     if job.finished_at is not None:
-        raise Conflict("job_ended", f"The job is {job.status}: its priority no longer matters.")
+        raise Conflict("job_ended", f"The job is {job.status}. Only a job that has not ended can change its priority.")
     ws.put(replace(job, priority=priority))
     for stage in stages(ws, job):
         for task in open_tasks(ws, stage) if stage.status not in STAGE.terminal else []:
@@ -71,17 +77,17 @@ def _reprioritise(ws: WorkingSet, job: Job, priority: int) -> None:
 
 
 def add_stage(ws: WorkingSet, command: AddStage) -> AddedTasks:
-    """Append a stage to an unfinished job; its number follows the last one."""
+    """Append a stage to a job that has not ended."""
     job = get_job(ws, command)
     stage_ids = ws.get_fact(facts.STAGES_OF_JOB, job.id)
     if ws.retrying and command.id in stage_ids:
         return _added_tasks(ws, ws.get(Stage, command.id), ws.get_fact(facts.TASKS_OF_STAGE, command.id))
     if job.finished_at is not None:
-        raise Conflict("job_ended", f"The job is {job.status}: it takes no more stages.")
+        raise Conflict("job_ended", f"The job is {job.status}. Only a job that has not ended can get another stage.")
     if job.stages_total >= ws.limits.stages_per_job_max:
-        raise BadInput("too_many_stages", f"A job has at most {ws.limits.stages_per_job_max} stages.")
-    if not definition_of(ws, job).inline:
-        raise BadInput("stages_not_allowed", f"Workflow {job.workflow!r} brings its own stages; it takes none inline.")
+        most = ws.limits.stages_per_job_max
+        raise BadInput("too_many_stages", f"The job has {job.stages_total} stages; at most {most} are allowed.")
+    check_inline_allowed(definition_of(ws, job))
     check_stages([command.stage], ws.limits)
     check_annotations(command.stage.labels, command.stage.metadata, command.stage.trace, ws.limits)
     no = job.stages_total + 1
@@ -95,21 +101,24 @@ def add_stage(ws: WorkingSet, command: AddStage) -> AddedTasks:
 
 
 def add_tasks(ws: WorkingSet, command: AddTasks) -> AddedTasks:
-    """Append tasks to a stage that has not ended; all of them, or none."""
+    """Append tasks to a stage that has not ended: all of them, or none."""
     job = get_job(ws, command)
     stage = get_stage(ws, job, command.stage_id)
     keys = [child_id(command.id, n) for n in range(1, len(command.inputs) + 1)]
     if ws.retrying and keys and ws.find(Task, keys[0]) is not None:
         return _added_tasks(ws, stage, keys)
     if job.finished_at is not None or stage.status in STAGE.terminal:
-        raise Conflict("stage_ended", f"The stage is {stage.status} and the job {job.status}: no more tasks.")
+        message = f"The stage is {stage.status} and the job is {job.status}. Add tasks before the stage ends."
+        raise Conflict("stage_ended", message)
     if job.price and not definition_of(ws, job).inline:
-        raise Conflict("price_is_fixed", f"The price of {job.workflow!r} is for its own tasks; it takes no others.")
+        message = (
+            f"Workflow {job.workflow!r} has a price for its own tasks, so a job cannot add more. Submit another job."
+        )
+        raise Conflict("price_is_fixed", message)
     remaining = ws.limits.tasks_per_stage_max - stage.tasks_total
     if not 1 <= len(command.inputs) <= remaining:
-        raise BadInput(
-            "too_many_tasks", f"The stage has room for {pluralize(remaining, 'more task')}; send at least one."
-        )
+        message = f"The request adds {pluralize(len(command.inputs), 'task')}; send from 1 to {remaining}."
+        raise BadInput("too_many_tasks", message)
     first = stage.tasks_total + 1
     plan_tasks(ws, job, definition_of(ws, job), stage, command.inputs, keys)
     ws.emit(job, "stage.extended", command.actor, {"first_task_no": first, "tasks": len(keys)}, entity_id=stage.id)

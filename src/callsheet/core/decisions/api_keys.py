@@ -1,4 +1,7 @@
-"""Keys: how programs come in. The secret is made outside and never kept; a revoked key is never valid again."""
+"""API keys: create and revoke.
+
+The caller generates the secret. Only its hash is stored, and a revoked key cannot be restored.
+"""
 
 from msgspec.structs import replace
 
@@ -15,22 +18,23 @@ _HASH_CHARS = 64
 
 
 def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
-    """Write down a new key; the same command again finds its own."""
+    """Store a new key; a repeated command returns the key that it stored before."""
     existing = ws.find(ApiKey, command.id)
     if existing is not None:
         return existing
     if command.role not in ROLES:
-        raise BadInput("invalid_role", f"A role is one of {', '.join(ROLES)}.")
+        raise BadInput("invalid_role", f"The role {command.role[:80]!r} is unknown: use one of {', '.join(ROLES)}.")
     if not command.tenant and command.role not in {"admin", "worker"}:
-        raise BadInput("tenant_required", "Only an admin or a worker key is without a tenant: name the tenant.")
+        raise BadInput("tenant_required", f"A key with the role {command.role!r} needs a tenant: pass `tenant`.")
     if command.tenant and command.role == "worker":
-        raise BadInput("tenant_not_allowed", "Workers serve all tenants: their key is the house's, without a tenant.")
+        raise BadInput("tenant_not_allowed", "A worker key serves all tenants: create it without `tenant`.")
     if command.tenant and ws.find(Tenant, command.tenant) is None:
         raise NotFound("tenant", command.tenant[:80])
     if not command.name.strip() or len(command.name) > ws.limits.name_chars_max or not command.name.isprintable():
-        raise BadInput("invalid_key_name", f"A key's name has 1 to {ws.limits.name_chars_max} printable characters.")
+        most = ws.limits.name_chars_max
+        raise BadInput("invalid_key_name", f"The name of a key must have 1 to {most} printable characters.")
     if len(command.secret_hash) != _HASH_CHARS:
-        raise BadInput("invalid_secret", "The hash of a key's secret has 64 characters.")
+        raise BadInput("invalid_secret", f"The hash of the secret must have {_HASH_CHARS} characters (SHA-256 in hex).")
     if (other := ws.get_fact(facts.API_KEY_BY_SECRET, command.secret_hash)) is not None:
         return _return_same_key(ws.get(ApiKey, other), command)
     expires_in_seconds = command.expires_in_seconds
@@ -46,14 +50,14 @@ def create_key(ws: WorkingSet, command: CreateKey) -> ApiKey:
 
 
 def _return_same_key(existing: ApiKey, command: CreateKey) -> ApiKey:
-    """Return the key that has this secret, if it is the same in all else: two servers may start on one folder."""
+    """Return the key that has this secret if tenant and role match: two servers may start on one data folder."""
     if (existing.tenant, existing.role) != (command.tenant, command.role) or existing.revoked_at is not None:
-        raise Conflict("secret_in_use", "Another key has this secret: make a new one.")
+        raise Conflict("secret_in_use", "Another key has this secret: generate a new secret.")
     return existing
 
 
 def revoke_key(ws: WorkingSet, command: RevokeKey) -> ApiKey:
-    """End a key now; one that has ended stays as it was."""
+    """Revoke a key now; a key that is already revoked does not change."""
     existing = ws.find(ApiKey, command.key_id)
     if existing is None or command.tenant not in {None, existing.tenant}:
         raise NotFound("key", command.key_id[:80])

@@ -1,4 +1,7 @@
-"""The audit log: a decision about the house, money by hand, or by an admin writes down who made it."""
+"""The audit log: who changed settings, moved credits by hand, or acted as an admin.
+
+A decorated decision writes its audit line in the same transaction, and only if it changed something.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +16,7 @@ Decide = Callable[[WorkingSet, Any], Any]
 
 
 class AuditSpec(NamedTuple):
-    """What a command's audit line says."""
+    """What the audit line of a command contains."""
 
     action: str
     subject: str
@@ -27,7 +30,7 @@ class AuditSpec(NamedTuple):
 
 
 def with_audit(decide: Decide, spec: AuditSpec) -> Decide:
-    """Let a decision that changed something leave its line."""
+    """Return the decision, extended to append an audit line when it changes something."""
 
     def decide_and_audit(ws: WorkingSet, command: Any) -> Any:
         answer = decide(ws, command)

@@ -1,8 +1,10 @@
-"""What follows from a neighbour's state: rules over counts, applied until none fires.
+"""Cascade rules: how a change to a task moves its stage and its job.
 
-All tasks done, the stage is completed; a failed task fails stage and job; the next stage opens or waits for its
-approval; all stages done, the job is completed. It happens inside the decision that caused it, so there is no
-moment in which a job hangs between two stages.
+When all tasks of a stage are completed, the stage completes. A failed task fails its stage and its job. The next
+stage opens, or waits for its approval. When all stages are completed, the job completes.
+
+The rules read counts, never all rows, and are applied until none matches. They run inside the decision that caused
+the change, so a job is never left between two stages.
 """
 
 from collections.abc import Callable
@@ -25,7 +27,7 @@ LEASE_CLEARED: dict[str, Any] = {"ready": 0, "due_at": None, "token_hash": None,
 
 
 def cascade(ws: WorkingSet, job_id: str) -> Job:
-    """Apply the rules to a fixed point and return the job as it then is."""
+    """Apply the rules until none matches, and return the job."""
     job = ws.get(Job, job_id)
     for _ in range(4 * job.stages_total + 8):
         job = ws.get(Job, job_id)
@@ -37,7 +39,7 @@ def cascade(ws: WorkingSet, job_id: str) -> Job:
                 break
         else:
             return job
-    message = f"the cascade of job {job_id} found no rest"
+    message = f"the cascade rules of job {job_id} did not reach a fixed point"
     raise AssertionError(message)
 
 
@@ -60,7 +62,7 @@ def current_stage(ws: WorkingSet, job: Job) -> Stage | None:
 
 
 def definition_of(ws: WorkingSet, job: Job) -> WorkflowDefinition:
-    """Return the definition as it was when the job was submitted."""
+    """Return the version of the workflow definition that the job was submitted with."""
     return ws.get_fact(facts.DEFINITION, (job.workflow, job.workflow_version))
 
 
@@ -106,7 +108,7 @@ def _open_next_stage(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
 def _complete_job(ws: WorkingSet, job: Job, _stage: Stage | None) -> bool:
     if not job.stages_total or job.stages_completed < job.stages_total or job.status == "pending":
         return False
-    if job.status == "queued":  # retried, and nothing was left to do
+    if job.status == "queued":  # a retry of a run whose tasks are all completed
         job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=ws.change_time(job))
     finish(ws, job, "complete", "system", None, None, outputs=_last_stage(ws, job).tasks_completed)
     return True
@@ -121,14 +123,14 @@ RULES: tuple[Callable[[WorkingSet, Job, Stage | None], bool], ...] = (
 
 
 def open_stage(ws: WorkingSet, job: Job, stage: Stage) -> None:
-    """Open a stage's tasks and hand them to the queue, if the job lets them."""
+    """Open the tasks of a stage, and make them claimable if the job accepts claims."""
     for task in open_tasks(ws, stage):
         opened = move_task_silently(ws, task, "open", "system") if task.status == "created" else task
         make_claimable(ws, job, stage, opened)
 
 
 def accepts_claims(job: Job, stage: Stage) -> bool:
-    """Say whether a job hands out tasks of a stage at all."""
+    """Return whether workers may claim tasks of this stage."""
     return (
         job.status in {"queued", "running"}
         and job.cancel_requested_at is None
@@ -137,7 +139,7 @@ def accepts_claims(job: Job, stage: Stage) -> bool:
 
 
 def make_claimable(ws: WorkingSet, job: Job, stage: Stage, task: Task) -> None:
-    """Make a waiting task claimable, or note when it will be."""
+    """Make a waiting task claimable now, or schedule it for the end of its backoff."""
     if task.status not in {"pending", "retried"} or not accepts_claims(job, stage):
         return
     if task.ready_at is not None and task.ready_at > ws.now:
@@ -148,7 +150,7 @@ def make_claimable(ws: WorkingSet, job: Job, stage: Stage, task: Task) -> None:
 
 
 def withdraw(ws: WorkingSet, job: Job) -> None:
-    """Take a job's waiting tasks out of the queue."""
+    """Remove the waiting tasks of a job from the queue."""
     stage = current_stage(ws, job)
     if stage is None:
         return
@@ -163,7 +165,7 @@ def withdraw(ws: WorkingSet, job: Job) -> None:
 def finish(
     ws: WorkingSet, job: Job, event: str, actor: Actor, code: str | None, message: str | None, **data: object
 ) -> Job:
-    """End a job's run: the move, everything below it, its money and its record, in one decision."""
+    """End the current run: move the job, cancel what is open, settle the credits, close the run's record."""
     final_status = JOB.target(event)
     run = ws.get(Run, (job.id, job.run))
     change_time = ws.change_time(job)
@@ -204,7 +206,7 @@ def _delivered_percent(ws: WorkingSet, job: Job) -> int:
 
 
 def _cancel_children(ws: WorkingSet, job: Job, change_time: int) -> None:
-    """Cancel what has not ended below a job: leases are revoked, calls are let go, completed work stays."""
+    """Cancel the open stages and tasks of a job. Revokes leases and ends provider calls; completed tasks stay."""
     for stage in stages(ws, job):
         if stage.status == "completed":
             continue

@@ -1,4 +1,7 @@
-"""Claims: which of the waiting tasks a worker takes, and whether it may."""
+"""Claims: lease waiting tasks to a worker.
+
+The store selects candidates in fair order; the decision checks the worker and leases those that are still claimable.
+"""
 
 from collections.abc import Collection
 
@@ -20,12 +23,12 @@ from callsheet.core.working_set import WorkingSet
 
 
 def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
-    """Lease the best waiting tasks; the store offers them in order, the rules take those that still stand."""
+    """Lease up to `count` waiting tasks, in fair order."""
     check_range("count", command.count, 1, ws.limits.claim_tasks_max)
     if command.lease_seconds is not None:
         check_range("lease_seconds", command.lease_seconds, 1, ws.limits.lease_seconds_max)
     if not command.kinds or not command.worker_id:
-        raise BadInput("invalid_claim", "A claim names a worker and at least one kind.")
+        raise BadInput("invalid_claim", "A claim needs `worker_id` and at least one kind in `kinds`.")
     if ws.retrying and (own := _find_previous_claim(ws, command)):
         return own
     most = command.count if command.session is None else free_slots(ws, command)
@@ -46,45 +49,49 @@ def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
 
 
 def _record_leases(ws: WorkingSet, worker_id: str, taken: list[LeasedTask]) -> None:
-    """Let the rest of the batch know what a worker holds now: it may be put out in the same one."""
+    """Update the worker's leases for the rest of the batch: a later command may revoke the worker."""
     for fact in (facts.LEASED_TASK_IDS, facts.TASKS_OF_WORKER):
         if ws.has_fact(fact, worker_id):
             ws.set_fact(fact, worker_id, (*ws.get_fact(fact, worker_id), *(leased.lease.task_id for leased in taken)))
 
 
 def free_slots(ws: WorkingSet, command: Claim) -> int:
-    """Return how many tasks a worker of the fleet may take now; refuse one that is not let in."""
+    """Return how many more tasks a registered worker may lease, or refuse the claim."""
     worker = ws.find(Worker, command.worker_id)
     if worker is None or worker.token_hash != command.session:
         raise InvalidWorkerToken
     if worker.status == "pending":
-        raise Denied("worker_not_approved", "An operator has not approved this worker yet.")
+        message = f"Worker {worker.id!r} is not approved yet: an operator must approve it before it can claim tasks."
+        raise Denied("worker_not_approved", message)
     if worker.draining_at is not None:
-        raise Conflict("worker_draining", "This worker is to finish what it holds and go: it gets no more work.")
-    if not set(command.kinds) <= set(allowed_kinds(worker)):
-        raise Conflict("kind_not_assigned", "This worker is not assigned to all of these kinds.")
+        message = f"Worker {worker.id!r} is draining and gets no more tasks: finish the running tasks and deregister."
+        raise Conflict("worker_draining", message)
+    if not_assigned := set(command.kinds) - set(allowed_kinds(worker)):
+        message = f"Worker {worker.id!r} is not assigned to {', '.join(sorted(not_assigned))}: claim other kinds."
+        raise Conflict("kind_not_assigned", message)
     held = ws.get_fact(facts.LEASED_TASK_IDS, worker.id)
     if command.held_task_ids is not None and not set(held) <= set(command.held_task_ids):
         asked_at = ws.now - seconds(command.waited_seconds) if command.waited_seconds else None
         requeue_held_tasks(
             ws,
             worker.id,
-            "The answer to the claim was lost.",
+            "The worker did not receive the answer to its claim.",
             keep_task_ids=command.held_task_ids,
             leased_until=asked_at,
         )
-        held = tuple(key for key in held if _holds_task(ws, worker.id, key))  # and what this very batch leased stays
+        held = tuple(key for key in held if _holds_task(ws, worker.id, key))  # keeps leases made in this batch
         ws.set_fact(facts.LEASED_TASK_IDS, worker.id, held)
     if len(held) >= worker.concurrency:
         most = pluralize(worker.concurrency, "task")
-        raise Conflict("worker_full", f"This worker holds {most}, which is all that it said it can do at once.")
+        message = f"Worker {worker.id!r} has leased {most}, its registered concurrency: finish one before you claim."
+        raise Conflict("worker_full", message)
     return min(command.count, worker.concurrency - len(held))
 
 
 def requeue_held_tasks(
     ws: WorkingSet, worker_id: str, reason: str, keep_task_ids: Collection[str] = (), leased_until: int | None = None
 ) -> int:
-    """Give back what a worker holds, without using up a try, but for the tasks it knows of or got since then."""
+    """Requeue the tasks that a worker has leased, except `keep_task_ids` and those leased after `leased_until`."""
     released = 0
     for key in ws.get_fact(facts.TASKS_OF_WORKER, worker_id):
         task = ws.get(Task, key)
@@ -105,7 +112,7 @@ def _holds_task(ws: WorkingSet, worker_id: str, task_id: str) -> bool:
 
 
 def allowed_kinds(worker: Worker) -> tuple[str, ...]:
-    """Return what a worker may take: what it offers, as far as it is assigned."""
+    """Return the kinds that a worker offers and is assigned to; without an assignment, all that it offers."""
     offered: list[str] = msgspec.json.decode(worker.offered)
     if worker.assigned is None:
         return tuple(offered)
@@ -118,9 +125,8 @@ def _lease_task(ws: WorkingSet, command: Claim, task: Task, token: str) -> Lease
     stage = ws.get(Stage, task.stage_id)
     if not task.ready or not accepts_claims(job, stage):
         return None
-    if task.ready_at is not None and task.ready_at > ws.change_time(
-        job
-    ):  # the clock was set back after the wait was over
+    # The database clock may have been set back after the backoff ended.
+    if task.ready_at is not None and task.ready_at > ws.change_time(job):
         job = replace(job, updated_at=task.ready_at)
         ws.put(job)
     now = ws.change_time(job)
@@ -148,7 +154,7 @@ def _lease_task(ws: WorkingSet, command: Claim, task: Task, token: str) -> Lease
 
 
 def _previous_submission(ws: WorkingSet, task_id: str, no: int) -> PreviousSubmission | None:
-    """Return what a try before left at somebody else's machine, if it was cut short."""
+    """Return the provider job that an interrupted attempt submitted, so that the next attempt can resume it."""
     last = ws.find(Attempt, (task_id, no)) if no else None
     if last is None or last.ref is None or last.provider is None:
         return None
@@ -176,12 +182,12 @@ def _leased_task(
 
 
 def _lease_token(token: str, task_id: str, attempt: int) -> str:
-    """Return the token of one lease: a claim that is tried again may lease something else, and no two have the same."""
+    """Return a token that is unique per lease: a retried claim may lease other tasks with the same claim tokens."""
     return f"{token}.{task_id}.{attempt}"
 
 
 def _find_previous_claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
-    """Find what this very claim had leased before its answer was lost."""
+    """Return the tasks that an earlier execution of the same claim has leased."""
     mine = [
         task for key in ws.get_fact(facts.TASKS_OF_WORKER, command.worker_id) if (task := ws.get(Task, key)).token_hash
     ]

@@ -1,6 +1,7 @@
-"""Files: brought by people or made by tasks, referred to by inputs, kept for a while.
+"""Files: uploads, references from inputs, deletion.
 
-An input refers to a file with the object `{"$file": "<id>"}`, anywhere in its tree.
+An input refers to a file with the object `{"$file": "<id>"}`, anywhere in its tree. A file that an open job or a
+current workflow needs is not deleted.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from callsheet.core.model.commands import CreateUpload, DeleteFiles, FinishUploa
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Audit, File, Job, JobFile, Tenant, WorkflowFile
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range
 from callsheet.core.policy.limits import Limits
@@ -23,14 +25,14 @@ from callsheet.core.working_set import WorkingSet, encode
 REFERENCE_KEY = "$file"
 _REFERENCE_JSON = f'"{REFERENCE_KEY}"'
 _RECHECK_SECONDS = 3_600
-"""How soon a file that is still needed is looked at again."""
+"""Delay before an expired file that is still needed is checked again."""
 
 
 # -- references
 
 
 def find_references(value: Any, most: int | None = None) -> Iterator[str]:
-    """Find the ids of the files that an input refers to, level by level; where it has no end, in so many items."""
+    """Yield the ids of the files that a value refers to, breadth first, in at most about `most` items."""
     layer, seen = [value], 0
     while layer and (most is None or seen < most):
         seen += len(layer)
@@ -46,12 +48,12 @@ def find_references(value: Any, most: int | None = None) -> Iterator[str]:
 
 
 def is_storable_id(key: str) -> bool:
-    """Say whether an id could be one: a database that is asked for a NUL answers nobody of the batch."""
+    """Return whether an id can be looked up: a NUL character would make PostgreSQL reject the whole batch."""
     return "\0" not in key
 
 
 def link_files(ws: WorkingSet, job: Job, body: str) -> None:
-    """Let a job refer to files: its user's own, and there. Anything else looks absent."""
+    """Link a job to the files in its input. They must exist and belong to the job's user."""
     if _REFERENCE_JSON not in body:
         return
     found = list(dict.fromkeys(find_references(msgspec.json.decode(body))))
@@ -61,14 +63,15 @@ def link_files(ws: WorkingSet, job: Job, body: str) -> None:
         if file is None or (file.tenant, file.user_id) != (job.tenant, job.user_id) or _is_deleted(ws, file):
             raise NotFound("file", key[:80])
         if file.status == "uploading":
-            raise Conflict("file_not_finished", f"The file {file.name!r} has not been put and finished yet.")
+            message = f"The file {file.name!r} is still uploading: upload its bytes and finish the upload first."
+            raise Conflict("file_not_finished", message)
         if ws.find(JobFile, (job.id, key)) is None:
             ws.put(JobFile(job.id, key))
         _mark_needed(ws, job, file)
 
 
 def relink_files(ws: WorkingSet, job: Job) -> None:
-    """Let a job that is opened again need its files again; what was deleted meanwhile is missed now, not at work."""
+    """Mark the files of a retried job as needed. Refuses the retry if one of them was deleted."""
     for _, key in ws.get_fact(facts.FILE_LINKS_OF_JOB, job.id):
         file = ws.find(File, key)
         if file is None or _is_deleted(ws, file):
@@ -77,7 +80,8 @@ def relink_files(ws: WorkingSet, job: Job) -> None:
     for key in ws.get_fact(facts.OUTPUT_FILES_OF_JOB, job.id):
         created = ws.get(File, key)
         if created.status == "deleted":
-            raise Conflict("file_deleted", f"The file {created.name!r} that it made is gone: retry it as a new job.")
+            message = f"The output file {created.name!r} was deleted: retry with `retry_as=new_job`."
+            raise Conflict("file_deleted", message)
         _mark_needed(ws, job, created)
 
 
@@ -86,31 +90,32 @@ def _is_deleted(ws: WorkingSet, file: File) -> bool:
 
 
 def _mark_needed(ws: WorkingSet, job: Job, file: File) -> None:
-    """Keep what is needed true for the rest of the batch."""
+    """Record for the rest of the batch that a job needs the file."""
     ws.set_fact(facts.NEEDED_BY, file.id, "")
     if file.job_id not in {None, job.id}:
         ws.set_fact(facts.NEEDED_BY_OTHERS, file.id, "")
 
 
 def check_files_unused(ws: WorkingSet, job: Job) -> None:
-    """Refuse to let a job's files go with it while another job, or a workflow, needs one of them."""
+    """Refuse to delete a job while another open job or a workflow needs one of its files."""
     for key in ws.get_fact(facts.OUTPUT_FILES_OF_JOB, job.id):
         if (by := ws.get_fact(facts.NEEDED_BY_OTHERS, key)) is not None:
-            raise Conflict(
-                "file_in_use", f"The file {ws.get(File, key).name!r} of this job is needed by {_describe_needer(by)}."
+            message = (
+                f"The file {ws.get(File, key).name!r} of this job is used by {_describe_user(by)}: delete it later."
             )
+            raise Conflict("file_in_use", message)
 
 
-def _describe_needer(workflow: str) -> str:
-    """Say who needs a file; a job if no workflow is named."""
+def _describe_user(workflow: str) -> str:
+    """Return what uses a file: the named workflow, or a job if the name is empty."""
     return f"the workflow {workflow!r}" if workflow else "a job that has not ended"
 
 
-# -- of a workflow's own
+# -- files of workflows
 
 
 def workflow_file_ids(definition: WorkflowDefinition, most: int | None = None) -> Iterator[str]:
-    """Find the ids of the files that a workflow itself names, for every job that does not bring its own."""
+    """Yield the ids of the files that a workflow definition refers to."""
     for stage in definition.stages:
         own = stage.comfyui
         values = [stage.inputs] if own is None else [stage.inputs, own.defaults, own.overrides]
@@ -118,7 +123,7 @@ def workflow_file_ids(definition: WorkflowDefinition, most: int | None = None) -
 
 
 def link_workflow_files(ws: WorkingSet, definition: WorkflowDefinition, version: int, owner: str | None) -> None:
-    """Let a version of a workflow name files that are there: they stay for as long as it is current, or has jobs."""
+    """Link a version of a workflow to its files. They are kept while the version is current or has open jobs."""
     found = list(dict.fromkeys(workflow_file_ids(definition)))
     check_range(f"the number of files that {definition.name!r} names", len(found), 0, ws.limits.bulk_items_max)
     for key in found:
@@ -127,8 +132,8 @@ def link_workflow_files(ws: WorkingSet, definition: WorkflowDefinition, version:
             whose = "" if owner is None else f" of the tenant {owner!r}"
             raise BadInput(
                 "invalid_workflow",
-                f"Workflow {definition.name!r} names the file {key[:80]!r}, and there is none{whose} that is finished: "
-                "bring it first.",
+                f"Workflow {definition.name!r} refers to the file {key[:80]!r}, but no finished file{whose} has this "
+                "id: upload it first.",
             )
         ws.append(WorkflowFile(definition.name, version, key))
         ws.set_fact(facts.NEEDED_BY, key, definition.name)
@@ -136,18 +141,18 @@ def link_workflow_files(ws: WorkingSet, definition: WorkflowDefinition, version:
 
 
 def check_workflow_files(ws: WorkingSet, definition: WorkflowDefinition) -> None:
-    """Refuse to open a job again whose version of the workflow named files that were deleted since."""
+    """Refuse to retry a job if a file of its workflow version was deleted."""
     for key in workflow_file_ids(definition):
         file = ws.find(File, key)
         if file is None or _is_deleted(ws, file):
             raise NotFound("file", key[:80])
 
 
-# -- brought by people
+# -- uploads
 
 
 def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
-    """Announce a file; a bounded number of them may wait for their bytes."""
+    """Create an upload: the file's row, before its bytes arrive. Limits the unfinished uploads of a user."""
     existing = ws.find(File, command.id)
     if existing is not None:
         return existing
@@ -162,7 +167,8 @@ def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
     if waiting >= limits.uploads_pending_max:
         raise Conflict(
             "too_many_uploads",
-            f"{waiting} announced files of this user have not been put yet: put and finish them first.",
+            f"This user has {pluralize(waiting, 'unfinished upload')}; at most {limits.uploads_pending_max} are "
+            "allowed: finish one first.",
             waiting=waiting, max=limits.uploads_pending_max,
         )  # fmt: skip
     ws.set_fact(facts.PENDING_UPLOAD_COUNT, owner, waiting + 1)
@@ -175,7 +181,7 @@ def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
 
 
 def finish_upload(ws: WorkingSet, command: FinishUpload) -> File:
-    """Make a file ready; again is the same."""
+    """Mark an uploaded file as ready; repeating it changes nothing."""
     file = ws.find(File, command.file_id)
     if file is None or file.tenant != command.tenant or file.status == "deleted":
         raise NotFound("file", command.file_id[:80])
@@ -188,23 +194,29 @@ def finish_upload(ws: WorkingSet, command: FinishUpload) -> File:
 
 
 def check_file(name: str, media_type: str, size: int, sha256: str, limits: Limits) -> None:
-    """Refuse what could not be a file; its name is for people, and never a path."""
+    """Validate what a caller declares about a file. The name is a label for people, never a path."""
     if not name or len(name) > limits.name_chars_max or not name.isprintable() or set(name) & set("/\\"):
-        raise BadInput("invalid_file", f"A file's name has 1 to {limits.name_chars_max} characters, and no slash.")
-    if not MEDIA_TYPE.match(media_type) or not SHA256.match(sha256):
-        raise BadInput("invalid_file", "A file has a media type such as image/png, and its SHA-256 in hexadecimal.")
+        most = limits.name_chars_max
+        message = f"The file name {name[:80]!r} is invalid: use 1 to {most} printable characters without slashes."
+        raise BadInput("invalid_file", message)
+    if not MEDIA_TYPE.match(media_type):
+        message = f"The media type {media_type[:80]!r} is invalid: use one such as image/png."
+        raise BadInput("invalid_file", message)
+    if not SHA256.match(sha256):
+        message = f"The SHA-256 {sha256[:80]!r} is invalid: send 64 lowercase hexadecimal characters."
+        raise BadInput("invalid_file", message)
     check_range("the size of a file", size, 0, limits.file_bytes_max)
 
 
-# -- no longer kept
+# -- deletion
 
 
 class DeletedFiles(NamedTuple):
-    """What went: how many files, how many bytes, and which, so that their bytes can go after the commit."""
+    """The deleted files, so that their bytes can be deleted after the commit."""
 
     files: tuple[File, ...]
     still_needed: int
-    """How many are still needed, by an open job or by a workflow."""
+    """Number of files that were kept because an open job or a workflow needs them."""
 
     @property
     def bytes(self) -> int:
@@ -212,22 +224,24 @@ class DeletedFiles(NamedTuple):
 
 
 def delete_files(ws: WorkingSet, command: DeleteFiles) -> DeletedFiles:
-    """Forget files, except those that an open job made or needs, and those of workflows."""
+    """Delete files, except those that an open job or a workflow needs."""
     deleted_files: list[File] = []
     deleted_before: list[File] = []
     still_needed = 0
     for key in command.file_ids:
         file = ws.find(File, key)
-        if ws.retrying and _was_deleted(file, command):  # perhaps by this very command: its bytes go, if they have not
+        if ws.retrying and _was_deleted(file, command):  # possibly by this command, before its bytes were deleted
             deleted_before.append(file)
         elif file is None or command.tenant not in {None, file.tenant} or file.status == "deleted":
             if command.tenant is not None:
                 raise NotFound("file", key[:80])
         elif command.tenant is None and (file.expires_at is None or file.expires_at > ws.now):
-            continue  # it was due when the house looked, and has been finished or needed since
+            continue  # it had expired when it was selected, and was finished or used since
         elif (by := _needed_by(ws, file)) is not None:
             if command.tenant is not None:
-                raise Conflict("file_in_use", f"The file {file.name!r} is needed by {_describe_needer(by)}.")
+                raise Conflict(
+                    "file_in_use", f"The file {file.name!r} is used by {_describe_user(by)}: delete it later."
+                )
             ws.put(replace(file, expires_at=ws.now + _RECHECK_SECONDS * SECOND))
             still_needed += 1
         else:
@@ -243,7 +257,7 @@ def _was_deleted(file: File | None, command: DeleteFiles) -> TypeGuard[File]:
 
 
 def _audit_deletion(ws: WorkingSet, command: DeleteFiles, deleted_files: list[File]) -> None:
-    """Let every tenant see in its audit log what the house did not keep any longer."""
+    """Record in the audit log of each tenant which files retention deleted."""
     for no, tenant in enumerate(sorted({file.tenant for file in deleted_files}), 1):
         sizes = [file.bytes for file in deleted_files if file.tenant == tenant]
         data = encode({"files": len(sizes), "bytes": sum(sizes)})
@@ -251,8 +265,8 @@ def _audit_deletion(ws: WorkingSet, command: DeleteFiles, deleted_files: list[Fi
 
 
 def _needed_by(ws: WorkingSet, file: File) -> str | None:
-    """Return the workflow that needs a file, nothing for a job, None if nobody does."""
+    """Return the name of the workflow that needs a file, "" if a job needs it, or None."""
     maker = ws.find(Job, file.job_id) if file.job_id and ws.is_loaded(Job, file.job_id) else None
-    if maker is not None and maker.finished_at is None:  # perhaps opened again by a command before this one
+    if maker is not None and maker.finished_at is None:  # an earlier command of the batch may have retried it
         return ""
     return ws.get_fact(facts.NEEDED_BY, file.id)

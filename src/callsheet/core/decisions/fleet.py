@@ -1,10 +1,10 @@
-"""The fleet: who is let in to take work, what of it, and what becomes of the work when a worker goes.
+"""The fleet: registration, approval, assignment, draining and revocation of workers.
 
-A worker's name is its machine's; its token is made anew at every start and kept as a hash. The rules look at the
-worker's row in the very transaction that leases, so a revoked one takes nothing from that moment on.
+A worker gets a new token at every start; only its hash is stored. A claim checks the worker's row in the same
+transaction that leases, so a revoked worker leases nothing more. When a worker ends, its tasks are requeued.
 
-Between a lost connection and the next try somebody else may have decided otherwise about the same worker. So a
-command that is tried again looks for its own line in the audit log, and does nothing a second time.
+A command that the engine retries after a lost connection looks for its own audit line and is not applied twice:
+another command may have changed the same worker in the meantime.
 """
 
 import msgspec
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from callsheet.core import facts
 from callsheet.core.decisions.claim import allowed_kinds, requeue_held_tasks
-from callsheet.core.decisions.submit import check_annotations, encode_bounded, encode_or_none
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.commands import (
     Command,
@@ -29,22 +28,23 @@ from callsheet.core.model.errors import Conflict, Denied, InvalidWorkerToken, No
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Attempt, Audit, Task, Worker
 from callsheet.core.model.workflow_definition import check_name, check_range
+from callsheet.core.policy.input_validation import check_annotations, encode_bounded, encode_or_none
 from callsheet.core.policy.redaction import redact_error
 from callsheet.core.working_set import WorkingSet, encode
 
 FLEET = "fleet"
-"""The one key under which the fleet is counted, and let in one at a time."""
+"""The key of the worker count. It is locked, so that registrations are counted one at a time."""
 _LIVE = frozenset({"pending", "approved"})
 
 
 def register(ws: WorkingSet, command: Register) -> WorkerState:
-    """Let a worker in. The same name again is a restart: a new token, and what it held is given back."""
+    """Register a worker. A known name is a restart: the worker gets a new token and its tasks are requeued."""
     _check_registration(ws, command)
     existing = ws.find(Worker, command.worker_id)
     if existing is not None and _already_applied(ws, command):
         return _worker_state(existing)
     if existing is not None and existing.status == "revoked":
-        raise Denied("worker_revoked", f"The worker {existing.id!r} was revoked: an operator must approve it again.")
+        raise Denied("worker_revoked", f"Worker {existing.id!r} was revoked: an operator must approve it again.")
     if existing is not None and existing.token_hash == command.token_hash:
         return _worker_state(existing)
     if existing is None or existing.status not in _LIVE:
@@ -59,7 +59,7 @@ def register(ws: WorkingSet, command: Register) -> WorkerState:
         capabilities=encode_or_none(command.capabilities), labels=encode_or_none(command.labels),
     )  # fmt: skip
     ws.put(after)
-    return _worker_state(after, requeue_held_tasks(ws, after.id, "The worker was started again.") if existing else 0)
+    return _worker_state(after, requeue_held_tasks(ws, after.id, "The worker was restarted.") if existing else 0)
 
 
 def _check_registration(ws: WorkingSet, command: Register) -> None:
@@ -78,34 +78,39 @@ def _take_worker_slot(ws: WorkingSet) -> None:
     registered = ws.get_fact(facts.WORKER_COUNT, FLEET)
     if registered >= ws.limits.workers_max:
         most = ws.limits.workers_max
-        message = f"{pluralize(registered, 'worker', verb='is')} registered and {most} may be: wait, or raise the cap."
+        message = (
+            f"{pluralize(registered, 'worker', verb='is')} registered and {most} are allowed: wait until one leaves, "
+            "or raise `workers_max`."
+        )
         raise Conflict("fleet_full", message, workers=registered, max=most)
     ws.set_fact(facts.WORKER_COUNT, FLEET, registered + 1)
 
 
 def deregister(ws: WorkingSet, command: Deregister) -> WorkerState:
-    """Let a worker go, and give back what it held; it may come again under the same name."""
+    """Deregister a worker and requeue its tasks; it may register again under the same name."""
     worker = ws.find(Worker, command.worker_id)
     if worker is not None and _already_applied(ws, command):
         return _worker_state(worker)
     if worker is None or worker.token_hash != command.session:
         raise InvalidWorkerToken
     reason = (
-        redact_error(command.reason, ws.limits.message_chars_max) if command.reason.strip() else "The worker went away."
+        redact_error(command.reason, ws.limits.message_chars_max)
+        if command.reason.strip()
+        else "The worker was shut down."
     )
     return _end_worker(ws, worker, "gone", reason)
 
 
 def tick_worker(ws: WorkingSet, command: TickWorker) -> WorkerState:
-    """Count a worker as gone that was not heard of for long."""
+    """Mark a worker as offline if it has sent no heartbeat for `worker_timeout_seconds`."""
     worker = _get_worker(ws, command.worker_id)
     if worker.status not in _LIVE or worker.last_seen_at + seconds(ws.limits.worker_timeout_seconds) > ws.now:
         return _worker_state(worker)
-    return _end_worker(ws, worker, "gone", "The worker was not heard of any more.")
+    return _end_worker(ws, worker, "gone", "The worker stopped sending heartbeats.")
 
 
 def revoke_worker(ws: WorkingSet, command: RevokeWorker) -> WorkerState:
-    """Let a worker in no longer, from this moment on."""
+    """Revoke a worker: its token is invalid at once and its tasks are requeued."""
     worker = _get_worker(ws, command.worker_id)
     if worker.status == "revoked" or _already_applied(ws, command):
         return _worker_state(worker)
@@ -120,19 +125,20 @@ def _end_worker(ws: WorkingSet, worker: Worker, status: str, reason: str) -> Wor
 
 
 def rotate_worker(ws: WorkingSet, command: RotateWorker) -> WorkerState:
-    """Give a worker another token; its leases stay its own."""
+    """Replace the token of a worker; it keeps its leases."""
     worker = _get_worker(ws, command.worker_id)
     if _already_applied(ws, command):
         return _worker_state(worker)
     if worker.status not in _LIVE:
-        raise Conflict("worker_ended", f"The worker is {worker.status}: it has no token to change.")
+        message = f"Worker {worker.id!r} is {worker.status} and has no token: register it again to get one."
+        raise Conflict("worker_ended", message)
     after = replace(worker, token_hash=command.token_hash)
     ws.put(after)
     return _worker_state(after)
 
 
 def update_worker(ws: WorkingSet, command: UpdateWorker) -> WorkerState:
-    """Approve, drain, assign kinds; what is as it should be changes nothing."""
+    """Approve or drain a worker, or assign its kinds; a request without a difference changes nothing."""
     worker = after = _get_worker(ws, command.worker_id)
     if _already_applied(ws, command):
         return _worker_state(worker)
@@ -152,15 +158,16 @@ def update_worker(ws: WorkingSet, command: UpdateWorker) -> WorkerState:
 
 
 def _check_offered(worker: Worker, kinds: tuple[str, ...]) -> None:
-    """Refuse to assign only what a worker does not do: it would be out of work, by a slip of the pen perhaps."""
+    """Refuse an assignment that leaves the worker without any kind: it is most likely a typing error."""
     offered: list[str] = msgspec.json.decode(worker.offered)
     if kinds and offered and not set(kinds) & set(offered):
-        does, not_these = ", ".join(offered), ", ".join(sorted(set(kinds)))
-        raise Conflict("kind_not_offered", f"{worker.id} does not do {not_these}; it offers {does}.")
+        wanted = ", ".join(sorted(set(kinds)))
+        message = f"Worker {worker.id!r} does not offer {wanted}: assign at least one of {', '.join(offered)}."
+        raise Conflict("kind_not_offered", message)
 
 
 def _set_approval(worker: Worker, at: int | None) -> Worker:
-    """Let a worker take work, or no longer; a revoked one may come again."""
+    """Set or remove the approval. Approving a revoked worker lets it register again."""
     if (worker.approved_at is None) == (at is None) and worker.status != "revoked":
         return worker
     status = "gone" if worker.status in {"gone", "revoked"} else "pending" if at is None else "approved"
@@ -170,7 +177,7 @@ def _set_approval(worker: Worker, at: int | None) -> Worker:
 
 
 def record_heartbeats(ws: WorkingSet, command: RecordHeartbeats) -> int:
-    """Note when workers were last heard of."""
+    """Update `last_seen_at` of workers that sent heartbeats, and return how many changed."""
     updated = 0
     for worker in (ws.find(Worker, key) for key in command.workers):
         if worker is not None and worker.status in _LIVE and worker.last_seen_at < ws.now:
@@ -179,15 +186,12 @@ def record_heartbeats(ws: WorkingSet, command: RecordHeartbeats) -> int:
     return updated
 
 
-# -- inside
-
-
 def _already_applied(ws: WorkingSet, command: Command) -> bool:
     return ws.retrying and ws.find(Audit, command.id) is not None
 
 
 def _drain_time(ws: WorkingSet, worker: Worker) -> int:
-    """Return now, or the moment of its last lease if the clock was set back since: it gets none behind that."""
+    """Return now, or the time of the worker's newest lease if the clock was set back after it."""
     leased_tasks = (ws.get(Task, key) for key in ws.get_fact(facts.TASKS_OF_WORKER, worker.id))
     return max([ws.now, *(ws.get(Attempt, (task.id, task.attempts)).leased_at for task in leased_tasks)])
 

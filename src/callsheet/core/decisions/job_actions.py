@@ -1,4 +1,7 @@
-"""What people do to a job while it lives and after: cancel, pause, resume, approve, hold, retry, refund, delete."""
+"""Actions on a job: cancel, pause, resume, approve, require approval, retry, refund, delete; and its timers.
+
+The record of an ended run never changes: a retry opens a new run, or creates a new job.
+"""
 
 from typing import Any
 
@@ -22,7 +25,6 @@ from callsheet.core.decisions.money import refund_consumed, reserve, wallet_of
 from callsheet.core.decisions.submit import (
     check_active_jobs,
     check_enabled,
-    check_key,
     check_not_deleted,
     copy_job,
     create_run,
@@ -51,6 +53,7 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Call, Document, Job, Run, Stage, Task, Wallet
 from callsheet.core.model.state_machines import JOB, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, check_range
+from callsheet.core.policy.input_validation import check_key
 from callsheet.core.policy.redaction import redact_error
 from callsheet.core.working_set import WorkingSet
 
@@ -58,7 +61,7 @@ _NO_ANNOTATIONS: dict[str, Any] = {"labels": None, "metadata": None, "trace": No
 
 
 def get_job(ws: WorkingSet, command: JobCommand) -> Job:
-    """Return the job a command is about; another tenant's job, and a deleted one, looks absent."""
+    """Return the job of a command. A deleted job, or a job of another tenant, is not found."""
     job = ws.find(Job, command.job_id)
     if job is None or job.tenant != command.tenant or job.deleted_at is not None:
         raise NotFound("job", command.job_id[:80])
@@ -66,19 +69,19 @@ def get_job(ws: WorkingSet, command: JobCommand) -> Job:
 
 
 def get_stage(ws: WorkingSet, job: Job, key: str) -> Stage:
-    """Return a stage of a job."""
+    """Return a stage of a job by its id."""
     if key not in ws.get_fact(facts.STAGES_OF_JOB, job.id):
         raise NotFound("stage", key[:80])
     return ws.get(Stage, key)
 
 
 def job_state(ws: WorkingSet, job: Job, *, changed: bool = True) -> JobState:
-    """Say where a job is now."""
+    """Return the current state of a job."""
     return JobState(ws.stored_job(job), changed)
 
 
 def cancel(ws: WorkingSet, command: Cancel) -> JobState:
-    """Stop at once what has not started; ask what runs to stop, and revoke its lease when the grace is over."""
+    """Cancel a job. Running tasks are asked to stop, and lose their leases when the grace period ends."""
     job = get_job(ws, command)
     if job.status == "canceled":
         return job_state(ws, job, changed=False)
@@ -108,7 +111,7 @@ def cancel(ws: WorkingSet, command: Cancel) -> JobState:
 
 
 def _make_calls_due(ws: WorkingSet, job: Job) -> None:
-    """Make the provider calls of a job due, so that the collector passes the cancel on."""
+    """Make the provider calls of a job due, so that the collector forwards the cancel."""
     stage = current_stage(ws, job)
     for task in open_tasks(ws, stage) if stage else []:
         if task.status == "running" and task.token_hash is None:
@@ -117,19 +120,19 @@ def _make_calls_due(ws: WorkingSet, job: Job) -> None:
 
 
 def pause(ws: WorkingSet, command: Pause) -> JobState:
-    """Hand out nothing more; what runs goes on and its results count."""
+    """Pause a job: no more tasks are claimed; running tasks finish and their results count."""
     job = get_job(ws, command)
     if job.status == "paused":
         return job_state(ws, job, changed=False)
     JOB.step(job.status, "pause", command.actor)
     if job.cancel_requested_at is not None:
-        raise Conflict("cancel_requested", "The job is being canceled: it cannot be paused.")
+        raise Conflict("cancel_requested", "The job is being canceled and cannot be paused: retry it after it ended.")
     withdraw(ws, job)
     return job_state(ws, move_job(ws, job, "pause", command.actor, {}))
 
 
 def resume(ws: WorkingSet, command: Resume) -> JobState:
-    """Go on where the job was: running if it had begun, else queued, or waiting for its hour."""
+    """Resume a paused job: as running if it had started, else as queued, or as pending until its start time."""
     job = get_job(ws, command)
     if job.status in {"pending", "queued", "running"}:
         return job_state(ws, job, changed=False)
@@ -149,16 +152,17 @@ def _open_current_stage(ws: WorkingSet, job: Job) -> None:
 
 
 def approve(ws: WorkingSet, command: Approve) -> JobState:
-    """Let a waiting stage go on, in the name of a person."""
+    """Approve a waiting stage and record who approved it."""
     job = get_job(ws, command)
     stage = get_stage(ws, job, command.stage_id)
     if not command.approver.strip():
-        raise BadInput("approver_required", "An approval names who gives it.")
+        raise BadInput("approver_required", "`approver` is empty: name the person who approves the stage.")
     if stage.status in {"pending", "running", "completed"} and stage.approved_at is not None:
         return job_state(ws, job, changed=False)
     before = job.stages_completed + 1
     if stage.status == "waiting" and stage.no != before:
-        raise Conflict("previous_stage_open", f"Stage {before} is not completed: stage {stage.no} cannot go on.")
+        message = f"Stage {before} is not completed yet: approve stage {stage.no} after it."
+        raise Conflict("previous_stage_open", message)
     stage = move_stage(
         ws, job, stage, "approve", command.actor, approved_by=command.approver[:255], approved_at=ws.change_time(job)
     )
@@ -168,10 +172,10 @@ def approve(ws: WorkingSet, command: Approve) -> JobState:
 
 
 def require_approval(ws: WorkingSet, command: RequireApproval) -> JobState:
-    """Make a stage wait for approval before it hands out anything more."""
+    """Make a stage wait for an approval before more of its tasks are claimed."""
     job = get_job(ws, command)
     if job.finished_at is not None:
-        raise Conflict("job_ended", f"The job is {job.status}.")
+        raise Conflict("job_ended", f"The job is {job.status}. Only a job that has not ended can require an approval.")
     stage = get_stage(ws, job, command.stage_id)
     if stage.status == "waiting" or (stage.status == "created" and stage.approval):
         return job_state(ws, job, changed=False)
@@ -186,7 +190,7 @@ def require_approval(ws: WorkingSet, command: RequireApproval) -> JobState:
 
 
 def retry(ws: WorkingSet, command: Retry) -> JobState:
-    """Open run n+1 beside the untouched record of run n, or make a new job like the old one."""
+    """Retry an ended job: open its next run, or with `retry_as=new_job` submit a copy of it."""
     job = get_job(ws, command)
     if command.idempotency_key is not None:
         check_key(command.idempotency_key, ws.limits)
@@ -208,27 +212,27 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
         if new_job.dedup_key:
             ws.set_fact(facts.JOB_BY_IDEMPOTENCY_KEY, new_job.dedup_key, new_job)
         return job_state(ws, new_job)
-    retrying = replace(job, run=job.run + 1)
-    relink_files(ws, retrying)
-    reserve(ws, wallet, retrying, command.actor)
+    reopened = replace(job, run=job.run + 1)
+    relink_files(ws, reopened)
+    reserve(ws, wallet, reopened, command.actor)
     dedup_key = retry_dedup_key(command)
-    ws.put(Run(job.id, retrying.run, job.tenant, dedup_key or command.id, job.price, ws.change_time(job)))
+    ws.put(Run(job.id, reopened.run, job.tenant, dedup_key or command.id, job.price, ws.change_time(job)))
     if dedup_key:
         ws.set_fact(facts.RUN_EXISTS, (job.id, dedup_key), value=True)
-    retrying = move_job(
-        ws, retrying, "retry", command.actor, {"price": job.price}, start_at=None, deadline_at=new_deadline_at,
+    reopened = move_job(
+        ws, reopened, "retry", command.actor, {"price": job.price}, start_at=None, deadline_at=new_deadline_at,
         started_at=None,
         finished_at=None, cancel_requested_at=None, cancel_reason=None, cancel_due_at=None, error_code=None,
         error_message=None,
     )  # fmt: skip
-    retrying = move_job(ws, retrying, "release", "system", {})
-    _reset_unfinished(ws, retrying)
-    cascade(ws, retrying.id)
-    return job_state(ws, retrying)
+    reopened = move_job(ws, reopened, "release", "system", {})
+    _reset_unfinished(ws, reopened)
+    cascade(ws, reopened.id)
+    return job_state(ws, reopened)
 
 
 def _stage_specs(ws: WorkingSet, job: Job) -> list[StageSpec]:
-    """Describe a job's stages as they are, with those that it brought or got later."""
+    """Return the specs of all stages of a job, including inline and appended ones."""
     specs = []
     for stage in stages(ws, job):
         bodies = [ws.find(Document, (key, "input")) for key in ws.get_fact(facts.TASKS_OF_STAGE, stage.id)]
@@ -242,12 +246,12 @@ def _stage_specs(ws: WorkingSet, job: Job) -> list[StageSpec]:
 
 
 def retry_dedup_key(command: Retry) -> str | None:
-    """Return the name under which a retry is known, if it has a key."""
+    """Return the stored form of a retry's idempotency key, if it has one."""
     return None if command.idempotency_key is None else f"retry/{command.job_id}/{command.idempotency_key}"
 
 
 def _find_previous_retry(ws: WorkingSet, job: Job, command: Retry) -> JobState | None:
-    """Return what the same retry has opened: the one that is run again, or one that was sent with the same key."""
+    """Return the result of an earlier execution of this retry, or of one with the same idempotency key."""
     dedup_key = retry_dedup_key(command)
     if command.retry_as == "new_run":
         last = ws.find(Run, (job.id, job.run)) if ws.retrying else None
@@ -263,7 +267,7 @@ def _find_previous_retry(ws: WorkingSet, job: Job, command: Retry) -> JobState |
 
 
 def _reset_unfinished(ws: WorkingSet, job: Job) -> None:
-    """Plan again what was not completed; completed tasks keep their results."""
+    """Reset the stages and tasks that are not completed; completed tasks keep their results."""
     for stage in stages(ws, job):
         if stage.status == "completed":
             continue
@@ -280,19 +284,20 @@ def _reset_unfinished(ws: WorkingSet, job: Job) -> None:
 
 
 def refund(ws: WorkingSet, command: Refund) -> Balance:
-    """Give back what an ended run has consumed, once; what went back by itself does not go back again."""
+    """Refund the credits that an ended run consumed. A run is refunded at most once."""
     job = get_job(ws, command)
     no = job.run if command.run is None else command.run
     run = ws.find(Run, (job.id, no)) if 1 <= no <= job.run else None
     if run is None:
         raise NotFound("run", str(no))
     if not command.reason.strip():
-        raise BadInput("reason_required", "A refund needs a reason: say why the credits go back.")
+        raise BadInput("reason_required", "`reason` is empty: say why the credits are refunded.")
     if run.status == "open":
-        raise Conflict("run_not_ended", f"Run {no} has not ended: what it costs is settled when it does.")
+        raise Conflict("run_not_ended", f"Run {no} has not ended: refund it after it ended, or cancel the job.")
     if not run.consumed:
-        back = pluralize(run.refunded, "credit")
-        raise Conflict("nothing_to_refund", f"Run {no} kept nothing: {back} went back when it ended.")
+        refunded = pluralize(run.refunded, "credit")
+        message = f"Run {no} consumed no credits: {refunded} of its price were refunded when it ended."
+        raise Conflict("nothing_to_refund", message)
     dedup_key = f"refund/{job.id}/{no}"
     wallet = ws.get(Wallet, job.wallet_id)
     if ws.get_fact(facts.LEDGER_AMOUNT, dedup_key) is not None:
@@ -305,7 +310,7 @@ def refund(ws: WorkingSet, command: Refund) -> Balance:
 
 
 def delete(ws: WorkingSet, command: Delete) -> JobState:
-    """Take a job out of sight: stop it first if it lives, then drop its texts. Ids, money and evidence stay."""
+    """Delete a job: cancel it if it is open, then remove its documents and annotations. Ids and ledger stay."""
     job = ws.find(Job, command.job_id)
     if job is not None and job.tenant == command.tenant and job.deleted_at is not None:
         return job_state(ws, job, changed=False)
@@ -324,11 +329,11 @@ def delete(ws: WorkingSet, command: Delete) -> JobState:
     return job_state(ws, job)
 
 
-# -- the clock
+# -- timers
 
 
 def tick_job(ws: WorkingSet, command: TickJob) -> None:
-    """Do what a job's moment asks for: the end of its grace, its deadline, its hour."""
+    """Apply what is due for a job: the end of a cancel's grace period, its deadline, or its start time."""
     job = ws.find(Job, command.job_id)
     if job is None or job.due_at is None or job.due_at > ws.now:
         return
@@ -341,14 +346,14 @@ def tick_job(ws: WorkingSet, command: TickJob) -> None:
 
 
 def expire(ws: WorkingSet, job: Job, code: str, text: str) -> None:
-    """End a job that ran out of time; one that never started passes through running in the same instant."""
+    """Expire a job. A job that never started is moved to running first, in the same transaction."""
     if job.started_at is None:
         job = move_job(ws, job, "preflight", "system", {"preflight": True}, started_at=ws.change_time(job))
     finish(ws, job, "expire", "system", code, text)
 
 
 def tick_task(ws: WorkingSet, command: TickTask) -> None:
-    """Do what a task's moment asks for: its lease ran out, or its wait is over."""
+    """Apply what is due for a task: its lease has expired, or its backoff has ended."""
     task = ws.find(Task, command.task_id)
     if task is None or task.due_at is None or task.due_at > ws.now:
         return

@@ -1,7 +1,7 @@
-"""Leases: heartbeat, complete, fail, requeue, and what happens when one runs out.
+"""Leases: heartbeat, complete, fail, requeue, expiry.
 
-A lease is a token and an epoch (the attempt's number). Only the newest epoch's token counts; whoever comes with an
-older one is told that the lease is lost, and nothing changes. A report that is repeated gets the same answer.
+A lease is a token and an epoch (the attempt's number). Only the token of the newest epoch is valid. A report with an
+older one is refused as `lease_lost` and changes nothing. A repeated report gets the same answer.
 """
 
 import hashlib
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from callsheet.core.decisions.cascade import LEASE_CLEARED, accepts_claims, cascade, definition_of, make_claimable
 from callsheet.core.decisions.files import check_file
 from callsheet.core.decisions.lease_check import find_lease, get_leased_task, hash_token
-from callsheet.core.decisions.submit import encode_bounded
 from callsheet.core.decisions.transitions import move_task, move_task_silently
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import (
@@ -32,17 +31,18 @@ from callsheet.core.model.rows import Attempt, Call, Document, File, Job, Stage,
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.model.workflow_definition import check_range
 from callsheet.core.policy.fair_order import front_rank
+from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.policy.redaction import redact_error
 from callsheet.core.working_set import WorkingSet
 
 _FULL = 100
 
 
-# -- while it runs
+# -- running tasks
 
 
 def heartbeat(ws: WorkingSet, command: Heartbeat) -> HeartbeatResult:
-    """Prolong a lease from now, never back; take progress up and the wish to stop down."""
+    """Extend a lease, record progress and log lines, and return whether the worker should stop."""
     live = find_lease(ws, command)
     if isinstance(live, Attempt):
         if live.outcome != "canceled":
@@ -65,7 +65,8 @@ def _record_progress(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -
     percent = task.progress if command.progress is None else check_range("progress", command.progress, 0, _FULL)
     message = command.message
     if message is not None and len(message) > ws.limits.message_chars_max:
-        raise BadInput("message_too_long", f"A progress message has at most {ws.limits.message_chars_max} characters.")
+        most = ws.limits.message_chars_max
+        raise BadInput("message_too_long", f"The progress message has {len(message)} characters; send at most {most}.")
     if message:
         message = _clean_text(ws, task, message)
     stage = ws.get(Stage, task.stage_id)
@@ -86,11 +87,11 @@ def _record_log(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> Non
 
 
 def record_submission(ws: WorkingSet, command: RecordSubmission) -> TaskState:
-    """Write down where the work lies at somebody else's machine, before it is sent there."""
+    """Record the provider and its job id on the attempt, before the worker submits there."""
     for what, text in (("provider", command.provider), ("ref", command.ref)):
         if not text or len(text) > ws.limits.key_chars_max or not text.isprintable():
             most = ws.limits.key_chars_max
-            raise BadInput(f"invalid_{what}", f"A {what} has 1 to {most} printable characters.")
+            raise BadInput(f"invalid_{what}", f"`{what}` must have 1 to {most} printable characters.")
     job, task = get_leased_task(ws, command)
     attempt = ws.get(Attempt, (task.id, task.attempts))
     if (attempt.provider, attempt.ref) != (command.provider, command.ref):
@@ -99,11 +100,11 @@ def record_submission(ws: WorkingSet, command: RecordSubmission) -> TaskState:
     return _task_state(ws, job, task.id)
 
 
-# -- the end of a try
+# -- ending an attempt
 
 
 def complete(ws: WorkingSet, command: Complete) -> TaskState:
-    """Accept a result from the newest lease, and let everything that follows from it follow."""
+    """Accept the result of the newest lease, store its files and apply the cascade rules."""
     check_range("delivered", command.delivered, 1, _FULL)
     body = encode_bounded("output", command.output, ws.limits.output_bytes_max)
     made = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
@@ -123,9 +124,10 @@ def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> Non
     expires_at = None if retention is None else ws.now + seconds(retention)
     last = 0
     for made in command.files:
-        if not last < made.no <= ws.limits.files_per_task_max:  # one that could not be put leaves a gap
+        if not last < made.no <= ws.limits.files_per_task_max:  # a file that could not be uploaded leaves a gap
             most = ws.limits.files_per_task_max
-            raise BadInput("invalid_file", f"Files have numbers of their own, from 1 to {most}, in ascending order.")
+            message = f"File number {made.no} is invalid: number files in ascending order from 1 to {most}."
+            raise BadInput("invalid_file", message)
         last = made.no
         check_file(made.name, made.media_type, made.bytes, made.sha256, ws.limits)
         ws.append(
@@ -140,7 +142,7 @@ def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> Non
 def accept_result(
     ws: WorkingSet, job: Job, task: Task, body: str, digest: str, delivered: int, actor: Actor
 ) -> TaskState:
-    """Take a result in: task, stage, job and money in one decision."""
+    """Store a result and complete its task; the cascade rules move stage, job and credits."""
     now = ws.change_time(job)
     attempt = ws.get(Attempt, (task.id, task.attempts))
     ws.put(replace(attempt, ended_at=max(now, attempt.leased_at), outcome="completed", digest=digest))
@@ -153,7 +155,7 @@ def accept_result(
 
 
 def fail(ws: WorkingSet, command: Fail) -> TaskState:
-    """Take a failed try: again if policy and tries allow it, else the end of task, stage and job."""
+    """Record a failed attempt. The task is retried if the retry policy allows it, else it fails with its job."""
     live = find_lease(ws, command)
     if isinstance(live, Attempt):
         return _answer_repeated_report(ws, command.lease, live, "failed", None)
@@ -165,19 +167,20 @@ def fail(ws: WorkingSet, command: Fail) -> TaskState:
 
 
 class AttemptEnd(NamedTuple):
-    """How a try ended: in a word, with its error, whether it may be tried again, and whether it counts."""
+    """How an attempt ended."""
 
     outcome: str
     code: str
     text: str
     retry: bool
     uncounted: bool = False
+    """The attempt does not count towards `attempts_max`."""
 
 
 def fail_attempt(
     ws: WorkingSet, job: Job, task: Task, code: str, message: str, *, retryable: bool | None, actor: Actor
 ) -> TaskState:
-    """End a try that went wrong."""
+    """End an attempt with an error, and retry the task if its policy allows it."""
     code = _sanitize_code(code)
     text = _clean_text(ws, task, message)
     retry = definition_of(ws, job).retry.allows_retry(retryable=retryable) and task.attempts_counted < task.attempts_max
@@ -185,16 +188,16 @@ def fail_attempt(
 
 
 def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
-    """Take a task back without using up a try, within the second limit."""
+    """Requeue a task without counting the attempt, up to `requeues_max` times."""
     if not command.reason.strip():
-        raise BadInput("reason_required", "A requeue says why the work is given back.")
+        raise BadInput("reason_required", "`reason` is empty: say why the task is requeued.")
     if _already_requeued(ws, command):
         return replace(_task_state(ws, ws.get(Job, command.lease.job_id), command.lease.task_id), replay=True)
     live = find_lease(ws, command)
     if isinstance(live, Attempt):
         return _answer_repeated_report(ws, command.lease, live, "requeued", None)
     job, task = live
-    if mark_call_unanswered(ws, task):  # the provider may have accepted: the call is looked up, not made again
+    if mark_call_unanswered(ws, task):  # the provider may have accepted the call: look it up, do not repeat it
         return _task_state(ws, job, task.id)
     return requeue_task(
         ws, job, task, "requeued", f"Requeued: {command.reason}", "worker", _sanitize_code(command.cause)
@@ -204,10 +207,10 @@ def requeue(ws: WorkingSet, command: Requeue) -> TaskState:
 def requeue_task(
     ws: WorkingSet, job: Job, task: Task, outcome: str, reason: str, actor: Actor, cause: str | None = None
 ) -> TaskState:
-    """End a try that nobody is to blame for; after too many of them the task fails all the same."""
+    """End an attempt without counting it; after `requeues_max` requeues the task fails."""
     text = _clean_text(ws, task, reason)
     if task.requeues >= task.requeues_max:
-        limit = f"Given back {pluralize(task.requeues, 'time')}, which is the limit. {text}"
+        limit = f"The task was requeued {pluralize(task.requeues, 'time')}, which is the limit. {text}"
         return end_attempt(
             ws, job, task, AttemptEnd(outcome, "requeue_exhausted", limit, retry=False, uncounted=True), actor
         )
@@ -215,14 +218,14 @@ def requeue_task(
 
 
 def expire_lease(ws: WorkingSet, job: Job, task: Task) -> None:
-    """End a lease that ran out: the worker is gone, and that counts as a try."""
+    """End the attempt of an expired lease. It counts as an attempt."""
     retry = task.attempts_counted < task.attempts_max
-    text = "The worker stopped answering and its lease ran out."
+    text = "The worker stopped sending heartbeats and its lease expired."
     end_attempt(ws, job, task, AttemptEnd("lost", "lease_expired", text, retry), "system")
 
 
 def end_attempt(ws: WorkingSet, job: Job, task: Task, end: AttemptEnd, actor: Actor) -> TaskState:
-    """Close an attempt and decide what becomes of its task."""
+    """Close an attempt and retry, fail or cancel its task."""
     now = ws.change_time(job)
     attempt = ws.get(Attempt, (task.id, task.attempts))
     ended = replace(
@@ -264,7 +267,7 @@ def _make_retry_claimable(ws: WorkingSet, job: Job, after: Task, *, uncounted: b
 
 
 def mark_call_unanswered(ws: WorkingSet, task: Task) -> bool:
-    """Keep a call whose worker died between calling and telling: it may have been accepted, so it is looked up."""
+    """Mark an open provider call as `unknown` if its worker was lost: it may have been accepted, so look it up."""
     call = ws.find(Call, child_id(task.id, task.attempts)) if task.has_call else None
     if call is None or call.ended_at is not None:
         return False
@@ -275,14 +278,14 @@ def mark_call_unanswered(ws: WorkingSet, task: Task) -> bool:
 
 
 def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:
-    """End the provider call of a try, if it made one."""
+    """End the provider call of the current attempt, if there is one."""
     call = ws.find(Call, child_id(task.id, task.attempts)) if task.has_call else None
     if call is not None and call.ended_at is None:
         ws.put(replace(call, status="ended", ended_at=max(ws.now, call.intended_at), outcome=outcome, collect_at=None))
 
 
 def _already_requeued(ws: WorkingSet, command: Requeue) -> bool:
-    """Say whether this very lease was given back while its call was under way: then there is nothing left to give."""
+    """Return whether this lease was already requeued while its provider call was in progress."""
     lease = command.lease
     task = ws.find(Task, lease.task_id)
     if task is None or not task.has_call or task.attempts != lease.attempt:
@@ -296,7 +299,7 @@ def _already_requeued(ws: WorkingSet, command: Requeue) -> bool:
 def _answer_repeated_report(
     ws: WorkingSet, lease: Lease, attempt: Attempt, outcome: str, digest: str | None
 ) -> TaskState:
-    """Answer a report about an attempt that has ended: the same as before, a no-op, or a lost lease."""
+    """Answer a report about an ended attempt: the same answer as before, skipped, or lease lost."""
     state = _task_state(ws, ws.get(Job, lease.job_id), lease.task_id)
     if attempt.outcome == outcome and attempt.digest == digest:
         return replace(state, replay=True)
@@ -310,7 +313,7 @@ def _task_state(ws: WorkingSet, job: Job, task_id: str) -> TaskState:
 
 
 def _clean_text(ws: WorkingSet, task: Task, text: str) -> str:
-    """Return what a worker says about a task as it may be shown: cleaned, and without its reference elsewhere."""
+    """Return a worker's text with secrets and the provider reference removed."""
     ref = ws.get(Attempt, (task.id, task.attempts)).ref
     return redact_error(text.replace(ref, "[reference]") if ref else text, ws.limits.message_chars_max)
 
@@ -321,7 +324,7 @@ def _sanitize_code(code: str) -> str:
 
 
 def end_backoff(ws: WorkingSet, job: Job, task: Task) -> None:
-    """Offer a task whose wait is over."""
+    """Make a task claimable whose backoff has ended."""
     stage = ws.get(Stage, task.stage_id)
     if accepts_claims(job, stage):
         make_claimable(ws, job, stage, task)

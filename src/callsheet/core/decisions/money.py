@@ -1,7 +1,7 @@
-"""Wallets and the ledger. Reserve at the opening of a run; then exactly one of consume or refund at its end.
+"""Wallets and the ledger: a run reserves its price when it opens, and consumes or refunds it when it ends.
 
-Each function puts the changed wallet and one new entry into the working set. Nothing ever goes below zero, and
-the entries of a wallet, added up, are its balance.
+Each function puts the changed wallet and one new entry into the working set. A balance never goes below zero and
+always equals the sum of the wallet's entries.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ class Settlement(NamedTuple):
 
 
 class Posting(NamedTuple):
-    """A ledger line to be written."""
+    """A ledger entry to write."""
 
     kind: str
     amount: int
@@ -37,18 +37,18 @@ class Posting(NamedTuple):
 
 
 def wallet_id(tenant: str, user: str) -> str:
-    """Return the name of a user's wallet; a tenant's name has no slash."""
+    """Return the id of a user's wallet. It is unique because a tenant's name has no slash."""
     return f"{tenant}/{user}"
 
 
 def wallet_of(ws: WorkingSet, tenant: str, user: str) -> Wallet:
-    """Return the user's wallet; one that does not exist yet is empty."""
+    """Return the user's wallet, or a new empty one."""
     name = wallet_id(tenant, user)
     return ws.find(Wallet, name) or Wallet(name, tenant, user, 0, 0, 0, ws.now, ws.now)
 
 
 def reserve(ws: WorkingSet, wallet: Wallet, job: Job, actor: Actor) -> None:
-    """Take a run's price from the balance and hold it."""
+    """Reserve the price of a run: move it from the balance to the reserved credits."""
     if job.price > wallet.balance:
         raise InsufficientCredits(job.price, wallet.balance)
     if job.price == 0:
@@ -59,7 +59,7 @@ def reserve(ws: WorkingSet, wallet: Wallet, job: Job, actor: Actor) -> None:
 
 
 def settle(ws: WorkingSet, job: Job, run: Run, final_status: str, refunds: RefundPolicy, delivered: int) -> Settlement:
-    """Close a run's reservation, once, by how it ended."""
+    """Settle the reserved price of an ended run: consume and refund by the refund policy, exactly once."""
     if run.status != "open":
         message = f"run {run.no} of job {job.id} is already settled"
         raise AssertionError(message)
@@ -86,20 +86,20 @@ def _consumed_part(job: Job, run: Run, final_status: str, refunds: RefundPolicy)
 
 
 def top_up(ws: WorkingSet, wallet: Wallet, amount: int, dedup_key: str, reason: str, actor: Actor) -> Wallet:
-    """Add bought credits."""
+    """Add credits to a wallet."""
     check_range("a top-up", amount, 1, ws.limits.price_max)
     _check_balance_limit(ws, wallet, amount)
     return _post(ws, wallet, Posting("topup", amount, dedup_key=dedup_key, reason=reason), actor)
 
 
 def adjust(ws: WorkingSet, wallet: Wallet, amount: int, dedup_key: str, reason: str, actor: Actor) -> Wallet:
-    """Correct a balance by hand; always with a reason, never below zero."""
-    check_range("what is added or taken", abs(amount), 1, ws.limits.price_max)
+    """Correct a balance by hand. Requires a reason and never goes below zero."""
+    check_range("the adjusted amount", abs(amount), 1, ws.limits.price_max)
     if not reason.strip():
-        raise BadInput("reason_required", "An adjustment needs a reason: say why the balance changes.")
+        raise BadInput("reason_required", "`reason` is empty: say why the balance changes.")
     if wallet.balance + amount < 0:
         taken = pluralize(-amount, "credit")
-        message = f"This would take {taken} and the balance is {wallet.balance}: it never goes below zero."
+        message = f"The adjustment takes {taken} and the balance is {wallet.balance}: take at most the balance."
         raise InsufficientCredits(-amount, wallet.balance, message)
     _check_balance_limit(ws, wallet, amount)
     return _post(ws, wallet, Posting("adjust", amount, dedup_key=dedup_key, reason=reason), actor)
@@ -108,16 +108,20 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, dedup_key: str, reason: 
 def refund_consumed(
     ws: WorkingSet, wallet: Wallet, job: Job, run: Run, dedup_key: str, reason: str, actor: Actor
 ) -> Wallet:
-    """Return what an ended run has consumed: a correction by hand that is that run's."""
+    """Add the credits that an ended run consumed back to the wallet, as an adjustment of that run."""
     _check_balance_limit(ws, wallet, run.consumed)
     posting = Posting("adjust", run.consumed, consumed=-run.consumed, dedup_key=dedup_key, reason=reason)
     return _post(ws, wallet, posting, actor, replace(job, run=run.no))
 
 
 def _check_balance_limit(ws: WorkingSet, wallet: Wallet, amount: int) -> None:
-    """Refuse credits that, with what is held, could not all come back into the wallet."""
+    """Refuse credits that would exceed the balance limit once all reserved credits are refunded."""
     if wallet.balance + wallet.reserved + amount > ws.limits.balance_max:
-        raise Conflict("balance_too_large", f"A wallet holds at most {ws.limits.balance_max} credits.")
+        raise Conflict(
+            "balance_too_large",
+            f"Adding {pluralize(amount, 'credit')} to {wallet.balance} (and {wallet.reserved} reserved) exceeds the "
+            f"limit of {ws.limits.balance_max}: add less.",
+        )
 
 
 def _post(ws: WorkingSet, wallet: Wallet, posting: Posting, actor: Actor, job: Job | None = None) -> Wallet:

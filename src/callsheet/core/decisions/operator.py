@@ -1,4 +1,7 @@
-"""What an operator sets up: tenants, workflows, credits; and the places of readers in the event order."""
+"""Operator commands: tenants, workflows, credits; and the cursors of event readers.
+
+A put with equal values changes nothing. Credits move once per idempotency key.
+"""
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -20,6 +23,7 @@ from callsheet.core.model.commands import (
     TopUp,
 )
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Cursor, Tenant, Wallet, Workflow
 from callsheet.core.model.workflow_definition import check_definition, check_name, check_range, validator
 from callsheet.core.policy.redaction import redact_error
@@ -27,7 +31,7 @@ from callsheet.core.working_set import WorkingSet, encode
 
 
 def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
-    """Make a tenant or change it; an equal one changes nothing."""
+    """Create a tenant or change it; equal values change nothing."""
     check_name("tenant", command.tenant, ws.limits)
     existing = ws.find(Tenant, command.tenant)
     before = existing or Tenant(command.tenant, 1, "active", None, ws.now, ws.now)
@@ -40,7 +44,8 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
     if after.active_jobs_max is not None:
         check_range("active_jobs_max", after.active_jobs_max, 0, 2**31)
     if after.status not in {"active", "suspended"}:
-        raise BadInput("invalid_status", f"A tenant is active or suspended, not {after.status!r}.")
+        message = f"The status {after.status[:80]!r} is invalid: a tenant is `active` or `suspended`."
+        raise BadInput("invalid_status", message)
     if after == existing:
         return existing
     after = replace(after, updated_at=ws.now)
@@ -49,7 +54,7 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
 
 
 def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
-    """Store a definition as the newest version; an equal one changes nothing."""
+    """Store a definition as the newest version; an equal definition changes nothing."""
     definition = command.definition
     check_definition(definition, ws.limits, ws.graph_rules)
     spec = encode(definition)
@@ -70,17 +75,17 @@ def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
 
 
 def top_up(ws: WorkingSet, command: TopUp) -> Balance:
-    """Add credits once per key."""
+    """Add credits, once per idempotency key."""
     return _post_once(ws, command)
 
 
 def adjust(ws: WorkingSet, command: Adjust) -> Balance:
-    """Correct a balance once per key."""
+    """Correct a balance, once per idempotency key."""
     return _post_once(ws, command)
 
 
 def dedup_key_of(command: TopUp | Adjust) -> str:
-    """Return the name under which a movement of credits is known."""
+    """Return the stored form of the idempotency key, scoped to the user and the verb."""
     verb = "topup" if isinstance(command, TopUp) else "adjust"
     return f"{command.tenant}/{len(command.user)}/{command.user}/{verb}/{command.idempotency_key or command.id}"
 
@@ -88,9 +93,11 @@ def dedup_key_of(command: TopUp | Adjust) -> str:
 def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
     check_name("tenant", command.tenant, ws.limits)
     if not command.user or len(command.user) > ws.limits.key_chars_max or not command.user.isprintable():
-        raise BadInput("invalid_user", f"A user id has 1 to {ws.limits.key_chars_max} printable characters.")
+        raise BadInput("invalid_user", f"The user id must have 1 to {ws.limits.key_chars_max} printable characters.")
     if len(command.idempotency_key) > ws.limits.key_chars_max or not command.idempotency_key.isprintable():
-        raise BadInput("invalid_idempotency_key", f"A key has at most {ws.limits.key_chars_max} printable characters.")
+        most = ws.limits.key_chars_max
+        message = f"The idempotency key must have at most {most} printable characters."
+        raise BadInput("invalid_idempotency_key", message)
     if ws.find(Tenant, command.tenant) is None:
         raise NotFound("tenant", command.tenant[:80])
     dedup_key = dedup_key_of(command)
@@ -98,7 +105,10 @@ def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
     before = ws.get_fact(facts.LEDGER_AMOUNT, dedup_key)
     if before is not None:
         if before != command.amount:
-            raise Conflict("idempotency_key_reused", "This key moved another amount before.")
+            message = (
+                f"This idempotency key was used for {pluralize(before, 'credit')}, not {command.amount}: use a new key."
+            )
+            raise Conflict("idempotency_key_reused", message)
         return Balance(wallet.balance, wallet.reserved, replay=True)
     post = post_top_up if isinstance(command, TopUp) else post_adjustment
     reason = redact_error(command.reason, ws.limits.message_chars_max) if command.reason.strip() else ""
@@ -107,8 +117,8 @@ def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
     return Balance(after.balance, after.reserved)
 
 
-def take_cursor(ws: WorkingSet, command: AcquireCursor) -> CursorPosition:
-    """Give a reader its place, if nobody else reads for it now."""
+def acquire_cursor(ws: WorkingSet, command: AcquireCursor) -> CursorPosition:
+    """Lock a cursor for a reader and return its position, unless another reader holds the lock."""
     cursor = ws.find(Cursor, command.name) or Cursor(command.name, 0, 0, None, 0)
     if cursor.holder not in {None, command.holder} and cursor.locked_until > ws.now:
         return CursorPosition(cursor.tx, cursor.position, reserved=False)
@@ -116,8 +126,8 @@ def take_cursor(ws: WorkingSet, command: AcquireCursor) -> CursorPosition:
     return CursorPosition(cursor.tx, cursor.position)
 
 
-def move_cursor(ws: WorkingSet, command: AdvanceCursor) -> CursorPosition:
-    """Note how far a reader has come; one that lost its hold moves nothing."""
+def advance_cursor(ws: WorkingSet, command: AdvanceCursor) -> CursorPosition:
+    """Advance a cursor and release its lock; a reader that lost the lock changes nothing."""
     cursor = ws.find(Cursor, command.name)
     if cursor is None or cursor.holder != command.holder:
         return (

@@ -1,7 +1,7 @@
-"""Work at a provider: written down before the call, submitted once per attempt, collected until it ends.
+"""Provider calls: recorded before the request, submitted once per attempt, collected until they end.
 
-Paid work is never submitted again because an answer was lost: a call without an answer is `unknown` and waits for
-its callback, a look-up, or its deadline.
+Paid work is never submitted again because an answer was lost. A call without an answer has the status `unknown`, and
+ends with its callback, a lookup, or its deadline.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from callsheet.core import facts
 from callsheet.core.decisions.cascade import definition_of, finish
 from callsheet.core.decisions.lease import accept_result, close_call, fail_attempt, requeue_task
 from callsheet.core.decisions.lease_check import get_leased_task, hash_token
-from callsheet.core.decisions.submit import encode_bounded
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import (
     Callback,
@@ -30,31 +29,33 @@ from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import Attempt, Call, Inbox, Job, Task
 from callsheet.core.model.workflow_definition import check_range
+from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.working_set import WorkingSet, encode
 
 
 def record_intent(ws: WorkingSet, command: RecordIntent) -> CallIntent:
-    """Write the call down; the same attempt asked twice has one call."""
+    """Record the intent to call a provider. An attempt has at most one call."""
     job, task = get_leased_task(ws, command)
     key = child_id(task.id, task.attempts)
     call = ws.find(Call, key)
     if call is None:
         if not command.provider:
-            raise BadInput("invalid_provider", "A call names its provider.")
+            raise BadInput("invalid_provider", "`provider` is empty: name the provider of the call.")
         deadline = ws.now + seconds(definition_of(ws, job).provider_deadline_seconds)
         call = Call(key, task.id, task.attempts, job.id, job.tenant, command.provider, ws.change_time(job), deadline)
         ws.put(call)
         ws.put(replace(task, has_call=1))
         ws.emit(job, "task.intended", "worker", {"attempt": task.attempts}, entity_id=task.id)
     elif call.provider != command.provider:
-        raise Conflict("call_exists", "This attempt has already called another provider.")
+        message = f"This attempt has already called {call.provider!r}: one attempt calls one provider."
+        raise Conflict("call_exists", message)
     return CallIntent(call.id, call.status)
 
 
 def hand_off(ws: WorkingSet, command: HandOff) -> TaskState:
-    """Store the provider's reference and end the lease: from here on the task is collected."""
+    """Store the provider's job id and end the lease. From now on the collector watches the task."""
     if not command.ref or len(command.ref) > ws.limits.key_chars_max:
-        raise BadInput("invalid_ref", f"A reference has 1 to {ws.limits.key_chars_max} characters.")
+        raise BadInput("invalid_ref", f"`ref` must have 1 to {ws.limits.key_chars_max} characters.")
     lease = command.lease
     call = ws.find(Call, child_id(lease.task_id, lease.attempt))
     if call is not None and call.ref == command.ref and _lease_matches(ws, command):
@@ -64,9 +65,9 @@ def hand_off(ws: WorkingSet, command: HandOff) -> TaskState:
     else:
         job, task = get_leased_task(ws, command)
     if call is None:
-        raise Conflict("no_intent", "Write the call down before making it: there is no intent for this attempt.")
+        raise Conflict("no_intent", "This attempt has no recorded intent: record one before you call the provider.")
     _bind_ref(ws, job, task, call, command.ref)
-    _apply_held_callbacks(ws, call, command.ref)
+    _apply_waiting_callbacks(ws, call, command.ref)
     return _task_state(ws, call)
 
 
@@ -78,7 +79,9 @@ def _lease_matches(ws: WorkingSet, command: HandOff) -> bool:
 def _bind_ref(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
     other = ws.get_fact(facts.CALL_BY_REFERENCE, (call.provider, ref))
     if other is not None and other != call.id:
-        raise Conflict("ref_taken", "That provider reference belongs to another task.")
+        raise Conflict(
+            "ref_taken", f"Another task already has this job id of {call.provider!r}: send the id of this call."
+        )
     after = replace(
         call, status="submitted", ref=ref, submitted_at=ws.change_time(job),
         collect_at=ws.now + seconds(definition_of(ws, job).collect_seconds),
@@ -91,7 +94,7 @@ def _bind_ref(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Cal
 
 
 def claim_call(ws: WorkingSet, command: ClaimCall) -> ClaimedCall:
-    """Take a due call, or end it when its time is over."""
+    """Lock a due call for collection, or expire it after its deadline."""
     call = ws.find(Call, command.call_id)
     if call is None:
         raise NotFound("call", command.call_id[:80])
@@ -107,17 +110,17 @@ def claim_call(ws: WorkingSet, command: ClaimCall) -> ClaimedCall:
 
 
 def report_outcome(ws: WorkingSet, command: ReportOutcome) -> TaskState:
-    """Apply what collecting gave; a call that has ended is left as it is."""
+    """Apply what the collector found; an ended call does not change."""
     call = ws.find(Call, command.call_id)
     if call is None:
         raise NotFound("call", command.call_id[:80])
-    return _apply_outcome_and_held(ws, call, command.outcome)
+    return _apply_outcome_and_waiting_callbacks(ws, call, command.outcome)
 
 
-def _apply_outcome_and_held(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
+def _apply_outcome_and_waiting_callbacks(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
     result = _apply_outcome(ws, call, outcome)
     if outcome.ref and call.ref is None and not result.skipped:
-        _apply_held_callbacks(ws, call, outcome.ref)
+        _apply_waiting_callbacks(ws, call, outcome.ref)
     return result
 
 
@@ -133,7 +136,7 @@ def _apply_outcome(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
             definition_of(ws, job).collect_seconds if outcome.poll_after_seconds is None else outcome.poll_after_seconds
         )
         change_time = ws.now + seconds(min(max(wait, 1), 3_600))
-        if task.token_hash is None:  # else a worker is about to tell the reference: nobody must look the call up
+        if task.token_hash is None:  # otherwise the worker still holds the lease and will report the reference
             ws.put(replace(call, collect_at=min(change_time, call.deadline_at)))
         return _task_state(ws, call)
     if outcome.status == "completed":
@@ -155,15 +158,15 @@ def _encode_output(ws: WorkingSet, outcome: Outcome) -> str:
 
 
 def callback(ws: WorkingSet, command: Callback) -> TaskState:
-    """Take a webhook once: applied, held until its reference is known, or skipped."""
+    """Accept a provider's webhook once: apply it, keep it until its reference is known, or skip it."""
     if not command.webhook_id or len(command.webhook_id) > ws.limits.key_chars_max:
-        raise BadInput("invalid_webhook_id", "A callback has an id.")
+        raise BadInput("invalid_webhook_id", f"The webhook id must have 1 to {ws.limits.key_chars_max} characters.")
     key = f"{command.provider}/{command.webhook_id}"
     if ws.find(Inbox, key) is not None:
         return TaskState("", "", "", "", skipped="duplicate", replay=True)
     call_id = _find_call_id(ws, command)
     if call_id is None:
-        _encode_output(ws, command.outcome)  # what could not be applied later is not kept
+        _encode_output(ws, command.outcome)  # refuse now what could not be applied later
     body = None if call_id else encode(command.outcome)
     inbox_row = Inbox(key, command.provider, command.ref, command.call_id, "held", ws.now, body)
     if call_id is None:
@@ -172,7 +175,7 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
             ws.set_fact(facts.WAITING_CALLBACKS, command.ref, [*ws.get_fact(facts.WAITING_CALLBACKS, command.ref), key])
         return TaskState("", "", "", "", skipped="unknown")
     outcome = command.outcome if command.outcome.ref or not command.ref else replace(command.outcome, ref=command.ref)
-    result = _apply_outcome_and_held(ws, ws.get(Call, call_id), outcome)
+    result = _apply_outcome_and_waiting_callbacks(ws, ws.get(Call, call_id), outcome)
     ws.put(replace(inbox_row, status="skipped" if result.skipped else "applied"))
     return result
 
@@ -187,8 +190,8 @@ def _find_call_id(ws: WorkingSet, command: Callback) -> str | None:
     return ws.get_fact(facts.CALL_BY_REFERENCE, (command.provider, command.ref))
 
 
-def _apply_held_callbacks(ws: WorkingSet, call: Call, ref: str) -> None:
-    """Apply the callbacks that came before their reference was known."""
+def _apply_waiting_callbacks(ws: WorkingSet, call: Call, ref: str) -> None:
+    """Apply the callbacks that arrived before the reference was known."""
     for key in ws.get_fact(facts.WAITING_CALLBACKS, ref):
         inbox_row = ws.get(Inbox, key)
         if inbox_row.provider == call.provider and inbox_row.status == "held":

@@ -1,8 +1,10 @@
-"""Accepting a job: validate, idempotency, gates and cap, price, then everything in one step or nothing."""
+"""Submitting a job: validate it, look up its idempotency key, check limits, reserve the price, create its rows.
+
+A refused submit changes nothing. The checks have a fixed order, so the same request always gets the same refusal.
+"""
 
 import hashlib
 from collections.abc import Sequence
-from math import isfinite
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -15,19 +17,26 @@ from callsheet.core.decisions.transitions import due
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.commands import Retry, Submit, SubmitResult
 from callsheet.core.model.errors import BadInput, Conflict, Denied, NotFound
-from callsheet.core.model.graph_rules import GraphRules
 from callsheet.core.model.ids import stage_id, task_id
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
 from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, check_range, check_stages, graph_of
 from callsheet.core.policy.fair_order import next_rank, queue_of
+from callsheet.core.policy.input_validation import (
+    check_annotations,
+    check_key,
+    check_user,
+    encode_input,
+    encode_or_none,
+    validate_input,
+)
 from callsheet.core.policy.limits import Limits
-from callsheet.core.working_set import WorkingSet, encode, encode_bytes
+from callsheet.core.working_set import WorkingSet, encode
 
 
 def submit(ws: WorkingSet, command: Submit) -> SubmitResult:
-    """Make a job, or return the one that the same key made before."""
+    """Create a job, or return the job that was created with the same idempotency key."""
     definition = _validate_submit(ws, command)
     body = validate_input(
         definition, ws.get_fact(facts.INPUT_VALIDATOR, definition.name), command.input, ws.limits, ws.graph_rules
@@ -57,7 +66,7 @@ def create_run(
     body: str | None,
     command: Submit | Retry,
 ) -> None:
-    """Put an accepted job with its first run, stages and tasks into the working set; its first stage is open."""
+    """Put a new job with its first run, stages and tasks into the working set, and open its first stage."""
     ws.put(replace(job, waiting_at=ws.now) if stages and stages[0].approval else job)
     ws.put(Run(job.id, 1, job.tenant, command.id, job.price, ws.now))
     if body is not None:
@@ -73,7 +82,7 @@ def create_run(
 
 
 class Slot(NamedTuple):
-    """Where a new stage goes: its number and id, and the event with which it begins its life, if it begins now."""
+    """Number and id of a new stage, and the event that moves it on from `created`, if there is one."""
 
     no: int
     key: str
@@ -95,7 +104,7 @@ def add_stage(ws: WorkingSet, job: Job, definition: WorkflowDefinition, spec: St
 def add_tasks(
     ws: WorkingSet, job: Job, definition: WorkflowDefinition, stage: Stage, inputs: list[Any], keys: list[str]
 ) -> Stage:
-    """Add tasks to a stage, numbered on from those it has; in an open stage they are open, and offered."""
+    """Add tasks to a stage. In an open stage they are open too, and claimable if the job accepts claims."""
     queue = queue_of(stage.kind, job.workflow, stage.provider)
     if ws.find(Queue, queue) is None:
         _open_queue(ws, Queue(queue, stage.kind, job.workflow, stage.provider), definition)
@@ -112,7 +121,7 @@ def add_tasks(
         if body is not None:
             if graph := graph_of(definition, stage.no):
                 ws.graph_rules.check_input(graph, body)
-            text = _encode_input(body, ws.limits)
+            text = encode_input(body, ws.limits)
             ws.append(Document(key, "input", job.id, text))
             link_files(ws, job, text)
     if offered:
@@ -128,20 +137,22 @@ def add_tasks(
 
 
 def _open_queue(ws: WorkingSet, queue: Queue, definition: WorkflowDefinition) -> None:
-    """Make a queue. Jobs with stages of their own name kinds and providers as they like, so they may name so many."""
+    """Create a queue. Inline stages choose kinds and providers freely, so their number is limited per workflow."""
     if definition.inline:
         known, most = ws.get_fact(facts.QUEUE_COUNT, queue.workflow), ws.limits.queues_per_workflow_max
         if known >= most:
             raise Conflict(
-                "too_many_queues", f"Jobs of {queue.workflow!r} have named {known} pairs of kind and provider: use one "
-                "of them.", queues=known, max=most,
+                "too_many_queues",
+                f"Jobs of {queue.workflow!r} have used {known} pairs of kind and provider, which is the limit: use one "
+                "of them again.",
+                queues=known, max=most,
             )  # fmt: skip
         ws.set_fact(facts.QUEUE_COUNT, queue.workflow, known + 1)
     ws.put(queue)
 
 
 def copy_job(ws: WorkingSet, old: Job, job_id: str, dedup_key: str | None, deadline_at: int | None) -> Job:
-    """Return a new job like an old one, linked to it: what `retry_as=new_job` makes."""
+    """Return a copy of an ended job for `retry_as=new_job`, linked to the original."""
     change_time = ws.change_time(old)
     fresh = Job(
         job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, dedup_key, old.fingerprint,
@@ -152,7 +163,7 @@ def copy_job(ws: WorkingSet, old: Job, job_id: str, dedup_key: str | None, deadl
     return replace(fresh, due_at=due(fresh))
 
 
-# -- steps
+# -- checks, in their order
 
 
 def _validate_submit(ws: WorkingSet, command: Submit) -> WorkflowDefinition:
@@ -164,10 +175,8 @@ def _validate_submit(ws: WorkingSet, command: Submit) -> WorkflowDefinition:
     if definition is None:
         raise NotFound("workflow", command.workflow[:80])
     check_enabled(definition)
-    if command.stages is not None and not definition.inline:
-        raise BadInput(
-            "stages_not_allowed", f"Workflow {definition.name!r} brings its own stages; it takes none inline."
-        )
+    if command.stages is not None:
+        check_inline_allowed(definition)
     _check_inline(command.stages or [], limits)
     if command.price is not None:
         check_range("price", command.price, 0, limits.price_max)
@@ -176,10 +185,18 @@ def _validate_submit(ws: WorkingSet, command: Submit) -> WorkflowDefinition:
     if command.deadline_seconds is not None:
         check_range("deadline_seconds", command.deadline_seconds, 1, limits.deadline_seconds_max)
     if not 0 <= command.start_in_seconds <= limits.start_in_seconds_max:
-        raise BadInput("out_of_range", f"start_in_seconds must be from 0 to {limits.start_in_seconds_max}.")
+        most = limits.start_in_seconds_max
+        raise BadInput("out_of_range", f"start_in_seconds is {command.start_in_seconds:g}: send from 0 to {most}.")
     if command.labels or command.metadata or command.trace:
         check_annotations(command.labels, command.metadata, command.trace, limits)
     return definition
+
+
+def check_inline_allowed(definition: WorkflowDefinition) -> None:
+    """Refuse stages in a request unless the workflow allows them."""
+    if not definition.inline:
+        message = f"Workflow {definition.name!r} defines its own stages: submit without `stages`."
+        raise BadInput("stages_not_allowed", message)
 
 
 def _check_inline(stages: list[StageSpec], limits: Limits) -> None:
@@ -189,7 +206,7 @@ def _check_inline(stages: list[StageSpec], limits: Limits) -> None:
 
 
 def _fingerprint(command: Submit, body: str | None) -> str:
-    """Return what makes two requests the same; nobody asks where there is no key."""
+    """Return a hash of the request, to detect a reused idempotency key; empty without a key."""
     if command.idempotency_key is None:
         return ""
     parts = (
@@ -200,7 +217,7 @@ def _fingerprint(command: Submit, body: str | None) -> str:
 
 
 def dedup_key_of(command: Submit) -> str | None:
-    """Return the name under which a submit is known, if it has a key."""
+    """Return the stored form of the idempotency key, scoped to the user, if there is one."""
     if command.idempotency_key is None:
         return None
     # The length keeps (user "a", key "b/c") apart from (user "a/b", key "c").
@@ -217,7 +234,7 @@ def _find_existing(ws: WorkingSet, command: Submit, fingerprint: str) -> SubmitR
     if job.fingerprint != fingerprint:
         raise Conflict(
             "idempotency_key_reused",
-            "This idempotency key was used for another request: send the same body, or a new key.",
+            "This idempotency key was used for another request: send the same body, or use a new key.",
             job_id=job.id,
         )
     check_not_deleted(job)
@@ -225,24 +242,26 @@ def _find_existing(ws: WorkingSet, command: Submit, fingerprint: str) -> SubmitR
 
 
 def check_not_deleted(job: Job) -> None:
-    """Refuse to answer with a job that its key made and somebody has deleted."""
+    """Refuse an idempotency key whose job was deleted."""
     if job.deleted_at is not None:
-        raise Conflict("job_deleted", "The job that this idempotency key made has been deleted.", job_id=job.id)
+        message = "The job created with this idempotency key was deleted: use a new key."
+        raise Conflict("job_deleted", message, job_id=job.id)
 
 
 def check_enabled(definition: WorkflowDefinition) -> None:
-    """Refuse to open a run of a workflow that is switched off."""
+    """Refuse a run of a disabled workflow."""
     if not definition.enabled:
-        raise Conflict("workflow_disabled", f"Workflow {definition.name!r} is switched off.")
+        message = f"Workflow {definition.name!r} is disabled: an operator must enable it first."
+        raise Conflict("workflow_disabled", message)
 
 
 def get_active_tenant(ws: WorkingSet, name: str) -> Tenant:
-    """Return a tenant that may open runs; one that is suspended may not."""
+    """Return a tenant; refuse a suspended one."""
     tenant = ws.find(Tenant, name)
     if tenant is None:
         raise NotFound("tenant", name[:80])
     if tenant.status != "active":
-        raise Denied("tenant_suspended", f"Tenant {tenant.id!r} is suspended.")
+        raise Denied("tenant_suspended", f"Tenant {tenant.id!r} is suspended: an operator must activate it first.")
     return tenant
 
 
@@ -265,7 +284,7 @@ def _refuse_or_block(ws: WorkingSet, command: Submit, definition: WorkflowDefini
 
 
 def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
-    """Refuse one more active job than the user may have, and count it if he may."""
+    """Refuse a job beyond the user's limit of active jobs, else count it."""
     cap = ws.limits.active_jobs_max if tenant.active_jobs_max is None else tenant.active_jobs_max
     if cap is None:
         return
@@ -273,7 +292,7 @@ def check_active_jobs(ws: WorkingSet, tenant: Tenant, wallet: Wallet) -> None:
     if active >= cap:
         raise Conflict(
             "too_many_active_jobs",
-            f"This user has {pluralize(active, 'active job')}, and may have {cap}: wait for one to end.",
+            f"This user has {pluralize(active, 'active job')}; at most {cap} are allowed: wait until one ends.",
             active=active, max=cap,
         )  # fmt: skip
     ws.set_fact(facts.ACTIVE_JOB_COUNT, wallet.id, active + 1)
@@ -292,110 +311,3 @@ def _new_job(ws: WorkingSet, command: Submit, definition: WorkflowDefinition, fi
         labels=encode_or_none(command.labels),
         metadata=encode_or_none(command.metadata), trace=encode_or_none(command.trace),
     )  # fmt: skip
-
-
-# -- checks that others need too
-
-
-def check_user(user: str, limits: Limits) -> None:
-    """Refuse what names nobody."""
-    _check_text("user", user, limits.key_chars_max)
-
-
-def check_key(key: str, limits: Limits) -> None:
-    """Refuse an idempotency key that is none."""
-    _check_text("idempotency key", key, limits.key_chars_max)
-
-
-def validate_input(
-    definition: WorkflowDefinition, validator: Any, value: Any, limits: Limits, graph_rules: GraphRules
-) -> str | None:
-    """Return an input as it is kept, or refuse it: no JSON, too deep, too large, not what its workflow takes."""
-    if value is None and definition.input_schema is None:
-        return None
-    body = _encode_input(value, limits)
-    if validator is not None and (error := next(validator.iter_errors(value), None)):
-        where = "/".join(str(part) for part in error.instance_path) or "input"
-        raise BadInput("invalid_input", f"{where}: {error.message}"[: limits.message_chars_max])
-    for stage in definition.stages:
-        if stage.comfyui is not None and stage.inputs is None:
-            graph_rules.check_input(stage.comfyui, value)  # what does not fit its graph is refused now, not by a worker
-    return body
-
-
-def check_annotations(
-    labels: dict[str, str] | None, metadata: dict[str, Any] | None, trace: dict[str, str] | None, limits: Limits
-) -> None:
-    """Refuse labels, metadata or trace context over their limits."""
-    for name, value in (labels or {}).items():
-        if not name or "\0" in name + value or max(len(name), len(value)) > limits.label_chars_max:
-            raise BadInput("invalid_label", f"A label and its value have at most {limits.label_chars_max} characters.")
-    if len(labels or {}) > limits.labels_max:
-        raise BadInput("too_many_labels", f"At most {limits.labels_max} labels.")
-    if labels:
-        encode_bounded("labels", labels, 16 * limits.labels_max * limits.label_chars_max)
-    for what, annotation in (("metadata", metadata), ("trace", trace)):
-        if annotation is not None:
-            encode_bounded(what, annotation, limits.metadata_bytes_max)
-
-
-def encode_bounded(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> str:
-    """Encode a value, or refuse it: not JSON, too deep, too large."""
-    try:
-        body = encode_bytes(value)
-    except RecursionError:
-        raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {depth_max} levels.") from None
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"invalid_{what}", f"The {what} is not JSON: {error}.") from None
-    if body.count(b"[") + body.count(b"{") > depth_max or b"null" in body:
-        _check_depth(what, value, depth_max)
-    if len(body) > bytes_max:
-        raise BadInput(f"{what}_too_large", f"The {what} is larger than {bytes_max} bytes.")
-    return body.decode()
-
-
-def _encode_input(value: Any, limits: Limits) -> str:
-    """Encode an input, or refuse it: what workers and pages read has an end in every direction."""
-    body = encode_bounded("input", value, limits.input_bytes_max, limits.input_depth_max)
-    todo = [value] if len(body) > min(limits.input_items_max, limits.key_chars_max) else []
-    while todo:
-        item = todo.pop()
-        if not isinstance(item, dict | list | tuple):
-            continue
-        if len(item) > limits.input_items_max:
-            raise BadInput("input_too_large", f"The input has more than {limits.input_items_max} items in one place.")
-        if isinstance(item, dict) and any(len(str(name)) > limits.key_chars_max for name in item):
-            most = limits.key_chars_max
-            raise BadInput("input_too_large", f"The input has a field whose name is longer than {most} characters.")
-        todo.extend(item.values() if isinstance(item, dict) else item)
-    return body
-
-
-def encode_or_none(value: dict[str, Any] | None) -> str | None:
-    """Encode notes if there are any."""
-    return None if value is None else encode(value)
-
-
-def _check_text(what: str, text: str, chars_max: int) -> None:
-    if not text.strip() or len(text) > chars_max or not text.isprintable():
-        raise BadInput(
-            f"invalid_{what.replace(' ', '_')}", f"The {what} must be 1 to {chars_max} printable characters."
-        )
-
-
-def _check_depth(what: str, value: Any, levels: int) -> None:
-    """Refuse depth and numbers that JSON does not have, level by level so that no depth can hurt."""
-    layer = [value]
-    for _ in range(levels + 1):
-        deeper: list[Any] = []
-        for item in layer:
-            if isinstance(item, dict):
-                deeper.extend(item.values())
-            elif isinstance(item, list | tuple):
-                deeper.extend(item)
-            elif isinstance(item, float) and not isfinite(item):
-                raise BadInput(f"invalid_{what}", f"The {what} holds {item}, which is not JSON.")
-        if not deeper:
-            return
-        layer = deeper
-    raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {levels} levels.")

@@ -1,4 +1,7 @@
-"""Moving a job, a stage or a task: the table is asked, the row is put, the fact is emitted. The one write path."""
+"""State transitions: the only functions that change the status of a job, stage or task.
+
+Each checks the move against its state machine, puts the row and emits the event.
+"""
 
 from typing import Any
 
@@ -14,7 +17,7 @@ EVENT_NAMES = {
     "complete": "completed", "fail": "failed", "expire": "expired", "cancel": "canceled", "stop": "canceled",
     "retry": "retried", "open": "opened", "hold": "waiting", "approve": "approved", "lease": "leased",
 }  # fmt: skip
-"""The fact that an event leaves behind: `job.started`, `stage.approved`, `task.leased`."""
+"""The last part of the stored event's type: `job.started`, `stage.approved`, `task.leased`."""
 
 JOB_EVENT_TYPES = {event: f"job.{past}" for event, past in EVENT_NAMES.items()}
 
@@ -24,7 +27,7 @@ _COUNT_COLUMNS = {
 
 
 def due(job: Job) -> int | None:
-    """Return when the clock must look at a job again."""
+    """Return when the next timer of a job is due."""
     if job.finished_at is not None:
         return None
     moments = (job.start_at if job.status == "pending" else None, job.deadline_at, job.cancel_due_at)
@@ -32,11 +35,11 @@ def due(job: Job) -> int | None:
 
 
 _SAME_DUE_STATUSES = frozenset({"queued", "running", "paused"})
-"""Between these the next moment of a job stays what it was."""
+"""Moves between these statuses do not change when a job is due."""
 
 
 def move_job(ws: WorkingSet, job: Job, event: str, actor: Actor, data: dict[str, Any], **changes: Any) -> Job:
-    """Take a job one move on."""
+    """Move a job and emit the event."""
     source = job.status
     target = JOB.step(source, event, actor)
     after = replace(job, status=target, **changes)
@@ -48,12 +51,12 @@ def move_job(ws: WorkingSet, job: Job, event: str, actor: Actor, data: dict[str,
 
 
 def job_status_after(event: Event) -> str | None:
-    """Return the status that an event says its job has from then on; None if it says nothing of that."""
+    """Return the job's status after an event, or None if the event does not change it."""
     return event.target if event.type.startswith("job.") else None
 
 
 def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor, **changes: Any) -> Stage:
-    """Take a stage one move on."""
+    """Move a stage and emit the event."""
     target = STAGE.step(stage.status, event, actor)
     after = replace(stage, status=target, **changes)
     ws.put(after)
@@ -70,7 +73,7 @@ def move_stage(ws: WorkingSet, job: Job, stage: Stage, event: str, actor: Actor,
 def move_task_silently(
     ws: WorkingSet, task: Task, event: str, actor: Actor, delivered: int = 0, **changes: Any
 ) -> Task:
-    """Take a task one move on and keep its stage's counts, without a fact of its own: its stage's fact tells it."""
+    """Move a task and update the counts of its stage, without an event: the stage's event covers it."""
     target = TASK.step(task.status, event, actor)
     after = replace(task, status=target, **changes)
     ws.put(after)
@@ -89,7 +92,7 @@ def move_task_silently(
 def move_task(
     ws: WorkingSet, job: Job, task: Task, event: str, actor: Actor, data: dict[str, Any], **changes: Any
 ) -> Task:
-    """Take a task one move on and say so."""
+    """Move a task, update the counts of its stage and emit the event."""
     after = move_task_silently(ws, task, event, actor, **changes)
     ws.emit(
         job, f"task.{EVENT_NAMES[event]}", actor, {"task_no": task.no, "attempt": after.attempts, **data},

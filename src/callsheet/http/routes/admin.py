@@ -16,8 +16,8 @@ from callsheet.api.admin import (
     TokenBody,
 )
 from callsheet.api.base import NamesQuery
-from callsheet.core.decisions.submit import check_user
 from callsheet.core.model import commands
+from callsheet.core.policy.input_validation import check_user
 from callsheet.http.auth.authenticator import Caller, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.pagination import parse_list_query
