@@ -27,4 +27,4 @@ def test_and_its_verb(verb: str, one: str, two: str) -> None:
 
 
 def test_what_costs_one_credit_says_so() -> None:
-    assert str(InsufficientCredits(1, 0)).startswith("This costs 1 credit and the wallet holds 0")
+    assert str(InsufficientCredits(1, 0)).startswith("The job costs 1 credit and the balance is 0")

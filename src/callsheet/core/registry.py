@@ -56,7 +56,7 @@ _SCANNED_ITEMS_MAX = 10_000
 
 
 class CommandSpec(NamedTuple):
-    """How a command is decided."""
+    """The decision of a command, and what it needs loaded."""
 
     decide: Callable[[WorkingSet, Any], Any]
     add_needs: Callable[[Any, Needs], None]
@@ -87,7 +87,7 @@ def _add_submit_needs(command: commands.Submit, needs: Needs) -> None:
 
 
 def _add_file_needs(ws: WorkingSet, job_id: str, inputs: Iterable[Any], needs: Needs) -> None:
-    """Load the files that inputs refer to at once; an input is not checked yet, so only its beginning is looked at."""
+    """Add the files that inputs refer to. Inputs are not validated yet, so only a bounded part is searched."""
     for one in inputs:
         for key in islice(
             filter(files.is_storable_id, files.find_references(one, _SCANNED_ITEMS_MAX)), ws.limits.files_per_task_max
@@ -145,7 +145,8 @@ def _add_worker_follow_up(ws: WorkingSet, command: FleetCommand, needs: Needs) -
 def _add_upload_needs(command: commands.CreateUpload, needs: Needs) -> None:
     needs.add(Tenant, command.tenant)
     needs.add(File, command.id)
-    needs.add(facts.REFERENCE_LOCK, f"uploads of {command.tenant}/{command.user}")  # counted by one at a time
+    # The lock makes sure that the uploads of a user are counted one at a time.
+    needs.add(facts.REFERENCE_LOCK, f"uploads of {command.tenant}/{command.user}")
     needs.add(facts.PENDING_UPLOAD_COUNT, (command.tenant, command.user))
 
 

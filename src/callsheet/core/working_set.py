@@ -1,8 +1,8 @@
-"""The working set: the rows a batch has in its hands.
+"""The working set: the rows that the commands of one batch read and change.
 
-Decisions read rows from it and put changed ones back, so the second command of a batch sees what the first one
-did. A row nobody has loaded raises `Missing`; the engine loads it and asks again. A refused command is undone
-from the journal, and its neighbours never notice.
+Decisions read rows from it and put changed rows back, so that a command sees what earlier commands of its batch did.
+A row that is not loaded raises `NotLoaded`; the engine loads it and runs the decision again. The changes of a refused
+command are undone and do not affect the other commands.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -37,7 +37,7 @@ _FactKey = tuple[Fact[Any, Any], Key]
 
 
 class _Absent:
-    """Stands where nothing is known."""
+    """Marks a key that is not loaded."""
 
     def __bool__(self) -> bool:
         return False
@@ -47,14 +47,14 @@ _ABSENT = _Absent()
 _POP = object()
 _POP_EVENT = object()
 encode_bytes = msgspec.json.Encoder(order="deterministic").encode
-"""Encodes JSON the same way every time, as bytes."""
+"""Encodes JSON deterministically, as bytes."""
 _encode_event_data = msgspec.json.Encoder().encode
 
 
 CACHED_ROWS = tuple(
     row for row in ROWS if row not in {Event, LedgerEntry, Document, File, JobFile, WorkflowFile, Worker, Audit}
 )
-"""Rows worth keeping for the next batch, where nobody else can have written meanwhile."""
+"""Rows that are kept for the next batch if no other process can write in between."""
 
 
 class NotLoaded(Exception):  # noqa: N818 - a request to the engine, not an error
@@ -67,12 +67,12 @@ class NotLoaded(Exception):  # noqa: N818 - a request to the engine, not an erro
 
 
 def encode(value: Any) -> str:
-    """Encode JSON the same way every time, as text."""
+    """Encode JSON deterministically, as text."""
     return encode_bytes(value).decode()
 
 
 class WorkingSet:
-    """Rows by table and key, with what was new, what changed, and facts counted from live rows."""
+    """Rows by table and key, which of them are new or changed, and facts derived from rows."""
 
     def __init__(
         self, now: int, limits: Limits, *, graph_rules: GraphRules = NO_GRAPHS, retrying: bool = False,
@@ -82,20 +82,20 @@ class WorkingSet:
         self.limits = limits
         self.graph_rules = graph_rules
         self.retrying = retrying
-        """The commands may have been committed before: look for their own work."""
+        """The engine retries these commands: a decision must look for what it has already committed."""
         self.facts: dict[_FactKey, Any] = {}
         self._cached_facts: dict[_FactKey, Any] = {}
         self.woken_kinds: set[str] = set()
-        """Kinds that have new work."""
+        """Kinds that have new claimable tasks."""
         self.purged_job_ids: list[str] = []
-        """Jobs whose documents go."""
+        """Jobs whose documents are deleted with this batch."""
         self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         if previous is not None:
             self._rows |= {row: previous._rows[row] for row in CACHED_ROWS}  # noqa: SLF001 - the same class
             self._cached_facts = previous._cached_facts  # noqa: SLF001
             self._cached_facts.update(previous._facts_to_cache())  # noqa: SLF001
         self._originals: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
-        """What rows were before this batch; None for a new one."""
+        """Rows as they were before this batch; None for new ones."""
         self._absent: list[tuple[type[Row], Key]] = []
         self._appended: dict[type[Row], list[Row]] = {}
         self._events: list[Event] = []
@@ -103,7 +103,7 @@ class WorkingSet:
         self._undo: list[tuple[Any, Key, Any]] = []
 
     def _facts_to_cache(self) -> Iterator[tuple[_FactKey, Any]]:
-        """Forget what was asked for and is not there, since strangers choose it; yield the facts that last."""
+        """Yield the facts to keep. Drops absent keys first: callers choose them, so they could fill the memory."""
         for cls, key in self._absent:
             if self._rows[cls].get(key, _ABSENT) is None:
                 del self._rows[cls][key]
@@ -116,7 +116,7 @@ class WorkingSet:
     # -- reading
 
     def load(self, cls: type[R], rows: Iterable[R], wanted: Iterable[Key] = ()) -> None:
-        """Take rows in from the database; a wanted key without a row is known to be absent."""
+        """Add rows from the database; a wanted key without a row is recorded as absent."""
         rows_by_key = self._rows[cls]
         key_of = cls.key_of
         for row in rows:
@@ -127,14 +127,14 @@ class WorkingSet:
                 self._absent.append((cls, key))
 
     def find(self, cls: type[R], key: Key) -> R | None:
-        """Return a row, or None if it is known to be absent."""
+        """Return a row, or None if it does not exist."""
         try:
             return self._rows[cls][key]  # type: ignore[return-value]
         except KeyError:
             raise NotLoaded(cls, key) from None
 
     def get(self, cls: type[R], key: Key) -> R:
-        """Return a row that must exist, because another row points to it."""
+        """Return a row that must exist because another row refers to it."""
         try:
             row = self._rows[cls][key]
         except KeyError:
@@ -144,16 +144,16 @@ class WorkingSet:
         return row  # type: ignore[return-value]
 
     def is_loaded(self, cls: type[Row], key: Key) -> bool:
-        """Say whether a key has been looked up."""
+        """Return whether a key has been loaded, present or absent."""
         return key in self._rows[cls]
 
     def not_loaded(self, cls: type[Row], keys: Iterable[Key]) -> list[Key]:
-        """Return the keys that have not been looked up."""
+        """Return the keys that have not been loaded."""
         rows_by_key = self._rows[cls]
         return [key for key in keys if key not in rows_by_key]
 
     def get_fact(self, fact: Fact[K, V], key: K) -> V:
-        """Return a fact, such as the active jobs of a wallet or the tail of a queue."""
+        """Return a fact, such as the number of active jobs of a wallet."""
         try:
             value: V = self.facts[fact, key]
         except KeyError:
@@ -172,11 +172,11 @@ class WorkingSet:
         return self._cached_facts.get((fact, key)) if found is _ABSENT else found
 
     def change_time(self, job: Job) -> int:
-        """Return when a change to a job happens: now, or with its last change if the database's clock went back."""
+        """Return the time of a change: now, or the job's last change if the database clock was set back."""
         return max(job.updated_at, self.now)
 
     def stored_job(self, job: Job) -> Job:
-        """Return a job as this batch will store it: with the number and the time of its last event."""
+        """Return a job as this batch will store it, with the sequence number and time of its last event."""
         job = self.get(Job, job.id) if self.is_loaded(Job, job.id) else job
         seq = self._seqs.get(job.id, job.seq)
         return job if seq == job.seq else replace(job, seq=seq, updated_at=self.change_time(job))
@@ -196,7 +196,7 @@ class WorkingSet:
             originals[key] = None if before is _ABSENT else before  # type: ignore[assignment]
 
     def append(self, row: Row) -> None:
-        """Add a row that will never change: ledger entries and documents."""
+        """Add a row that never changes, such as a ledger entry or a document."""
         rows = self._appended.setdefault(row.__class__, [])
         rows.append(row)
         self._undo.append((rows, None, _POP))
@@ -207,7 +207,7 @@ class WorkingSet:
         self.facts[fact, key] = value
 
     def purge(self, job_id: str) -> None:
-        """Drop a deleted job's documents."""
+        """Delete the documents of a job."""
         self.purged_job_ids.append(job_id)
         self._undo.append((self.purged_job_ids, None, _POP))
 
@@ -215,7 +215,7 @@ class WorkingSet:
         self, job: Job, type_: str, actor: Actor, data: Mapping[str, Any] | None = None, *,
         entity_id: str | None = None, source: str | None = None, target: str | None = None,
     ) -> None:  # fmt: skip
-        """Write down a fact about a job, with the next number of its own."""
+        """Append an event to a job, with the job's next sequence number."""
         seqs, events = self._seqs, self._events
         seq = seqs.get(job.id, job.seq) + 1
         change_time = self.change_time(job)
@@ -227,22 +227,22 @@ class WorkingSet:
         self._undo.append((events, job.id, _POP_EVENT))
 
     def __len__(self) -> int:
-        """Count the rows that a next batch would keep."""
+        """Count the rows and facts that the next batch would keep."""
         return len(self._cached_facts) + sum(len(self._rows[row]) for row in CACHED_ROWS)
 
     # -- the end of a command, and of the batch
 
     def begin(self) -> None:
-        """Forget how to undo what earlier commands did: they stand."""
+        """Start a savepoint: `undo` restores the state of this moment."""
         self._undo.clear()
 
     @property
     def changed(self) -> bool:
-        """Whether the command under way has done anything."""
+        """Whether anything changed since `begin`."""
         return bool(self._undo)
 
     def undo(self) -> None:
-        """Take back everything since `begin`."""
+        """Undo everything since `begin`."""
         while self._undo:
             target, key, before = self._undo.pop()
             if before is _POP:
@@ -255,7 +255,7 @@ class WorkingSet:
                 target[key] = before
 
     def take_appended(self) -> Iterator[tuple[type[Row], list[Row]]]:
-        """Yield, once, the rows of ended commands that will never change: they may be written before the others."""
+        """Yield and remove the appended rows of decided commands, so that they can be written early."""
         self.begin()
         for cls, appended in self._appended.items():
             if appended:

@@ -1,19 +1,20 @@
-"""Every way to be refused, by name.
+"""Refusals: the errors that a command or query can return.
 
     Refusal
-      BadInput                 the request itself is wrong; nothing was looked up
-      Unknown                  there is no such job, stage, task, workflow, wallet (or it is not yours)
-      IllegalMove              the machine's table has no such row
-      LeaseLost                the token is stale, foreign, or its lease was revoked
-      InsufficientCredits      the wallet cannot pay
-      Conflict                 a cap, a key reused for another body, a state that forbids it
-      Denied                   a gate said no before acceptance, or an operator has not said yes
-      Gone                     it was deleted
-      RateLimited              too many calls; try again after some seconds
-      TemporarilyUnavailable   the server cannot do it now; try again after some seconds
-      NotAdmitted              the worker's token is not, or no longer, good
+      BadInput                 the request is invalid, whatever the state of the server
+      NotFound                 the job, stage, task, workflow … does not exist, or belongs to another tenant
+      IllegalTransition        the state machine has no such move
+      LeaseLost                the lease has ended, was revoked, or belongs to another worker
+      InsufficientCredits      the balance is too low
+      Conflict                 a limit, a reused idempotency key, or the current state forbids it
+      Denied                   a gate, a suspension or a missing approval forbids it
+      InvalidWorkerToken       the worker's token is unknown, revoked or replaced
+      Gone                     the object was deleted
+      RateLimited              too many requests; retry after some seconds
+      TemporarilyUnavailable   the server cannot do it now; retry after some seconds
 
-A refused command changes nothing. The code is stable; the message is for a person; the details are numbers.
+A refused command changes nothing. The code is stable, the message is written for people, and the details carry the
+values in a form that programs can read.
 """
 
 from typing import Any
@@ -21,8 +22,8 @@ from typing import Any
 from callsheet.core.model.plural import pluralize
 
 
-class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an accident
-    """A command that was understood and not done."""
+class Refusal(Exception):  # noqa: N818 - a refusal is an expected answer, not a malfunction
+    """A request that was understood and refused."""
 
     def __init__(self, code: str, message: str, **details: Any) -> None:
         super().__init__(message)
@@ -32,18 +33,18 @@ class Refusal(Exception):  # noqa: N818 - a refusal is an answer, not an acciden
 
 
 class BadInput(Refusal):
-    """The request is wrong in itself."""
+    """The request is invalid."""
 
 
 class NotFound(Refusal):
-    """There is nothing of that name here."""
+    """The object does not exist, or the caller may not see it."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(f"{what}_not_found", f"There is no {what} {name!r}.")
 
 
 class IllegalTransition(Refusal):
-    """The table of moves has no such row."""
+    """The state machine has no such move."""
 
     def __init__(self, entity: str, source: str, target: str, actor: str, *, message: str) -> None:
         super().__init__(
@@ -59,45 +60,43 @@ class IllegalTransition(Refusal):
 
 
 class LeaseLost(Refusal):
-    """The lease is not (or no longer) the caller's."""
+    """The lease has ended or belongs to another worker."""
 
     def __init__(self, message: str = "The lease is no longer yours: stop this task.") -> None:
         super().__init__("lease_lost", message)
 
 
 class InsufficientCredits(Refusal):
-    """The wallet's balance does not cover a price, or what an adjustment would take."""
+    """The balance does not cover a price or an adjustment."""
 
     def __init__(self, required: int, balance: int, message: str = "") -> None:
         message = (
-            message or f"This costs {pluralize(required, 'credit')} and the wallet holds {balance}: top it up first."
+            message or f"The job costs {pluralize(required, 'credit')} and the balance is {balance}: top up the wallet."
         )
         super().__init__("insufficient_credits", message, required=required, balance=balance)
 
 
 class Conflict(Refusal):
-    """The request is sound, but what is already there forbids it."""
+    """The request is valid, but the current state forbids it."""
 
 
 class Denied(Refusal):
-    """A gate refused the job before it was accepted."""
+    """The caller may not do this: a gate, a suspended tenant or a missing approval forbids it."""
 
 
 class InvalidWorkerToken(Refusal):
-    """The worker's token is not good: it was revoked, changed, or belongs to an earlier start."""
+    """The worker's token is unknown, revoked, or was replaced by a restart."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "invalid_worker_token", "This worker's token is not known, or no longer valid: register again."
-        )
+        super().__init__("invalid_worker_token", "The worker's token is unknown or no longer valid: register again.")
 
 
 class Gone(Refusal):
-    """It existed and was deleted."""
+    """The object was deleted."""
 
 
 class RateLimited(Refusal):
-    """Too many calls."""
+    """Too many requests; retry after `retry_after_seconds`."""
 
     def __init__(self, code: str, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(code, message)
@@ -105,7 +104,7 @@ class RateLimited(Refusal):
 
 
 class TemporarilyUnavailable(Refusal):
-    """The server cannot do this now."""
+    """The server cannot do this now; retry after `retry_after_seconds`."""
 
     def __init__(self, code: str, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(code, message)

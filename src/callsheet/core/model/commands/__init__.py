@@ -1,4 +1,4 @@
-"""What can be asked of the engine, and what it answers. Every command is one struct, every answer another."""
+"""Commands of the engine and their results. Every command is one struct, every result another."""
 
 from callsheet.core.model.commands.base import Command, Json, Lease
 from callsheet.core.model.commands.files import CreateUpload, DeleteFiles, FinishUpload

@@ -1,4 +1,4 @@
-"""What every command has, and what several need."""
+"""The base class of commands, and the lease that several of them carry."""
 
 from typing import Any
 
@@ -8,9 +8,10 @@ Json = Any
 
 
 class Command(Struct, frozen=True, kw_only=True, gc=False):
-    """Something to decide.
+    """A request to the engine that one decision accepts or refuses.
 
-    `id` is made before a command first runs and stays the same when it is tried again after a lost connection.
+    `id` is generated before the command first runs. It stays the same when the engine retries the command after a
+    lost connection.
     """
 
     id: str = ""
@@ -19,7 +20,7 @@ class Command(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """The right to work on a task: which one, under which epoch, and the secret that proves it."""
+    """The exclusive right to work on a task: its ids, the epoch and the secret token."""
 
     job_id: str
     """Id of the job."""

@@ -1,10 +1,10 @@
-"""Files that people bring: announced, put, looked at, used."""
+"""Commands for uploads and the deletion of files."""
 
 from callsheet.core.model.commands.base import Command
 
 
 class CreateUpload(Command, frozen=True, kw_only=True, gc=False):
-    """Announce a file; its bytes are put afterwards."""
+    """Create an upload; its bytes are uploaded afterwards."""
 
     tenant: str
     user: str
@@ -15,15 +15,15 @@ class CreateUpload(Command, frozen=True, kw_only=True, gc=False):
 
 
 class FinishUpload(Command, frozen=True, kw_only=True, gc=False):
-    """Say that the bytes are there and are what was announced; the edge has looked."""
+    """Finish an upload. The caller has verified that the bytes match the declared size and digest."""
 
     tenant: str
     file_id: str
 
 
 class DeleteFiles(Command, frozen=True, kw_only=True, gc=False):
-    """Forget files: deleted by a person, or older than they are kept. Those that are needed stay."""
+    """Delete files by request, or because their retention has ended. Files in use stay."""
 
     file_ids: tuple[str, ...]
     tenant: str | None = None
-    """Whose they must be; None is anybody's, for the house itself."""
+    """The tenant that must own the files; None for any tenant (retention)."""

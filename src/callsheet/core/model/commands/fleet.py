@@ -1,4 +1,4 @@
-"""The fleet: workers that come over HTTP, and what an operator does with them."""
+"""Commands for the fleet: registration of workers and their administration."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from callsheet.core.model.commands.base import Command, Json
 
 
 class Register(Command, frozen=True, kw_only=True, gc=False):
-    """Let a worker in under a name; the same name again is a restart, and what it held is given back."""
+    """Register a worker under a name. A known name is a restart: its leased tasks are requeued."""
 
     worker_id: str
     kinds: tuple[str, ...]
@@ -15,55 +15,55 @@ class Register(Command, frozen=True, kw_only=True, gc=False):
     capabilities: dict[str, Json] | None = None
     labels: dict[str, str] | None = None
     approved: bool = True
-    """Whether a new worker may take work before an operator has looked at it."""
+    """Whether a new worker may claim tasks without the approval of an operator."""
 
 
 class Deregister(Command, frozen=True, kw_only=True, gc=False):
-    """Let a worker go; what it held is given back."""
+    """Deregister a worker; its leased tasks are requeued."""
 
     worker_id: str
     session: str
-    """The hash of the token it came with: a worker that was started again is another one."""
+    """Hash of the worker's token. A restarted worker has another one."""
     reason: str = ""
 
 
 class UpdateWorker(Command, frozen=True, kw_only=True, gc=False):
-    """Approve, drain, assign kinds; what is None stays as it is."""
+    """Approve or drain a worker, or assign its kinds. None leaves a value unchanged."""
 
     worker_id: str
     approved: bool | None = None
     draining: bool | None = None
     kinds: tuple[str, ...] | None = None
-    """Of what it offers it may take these; none at all is everything."""
+    """The offered kinds that the worker may claim; empty for all of them."""
 
 
 class RevokeWorker(Command, frozen=True, kw_only=True, gc=False):
-    """Let a worker in no longer: its token fails at once, what it held is given back."""
+    """Revoke a worker: its token becomes invalid at once and its leased tasks are requeued."""
 
     worker_id: str
 
 
 class RotateWorker(Command, frozen=True, kw_only=True, gc=False):
-    """Give a worker another token; the old one fails at once."""
+    """Replace a worker's token; the old one becomes invalid at once."""
 
     worker_id: str
     token_hash: str
 
 
 class RecordHeartbeats(Command, frozen=True, kw_only=True, gc=False):
-    """Note that workers were heard of, many at once and seldom: an idle fleet writes next to nothing."""
+    """Record heartbeats of many workers in one write, so that an idle fleet writes little."""
 
     workers: tuple[str, ...]
 
 
 class TickWorker(Command, frozen=True, kw_only=True, gc=False):
-    """Look at a worker that was not heard of for long: it makes room for others."""
+    """Check a worker that has sent no heartbeat for long: it becomes offline and frees its place."""
 
     worker_id: str
 
 
 class WorkerState(Struct, frozen=True, gc=False):
-    """A worker after a change, and how many tasks it had to give back."""
+    """A worker after a change, and how many of its tasks were requeued."""
 
     worker_id: str
     status: str

@@ -1,4 +1,4 @@
-"""What is asked about jobs."""
+"""Commands for jobs: submit, cancel, pause, resume, retry, refund, update, approve, delete."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from callsheet.core.model.workflow_definition import StageSpec
 
 
 class Verdict(Struct, frozen=True, gc=False):
-    """What a gate said: refuse the request, or record it as a blocked job."""
+    """The verdict of a gate: refuse the request, or record it as a blocked job."""
 
     code: str
     message: str
@@ -19,7 +19,7 @@ class Verdict(Struct, frozen=True, gc=False):
 
 
 class Submit(Command, frozen=True, kw_only=True, gc=False):
-    """Ask for a job."""
+    """Submit a job."""
 
     tenant: str
     user: str
@@ -36,11 +36,11 @@ class Submit(Command, frozen=True, kw_only=True, gc=False):
     actor: Actor = "user"
     verdict: Verdict | None = None
     price: int | None = None
-    """Fixed by a quote; else the workflow's price of the moment counts."""
+    """The price of a quote; None for the workflow's current price."""
 
 
 class SubmitResult(Struct, frozen=True, gc=False):
-    """An accepted job, or the one that the same key had made before."""
+    """A new job, or (`replay`) the job that was created with the same idempotency key."""
 
     job: Job
     """The row as it was stored with this command, so that nobody has to read it again."""
@@ -64,7 +64,7 @@ class SubmitResult(Struct, frozen=True, gc=False):
 
 
 class JobCommand(Command, frozen=True, kw_only=True, gc=False):
-    """Something about one job of one tenant."""
+    """The base class of commands about one job of a tenant."""
 
     tenant: str
     job_id: str
@@ -72,41 +72,41 @@ class JobCommand(Command, frozen=True, kw_only=True, gc=False):
 
 
 class Cancel(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Stop a job: at once if nothing runs, else when the worker has heard or the grace is over."""
+    """Cancel a job: at once if no task runs, else when its workers stop or the grace period ends."""
 
     reason: str = "Canceled by request."
     grace_seconds: int | None = None
 
 
 class Pause(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Hand out no further task of a job."""
+    """Pause a job: no further task is claimed."""
 
 
 class Resume(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Go on with a paused job."""
+    """Resume a paused job."""
 
 
 class Retry(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Open another run of a failed or expired job, or a new job like it."""
+    """Retry a failed or expired job: as another run of it, or as a new job."""
 
     retry_as: Literal["new_run", "new_job"] = "new_run"
     idempotency_key: str | None = None
-    """The same key opens one run of a job, or makes one job like it, however often it is said."""
+    """Retries of a job with the same key have one effect."""
 
 
 class Refund(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Give back by hand what a run has consumed: the last one, or one by its number."""
+    """Refund what a run consumed: the last run, or the run with the given number."""
 
     reason: str
     run: int | None = None
 
 
 class Delete(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Remove a job from sight; its evidence and its money stay."""
+    """Delete a job; its attempts, events and ledger entries stay."""
 
 
 class Update(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Change what may change while a job lives; `stage_id` or `task_id` turns it to that part."""
+    """Change the priority or annotations of a job, or with `stage_id` or `task_id` of that part."""
 
     stage_id: str | None = None
     task_id: str | None = None
@@ -117,7 +117,7 @@ class Update(JobCommand, frozen=True, kw_only=True, gc=False):
 
 
 class Approve(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Let a waiting stage go on."""
+    """Approve a waiting stage."""
 
     stage_id: str
     approver: str = ""
@@ -131,7 +131,7 @@ class RequireApproval(JobCommand, frozen=True, kw_only=True, gc=False):
 
 
 class AddStage(JobCommand, frozen=True, kw_only=True, gc=False):
-    """Append a stage to an unfinished job."""
+    """Append a stage to a job that has not ended."""
 
     stage: StageSpec
 
@@ -144,7 +144,7 @@ class AddTasks(JobCommand, frozen=True, kw_only=True, gc=False):
 
 
 class JobState(Struct, frozen=True, gc=False):
-    """Where a job is after a command; `changed` is false if it was there already."""
+    """A job's state after a command; `changed` is false if the command had no effect."""
 
     job: Job
     changed: bool = True
@@ -167,7 +167,7 @@ class JobState(Struct, frozen=True, gc=False):
 
 
 class AddedTasks(Struct, frozen=True, gc=False):
-    """What was appended: the stage and its number, the tasks and theirs."""
+    """The stage and the tasks that were appended, with their numbers."""
 
     stage_id: str
     stage_no: int

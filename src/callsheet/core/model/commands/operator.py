@@ -1,4 +1,4 @@
-"""What an operator sets up: tenants, workflows, keys; and money by hand."""
+"""Operator commands: tenants, workflows, API keys, credits."""
 
 from typing import Literal
 
@@ -26,11 +26,11 @@ class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):
 
     definition: WorkflowDefinition
     owner: str | None = None
-    """The tenant whose files it may name; None is anybody's, for the house itself."""
+    """The tenant that must own the files of the definition; None for any tenant (the operator)."""
 
 
 class TopUp(Command, frozen=True, kw_only=True, gc=False):
-    """Add bought credits; the same key adds them once."""
+    """Add credits to a user's wallet, once per idempotency key of that user."""
 
     tenant: str
     user: str
@@ -41,7 +41,7 @@ class TopUp(Command, frozen=True, kw_only=True, gc=False):
 
 
 class Adjust(Command, frozen=True, kw_only=True, gc=False):
-    """Correct a balance, with a reason."""
+    """Correct a user's balance, with a reason."""
 
     tenant: str
     user: str
@@ -52,7 +52,7 @@ class Adjust(Command, frozen=True, kw_only=True, gc=False):
 
 
 class Balance(Struct, frozen=True, gc=False):
-    """A wallet as it is now."""
+    """The credits of a wallet after a command."""
 
     balance: int
     reserved: int
@@ -60,7 +60,7 @@ class Balance(Struct, frozen=True, gc=False):
 
 
 class CreateKey(Command, frozen=True, kw_only=True, gc=False):
-    """Let a program in; only the hash of its secret is kept. A key without a tenant is the operator's."""
+    """Create an API key. Only the hash of its secret is stored. A key without a tenant is the operator's."""
 
     tenant: str
     role: Role
@@ -70,8 +70,8 @@ class CreateKey(Command, frozen=True, kw_only=True, gc=False):
 
 
 class RevokeKey(Command, frozen=True, kw_only=True, gc=False):
-    """Let a program in no longer."""
+    """Revoke an API key."""
 
     key_id: str
     tenant: str | None = None
-    """Whose key it must be; None is anybody's."""
+    """The tenant that must own the key; None for any tenant."""

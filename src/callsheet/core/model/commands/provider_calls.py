@@ -1,4 +1,4 @@
-"""Work that a provider does: the call, its collection, its callback."""
+"""Commands for provider calls: intent, hand-off, collection, callback."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from callsheet.core.model.commands.base import Command, Json, Lease
 
 
 class RecordIntent(Command, frozen=True, kw_only=True, gc=False):
-    """Write down that a provider is about to be called, before it is."""
+    """Record the intent to call a provider, before the request is sent."""
 
     lease: Lease
     provider: str
@@ -16,14 +16,14 @@ class RecordIntent(Command, frozen=True, kw_only=True, gc=False):
 
 
 class CallIntent(Struct, frozen=True, gc=False):
-    """The call's id, to put into the callback address; `status` other than intended means: do not call again."""
+    """The call's id, for the callback URL. If `status` is not `intended`, do not call the provider again."""
 
     call_id: str
     status: str
 
 
 class HandOff(Command, frozen=True, kw_only=True, gc=False):
-    """Hand a task over to the provider that accepted it: the lease ends, collecting begins."""
+    """Report that the provider accepted the call: the lease ends and the collector takes over."""
 
     lease: Lease
     ref: str
@@ -31,7 +31,7 @@ class HandOff(Command, frozen=True, kw_only=True, gc=False):
 
 
 class Outcome(Struct, frozen=True, gc=False):
-    """What a provider says about a call."""
+    """The state of a call as its provider reports it."""
 
     status: Literal["pending", "completed", "failed", "absent"]
     output: Json = None
@@ -44,7 +44,7 @@ class Outcome(Struct, frozen=True, gc=False):
 
 
 class ClaimCall(Command, frozen=True, kw_only=True, gc=False):
-    """Take a due call for collecting, so that no other collector does."""
+    """Lock a due call, so that only one collector asks about it."""
 
     call_id: str
     job_id: str
@@ -52,7 +52,7 @@ class ClaimCall(Command, frozen=True, kw_only=True, gc=False):
 
 
 class ClaimedCall(Struct, frozen=True, gc=False):
-    """A call to ask about; `ref` is None if its answer was lost. Not `due` means somebody else has it."""
+    """A call to collect. `ref` is None if the answer was lost; `due` is false if another collector has it."""
 
     call_id: str
     provider: str
@@ -62,7 +62,7 @@ class ClaimedCall(Struct, frozen=True, gc=False):
 
 
 class ReportOutcome(Command, frozen=True, kw_only=True, gc=False):
-    """Report what collecting gave."""
+    """Report what the collector found."""
 
     call_id: str
     job_id: str
@@ -70,7 +70,7 @@ class ReportOutcome(Command, frozen=True, kw_only=True, gc=False):
 
 
 class Callback(Command, frozen=True, kw_only=True, gc=False):
-    """A provider's webhook, already authenticated."""
+    """A webhook of a provider. The caller has authenticated it."""
 
     provider: str
     webhook_id: str

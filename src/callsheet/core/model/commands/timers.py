@@ -1,4 +1,4 @@
-"""The clock's own commands, and the places of readers in the event order."""
+"""Commands of the background loops: due timers, and the cursors of event readers."""
 
 from msgspec import Struct
 
@@ -6,20 +6,20 @@ from callsheet.core.model.commands.base import Command
 
 
 class TickJob(Command, frozen=True, kw_only=True, gc=False):
-    """Look at a job whose moment has come: its schedule, its deadline, the end of its grace."""
+    """Apply what is due for a job: its start time, its deadline, or the end of a grace period."""
 
     job_id: str
 
 
 class TickTask(Command, frozen=True, kw_only=True, gc=False):
-    """Look at a task whose moment has come: its lease, its backoff."""
+    """Apply what is due for a task: the end of its lease or of its backoff."""
 
     job_id: str
     task_id: str
 
 
 class AcquireCursor(Command, frozen=True, kw_only=True, gc=False):
-    """Become the one reader of a named place in the event order, for a while."""
+    """Lock a named cursor of the event order for `lock_seconds`."""
 
     name: str
     holder: str
@@ -27,7 +27,7 @@ class AcquireCursor(Command, frozen=True, kw_only=True, gc=False):
 
 
 class AdvanceCursor(Command, frozen=True, kw_only=True, gc=False):
-    """Say how far the reader has come, and let go."""
+    """Advance a cursor and release its lock."""
 
     name: str
     holder: str
@@ -36,7 +36,7 @@ class AdvanceCursor(Command, frozen=True, kw_only=True, gc=False):
 
 
 class CursorPosition(Struct, frozen=True, gc=False):
-    """A place in the global event order."""
+    """A position in the global event order; `reserved` says whether the caller holds the lock."""
 
     tx: int
     position: int

@@ -1,4 +1,4 @@
-"""What workers say: claim, heartbeat, and how a try ended."""
+"""Commands of workers: claim, heartbeat, and the end of an attempt."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from callsheet.core.model.commands.base import Command, Json, Lease
 
 
 class Claim(Command, frozen=True, kw_only=True, gc=False):
-    """Take up to `count` tasks of these kinds; the tokens are made by the engine beforehand."""
+    """Claim up to `count` tasks of these kinds. The engine generates the tokens before the command runs."""
 
     worker_id: str
     kinds: tuple[str, ...]
@@ -14,15 +14,15 @@ class Claim(Command, frozen=True, kw_only=True, gc=False):
     lease_seconds: int | None = None
     tokens: tuple[str, ...] = ()
     session: str | None = None
-    """The hash of the token of a worker that came over HTTP: it must be let in, and takes what it may and can."""
+    """Hash of a registered worker's token. The claim checks its approval, kinds and concurrency."""
     held_task_ids: tuple[str, ...] | None = None
-    """The tasks that the worker knows it has; others that it was given went astray, and are given back."""
+    """The tasks that the worker has. Other tasks leased to it were lost on the way and are requeued."""
     waited_seconds: float = 0.0
-    """How long ago it said so: what it was given since then, elsewhere, it could not know."""
+    """Age of `held_task_ids` in seconds. Leases that are younger are not requeued."""
 
 
 class PreviousSubmission(Struct, frozen=True, gc=False):
-    """What an earlier try of the task handed to somebody else's machine."""
+    """The provider job that an earlier attempt of the task submitted."""
 
     provider: str
     """Name of the provider."""
@@ -31,7 +31,7 @@ class PreviousSubmission(Struct, frozen=True, gc=False):
 
 
 class LeasedTask(Struct, frozen=True, gc=False):
-    """A task in hand."""
+    """A task that was leased to a worker."""
 
     lease: Lease
     tenant: str
@@ -49,29 +49,29 @@ class LeasedTask(Struct, frozen=True, gc=False):
 
 
 class Heartbeat(Command, frozen=True, kw_only=True, gc=False):
-    """Prolong a lease, and say how far the work is."""
+    """Extend a lease and report progress."""
 
     lease: Lease
     lease_seconds: int | None = None
     progress: int | None = None
     message: str | None = None
     preview: int = 0
-    """The number of the newest preview picture; 0 is none."""
+    """Number of the newest preview picture; 0 for none."""
     log: tuple[str, ...] = ()
     """Lines that the handler wrote."""
     worker_id: str | None = None
-    """Who says so, where the edge knows: a lease is good for the worker that took it, and no other."""
+    """The authenticated worker, if known. A lease is only valid for the worker that claimed it."""
 
 
 class HeartbeatResult(Struct, frozen=True, gc=False):
-    """How long the lease lasts from now, and whether to stop."""
+    """The remaining seconds of the lease, and whether the worker should stop."""
 
     lease_seconds: float
     cancel: bool
 
 
 class OutputFile(Struct, frozen=True, gc=False):
-    """A file that a task made; its bytes lie where the lease's epoch says."""
+    """An output file of a task. Its storage key contains the lease's epoch."""
 
     no: int
     """Number of the file among the task's outputs, from 1."""
@@ -86,7 +86,7 @@ class OutputFile(Struct, frozen=True, gc=False):
 
 
 class Complete(Command, frozen=True, kw_only=True, gc=False):
-    """Hand in a result; `delivered` percent of it is what the user asked for."""
+    """Report a result. `delivered` is the percentage of the requested output that it contains."""
 
     lease: Lease
     output: Json = None
@@ -96,29 +96,29 @@ class Complete(Command, frozen=True, kw_only=True, gc=False):
 
 
 class Fail(Command, frozen=True, kw_only=True, gc=False):
-    """Report that a try went wrong."""
+    """Report that an attempt failed."""
 
     lease: Lease
     code: str = "task_failed"
     message: str = ""
     retryable: bool | None = None
     resume: bool = False
-    """What it handed to somebody else's machine is still good: the next try goes on with it."""
+    """Whether the provider's job is still usable, so that the next attempt resumes it."""
     worker_id: str | None = None
 
 
 class Requeue(Command, frozen=True, kw_only=True, gc=False):
-    """Give a task back without using up a try: the machine goes away, the work is sound."""
+    """Requeue a task without counting the attempt, for example because the machine shuts down."""
 
     lease: Lease
     reason: str
     cause: str = "requeued"
-    """In a word: `spot`, `shutdown`, or another."""
+    """A short code such as `spot` or `shutdown`."""
     worker_id: str | None = None
 
 
 class RecordSubmission(Command, frozen=True, kw_only=True, gc=False):
-    """Write down where the work is while the worker waits for it: the next try looks there first."""
+    """Record the provider's job id while the worker waits for it, so that the next attempt can resume it."""
 
     lease: Lease
     provider: str
@@ -127,7 +127,7 @@ class RecordSubmission(Command, frozen=True, kw_only=True, gc=False):
 
 
 class TaskState(Struct, frozen=True, gc=False):
-    """Where a task and its job are; `skipped` says why the report had no effect."""
+    """The state of a task and its job; `skipped` says why a report had no effect."""
 
     job_id: str
     task_id: str

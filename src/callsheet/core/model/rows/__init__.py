@@ -44,7 +44,7 @@ ROWS: tuple[type[Row], ...] = (
     Cursor, File,
     JobFile, WorkflowFile, Worker, ApiKey, Audit,
 )  # fmt: skip
-"""In the order in which they are written."""
+"""In the order in which the store writes them."""
 
 for _row in ROWS:
     _row.key_of = attrgetter(*_row.KEY)

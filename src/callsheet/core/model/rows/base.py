@@ -1,4 +1,4 @@
-"""What every row has."""
+"""The base class of all rows."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, ClassVar
@@ -7,11 +7,11 @@ from msgspec import Struct
 
 
 class Row(Struct, frozen=True, gc=False):
-    """A row at rest."""
+    """A row of a table."""
 
     TABLE: ClassVar[str] = ""
     KEY: ClassVar[tuple[str, ...]] = ("id",)
     key_of: ClassVar[Callable[[Any], Hashable]]
-    """Reads a row's key: one value, or a tuple."""
+    """Returns a row's key: one value, or a tuple."""
     FIXED_COLUMNS: ClassVar[int] = 0
-    """How many leading columns never change; 0 is a row that is only ever appended."""
+    """Number of leading columns that never change. 0 means that rows are only appended, never updated."""

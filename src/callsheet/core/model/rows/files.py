@@ -1,4 +1,4 @@
-"""Files, and who needs them."""
+"""Rows of files, and the links of jobs and workflows to them."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from callsheet.core.model.rows.base import Row
 
 
 class File(Row, frozen=True, gc=False):
-    """A stored object, brought by a person or made by a task; where its bytes lie follows from that, and is hidden."""
+    """A stored object: an upload of a user, or an output of a task. Its storage key is derived from the row."""
 
     TABLE: ClassVar[str] = "file"
     FIXED_COLUMNS: ClassVar[int] = 12
@@ -15,7 +15,7 @@ class File(Row, frozen=True, gc=False):
     tenant: str
     user_id: str
     job_id: str | None
-    """The job that made it; none for one that was brought."""
+    """The job that created the file; None for an upload."""
     task_id: str | None
     attempt: int
     no: int
@@ -25,7 +25,7 @@ class File(Row, frozen=True, gc=False):
     sha256: str
     created_at: int
     status: str = "ready"
-    """`uploading` until its bytes are there, `ready`, `deleted` once they are not kept any more."""
+    """`uploading` until the upload is finished, then `ready`; `deleted` when its bytes are no longer kept."""
     expires_at: int | None = None
 
 
@@ -40,7 +40,7 @@ class JobFile(Row, frozen=True, gc=False):
 
 
 class WorkflowFile(Row, frozen=True, gc=False):
-    """A version of a workflow names a file of its own: a style picture, a mask."""
+    """A version of a workflow refers to a file, for example a style picture or a mask."""
 
     TABLE: ClassVar[str] = "workflow_file"
     KEY: ClassVar[tuple[str, ...]] = ("workflow", "version", "file_id")

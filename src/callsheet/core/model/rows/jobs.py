@@ -1,4 +1,4 @@
-"""A job and its parts, and what was said about it."""
+"""Rows of a job: its runs, stages, tasks, attempts, events and documents."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from callsheet.core.model.rows.base import Row
 
 
 class Job(Row, frozen=True, gc=False):
-    """What a user asked and pays for."""
+    """What a user submits and pays for."""
 
     TABLE: ClassVar[str] = "job"
     FIXED_COLUMNS: ClassVar[int] = 10
@@ -37,7 +37,7 @@ class Job(Row, frozen=True, gc=False):
     cancel_requested_at: int | None = None
     cancel_reason: str | None = None
     waiting_at: int | None = None
-    """Since when its stage waits for approval."""
+    """When its current stage began to wait for approval."""
     started_at: int | None = None
     finished_at: int | None = None
     deleted_at: int | None = None
@@ -49,7 +49,7 @@ class Job(Row, frozen=True, gc=False):
 
 
 class Run(Row, frozen=True, gc=False):
-    """One life of a job; once finished it never changes."""
+    """One execution of a job, from submit or retry to its end. A finished run never changes."""
 
     TABLE: ClassVar[str] = "run"
     KEY: ClassVar[tuple[str, ...]] = ("job_id", "no")
@@ -71,7 +71,7 @@ class Run(Row, frozen=True, gc=False):
 
 
 class Stage(Row, frozen=True, gc=False):
-    """An ordered group of tasks; counts, so that the cascade never reads all of them."""
+    """An ordered group of tasks. It stores counts, so that the cascade rules never read all tasks."""
 
     TABLE: ClassVar[str] = "stage"
     FIXED_COLUMNS: ClassVar[int] = 7
@@ -102,7 +102,7 @@ class Stage(Row, frozen=True, gc=False):
 
 
 class Task(Row, frozen=True, gc=False):
-    """What one worker executes. Claimable exactly while `ready` is 1; `due_at` is when the clock must look."""
+    """A unit that one worker executes. It is claimable while `ready` is 1; its next timer is due at `due_at`."""
 
     TABLE: ClassVar[str] = "task"
     FIXED_COLUMNS: ClassVar[int] = 11
@@ -126,7 +126,7 @@ class Task(Row, frozen=True, gc=False):
     attempts_counted: int = 0
     requeues: int = 0
     has_call: int = 0
-    """Whether this attempt wrote down a call to a provider."""
+    """Whether the current attempt has recorded a provider call."""
     progress: int = 0
     due_at: int | None = None
     ready_at: int | None = None
@@ -144,7 +144,7 @@ class Task(Row, frozen=True, gc=False):
 
 
 class Attempt(Row, frozen=True, gc=False):
-    """One try of a task under one lease; its number is the lease's epoch."""
+    """One execution of a task under one lease; its number is the lease's epoch."""
 
     TABLE: ClassVar[str] = "attempt"
     KEY: ClassVar[tuple[str, ...]] = ("task_id", "no")
@@ -159,7 +159,7 @@ class Attempt(Row, frozen=True, gc=False):
     token_hash: str
     leased_at: int
     rate_queue: str | None
-    """Its queue, if a rate counted its start."""
+    """The queue, if a rate limit counts the start of this attempt."""
     ended_at: int | None = None
     outcome: str | None = None
     uncounted: int = 0
@@ -168,13 +168,13 @@ class Attempt(Row, frozen=True, gc=False):
     error_message: str | None = None
     provider: str | None = None
     ref: str | None = None
-    """Where the work lies at somebody else's machine while the worker waits for it; nobody's to see."""
+    """Id of the provider's job while the worker waits for it. It is never shown to users."""
     resume: int = 0
-    """Whether it failed and its work there is still good: the next try may go on with it."""
+    """Whether the attempt failed but the provider's job is still usable: the next attempt may resume it."""
 
 
 class Event(Row, frozen=True, gc=False):
-    """A stored fact. The database adds its global place; `seq` is dense per subject."""
+    """A stored event. The database adds its global position; `seq` has no gaps per subject."""
 
     TABLE: ClassVar[str] = "event"
     KEY: ClassVar[tuple[str, ...]] = ("subject", "seq")
@@ -193,7 +193,7 @@ class Event(Row, frozen=True, gc=False):
 
 
 class Document(Row, frozen=True, gc=False):
-    """JSON that came in or went out, written once: a job's or task's input, a task's output of one attempt."""
+    """JSON that is written once: the input of a job or task, or the output of one attempt."""
 
     TABLE: ClassVar[str] = "document"
     KEY: ClassVar[tuple[str, ...]] = ("owner_id", "name")

@@ -1,4 +1,4 @@
-"""Money: wallets and their ledger."""
+"""Rows of wallets and their ledger."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from callsheet.core.model.rows.base import Row
 
 
 class Wallet(Row, frozen=True, gc=False):
-    """Who pays: what may be spent (`balance`), what is reserved for open runs (`held`), and what ever came and went."""
+    """The credits of a user: `balance` can be spent, `reserved` belongs to open runs, the rest are totals."""
 
     TABLE: ClassVar[str] = "wallet"
     FIXED_COLUMNS: ClassVar[int] = 3
@@ -24,7 +24,7 @@ class Wallet(Row, frozen=True, gc=False):
 
 
 class LedgerEntry(Row, frozen=True, gc=False):
-    """A line of the ledger. `amount` is what the balance gained; `consumed` is what the house earned."""
+    """A ledger entry. `amount` is the change of the balance; `consumed` is what the operator earned."""
 
     TABLE: ClassVar[str] = "entry"
     KEY: ClassVar[tuple[str, ...]] = ("wallet_id", "seq")

@@ -1,4 +1,4 @@
-"""What an operator sets up or must be able to look up: tenants, workflows, keys, workers, the audit log."""
+"""Rows that an operator manages: tenants, workflows, queues, cursors, API keys, workers, the audit log."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from callsheet.core.model.rows.base import Row
 
 
 class Tenant(Row, frozen=True, gc=False):
-    """A customer boundary, with its share of the machines."""
+    """A customer of the operator, with its weight in the fair order."""
 
     TABLE: ClassVar[str] = "tenant"
     FIXED_COLUMNS: ClassVar[int] = 1
@@ -36,7 +36,7 @@ class Workflow(Row, frozen=True, gc=False):
 
 
 class Queue(Row, frozen=True, gc=False):
-    """The tasks of one kind and workflow: the unit that claims and limits look at."""
+    """The tasks of one kind, workflow and provider: the unit of claims and limits."""
 
     TABLE: ClassVar[str] = "queue"
     FIXED_COLUMNS: ClassVar[int] = 4
@@ -48,7 +48,7 @@ class Queue(Row, frozen=True, gc=False):
 
 
 class Cursor(Row, frozen=True, gc=False):
-    """How far a named reader of the global event order has come, and who reads for it now."""
+    """The position of a named reader in the global event order, and the process that holds its lock."""
 
     TABLE: ClassVar[str] = "cursor"
     FIXED_COLUMNS: ClassVar[int] = 1
@@ -61,7 +61,7 @@ class Cursor(Row, frozen=True, gc=False):
 
 
 class ApiKey(Row, frozen=True, gc=False):
-    """A program's way in. An empty tenant is the operator of the house."""
+    """A key that authenticates a program. An empty tenant means the operator of the server."""
 
     TABLE: ClassVar[str] = "api_key"
     FIXED_COLUMNS: ClassVar[int] = 7
@@ -77,7 +77,7 @@ class ApiKey(Row, frozen=True, gc=False):
 
 
 class Worker(Row, frozen=True, gc=False):
-    """A machine that comes over HTTP for work, under a name of its own."""
+    """A worker process that claims tasks over HTTP under its own name."""
 
     TABLE: ClassVar[str] = "worker"
     FIXED_COLUMNS: ClassVar[int] = 2
@@ -94,7 +94,7 @@ class Worker(Row, frozen=True, gc=False):
     started_at: int
     last_seen_at: int
     approved_at: int | None = None
-    """When it was let take work: it stays so when it goes and comes again, and not when it was revoked."""
+    """When it was approved. The approval survives restarts and ends when the worker is revoked."""
     draining_at: int | None = None
     ended_at: int | None = None
     capabilities: str | None = None
@@ -102,7 +102,7 @@ class Worker(Row, frozen=True, gc=False):
 
 
 class Audit(Row, frozen=True, gc=False):
-    """Who did what to the house, kept for ever."""
+    """Who changed what on the server. Audit lines are never deleted."""
 
     TABLE: ClassVar[str] = "audit"
 

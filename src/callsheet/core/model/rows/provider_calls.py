@@ -1,4 +1,4 @@
-"""Work at somebody else's machine."""
+"""Rows of provider calls and the callbacks of providers."""
 
 from typing import ClassVar
 
@@ -6,7 +6,7 @@ from callsheet.core.model.rows.base import Row
 
 
 class Call(Row, frozen=True, gc=False):
-    """One submission to a provider: written down before the call is made, one per attempt."""
+    """One submission to a provider, recorded before the request is sent. An attempt has at most one."""
 
     TABLE: ClassVar[str] = "call"
     FIXED_COLUMNS: ClassVar[int] = 8
@@ -28,7 +28,7 @@ class Call(Row, frozen=True, gc=False):
 
 
 class Inbox(Row, frozen=True, gc=False):
-    """A provider's callback, kept so that it takes effect once."""
+    """A callback of a provider, stored so that it is applied once."""
 
     TABLE: ClassVar[str] = "inbox"
     FIXED_COLUMNS: ClassVar[int] = 4
