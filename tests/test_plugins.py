@@ -105,6 +105,8 @@ def test_entry_points_can_be_switched_off(tmp_path: Path, module: str) -> None:
     install(tmp_path, module)
     with open_callsheet(tmp_path, Settings(plugins=PluginSettings(entry_points=False))) as callsheet:
         submit(callsheet, "rain")
+        assert (callsheet.plugins.providers, callsheet.plugins.apis) == ({}, ())
+    assert module not in sys.modules
 
 
 def install(tmp_path: Path, module: str) -> None:

@@ -31,3 +31,10 @@ def test_without_packages_it_says_what_to_do_and_leaves_nothing_behind(
     with pytest.raises(NoChromiumError, match=r"apt-get .* update failed:\nno network"):
         chromium.unpack(tmp_path / "chromium")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["apt-get", "dpkg"]
+
+
+def test_an_unpacked_chromium_finds_the_private_libraries_of_pulseaudio(tmp_path: Path) -> None:
+    private = tmp_path / "usr" / "lib" / "x86_64-linux-gnu" / "pulseaudio"
+    private.mkdir(parents=True)
+    found = chromium.unpacked(tmp_path)
+    assert found.environment["LD_LIBRARY_PATH"].split(":") == [str(private.parent), str(private)]

@@ -38,10 +38,10 @@ def test_an_address_is_good_for_as_long_as_the_lease_and_never_too_short_to_use(
     (task,) = http_worker.claim()
     wanted: dict[str, Any] = {"downloads": [brought["id"]], "uploads": [output_file_of(PNG)]}
     asked = expect_json(http_worker.post_lease("files", task, **wanted, preview=True))
-    beaten = http_worker.heartbeat(task, **wanted)["heartbeats"][0]["grants"]
-    grants = [task["files"][0]["get"], asked["preview"]]
-    grants += [given["get"] for told in (asked, beaten) for given in told["downloads"]]
-    grants += [granted["put"] for told in (asked, beaten) for granted in told["uploads"]]
+    beaten = http_worker.heartbeat(task, **wanted)["results"][0]["grants"]
+    grants = [task["files"][0]["download"], asked["preview"]]
+    grants += [given["download"] for told in (asked, beaten) for given in told["downloads"]]
+    grants += [granted["upload"] for told in (asked, beaten) for granted in told["uploads"]]
     assert [grant["expires_in_seconds"] for grant in grants] == [good] * 6
 
 
@@ -51,16 +51,16 @@ def test_an_address_is_made_when_it_is_given_and_kept_nowhere(sandbox: WorkerSan
     job = sandbox.submit(input={"picture": {"$file": brought["id"]}})
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
-    first = task["files"][0]["get"]["url"]
+    first = task["files"][0]["download"]["url"]
 
     def fresh() -> str:
         (given,) = expect_json(http_worker.post_lease("files", task, downloads=[brought["id"]]))["downloads"]
-        return str(given["get"]["url"])
+        return str(given["download"]["url"])
 
     wait_until(lambda: fresh() != first)
     expect_json(http_worker.post_lease("requeue", task, reason="spot"))
     (again,) = http_worker.claim()
-    signed = [url.rpartition("/")[2] for url in (first, again["files"][0]["get"]["url"])]
+    signed = [url.rpartition("/")[2] for url in (first, again["files"][0]["download"]["url"])]
     assert len({*signed}) == 2
     client = sandbox.live_server.client("client")
     for path in ("", "/input", "/events", "/tasks", f"/tasks/{task['lease']['task_id']}/attempts"):
@@ -73,7 +73,9 @@ def test_an_upload_of_a_stale_worker_does_not_touch_the_result_of_the_next_attem
     http_worker = sandbox.http_worker()
     (stale,) = http_worker.claim()
     late = PNG + b"and too late"
-    granted = expect_json(http_worker.post_lease("files", stale, uploads=[output_file_of(late)]))["uploads"][0]["put"]
+    granted = expect_json(http_worker.post_lease("files", stale, uploads=[output_file_of(late)]))["uploads"][0][
+        "upload"
+    ]
     expect_json(http_worker.post_lease("requeue", stale, reason="spot"))
     (fresh,) = http_worker.claim()
     http_worker.http.request(granted["method"], granted["url"], content=late, headers=granted["headers"])

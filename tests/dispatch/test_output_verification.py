@@ -70,7 +70,7 @@ def test_bytes_that_were_checked_cannot_be_changed_by_an_address_of_ours(sandbox
     (task,) = http_worker.claim()
     made = http_worker.put(task, FILM)
     for other in (made, output_file_of(bytes(reversed(FILM)))):
-        grant = expect_json(http_worker.post_lease("files", task, uploads=[other]))["uploads"][0]["put"]
+        grant = expect_json(http_worker.post_lease("files", task, uploads=[other]))["uploads"][0]["upload"]
         body = FILM if other == made else bytes(reversed(FILM))
         assert http_worker.http.put(grant["url"], headers=grant["headers"], content=body).status_code == 412
     preview = expect_json(http_worker.post_lease("files", task, preview=True))["preview"]

@@ -329,5 +329,5 @@ def test_a_value_that_is_none_of_a_few_is_answered_with_the_allowed_ones(live_se
 
 def test_a_caller_without_permission_learns_which_roles_have_it(live_server: LiveServer) -> None:
     answer = live_server.client("viewer").post("/v1/jobs", json={})
-    said = "A key of the role viewer may not do this; it takes operator or admin or client."
+    said = "A key with the role viewer may not do this: use operator or admin or client."
     assert (answer.status_code, answer.json()["message"]) == (403, said)

@@ -54,7 +54,9 @@ def find(report: Callable[[str], None]) -> Chromium:
 
 def unpacked(home: Path) -> Chromium:
     """Return the program in a folder that packages were unpacked into."""
-    libraries = [str(path) for path in sorted(home.glob("usr/lib/*-linux-gnu*"))]
+    # PulseAudio's private library is found by an absolute path when it is installed, and by this one when unpacked.
+    patterns = ("usr/lib/*-linux-gnu*", "usr/lib/*-linux-gnu*/pulseaudio")
+    libraries = [str(path) for pattern in patterns for path in sorted(home.glob(pattern))]
     fonts = {} if Path("/etc/fonts/fonts.conf").exists() else {"FONTCONFIG_PATH": str(home / "etc" / "fonts")}
     return Chromium(home / "usr" / "lib" / "chromium" / "chromium", {"LD_LIBRARY_PATH": ":".join(libraries), **fonts})
 

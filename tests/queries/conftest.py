@@ -1,0 +1,5 @@
+"""The server of the HTTP tests, for tests of what queries answer."""
+
+from tests.http.conftest import live_server
+
+__all__ = ["live_server"]
