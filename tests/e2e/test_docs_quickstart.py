@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.cli_process import END_SECONDS, CommandProcess, ServerProcess, clean_environment
 from tests.support.tidy import ROOT
 
-README, WORKER = ROOT / "README.md", ROOT / "docs" / "reference" / "worker.md"
+README, WORKER = ROOT / "README.md", ROOT / "docs" / "guides" / "first-worker.md"
 ADDRESS = "http://127.0.0.1:8787"
 VENV = Path(sys.prefix)
 
