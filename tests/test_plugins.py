@@ -62,7 +62,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 def open_callsheet(tmp_path: Path, settings: Settings) -> Callsheet:
     callsheet = Callsheet(tmp_path / "callsheet.db", tmp_path, settings)
-    callsheet.engine.execute(commands.PutTenant(tenant="default", by="me"))
+    callsheet.engine.execute(commands.PutTenant(tenant="default", requested_by="me"))
     definition = WorkflowDefinition(name="sketch", stages=[StageSpec(name="draw", kind="draw")])
     callsheet.engine.execute(commands.PutWorkflow(definition=definition))
     return callsheet
@@ -133,7 +133,7 @@ def test_plugins_are_arguments_too_and_a_sink_that_fails_gets_its_events_again(
         done.set()
 
     with Callsheet(tmp_path / "callsheet.db", tmp_path, sinks={"mine": fail_once}) as callsheet:
-        callsheet.engine.execute(commands.PutTenant(tenant="default", by="me"))
+        callsheet.engine.execute(commands.PutTenant(tenant="default", requested_by="me"))
         callsheet.start()
         definition = WorkflowDefinition(name="sketch", stages=[StageSpec(name="draw", kind="draw")])
         callsheet.engine.execute(commands.PutWorkflow(definition=definition))

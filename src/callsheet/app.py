@@ -157,9 +157,9 @@ class Callsheet:
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
         if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
             if not self.engine.reads.fetch("tenants", ids=[DEFAULT_TENANT]):
-                self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, by="callsheet"))
+                self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, requested_by="callsheet"))
             command = commands.CreateKey(
-                tenant="", role="admin", name="first admin", secret_hash=secret_hash, by="callsheet"
+                tenant="", role="admin", name="first admin", secret_hash=secret_hash, requested_by="callsheet"
             )
             self.engine.execute(command)
         return file, new
@@ -170,7 +170,7 @@ class Callsheet:
         secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
         if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
             command = commands.CreateKey(
-                tenant="", role="worker", name="first fleet", secret_hash=secret_hash, by="callsheet"
+                tenant="", role="worker", name="first fleet", secret_hash=secret_hash, requested_by="callsheet"
             )
             self.engine.execute(command)
         return file

@@ -126,6 +126,6 @@ def test_an_operator_looks_after_workers(live_server: LiveServer, operator: Any)
     assert rotated.token != live_server.keys["tended"]
     assert repr(rotated) == "WorkerToken(worker='tended', token='…')"
     assert operator.workers.revoke("tended").status == "revoked"
-    assert operator.workers.update("tended", approved=True).status == "gone"
+    assert operator.workers.update("tended", approved=True).status == "offline"
     assert "tended" not in {worker.worker for worker in operator.workers.list()}
     assert "tended" in {worker.worker for worker in operator.workers.list(include_deregistered=True)}

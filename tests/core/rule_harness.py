@@ -335,7 +335,7 @@ class _Loader:
         return self._group(Task, lambda t: t.worker_id == key and t.status == "running")
 
     def _waiting_callbacks(self, key: str) -> list[str]:
-        return self._group(Inbox, lambda i: i.ref == key and i.status == "held")
+        return self._group(Inbox, lambda i: i.ref == key and i.status == "waiting")
 
     def _job_of_call(self, key: str) -> str | None:
         return next((call.job_id for call in self.harness.all(Call) if call.id == key), None)

@@ -111,5 +111,5 @@ def test_a_tenants_admin_never_reaches_the_operators_key() -> None:
 def test_a_key_does_not_revoke_itself() -> None:
     harness = CoreHarness()
     key, other = made(harness, role="admin"), made(harness, role="admin", secret_hash="b" * 64)
-    assert harness.expect_refusal(c.RevokeKey(key_id=key.id, by=key.id)).code == "cannot_revoke_own_key"
-    assert harness.do(c.RevokeKey(key_id=key.id, by=other.id)).revoked_at is not None
+    assert harness.expect_refusal(c.RevokeKey(key_id=key.id, requested_by=key.id)).code == "cannot_revoke_own_key"
+    assert harness.do(c.RevokeKey(key_id=key.id, requested_by=other.id)).revoked_at is not None

@@ -33,20 +33,22 @@ def since(harness: CoreHarness, command: c.Command) -> list[OutputFile]:
 
 def key(**fields: Any) -> c.CreateKey:
     return c.CreateKey(
-        **{"tenant": "acme", "role": "client", "name": "shop", "secret_hash": HASH, "by": "k1", **fields}
+        **{"tenant": "acme", "role": "client", "name": "shop", "secret_hash": HASH, "requested_by": "k1", **fields}
     )
 
 
 def test_what_is_done_to_the_house_leaves_a_line() -> None:
     harness = CoreHarness(initial_credits=0)
-    assert since(harness, c.PutTenant(tenant="new", weight=3, by="k1")) == [
+    assert since(harness, c.PutTenant(tenant="new", weight=3, requested_by="k1")) == [
         ("new", "k1", "tenant.put", "new", {"weight": 3})
     ]
-    assert since(harness, c.PutWorkflow(definition=DRAW, by="k1")) == [("", "k1", "workflow.put", "draw", None)]
-    assert since(harness, c.TopUp(tenant="acme", user="ann", amount=9, idempotency_key="a", by="k1")) == [
+    assert since(harness, c.PutWorkflow(definition=DRAW, requested_by="k1")) == [
+        ("", "k1", "workflow.put", "draw", None)
+    ]
+    assert since(harness, c.TopUp(tenant="acme", user="ann", amount=9, idempotency_key="a", requested_by="k1")) == [
         ("acme", "k1", "wallet.topup", "ann", {"amount": 9, "reason": "top-up"})
     ]
-    assert since(harness, c.Adjust(tenant="acme", user="ann", amount=-4, reason="Mistake.", by="k1")) == [
+    assert since(harness, c.Adjust(tenant="acme", user="ann", amount=-4, reason="Mistake.", requested_by="k1")) == [
         ("acme", "k1", "wallet.adjust", "ann", {"amount": -4, "reason": "Mistake."})
     ]
 
@@ -57,7 +59,7 @@ def test_a_key_leaves_lines_without_its_secret() -> None:
     assert since(harness, made) == [
         ("acme", "k1", "key.create", made.id, {"role": "client", "name": "shop", "expires_in_seconds": 60})
     ]
-    assert since(harness, c.RevokeKey(key_id=made.id, tenant="acme", by="k2")) == [
+    assert since(harness, c.RevokeKey(key_id=made.id, tenant="acme", requested_by="k2")) == [
         ("acme", "k2", "key.revoke", made.id, None)
     ]
     assert HASH not in str(list(harness.all(Audit)))
@@ -107,13 +109,13 @@ def waiting(harness: CoreHarness) -> tuple[str, str]:
 
 def approve(harness: CoreHarness, actor: Actor) -> c.Command:
     job_id, stage_id = waiting(harness)
-    return c.Approve(tenant="acme", job_id=job_id, stage_id=stage_id, approver="bea", actor=actor, by="k1")
+    return c.Approve(tenant="acme", job_id=job_id, stage_id=stage_id, approver="bea", actor=actor, requested_by="k1")
 
 
 MOVES: dict[str, Callable[[CoreHarness, Actor], c.Command]] = {
-    "job.cancel": lambda w, actor: c.Cancel(tenant="acme", job_id=w.submit(), actor=actor, by="k1"),
-    "job.retry": lambda w, actor: c.Retry(tenant="acme", job_id=failed(w), actor=actor, by="k1"),
-    "job.delete": lambda w, actor: c.Delete(tenant="acme", job_id=w.submit(), actor=actor, by="k1"),
+    "job.cancel": lambda w, actor: c.Cancel(tenant="acme", job_id=w.submit(), actor=actor, requested_by="k1"),
+    "job.retry": lambda w, actor: c.Retry(tenant="acme", job_id=failed(w), actor=actor, requested_by="k1"),
+    "job.delete": lambda w, actor: c.Delete(tenant="acme", job_id=w.submit(), actor=actor, requested_by="k1"),
     "stage.approve": approve,
 }
 
@@ -130,7 +132,7 @@ def test_an_admins_hand_on_a_job_is_written_down_and_a_users_is_not(action: str)
 
 def test_an_admin_who_cancels_says_why() -> None:
     harness = CoreHarness(DRAW)
-    command = c.Cancel(tenant="acme", job_id=harness.submit(), actor="admin", reason="Fraud.", by="k1")
+    command = c.Cancel(tenant="acme", job_id=harness.submit(), actor="admin", reason="Fraud.", requested_by="k1")
     assert since(harness, command)[0][-1] == {"reason": "Fraud."}
 
 
@@ -151,7 +153,7 @@ def test_who_cancels_what_is_being_canceled_leaves_a_line_only_if_it_makes_a_dif
 
     def retrying(grace_seconds: int) -> int:
         harness.advance(1)
-        command = c.Cancel(tenant="acme", job_id=job_id, actor="admin", grace_seconds=grace_seconds, by="k1")
+        command = c.Cancel(tenant="acme", job_id=job_id, actor="admin", grace_seconds=grace_seconds, requested_by="k1")
         return len(since(harness, command))
 
     assert [retrying(30), retrying(30), retrying(60), retrying(5), retrying(5)] == [1, 0, 0, 1, 0]
@@ -162,7 +164,9 @@ def test_who_cancels_what_is_being_canceled_leaves_a_line_only_if_it_makes_a_dif
 def test_a_cancel_with_grace_that_is_tried_again_leaves_one_line() -> None:
     harness = CoreHarness(DRAW)
     job_id, _ = harness.started()
-    command = c.Cancel(tenant="acme", job_id=job_id, actor="admin", grace_seconds=30, id=harness.new_id(), by="k1")
+    command = c.Cancel(
+        tenant="acme", job_id=job_id, actor="admin", grace_seconds=30, id=harness.new_id(), requested_by="k1"
+    )
     assert len(since(harness, command)) == 1
     harness.batch(command, retrying=True)
     assert len([line for line in lines(harness) if line[2] == "job.cancel"]) == 1

@@ -51,7 +51,7 @@ def test_an_unknown_callback_is_kept_and_tells_nothing() -> None:
     assert answer == c.TaskState("", "", "", "", skipped="unknown")
     assert harness.job(job_id).status == "running"
     [letter] = harness.all(Inbox)
-    assert (letter.status, letter.ref) == ("held", "somebody-elses")
+    assert (letter.status, letter.ref) == ("waiting", "somebody-elses")
 
 
 def test_a_callback_of_another_provider_does_not_reach_the_call() -> None:

@@ -21,7 +21,7 @@ from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify
 from tests.core.rule_harness import DRAW, CoreHarness
 
 ANNOUNCED = c.CreateUpload(
-    tenant="acme", user="ann", name="a.png", media_type="image/png", bytes=10, sha256="a" * 64, by="key"
+    tenant="acme", user="ann", name="a.png", media_type="image/png", bytes=10, sha256="a" * 64, requested_by="key"
 )
 MADE = c.OutputFile(1, "b.png", "image/png", 7, "b" * 64)
 KEPT = Limits(upload_retention_seconds=60)
@@ -186,13 +186,13 @@ def test_a_file_that_an_open_job_made_or_needs_stays() -> None:
     for key in (used, made):
         assert harness.expect_refusal(c.DeleteFiles(tenant="acme", file_ids=(key,))).code == "file_in_use"
     harness.now += 60 * SECOND
-    still_needed: DeletedFiles = harness.do(c.DeleteFiles(file_ids=(used, made), by="retention"))
+    still_needed: DeletedFiles = harness.do(c.DeleteFiles(file_ids=(used, made), requested_by="retention"))
     assert (still_needed.files, still_needed.still_needed) == ((), 2)
     assert all(harness.get(File, key).expires_at == harness.now + 3_600 * SECOND for key in (used, made))
     harness.do(c.Complete(lease=needing))
     harness.do(c.Cancel(tenant="acme", job_id=makes, grace_seconds=0))
     harness.now += 3_600 * SECOND
-    gone: DeletedFiles = harness.do(c.DeleteFiles(file_ids=(used, made), by="retention"))
+    gone: DeletedFiles = harness.do(c.DeleteFiles(file_ids=(used, made), requested_by="retention"))
     assert ([file.id for file in gone.files], gone.bytes, gone.still_needed) == ([used, made], 17, 0)
     assert needs
 
@@ -203,7 +203,7 @@ def test_a_file_that_is_finished_while_the_house_is_about_to_drop_it_stays() -> 
     late: File = harness.do(ANNOUNCED)
     harness.now += Limits().upload_timeout_seconds * SECOND
     harness.do(c.FinishUpload(tenant="acme", file_id=late.id))
-    assert harness.do(c.DeleteFiles(file_ids=(late.id,), by="retention")) == DeletedFiles((), 0)
+    assert harness.do(c.DeleteFiles(file_ids=(late.id,), requested_by="retention")) == DeletedFiles((), 0)
     assert harness.get(File, late.id).status == "ready"
 
 
@@ -212,8 +212,8 @@ def test_what_the_house_drops_is_in_every_tenants_audit_log_and_what_a_person_de
     harness.do(c.PutTenant(tenant="other"))
     files = [brought(harness), brought(harness, bytes=5), brought(harness, tenant="other"), brought(harness)]
     harness.now += 60 * SECOND
-    harness.do(c.DeleteFiles(tenant="acme", file_ids=(files[3],), by="key"))
-    harness.do(c.DeleteFiles(file_ids=(*files, "nowhere"), by="retention"))
+    harness.do(c.DeleteFiles(tenant="acme", file_ids=(files[3],), requested_by="key"))
+    harness.do(c.DeleteFiles(file_ids=(*files, "nowhere"), requested_by="retention"))
     lines = [(one.tenant, one.actor, one.action, msgspec.json.decode(one.data or "")) for one in harness.all(Audit)
              if one.action == "files.delete"]  # fmt: skip
     assert lines == [
@@ -267,7 +267,7 @@ def test_a_file_stays_while_the_current_workflow_names_it() -> None:
             "file_in_use", "The file 'a.png' is used by the workflow 'styled': delete it later.",
         )  # fmt: skip
     harness.now += 60 * SECOND
-    assert harness.do(c.DeleteFiles(file_ids=(style, other), by="retention")) == DeletedFiles((), 2)
+    assert harness.do(c.DeleteFiles(file_ids=(style, other), requested_by="retention")) == DeletedFiles((), 2)
     harness.do(styled(style))
     assert harness.do(c.DeleteFiles(tenant="acme", file_ids=(other,))).bytes == 10
     harness.do(PLAIN)

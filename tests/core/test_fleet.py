@@ -169,7 +169,7 @@ def test_what_went_astray_is_found_even_if_the_worker_names_a_lease_that_it_lost
 @pytest.mark.parametrize(
     ("leave", "status", "action"),
     [
-        (c.Deregister(worker_id="gpu", session=SECRET, reason="spot"), "gone", "worker.deregister"),
+        (c.Deregister(worker_id="gpu", session=SECRET, reason="spot"), "offline", "worker.deregister"),
         (c.RevokeWorker(worker_id="gpu"), "revoked", "worker.revoke"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_revoked_worker_comes_back_only_when_it_is_approved() -> None:
     assert (
         harness.expect_refusal(c.Register(worker_id="gpu", kinds=("draw",), token_hash=OTHER)).code == "worker_revoked"
     )
-    assert harness.do(c.UpdateWorker(worker_id="gpu", approved=True)).status == "gone"
+    assert harness.do(c.UpdateWorker(worker_id="gpu", approved=True)).status == "offline"
     assert come(harness, token=OTHER).status == "approved"
 
 
@@ -218,7 +218,7 @@ def test_a_worker_that_is_silent_for_long_makes_room_and_one_that_was_heard_stay
     assert harness.do(c.RecordHeartbeats(workers=("loud", "nobody"))) == 1
     assert harness.do(c.TickWorker(worker_id="quiet")).status == "approved"
     harness.advance(1)
-    assert [harness.do(c.TickWorker(worker_id=name)).status for name in ("quiet", "loud")] == ["gone", "approved"]
+    assert [harness.do(c.TickWorker(worker_id=name)).status for name in ("quiet", "loud")] == ["offline", "approved"]
     assert actions(harness)[-1] == "worker.silent"
 
 

@@ -167,7 +167,7 @@ def test_a_stopped_worker_requeues_its_task_without_counting_an_attempt(sandbox:
         (attempt,) = client.jobs.attempts(job.id, task.id)
         assert attempt.error is not None
         assert attempt.error.code == ("spot" if how == "notice" else "shutdown")
-        assert client.workers.get(name).status == "gone"
+        assert client.workers.get(name).status == "offline"
         assert sandbox.left_behind() == []
         sandbox.go()
         sandbox.work(place="b")

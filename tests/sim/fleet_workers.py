@@ -86,7 +86,12 @@ class FleetWorker(Worker):
     def _register(self, kinds: tuple[str, ...], concurrency: int) -> Request:
         approved = not self._world.approval_required
         register = c.Register(
-            worker_id=self.name, kinds=kinds, token_hash="", concurrency=concurrency, approved=approved, by="fleet"
+            worker_id=self.name,
+            kinds=kinds,
+            token_hash="",
+            concurrency=concurrency,
+            approved=approved,
+            requested_by="fleet",
         )
         return Request([register], self._on_registered)
 
@@ -103,7 +108,9 @@ class FleetWorker(Worker):
             if answers and answers[0] is not None:
                 self._restart()
 
-        return Request([c.Deregister(worker_id=self.name, session=session, reason="shutdown", by=self.name)], on_reply)
+        return Request(
+            [c.Deregister(worker_id=self.name, session=session, reason="shutdown", requested_by=self.name)], on_reply
+        )
 
     def replace_session(self, session: str) -> None:
         """Get another token from the operator; now and then nobody tells."""
@@ -161,7 +168,8 @@ class FleetWorker(Worker):
             session = self._random.choice(self._past_sessions[-3:])
             if self._random.random() < 0.2:
                 return Request(
-                    [c.Deregister(worker_id=self.name, session=session, reason="late", by=self.name)], ignore_answers
+                    [c.Deregister(worker_id=self.name, session=session, reason="late", requested_by=self.name)],
+                    ignore_answers,
                 )
             claim = self._claim(session, 1, None, self._kinds).commands
             return Request([replace(command, held_task_ids=()) for command in claim], ignore_answers)

@@ -75,7 +75,7 @@ STATE_INVARIANTS: dict[str, str] = {
     "L10 a token names one attempt": "SELECT token_hash FROM attempt GROUP BY token_hash HAVING count(*) > 1",
     "L6 a worker that is out holds nothing": """
         SELECT t.id, w.id, w.status FROM worker w JOIN task t ON t.worker_id = w.id
-        WHERE t.token_hash IS NOT NULL AND w.status IN ('revoked', 'gone')""",
+        WHERE t.token_hash IS NOT NULL AND w.status IN ('revoked', 'offline')""",
     "L8 a worker holds what it said it can": """
         SELECT w.id FROM worker w JOIN task t ON t.worker_id = w.id WHERE t.token_hash IS NOT NULL
         GROUP BY w.id, w.concurrency HAVING count(*) > w.concurrency""",

@@ -68,23 +68,28 @@ class Operator:
         """Approve most of the time: whoever is shut out for good is of no more use to anybody."""
         name, roll = worker.name, self._random.random()
         if roll < 0.12:
-            return Request([RevokeWorker(worker_id=name, by="op")], ignore_answers)
+            return Request([RevokeWorker(worker_id=name, requested_by="op")], ignore_answers)
         if roll < 0.27:
             return Request(
-                [RotateWorker(worker_id=name, token_hash="", by="op")], lambda answers: _pass_session(worker, answers)
+                [RotateWorker(worker_id=name, token_hash="", requested_by="op")],
+                lambda answers: _pass_session(worker, answers),
             )
         if roll < 0.4:
-            return Request([UpdateWorker(worker_id=name, draining=True, by="op")], ignore_answers)
+            return Request([UpdateWorker(worker_id=name, draining=True, requested_by="op")], ignore_answers)
         if roll < 0.5:
             kinds = self._random.choice((("draw",), ("cut", "draw"), KINDS))
-            return Request([UpdateWorker(worker_id=name, kinds=kinds, by="op")], ignore_answers)
+            return Request([UpdateWorker(worker_id=name, kinds=kinds, requested_by="op")], ignore_answers)
         approved = None if self._random.random() < 0.1 else self._random.random() < 0.9
-        return Request([UpdateWorker(worker_id=name, approved=approved, draining=False, by="op")], ignore_answers)
+        return Request(
+            [UpdateWorker(worker_id=name, approved=approved, draining=False, requested_by="op")], ignore_answers
+        )
 
     def unblock_all(self) -> list[Command]:
         """Return what lets every worker in again."""
         names = dict.fromkeys(worker.name for worker in self._fleet)
-        return [UpdateWorker(worker_id=name, approved=True, draining=False, kinds=(), by="op") for name in names]
+        return [
+            UpdateWorker(worker_id=name, approved=True, draining=False, kinds=(), requested_by="op") for name in names
+        ]
 
 
 def _pass_session(worker: FleetWorker, answers: list[Any] | None) -> None:

@@ -163,7 +163,7 @@ def a_heartbeat_revives_a_deregistered_worker(patch: pytest.MonkeyPatch) -> None
     def record_heartbeats(ws: WorkingSet, command: commands.RecordHeartbeats) -> int:
         for key in command.workers:
             worker = ws.find(Worker, key)
-            if worker is not None and worker.status == "gone":
+            if worker is not None and worker.status == "offline":
                 ws.put(replace(worker, status="approved", ended_at=None, last_seen_at=ws.now))
         return fleet.record_heartbeats(ws, command)
 

@@ -274,7 +274,7 @@ class Simulation:
                     server.seen_workers = {}
                 loop.act(self.servers, lambda: None)
         for name, status in self.inspector.rows(
-            "SELECT id, status FROM worker WHERE status NOT IN ('gone', 'revoked')"
+            "SELECT id, status FROM worker WHERE status NOT IN ('offline', 'revoked')"
         ):
             self.world.report_failure(f"V2 worker {name} was silent for long and is still {status}")
         for (file,) in self.inspector.rows("SELECT id FROM file WHERE expires_at IS NOT NULL"):

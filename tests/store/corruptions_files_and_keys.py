@@ -38,7 +38,7 @@ FILES = [
 
 WORKERS = [
     ("L6", "UPDATE worker SET status = 'revoked' WHERE id = 'gpu-busy'"),
-    ("L6", "UPDATE worker SET status = 'gone' WHERE id = 'gpu-busy'"),
+    ("L6", "UPDATE worker SET status = 'offline' WHERE id = 'gpu-busy'"),
     ("L6", "UPDATE worker SET draining_at = 1 WHERE id = 'gpu-busy'"),
     ("L8", "UPDATE worker SET concurrency = 1 WHERE id = 'gpu-busy'"),
     ("A1", "UPDATE worker SET token_hash = 'csw_the token itself' WHERE id = 'gpu-busy'"),

@@ -93,9 +93,11 @@ def _set_up_scene(harness: VerifyingHarness, names: Names) -> None:
     harness.do(commands.Adjust(tenant=TENANT, user="ada", amount=-7, reason="A gift taken back."))
     for key, (tenant, role) in KEYS.items():
         names[key] = harness.do(
-            commands.CreateKey(tenant=tenant, role=role, name=key, secret_hash=f"{len(names):064x}", by="first")
+            commands.CreateKey(
+                tenant=tenant, role=role, name=key, secret_hash=f"{len(names):064x}", requested_by="first"
+            )
         ).id
-    harness.do(commands.RevokeKey(key_id=names["revoked_key"], by=names["operator_key"]))
+    harness.do(commands.RevokeKey(key_id=names["revoked_key"], requested_by=names["operator_key"]))
     harness.top_up(50, "eve", tenant="other")
 
 
@@ -268,7 +270,7 @@ def _fleet_scene(harness: VerifyingHarness, names: Names) -> None:
         harness.do(
             commands.Register(
                 worker_id=worker, kinds=("draw",), token_hash=token * 64, concurrency=concurrency,
-                by=names["fleet_key"],
+                requested_by=names["fleet_key"],
             )
         )  # fmt: skip
 
@@ -278,9 +280,9 @@ def _fleet_scene(harness: VerifyingHarness, names: Names) -> None:
         harness.submit_job()
         harness.do(commands.Claim(worker_id=worker, kinds=("draw",), session=token * 64))
     harness.do(commands.Deregister(worker_id="gpu-gone", session="2" * 64, reason="The night."))
-    harness.do(commands.RevokeWorker(worker_id="gpu-out", by=names["operator_key"]))
+    harness.do(commands.RevokeWorker(worker_id="gpu-out", requested_by=names["operator_key"]))
     register_worker("gpu-twice", "5")
-    harness.do(commands.UpdateWorker(worker_id="gpu-twice", draining=True, by=names["operator_key"]))
+    harness.do(commands.UpdateWorker(worker_id="gpu-twice", draining=True, requested_by=names["operator_key"]))
     harness.do(commands.Claim(worker_id="gpu-busy", kinds=("draw",), count=3, session="1" * 64, lease_seconds=9_000))
 
 

@@ -16,7 +16,7 @@ LIVE = frozenset({"pending", "approved"})
 class WorkerModel:
     """A worker."""
 
-    status: str = "gone"
+    status: str = "offline"
     approved: bool = False
     token: str | None = None
     offered: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class FleetModel:
         worker = self.workers.get(name)
         if worker is None or worker.token != token:
             raise ModelRefusal("invalid_worker_token")
-        return self._end(name, "gone")
+        return self._end(name, "offline")
 
     def revoke(self, name: str) -> int:
         return 0 if self._get_worker(name).status == "revoked" else self._end(name, "revoked")
@@ -82,7 +82,7 @@ class FleetModel:
     def tick(self, name: str) -> int:
         """Look whether a worker was silent for too long."""
         worker = self._get_worker(name)
-        return self._end(name, "gone") if worker.live and worker.last_seen_at + self.timeout <= self.model.now else 0
+        return self._end(name, "offline") if worker.live and worker.last_seen_at + self.timeout <= self.model.now else 0
 
     def _end(self, name: str, status: str) -> int:
         worker = self.workers[name]
@@ -110,7 +110,7 @@ class FleetModel:
     def approve(self, name: str, *, approved: bool) -> int:
         worker = self._get_worker(name)
         if worker.status == "revoked":
-            worker.status = "gone" if approved else "revoked"
+            worker.status = "offline" if approved else "revoked"
         elif worker.live:
             worker.status = "approved" if approved else "pending"
         worker.approved = approved

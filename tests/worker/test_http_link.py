@@ -30,7 +30,7 @@ def test_a_worker_registers_runs_a_task_and_deregisters(http_harness: WorkerHarn
     here = http_harness.worker()
     assert (here.status, here.offered, here.concurrency) == ("approved", '["draw"]', 3)
     worker_run.stop()
-    assert http_harness.worker().status == "gone"
+    assert http_harness.worker().status == "offline"
     assert isinstance(http_harness.events[0], WorkerRegistered)
     assert isinstance(http_harness.events[-1], WorkerStopped)
     assert http_harness.faults == []
@@ -208,7 +208,7 @@ def test_a_drained_worker_finishes_its_tasks_and_stops(http_harness: WorkerHarne
     assert http_harness.wait_for_end(job_id).status == "completed"
     assert http_harness.outcomes(job_id) == ["completed"]
     assert http_harness.job(later).status == "queued"
-    assert http_harness.worker().status == "gone"
+    assert http_harness.worker().status == "offline"
 
 
 def test_an_idle_drained_worker_stops(worker: Worker, tmp_path: Path, database_url: str) -> None:
@@ -218,7 +218,7 @@ def test_an_idle_drained_worker_stops(worker: Worker, tmp_path: Path, database_u
         wait_until(lambda: any(isinstance(event, WorkerRegistered) for event in harness.events))
         harness.operator.patch("/v1/admin/workers/w1", json={"draining": True}).raise_for_status()
         assert worker_run.wait(20)
-        assert (worker_run.failure, harness.worker().status) == (None, "gone")
+        assert (worker_run.failure, harness.worker().status) == (None, "offline")
 
 
 def test_a_waiting_claim_does_not_delay_a_shutdown(

@@ -39,7 +39,7 @@ class Worker(Struct, frozen=True):
     worker: Annotated[str, doc("Name of the worker.", "gpu-7")]
     status: Annotated[
         str,
-        doc("`pending`, `approved`, `revoked` or `gone`. `embedded` workers run inside a server and do not register.",
+        doc("`pending`, `approved`, `revoked` or `offline`. An `embedded` worker runs inside a server, unregistered.",
             "approved"),
     ]  # fmt: skip
     kinds: Annotated[list[str], doc("Kinds of work that it may claim.", _KINDS)]

@@ -113,7 +113,7 @@ class LocalServer:
         """Put workflows before anybody may ask for them; an equal one changes nothing."""
         try:
             for definition in definitions:
-                self.callsheet.engine.execute(PutWorkflow(definition=definition, by="callsheet"))
+                self.callsheet.engine.execute(PutWorkflow(definition=definition, requested_by="callsheet"))
         except Refusal as error:
             self._resources.close()
             raise Failure(str(error)) from None

@@ -19,7 +19,7 @@ def seed_demo(engine: Engine) -> None:
     }
     for definition in demo_definitions:
         if definition.name not in existing:
-            engine.execute(commands.PutWorkflow(definition=definition, by="callsheet"))
+            engine.execute(commands.PutWorkflow(definition=definition, requested_by="callsheet"))
     engine.execute(
         commands.TopUp(
             tenant=TENANT,
@@ -27,6 +27,6 @@ def seed_demo(engine: Engine) -> None:
             amount=CREDITS,
             idempotency_key="demo-welcome",
             reason="for the demonstration",
-            by="callsheet",
+            requested_by="callsheet",
         )
     )

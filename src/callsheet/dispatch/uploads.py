@@ -31,11 +31,13 @@ class Uploads:
                 expires_in_seconds=min(self._url_expires_in_seconds, seconds_left),
             )  # fmt: skip
         except BlobError:  # it can never be uploaded, and would count against the user's limit
-            await self._engine.aexecute(commands.DeleteFiles(tenant=file.tenant, file_ids=(file.id,), by=command.by))
+            await self._engine.aexecute(
+                commands.DeleteFiles(tenant=file.tenant, file_ids=(file.id,), requested_by=command.requested_by)
+            )
             raise
         return file, Upload(grant.method, grant.url, grant.headers, grant.expires_in_seconds)
 
-    async def finish(self, file: rows.File, by: str) -> rows.File:
+    async def finish(self, file: rows.File, requested_by: str) -> rows.File:
         """Verify the uploaded bytes and make the file ready. Wrong bytes are deleted."""
         if file.status == "uploading":
             async with _finish_lock(file.id):
@@ -43,7 +45,9 @@ class Uploads:
                 if error is not None and await self._is_uploading(file.id):
                     await asyncio.to_thread(self._blobs.delete, [object_keys.file_key(file)])
                     raise error
-        done: rows.File = await self._engine.aexecute(commands.FinishUpload(tenant=file.tenant, file_id=file.id, by=by))
+        done: rows.File = await self._engine.aexecute(
+            commands.FinishUpload(tenant=file.tenant, file_id=file.id, requested_by=requested_by)
+        )
         return done
 
     async def _is_uploading(self, file_id: str) -> bool:

@@ -24,7 +24,7 @@ async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage
             "workers_after",
             {
                 "after": query.cursor,
-                "gone": int(query.include_deregistered),
+                "include_offline": int(query.include_deregistered),
                 "count": row_count(context, query.limit),
             },
         ),

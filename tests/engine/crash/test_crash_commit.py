@@ -266,7 +266,7 @@ BETWEEN: dict[str, tuple[Callable[[str], Command], Callable[[str], Command], str
         "revoked", None,
     ),
     "a revocation, and an approval": (
-        lambda n: c.RevokeWorker(worker_id=n), lambda n: c.UpdateWorker(worker_id=n, approved=True), "gone", None,
+        lambda n: c.RevokeWorker(worker_id=n), lambda n: c.UpdateWorker(worker_id=n, approved=True), "offline", None,
     ),
     "a changed token, and another one": (
         lambda n: c.RotateWorker(worker_id=n, token_hash=hash_token("second")),
@@ -311,7 +311,7 @@ def test_files_deleted_by_the_server_go_once_and_are_returned_so_that_their_byte
     harness.clock.advance(86_401)
     lines = rows(harness)["audit"]
     with faulty_engine(harness.database, fail_once("after")) as engine:
-        gone = engine.execute(c.DeleteFiles(file_ids=files, by="retention"))
+        gone = engine.execute(c.DeleteFiles(file_ids=files, requested_by="retention"))
     assert [file.id for file in gone.files] == list(files)
     assert rows(harness)["audit"] == lines + 1
     assert find_violations(harness) == []

@@ -69,11 +69,11 @@ def test_of_a_secret_only_its_hash_is_in_the_database(harness: EngineHarness) ->
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_key_whose_commit_was_cut_is_made_once_and_revoked_once(harness: EngineHarness, when: Any) -> None:
     with faulty_engine(harness.database, fail_once(when)) as engine:
-        made = engine.execute(key(by="k1"))
+        made = engine.execute(key(requested_by="k1"))
     assert keys(harness) == [made]
     assert [line.subject for line in audit(harness, "key.create")] == [made.id]
     with faulty_engine(harness.database, fail_once(when)) as engine:
-        ended = engine.execute(c.RevokeKey(key_id=made.id, by="k1"))
+        ended = engine.execute(c.RevokeKey(key_id=made.id, requested_by="k1"))
     assert keys(harness) == [ended]
     assert [line.subject for line in audit(harness, "key.revoke")] == [made.id]
 
@@ -87,7 +87,7 @@ def test_every_audited_command_whose_commit_was_cut_leaves_one_line(harness: Eng
     stage_id = harness.stages(waiting)[0].id
     running = harness.submit_job()
     harness.claim_one()
-    admin: dict[str, Any] = {"tenant": TENANT, "actor": "admin", "by": "k1"}
+    admin: dict[str, Any] = {"tenant": TENANT, "actor": "admin", "requested_by": "k1"}
     commands: list[tuple[str, c.Command]] = [
         ("tenant.put", c.PutTenant(tenant="cut", weight=2)),
         (
@@ -109,7 +109,7 @@ def test_every_audited_command_whose_commit_was_cut_leaves_one_line(harness: Eng
 
 
 def test_a_line_says_who_what_and_with_which_numbers(harness: EngineHarness) -> None:
-    harness.do(c.Adjust(tenant=TENANT, user="ada", amount=-3, reason="Mistake.", by="key-7"))
+    harness.do(c.Adjust(tenant=TENANT, user="ada", amount=-3, reason="Mistake.", requested_by="key-7"))
     line = audit(harness, "wallet.adjust")[0]
     assert (line.tenant, line.actor, line.subject, line.at) == (TENANT, "key-7", "ada", harness.clock.now())
     assert json.loads(line.data or "") == {"amount": -3, "reason": "Mistake."}
@@ -142,5 +142,5 @@ def test_lines_of_one_batch_are_written_with_it_and_those_of_refused_ones_are_no
 def test_a_key_cannot_revoke_itself(harness: EngineHarness) -> None:
     made = harness.do(key(role="admin"))
     with pytest.raises(Conflict, match="another admin key"):
-        harness.do(c.RevokeKey(key_id=made.id, by=made.id))
+        harness.do(c.RevokeKey(key_id=made.id, requested_by=made.id))
     assert keys(harness)[0].revoked_at is None

@@ -125,7 +125,7 @@ def test_a_callback_before_its_reference_is_kept_and_applied(clips: EngineHarnes
     lease = clips.claim_one("render")
     intend(clips, lease)
     assert call_back(clips, "w-1", DONE, "ref-x").skipped == "unknown"
-    assert inbox(clips) == ["held"]
+    assert inbox(clips) == ["waiting"]
     assert hand_off(clips, lease, "ref-x").job_status == "completed"
     assert (clips.status(job), inbox(clips)) == ("completed", ["applied"])
     assert clips.ledger(job)[-1] == ("consume", 0, 7)
@@ -159,7 +159,7 @@ def test_another_providers_callback_cannot_open_what_is_held(clips: EngineHarnes
     intend(clips, lease)
     call_back(clips, "w-1", DONE, "ref-x", provider="other")
     assert hand_off(clips, lease, "ref-x").job_status == "running"
-    assert inbox(clips) == ["held"]
+    assert inbox(clips) == ["waiting"]
 
 
 def test_a_callback_has_an_id(clips: EngineHarness) -> None:

@@ -212,7 +212,7 @@ def test_the_timeout_loop_finds_workers_that_were_silent_for_long(harness):
     assert rollcall.run_once(harness.clock.now()) == 0
     harness.clock.advance(300)
     assert rollcall.run_once(harness.clock.now()) == 1
-    assert [worker_row(harness, f"gpu-{no}").status for no in (1, 2)] == ["approved", "gone"]
+    assert [worker_row(harness, f"gpu-{no}").status for no in (1, 2)] == ["approved", "offline"]
 
 
 def test_who_goes_may_come_again_and_is_counted_once(harness):

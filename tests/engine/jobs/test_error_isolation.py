@@ -54,7 +54,7 @@ def record_queries(patch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]
 def test_a_workflow_is_put_when_it_is_tried_again(harness: EngineHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line of the audit log is looked for after the decision, which is then made anew, from the beginning."""
     fail_batches(monkeypatch, TransactionConflict("deadlock detected"))
-    put = c.PutWorkflow(definition=WorkflowDefinition(name="sketch", price=7, stages=[stage()]), by="op")
+    put = c.PutWorkflow(definition=WorkflowDefinition(name="sketch", price=7, stages=[stage()]), requested_by="op")
     assert (harness.do(put).version, harness.submit().price) == (2, 7)
 
 

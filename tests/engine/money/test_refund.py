@@ -11,7 +11,7 @@ from tests.support.engine_harness import TENANT, EngineHarness
 
 
 def refund(job: str, run: int | None = None, reason: str = "Too dark.") -> Refund:
-    return Refund(tenant=TENANT, job_id=job, run=run, reason=reason, actor="admin", by="bea")
+    return Refund(tenant=TENANT, job_id=job, run=run, reason=reason, actor="admin", requested_by="bea")
 
 
 def test_a_completed_job_is_refunded_once(harness: EngineHarness) -> None:

@@ -160,7 +160,7 @@ def test_a_worker_that_waits_for_comfyui_can_be_drained(http_harness: WorkerHarn
     wait_until(lambda: http_harness.faults)
     http_harness.operator.patch("/v1/admin/workers/w1", json={"draining": True}).raise_for_status()
     assert worker_run.wait(20)
-    assert (worker_run.failure, http_harness.worker().status) == (None, "gone")
+    assert (worker_run.failure, http_harness.worker().status) == (None, "offline")
     adapter.close()
 
 

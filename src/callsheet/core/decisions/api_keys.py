@@ -63,7 +63,7 @@ def revoke_key(ws: WorkingSet, command: RevokeKey) -> ApiKey:
         raise NotFound("key", command.key_id[:80])
     if existing.revoked_at is not None:
         return existing
-    if existing.id == command.by:
+    if existing.id == command.requested_by:
         raise Conflict("cannot_revoke_own_key", "A key cannot revoke itself: use another admin key.")
     ended = replace(existing, revoked_at=ws.now)
     ws.put(ended)

@@ -99,7 +99,7 @@ def _open_next_stage(ws: WorkingSet, job: Job, stage: Stage | None) -> bool:
     if stage is None or stage.status != "created":
         return False
     if stage.approval and stage.approved_at is None:
-        move_stage(ws, job, stage, "hold", "system")
+        move_stage(ws, job, stage, "require_approval", "system")
     else:
         open_stage(ws, job, move_stage(ws, job, stage, "open", "system"))
     return True

@@ -261,7 +261,7 @@ def _audit_deletion(ws: WorkingSet, command: DeleteFiles, deleted_files: list[Fi
     for no, tenant in enumerate(sorted({file.tenant for file in deleted_files}), 1):
         sizes = [file.bytes for file in deleted_files if file.tenant == tenant]
         data = encode({"files": len(sizes), "bytes": sum(sizes)})
-        ws.append(Audit(child_id(command.id, no), tenant, ws.now, command.by, "files.delete", tenant, data))
+        ws.append(Audit(child_id(command.id, no), tenant, ws.now, command.requested_by, "files.delete", tenant, data))
 
 
 def _needed_by(ws: WorkingSet, file: File) -> str | None:

@@ -49,7 +49,7 @@ def register(ws: WorkingSet, command: Register) -> WorkerState:
         return _worker_state(existing)
     if existing is None or existing.status not in _LIVE:
         _take_worker_slot(ws)
-    first = existing or Worker(command.worker_id, ws.now, "gone", None, "[]", None, 1, 0, ws.now, ws.now)
+    first = existing or Worker(command.worker_id, ws.now, "offline", None, "[]", None, 1, 0, ws.now, ws.now)
     now = max(ws.now, first.created_at)  # the clock may have been set back
     approved_at = first.approved_at or (now if command.approved and existing is None else None)
     after = replace(
@@ -98,7 +98,7 @@ def deregister(ws: WorkingSet, command: Deregister) -> WorkerState:
         if command.reason.strip()
         else "The worker was shut down."
     )
-    return _end_worker(ws, worker, "gone", reason)
+    return _end_worker(ws, worker, "offline", reason)
 
 
 def tick_worker(ws: WorkingSet, command: TickWorker) -> WorkerState:
@@ -106,7 +106,7 @@ def tick_worker(ws: WorkingSet, command: TickWorker) -> WorkerState:
     worker = _get_worker(ws, command.worker_id)
     if worker.status not in _LIVE or worker.last_seen_at + seconds(ws.limits.worker_timeout_seconds) > ws.now:
         return _worker_state(worker)
-    return _end_worker(ws, worker, "gone", "The worker stopped sending heartbeats.")
+    return _end_worker(ws, worker, "offline", "The worker stopped sending heartbeats.")
 
 
 def revoke_worker(ws: WorkingSet, command: RevokeWorker) -> WorkerState:
@@ -170,7 +170,7 @@ def _set_approval(worker: Worker, at: int | None) -> Worker:
     """Set or remove the approval. Approving a revoked worker lets it register again."""
     if (worker.approved_at is None) == (at is None) and worker.status != "revoked":
         return worker
-    status = "gone" if worker.status in {"gone", "revoked"} else "pending" if at is None else "approved"
+    status = "offline" if worker.status in {"offline", "revoked"} else "pending" if at is None else "approved"
     return replace(
         worker, status=worker.status if worker.status == "revoked" and at is None else status, approved_at=at
     )

@@ -179,13 +179,13 @@ def require_approval(ws: WorkingSet, command: RequireApproval) -> JobState:
     stage = get_stage(ws, job, command.stage_id)
     if stage.status == "waiting" or (stage.status == "created" and stage.approval):
         return job_state(ws, job, changed=False)
-    STAGE.step(stage.status, "hold", command.actor)
+    STAGE.step(stage.status, "require_approval", command.actor)
     if stage.status == "created":
         ws.put(replace(stage, approval=1))
         ws.emit(job, "stage.approval_required", command.actor, {"stage_no": stage.no}, entity_id=stage.id)
         return job_state(ws, job)
     withdraw(ws, job)
-    move_stage(ws, job, stage, "hold", command.actor, approved_by=None, approved_at=None)
+    move_stage(ws, job, stage, "require_approval", command.actor, approved_by=None, approved_at=None)
     return job_state(ws, job)
 
 

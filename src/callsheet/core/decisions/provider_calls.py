@@ -168,7 +168,7 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
     if call_id is None:
         _encode_output(ws, command.outcome)  # refuse now what could not be applied later
     body = None if call_id else encode(command.outcome)
-    inbox_row = Inbox(key, command.provider, command.ref, command.call_id, "held", ws.now, body)
+    inbox_row = Inbox(key, command.provider, command.ref, command.call_id, "waiting", ws.now, body)
     if call_id is None:
         ws.put(inbox_row)
         if command.ref:
@@ -194,7 +194,7 @@ def _apply_waiting_callbacks(ws: WorkingSet, call: Call, ref: str) -> None:
     """Apply the callbacks that arrived before the reference was known."""
     for key in ws.get_fact(facts.WAITING_CALLBACKS, ref):
         inbox_row = ws.get(Inbox, key)
-        if inbox_row.provider == call.provider and inbox_row.status == "held":
+        if inbox_row.provider == call.provider and inbox_row.status == "waiting":
             outcome = msgspec.json.decode(inbox_row.body or "null", type=Outcome)
             result = _apply_outcome(ws, ws.get(Call, call.id), outcome)
             ws.put(replace(inbox_row, status="skipped" if result.skipped else "applied", body=None))

@@ -76,7 +76,7 @@ def create_run(
     ws.emit(job, "job.created", command.actor, {"workflow": job.workflow, "price": job.price}, target=job.status)
     names = []
     for no, spec in enumerate(stages, 1):
-        event = None if no > 1 else "hold" if spec.approval else "open"
+        event = None if no > 1 else "require_approval" if spec.approval else "open"
         names.append(add_stage(ws, job, definition, spec, Slot(no, stage_id(job.id, no), event)).id)
     ws.set_fact(facts.STAGES_OF_JOB, job.id, names)
 

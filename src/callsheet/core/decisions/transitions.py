@@ -15,7 +15,7 @@ EVENT_NAMES = {
     "submit": "created", "schedule": "created", "block": "blocked", "release": "released", "start": "started",
     "preflight": "started", "pause": "paused", "resume": "resumed", "continue": "resumed", "postpone": "resumed",
     "complete": "completed", "fail": "failed", "expire": "expired", "cancel": "canceled", "stop": "canceled",
-    "retry": "retried", "open": "opened", "hold": "waiting", "approve": "approved", "lease": "leased",
+    "retry": "retried", "open": "opened", "require_approval": "waiting", "approve": "approved", "lease": "leased",
 }  # fmt: skip
 """The last part of the stored event's type: `job.started`, `stage.approved`, `task.leased`."""
 

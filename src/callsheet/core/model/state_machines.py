@@ -12,8 +12,8 @@ from callsheet.core.model.errors import IllegalTransition
 Actor = Literal["user", "admin", "worker", "system"]
 NEW = "new"
 _PASSIVE_VERBS = {
-    "approve": "be approved", "cancel": "be canceled", "hold": "be made to wait", "pause": "be paused",
-    "resume": "be resumed", "retry": "be tried again",
+    "approve": "be approved", "cancel": "be canceled", "require_approval": "require an approval", "pause": "be paused",
+    "resume": "be resumed", "retry": "be retried",
 }  # fmt: skip
 """What people ask for, in words."""
 _PEOPLE: tuple[Actor, ...] = ("user", "admin")
@@ -103,7 +103,7 @@ STAGE = Machine(
     moves=(
         *_moves("plan", "created", [NEW], "system"),
         *_moves("open", "pending", ["created"], "system"),
-        *_moves("hold", "waiting", ["created", "pending", "running"], "system", "admin"),
+        *_moves("require_approval", "waiting", ["created", "pending", "running"], "system", "admin"),
         *_moves("approve", "pending", ["waiting"], *_PEOPLE),
         *_moves("start", "running", ["pending"], "worker"),
         *_moves("complete", "completed", ["pending", "running"], "system"),

@@ -27,7 +27,7 @@ class FileRetention:
         errors: list[Exception] = []
         for rows in due_pages(self._engine.reads, "due_files", now, self._page):
             done: DeletedFiles = self._engine.execute(
-                DeleteFiles(file_ids=tuple(row[1] for row in rows), by=RETENTION_ACTOR)
+                DeleteFiles(file_ids=tuple(row[1] for row in rows), requested_by=RETENTION_ACTOR)
             )
             deleted += len(done.files)
             try:

@@ -43,7 +43,7 @@ async def put_tenant(state: AppState, request: Request) -> Response:
     row = await state.engine.aexecute(
         commands.PutTenant(
             tenant=request.params["tenant"], weight=body.weight, status=body.status,
-            active_jobs_max=body.active_jobs_max, by=request.caller.id,
+            active_jobs_max=body.active_jobs_max, requested_by=request.caller.id,
         )
     )  # fmt: skip
     state.authenticator.invalidate()
@@ -68,7 +68,7 @@ async def create_key(state: AppState, request: Request) -> Response:
     key = await state.engine.aexecute(
         commands.CreateKey(
             tenant=tenant, role=body.role, name=body.name, secret_hash=hash_secret(secret),
-            expires_in_seconds=body.expires_in_seconds, by=caller.id,
+            expires_in_seconds=body.expires_in_seconds, requested_by=caller.id,
         )
     )  # fmt: skip
     return Response(NewKey(administration.render_key(key), secret), 201)
@@ -78,7 +78,9 @@ async def revoke_key(state: AppState, request: Request) -> Response:
     caller: Caller = request.caller
     row = await state.engine.aexecute(
         commands.RevokeKey(
-            key_id=request.params["key_id"], tenant=None if caller.role == OPERATOR else caller.tenant, by=caller.id
+            key_id=request.params["key_id"],
+            tenant=None if caller.role == OPERATOR else caller.tenant,
+            requested_by=caller.id,
         )
     )
     state.authenticator.invalidate()

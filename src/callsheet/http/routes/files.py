@@ -18,7 +18,7 @@ async def create_upload(state: AppState, request: Request) -> Response:
     file, upload = await state.uploads.create(
         commands.CreateUpload(
             tenant=caller.tenant, user=body.user, name=body.name, media_type=body.media_type, bytes=body.bytes,
-            sha256=body.sha256, by=caller.id,
+            sha256=body.sha256, requested_by=caller.id,
         )
     )  # fmt: skip
     return Response(NewFile(file_view(file), upload), 201, (("location", f"/v1/files/{file.id}/info"),))
@@ -39,7 +39,7 @@ async def list_files(state: AppState, request: Request) -> Response:
 
 async def delete_file(state: AppState, request: Request) -> Response:
     caller: Caller = request.caller
-    command = commands.DeleteFiles(tenant=caller.tenant, file_ids=(request.params["file_id"],), by=caller.id)
+    command = commands.DeleteFiles(tenant=caller.tenant, file_ids=(request.params["file_id"],), requested_by=caller.id)
     return Response(
         await state.file_deletion.delete_files(command, lambda error: state.report_error(request.id, error))
     )

@@ -126,7 +126,9 @@ async def update_job(state: AppState, request: Request) -> Response:
 
 async def delete_job(state: AppState, request: Request) -> Response:
     caller: Caller = request.caller
-    command = commands.Delete(tenant=caller.tenant, job_id=request.params["job_id"], actor=caller.actor, by=caller.id)
+    command = commands.Delete(
+        tenant=caller.tenant, job_id=request.params["job_id"], actor=caller.actor, requested_by=caller.id
+    )
     return Response(await state.file_deletion.delete_job(command, lambda error: state.report_error(request.id, error)))
 
 
@@ -142,7 +144,7 @@ async def _submit_command(state: AppState, request: Request, body: NewJob, key: 
     command = commands.Submit(
         tenant=caller.tenant, user=body.user, workflow=body.workflow, input=body.input, idempotency_key=key,
         priority=body.priority, start_in_seconds=body.start_in_seconds, deadline_seconds=body.deadline_seconds,
-        stages=body.stages, labels=body.labels, metadata=body.metadata, trace=body.trace, by=caller.id,
+        stages=body.stages, labels=body.labels, metadata=body.metadata, trace=body.trace, requested_by=caller.id,
         actor=caller.actor,
     )  # fmt: skip
     return (
@@ -163,7 +165,7 @@ async def _run_command(state: AppState, request: Request, command: Any, **more: 
     caller: Caller = request.caller
     job_id = request.params["job_id"]
     result = await state.engine.aexecute(
-        command(tenant=caller.tenant, job_id=job_id, actor=caller.actor, by=caller.id, **more)
+        command(tenant=caller.tenant, job_id=job_id, actor=caller.actor, requested_by=caller.id, **more)
     )
     return _job_response(await jobs.render_job(state.queries, result.job))
 

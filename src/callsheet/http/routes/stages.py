@@ -80,7 +80,7 @@ async def add_stage(state: AppState, request: Request) -> Response:
 def _build_command(command: Any, request: Request, **more: Any) -> commands.Command:
     caller: Caller = request.caller
     built: commands.Command = command(
-        tenant=caller.tenant, job_id=request.params["job_id"], actor=caller.actor, by=caller.id, **more
+        tenant=caller.tenant, job_id=request.params["job_id"], actor=caller.actor, requested_by=caller.id, **more
     )
     return built
 

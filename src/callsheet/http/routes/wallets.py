@@ -37,7 +37,7 @@ async def refund_job(state: AppState, request: Request) -> Response:
     job = await find_job(state.queries, caller, request.params["job_id"])
     done: commands.Balance = await state.engine.aexecute(
         commands.Refund(
-            tenant=caller.tenant, job_id=job.id, reason=body.reason, run=body.run, actor="admin", by=caller.id
+            tenant=caller.tenant, job_id=job.id, reason=body.reason, run=body.run, actor="admin", requested_by=caller.id
         )
     )
     return Response(Balance(job.user_id, done.balance, done.reserved, done.replay))
@@ -51,7 +51,7 @@ async def _post_entry(
     done: commands.Balance = await state.engine.aexecute(
         command(
             tenant=caller.tenant, user=user, amount=body.amount, reason=body.reason,
-            idempotency_key=request.idempotency_key(body.idempotency_key) or "", actor="admin", by=caller.id,
+            idempotency_key=request.idempotency_key(body.idempotency_key) or "", actor="admin", requested_by=caller.id,
         )
     )  # fmt: skip
     return Response(Balance(user, done.balance, done.reserved, done.replay))

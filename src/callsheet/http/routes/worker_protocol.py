@@ -20,7 +20,7 @@ async def register_worker(state: AppState, request: Request) -> Response:
         commands.Register(
             worker_id=body.worker, kinds=tuple(body.kinds), token_hash=hash_secret(token), concurrency=body.concurrency,
             capabilities=body.capabilities, labels=body.labels, approved=not state.settings.require_worker_approval,
-            by=request.caller.id,
+            requested_by=request.caller.id,
         )
     )  # fmt: skip
     state.authenticator.invalidate()
@@ -102,7 +102,7 @@ async def deregister_worker(state: AppState, request: Request) -> Response:
     worker = _calling_worker(state, request)
     result: commands.WorkerState = await state.engine.aexecute(
         commands.Deregister(
-            worker_id=worker.id, session=worker.token_hash or "", reason=body.reason, by=request.caller.id
+            worker_id=worker.id, session=worker.token_hash or "", reason=body.reason, requested_by=request.caller.id
         )
     )
     state.authenticator.invalidate()

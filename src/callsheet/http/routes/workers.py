@@ -28,7 +28,7 @@ async def update_worker(state: AppState, request: Request) -> Response:
         state,
         name,
         commands.UpdateWorker(
-            worker_id=name, approved=body.approved, draining=body.draining, kinds=kinds, by=request.caller.id
+            worker_id=name, approved=body.approved, draining=body.draining, kinds=kinds, requested_by=request.caller.id
         ),
     )
     return Response(await workers.get_worker(state.queries, name))
@@ -36,14 +36,16 @@ async def update_worker(state: AppState, request: Request) -> Response:
 
 async def revoke_worker(state: AppState, request: Request) -> Response:
     name = request.params["worker"]
-    await _apply(state, name, commands.RevokeWorker(worker_id=name, by=request.caller.id))
+    await _apply(state, name, commands.RevokeWorker(worker_id=name, requested_by=request.caller.id))
     return Response(await workers.get_worker(state.queries, name))
 
 
 async def rotate_worker(state: AppState, request: Request) -> Response:
     name, token = request.params["worker"], new_secret(WORKER_PREFIX)
     await _apply(
-        state, name, commands.RotateWorker(worker_id=name, token_hash=hash_secret(token), by=request.caller.id)
+        state,
+        name,
+        commands.RotateWorker(worker_id=name, token_hash=hash_secret(token), requested_by=request.caller.id),
     )
     return Response(WorkerToken(name, token))
 

@@ -37,7 +37,7 @@ async def put_workflow(state: AppState, request: Request) -> Response:
             422, "invalid_definition", f"WorkflowDefinition: {describe_validation_error(error, WorkflowDefinition)}"
         ) from None
     row = await state.engine.aexecute(
-        commands.PutWorkflow(definition=definition, owner=request.caller.tenant, by=request.caller.id)
+        commands.PutWorkflow(definition=definition, owner=request.caller.tenant, requested_by=request.caller.id)
     )
     return Response(workflows.render_workflow(request.caller, row))
 

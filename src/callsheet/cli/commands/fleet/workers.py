@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 workers = create_group("workers", help="List, approve, drain and revoke workers.", invoke_without_command=True)
 Name = Annotated[str, typer.Argument(metavar="WORKER", help="A worker's name.")]
-IncludeGone = Annotated[bool, typer.Option("--all", help="Show those that have gone, too.")]
+IncludeOffline = Annotated[bool, typer.Option("--all", help="Include offline workers.")]
 _CELL_CHARS_MAX = 60
 
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(workers)
 
 
-def list_workers(server: Server, include_deregistered: IncludeGone = False) -> None:
+def list_workers(server: Server, include_deregistered: IncludeOffline = False) -> None:
     """List workers: what they have and hold, when they were heard of."""
     with server.client() as client:
         found = list(client.workers.list(include_deregistered=include_deregistered))

@@ -15,8 +15,8 @@ class Command(Struct, frozen=True, kw_only=True, gc=False):
     """
 
     id: str = ""
-    by: str = ""
-    """Who asks: a key's id, a user, a program. For the audit log."""
+    requested_by: str = ""
+    """Who sent the command, for the audit log: the id of an API key, a worker, or a program."""
 
 
 class Lease(Struct, frozen=True, gc=False):

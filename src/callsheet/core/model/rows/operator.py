@@ -85,7 +85,7 @@ class Worker(Row, frozen=True, gc=False):
     id: str
     created_at: int
     status: str
-    """`pending` until an operator approves it, `approved`, `revoked`, `gone`."""
+    """`pending` until an operator approves it, `approved`, `revoked`, `offline`."""
     token_hash: str | None
     offered: str
     assigned: str | None

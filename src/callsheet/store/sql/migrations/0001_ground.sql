@@ -281,7 +281,7 @@ CREATE TABLE inbox (
     received_at {int} NOT NULL,
     body text
 ) {hot};
-CREATE INDEX inbox_held ON inbox (ref) WHERE status = 'held';
+CREATE INDEX inbox_waiting ON inbox (ref) WHERE status = 'waiting';
 
 CREATE TABLE cursor (
     id text NOT NULL PRIMARY KEY,
@@ -331,7 +331,7 @@ CREATE INDEX workflow_file_file ON workflow_file (file_id);
 CREATE TABLE worker (
     id text NOT NULL PRIMARY KEY,
     created_at {int} NOT NULL,
-    status text NOT NULL CHECK (status IN ('pending', 'approved', 'revoked', 'gone')),
+    status text NOT NULL CHECK (status IN ('pending', 'approved', 'revoked', 'offline')),
     token_hash text UNIQUE,
     offered text NOT NULL,
     assigned text,

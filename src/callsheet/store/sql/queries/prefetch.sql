@@ -167,7 +167,7 @@ SELECT {call c} FROM :keys[provider text, ref text] k CROSS JOIN call c WHERE c.
 SELECT {inbox i} FROM inbox i WHERE i.id IN :ids[]
 
 -- name: held_callbacks
-SELECT {inbox i} FROM inbox i WHERE i.ref IN :ids[] AND i.status = 'held' ORDER BY i.received_at, i.id
+SELECT {inbox i} FROM inbox i WHERE i.ref IN :ids[] AND i.status = 'waiting' ORDER BY i.received_at, i.id
 
 -- name: cursors
 SELECT {cursor c} FROM cursor c WHERE c.id IN :ids[] ORDER BY c.id {lock}

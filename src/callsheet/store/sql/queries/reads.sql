@@ -3,7 +3,8 @@
 -- {lock} is a row lock on PostgreSQL and empty on SQLite, which has one writer.
 
 -- name: workers_after
-SELECT {worker w} FROM worker w WHERE w.id > :after AND (w.status <> 'gone' OR :gone = 1) ORDER BY w.id LIMIT :count
+SELECT {worker w} FROM worker w WHERE w.id > :after AND (w.status <> 'offline' OR :include_offline = 1)
+ORDER BY w.id LIMIT :count
 
 -- name: worker_ids
 SELECT w.id FROM worker w WHERE w.id IN :ids[]

@@ -35,7 +35,7 @@ SELECT what, id, length(kept) FROM (
 SELECT id, status, ended_at FROM worker
 WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)
 OR (status IN ('pending', 'approved')) <> (ended_at IS NULL)
-OR (status <> 'gone' AND (status = 'approved') <> (approved_at IS NOT NULL))
+OR (status <> 'offline' AND (status = 'approved') <> (approved_at IS NOT NULL))
 OR started_at < created_at OR last_seen_at < started_at OR starts < 1 OR concurrency < 1
 
 -- name: A4

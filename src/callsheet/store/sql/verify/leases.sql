@@ -46,7 +46,7 @@ HAVING count(a.no) <> CASE WHEN t.status = 'completed' THEN 1 ELSE 0 END OR max(
 -- columns: task, worker, status, leased_at, draining_at
 SELECT t.id, w.id, w.status, a.leased_at, w.draining_at FROM task t JOIN worker w ON w.id = t.worker_id
 JOIN attempt a ON a.task_id = t.id AND a.no = t.attempts
-WHERE t.token_hash IS NOT NULL AND (w.status IN ('revoked', 'gone') OR a.leased_at > w.draining_at)
+WHERE t.token_hash IS NOT NULL AND (w.status IN ('revoked', 'offline') OR a.leased_at > w.draining_at)
 
 -- name: L7
 -- A task waits in the queue of its own kind and workflow.

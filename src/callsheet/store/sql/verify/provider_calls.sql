@@ -31,13 +31,13 @@ WHERE ref IS NOT NULL GROUP BY provider, ref HAVING count(*) > 1
 -- columns: callback, status, times
 SELECT id, min(status), count(*) FROM inbox GROUP BY id HAVING count(*) > 1
 UNION ALL SELECT id, status, 1 FROM inbox
-WHERE substr(id, 1, length(provider) + 1) <> provider || '/' OR (status = 'held') <> (body IS NOT NULL)
-OR status NOT IN ('held', 'applied', 'skipped')
+WHERE substr(id, 1, length(provider) + 1) <> provider || '/' OR (status = 'waiting') <> (body IS NOT NULL)
+OR status NOT IN ('waiting', 'applied', 'skipped')
 
 -- name: P5
 -- A callback that was applied or skipped names a known call.
 -- columns: callback, status
-SELECT i.id, i.status FROM inbox i WHERE i.status <> 'held'
+SELECT i.id, i.status FROM inbox i WHERE i.status <> 'waiting'
 AND NOT EXISTS (SELECT 1 FROM call c WHERE c.id = i.call_id AND c.provider = i.provider)
 AND NOT EXISTS (SELECT 1 FROM call c WHERE c.provider = i.provider AND c.ref = i.ref)
 
@@ -61,4 +61,4 @@ WHERE a.no IS NULL OR (c.ended_at IS NULL AND a.ended_at IS NOT NULL)
 -- A callback is held only while its reference is unknown.
 -- columns: callback, call
 SELECT i.id, c.id FROM inbox i JOIN call c ON c.provider = i.provider AND (c.ref = i.ref OR c.id = i.call_id)
-WHERE i.status = 'held'
+WHERE i.status = 'waiting'
