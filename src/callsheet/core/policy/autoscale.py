@@ -171,8 +171,8 @@ def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple
 
 
 _BASES = {
-    "window": "a try takes {}",
-    "older": "a try took {} before",
+    "window": "an attempt takes {}",
+    "older": "earlier attempts took {}",
     "running": "none has completed, and they have taken {} so far",
 }
 
