@@ -9,7 +9,7 @@ from callsheet.config import Settings
 from callsheet.engine.engine import database_for
 from callsheet.store.connection import Connection, Database
 from callsheet.store.migrate import dialect_of, migrate
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
 
 SQLITE = "SQLite"
 POSTGRESQL = "PostgreSQL"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from callsheet.engine import Engine
-from tests.support.database_pool import DatabasePool
-from tests.support.engine_harness import EngineHarness, OpenHarness, set_up
-from tests.support.postgres import Cluster
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.databases.postgres import Cluster
+from tests.support.engine.engine_harness import EngineHarness, OpenHarness, set_up
 
 HERE = Path(__file__).parent
 FAST_FIRST = ("core", "store", "engine", "sim")

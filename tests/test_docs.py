@@ -16,9 +16,9 @@ from callsheet.http.openapi.error_codes import ANY_CODE, CODE_MEANINGS
 from callsheet.http.routes.table import ROUTES
 from callsheet.http.server.problems import status_of
 from callsheet.http.server.router import ROLES
-from tests.support import source_scan
-from tests.support.source_scan import SourceScan, listed
-from tests.support.tidy import ROOT
+from tests.support.tidiness import source_scan
+from tests.support.tidiness.source_scan import SourceScan, listed
+from tests.support.tidiness.tidy import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])

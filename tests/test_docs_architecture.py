@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tidy import ROOT
+from tests.support.tidiness.tidy import ROOT
 from tools import layers
 
 PAGE = ROOT / "docs" / "design" / "architecture.md"

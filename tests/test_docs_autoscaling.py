@@ -15,7 +15,7 @@ from callsheet.core.policy.autoscale import KindObservation, ScaleSignals, Scali
 from callsheet.http.metrics import Metrics, MetricsSnapshot
 from tests.cli.command_tree import commands
 from tests.cli.conftest import invoke_cli
-from tests.support.tidy import ROOT
+from tests.support.tidiness.tidy import ROOT
 
 PAGE = ROOT / "docs" / "guides" / "autoscaling.md"
 TEXT = PAGE.read_text()

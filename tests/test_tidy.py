@@ -4,8 +4,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.support import tidy, tidy_language
-from tests.support.tidy import File
+from tests.support.tidiness import tidy, tidy_language
+from tests.support.tidiness.tidy import File
 
 OF_PYTHON = (*tidy.OF_PYTHON, tidy_language.private_name, tidy_language.gerund_module)
 OF_TEXT = (*tidy.OF_TEXT, tidy_language.private_text)

@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from tests.support import blob_stores
-from tests.support.blob_stores import Store
+from tests.support.doubles import blob_stores
+from tests.support.doubles.blob_stores import Store
 
 _tenants = count(1)
 

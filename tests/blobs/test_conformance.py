@@ -16,7 +16,7 @@ import pytest
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import BlobExistsError, BlobMismatchError, DeleteSummary, Stat, verify_claim
 from callsheet.blobs.s3.store import S3Blobs
-from tests.support.blob_stores import Store, digest, grant_upload_of
+from tests.support.doubles.blob_stores import Store, digest, grant_upload_of
 
 BODY = b"\x89PNG not much of a picture"
 OTHER = bytes(reversed(BODY))

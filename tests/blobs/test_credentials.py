@@ -21,9 +21,9 @@ from callsheet.blobs.s3.sigv4 import S3Credentials
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.blobs.s3.transport import S3Location
 from callsheet.config import BlobSettings
-from tests.support.blob_stores import digest, grant_upload_of
-from tests.support.credentials_double import ARN, PASS, CredentialsDouble, DoubleCredentials
-from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
+from tests.support.doubles.blob_stores import digest, grant_upload_of
+from tests.support.doubles.credentials_double import ARN, PASS, CredentialsDouble, DoubleCredentials
+from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 from tests.support.wait import wait_until
 
 HOUR, FIVE_MINUTES = 3_600.0, 300.0

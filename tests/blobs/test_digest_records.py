@@ -11,7 +11,7 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import BlobMismatchError, Stat, verify_claim
 from callsheet.blobs.local import LocalBlobs
 from callsheet.http.auth.authenticator import Signer
-from tests.support.blob_stores import digest
+from tests.support.doubles.blob_stores import digest
 from tests.support.io_counter import bytes_read
 
 KEY, OTHER = object_keys.output_key("acme", "job", "task", 1, 1), object_keys.output_key("acme", "job", "task", 2, 1)

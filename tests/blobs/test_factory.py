@@ -10,7 +10,7 @@ from callsheet.blobs.factory import open_blobs
 from callsheet.blobs.local import LocalBlobs
 from callsheet.blobs.s3.store import PUT_BYTES_MAX, S3Blobs
 from callsheet.config import BlobSettings
-from tests.support.blob_stores import grant_upload_of
+from tests.support.doubles.blob_stores import grant_upload_of
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDPLAIN", "AWS_SECRET_ACCESS_KEY": "canary-secret"}
 

@@ -20,7 +20,7 @@ from callsheet.blobs.base import (
     StorageUnavailableError,
 )
 from callsheet.blobs.local import LocalBlobs
-from tests.support.blob_stores import digest
+from tests.support.doubles.blob_stores import digest
 
 KEY = object_keys.output_key("acme", "job", "task", 1, 1)
 SECRET = b"another tenant's"

@@ -23,8 +23,8 @@ from callsheet.blobs.base import (
 from callsheet.blobs.s3.sigv4 import S3Credentials
 from callsheet.blobs.s3.store import PUT_BYTES_MAX, S3Blobs
 from callsheet.blobs.s3.transport import S3Location
-from tests.support.blob_stores import digest, grant_upload_of, open_s3_blobs
-from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, TOKEN, S3Double, StoredObject
+from tests.support.doubles.blob_stores import digest, grant_upload_of, open_s3_blobs
+from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, TOKEN, S3Double, StoredObject
 
 KEYS = S3Credentials(ACCESS, SECRET)
 KEY = "acme/uploads/file"

@@ -7,8 +7,8 @@ import pytest
 
 from callsheet.blobs.s3.sigv4 import S3Credentials, SigV4Signer
 from callsheet.blobs.s3.transport import S3Location
-from tests.support.blob_stores import digest
-from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
+from tests.support.doubles.blob_stores import digest
+from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 
 KEYS = S3Credentials(ACCESS, SECRET)
 BODY = b"five!"

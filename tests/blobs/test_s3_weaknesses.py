@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.app import Callsheet
 from callsheet.config import BlobSettings, Settings
-from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
+from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 
 _JOIN_SECONDS = 20.0
 AGAIN = "files are read again to verify them, which is slower."

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support import chromium
+from tests.support.processes import chromium
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import chromium
-from tests.support.chromium import Chromium, NoChromiumError
+from tests.support.processes import chromium
+from tests.support.processes.chromium import Chromium, NoChromiumError
 
 
 def test_the_one_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

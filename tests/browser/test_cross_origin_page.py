@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.sync_api import Error, Page
 
-from tests.support.cli_process import ServerProcess
+from tests.support.processes.cli_process import ServerProcess
 
 PICTURE = b"\x89PNG\r\n\x1a\n not much of a picture"
 PAGE = b"<!doctype html><title>A product</title><link rel=icon href=data:,>"

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from callsheet.comfyui.template import render
 from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import validator
 from tests.support import comfyui_graphs
-from tests.support.tidy import ROOT
+from tests.support.tidiness.tidy import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "workflows.md"
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from tests.http.conftest import live_server
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 __all__ = ["live_server"]
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from tests.cli.conftest import Run, invoke_cli
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 SOUND = '[[stages]]\nname = "draw"\nkind = "gpu"\n'
 

@@ -21,7 +21,7 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from callsheet.core.policy.autoscale import KindObservation, ScaleSignals, ScalingTarget, compute_signals
 from tests.cli.conftest import Run, invoke_cli
 from tests.client.stub_server import ScriptedResponse, StubServer, problem
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 COOL = 300.0

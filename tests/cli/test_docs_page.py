@@ -15,9 +15,9 @@ from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec
 from tests.cli.command_tree import commands
 from tests.cli.conftest import Run, invoke_cli
-from tests.support.live_server import LiveServer
-from tests.support.source_scan import listed
-from tests.support.tidy import ROOT
+from tests.support.processes.live_server import LiveServer
+from tests.support.tidiness.source_scan import listed
+from tests.support.tidiness.tidy import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 DEMO = ROOT / "src" / "callsheet" / "demo" / "workflows"

@@ -13,7 +13,7 @@ from callsheet.core.model import commands
 from callsheet.engine import Engine
 from tests.cli.conftest import Run
 from tests.cli.test_jobs import read_terminal, submit_job
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
 LARGE = bytes(5 * 1024 * 1024)

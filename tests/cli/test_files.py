@@ -14,7 +14,7 @@ from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.store.sqlite import SqliteDatabase
 from tests.cli.conftest import Run, invoke_cli
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.processes.live_server import TENANT, LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(1_000)
 NOBODY = "00000000-0000-7000-8000-000000000000"

@@ -3,7 +3,7 @@
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.cli.conftest import Run
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 
 def test_workers_are_listed_with_what_they_hold(live_server: LiveServer, run: Run) -> None:

@@ -10,8 +10,8 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.cli.conftest import Run
 from tests.cli.test_jobs import submit_job
-from tests.support.cli_process import CommandProcess
-from tests.support.live_server import LiveServer
+from tests.support.processes.cli_process import CommandProcess
+from tests.support.processes.live_server import LiveServer
 
 
 def test_what_a_job_was_asked_is_printed_as_json(run: Run) -> None:

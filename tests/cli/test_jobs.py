@@ -19,7 +19,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.cli.conftest import Run, invoke_cli
 from tests.client.stub_server import JOB, ScriptedResponse, StubServer
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
 JOB_ID = re.compile(r"[0-9a-f-]{36}")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.cli.test_jobs import read_terminal
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
 ID = r"[0-9a-f]{8}-[0-9a-f-]{27}"

@@ -14,7 +14,7 @@ from callsheet.cli.output import shell_command
 from tests.cli.command_tree import commands
 from tests.cli.conftest import invoke_cli
 from tests.client.stub_server import ScriptedResponse, StubServer
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
 HEAVY = ("numpy", "av", "uvicorn", "psycopg", "apsw", "httpx", "jsonschema_rs")

@@ -13,7 +13,7 @@ from callsheet.cli.output import Failure
 from callsheet.config import BlobSettings, HttpSettings, PluginSettings, Settings
 from callsheet.core.policy.limits import Limits
 from tests.cli.conftest import invoke_cli
-from tests.support.tidy import ROOT
+from tests.support.tidiness.tidy import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "settings.md"
 

@@ -9,7 +9,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from tests.cli.conftest import Run, invoke_cli
 from tests.client.stub_server import JOB, ScriptedResponse, StubServer, problem
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 DUNES = {"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}
 

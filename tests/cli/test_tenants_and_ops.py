@@ -8,8 +8,8 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.cli.conftest import Run, invoke_cli
 from tests.client.stub_server import ScriptedResponse, StubServer, frames, problem, stream
-from tests.support.cli_process import CommandProcess
-from tests.support.live_server import LiveServer
+from tests.support.processes.cli_process import CommandProcess
+from tests.support.processes.live_server import LiveServer
 
 
 def test_tenants_are_made_changed_and_listed(live_server: LiveServer, run: Run) -> None:

@@ -20,8 +20,8 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from tests.cli.conftest import Run
 from tests.cli.test_jobs import read_terminal, submit_job
 from tests.client.stub_server import JOB, frames
-from tests.support.cli_process import CommandProcess
-from tests.support.live_server import LiveServer
+from tests.support.processes.cli_process import CommandProcess
+from tests.support.processes.live_server import LiveServer
 
 CALLSHEET = Path(sys.executable).with_name("callsheet")
 FILM = WorkflowDefinition(

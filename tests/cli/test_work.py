@@ -10,7 +10,7 @@ import pytest
 
 from callsheet.cli.local_server import lock_directory
 from tests.cli.conftest import CliResult, invoke_cli
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 MODULE = """from callsheet.worker import Worker

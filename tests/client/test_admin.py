@@ -7,7 +7,7 @@ from rich.pretty import pretty_repr
 
 from callsheet.client import CallsheetError, Client
 from tests.client.both_clients import ClientFactory
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 
 @pytest.fixture

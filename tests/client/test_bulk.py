@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from callsheet.client import APIConnectionError, CallsheetError, NewJob
 from tests.client.both_clients import ClientFactory
 from tests.client.stub_server import ScriptedResponse, StubServer, problem
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 DONE = {"status": 201, "job_id": "j1"}
 AWAY = {"status": 503, "problem": {"code": "unavailable"}}

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from callsheet.demo.setup import seed_demo
-from tests.support.live_server import LiveServer
-from tests.support.tidy import ROOT
+from tests.support.processes.live_server import LiveServer
+from tests.support.tidiness.tidy import ROOT
 
 PAGE = ROOT / "docs" / "guides" / "files.md"
 

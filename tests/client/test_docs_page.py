@@ -13,9 +13,9 @@ from callsheet.blobs import object_keys
 from callsheet.client import docs_page
 from callsheet.core.model import commands
 from tests.client.test_sync_async_parity import METHODS
-from tests.support.live_server import LiveServer
-from tests.support.source_scan import listed
-from tests.support.tidy import ROOT
+from tests.support.processes.live_server import LiveServer
+from tests.support.tidiness.source_scan import listed
+from tests.support.tidiness.tidy import ROOT
 
 PAGE, README = ROOT / "docs" / "reference" / "client.md", ROOT / "README.md"
 EXAMPLE = re.compile(r"```python\n(from callsheet import .+?)```", re.DOTALL)

@@ -14,7 +14,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.client.both_clients import ClientFactory
 from tests.client.stub_server import JOB, ScriptedResponse, StubServer
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 FILM = WorkflowDefinition(
     name="film",

@@ -6,7 +6,7 @@ from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from tests.client.both_clients import ClientFactory
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 LOTS = WorkflowDefinition(
     name="lots", stages=[StageSpec(name="draw", kind="lots", tasks=3), StageSpec(name="mix", kind="lots", tasks=2)]

@@ -13,7 +13,7 @@ from callsheet.core.model import commands
 from tests.client.both_clients import ClientFactory
 from tests.client.cuttable_proxy import CuttableProxy
 from tests.client.stub_server import ScriptedResponse, StubServer, frames, problem, stream
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 
 def numbers(events: Any) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from callsheet.client import APIConnectionError, CallsheetError, DeleteSummary, File
 from tests.client.both_clients import ClientFactory
 from tests.client.stub_server import ScriptedResponse, StubServer, problem
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + random.Random(1).randbytes(700_000)
 BODY = b"[1, 2, 3]"

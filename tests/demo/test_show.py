@@ -14,7 +14,7 @@ from callsheet.core.model.commands import PutWorkflow
 from callsheet.demo.progress_board import Board
 from callsheet.demo.runner import show
 from callsheet.demo.setup import WORKFLOWS, seed_demo
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 ROWS = ["sketch", "tone", "clip", "short-video", "script", "storyboard 1", "storyboard 2", "storyboard 3", "render"]
 

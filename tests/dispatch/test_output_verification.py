@@ -16,10 +16,10 @@ from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.errors import BadInput
 from callsheet.dispatch.task_payloads import TaskPayloads
 from tests.http.worker_sandbox import HttpWorker, WorkerSandbox, expect_json, output_file_of
-from tests.support.blob_stores import open_s3_blobs
+from tests.support.doubles.blob_stores import open_s3_blobs
+from tests.support.doubles.s3_double import ACCESS, REGION, SECRET, S3Double
 from tests.support.io_counter import bytes_read
-from tests.support.live_server import LiveServer
-from tests.support.s3_double import ACCESS, REGION, SECRET, S3Double
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 MEGABYTE = 1024 * 1024

@@ -9,7 +9,7 @@ import pytest
 from callsheet.core.model.commands import Claim, Command, LeasedTask
 from callsheet.core.model.errors import Refusal
 from callsheet.dispatch.waiting_claims import WaitingClaims
-from tests.support.engine_harness import EngineHarness
+from tests.support.engine.engine_harness import EngineHarness
 from tests.support.wait import wait_until
 
 WAIT = 30.0

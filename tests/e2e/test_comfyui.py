@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_process import CommandProcess, ServerProcess, run
 from tests.support.comfyui import sample_files
 from tests.support.comfyui.server import ComfyServer
 from tests.support.comfyui.server_state import NEW, OLD
+from tests.support.processes.cli_process import CommandProcess, ServerProcess, run
 from tests.worker.comfyui import graphs
 
 ENDS = 60.0

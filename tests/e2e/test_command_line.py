@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from callsheet.engine import Engine
-from tests.support.cli_process import run
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
+from tests.support.processes.cli_process import run
 
 ENGINE_PAGE = Path(__file__).parents[2] / "docs" / "guides" / "embed.md"
 

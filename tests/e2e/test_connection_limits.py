@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli_process import ServerProcess
-from tests.support.raw_http import RawConnection
+from tests.support.http.raw_http import RawConnection
+from tests.support.processes.cli_process import ServerProcess
 
 STREAM = "text/event-stream"
 

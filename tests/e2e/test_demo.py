@@ -15,7 +15,7 @@ from rich.console import Console
 from callsheet.client import CallsheetError
 from callsheet.demo.runner import show
 from tests.client.stub_server import ScriptedResponse, StubServer
-from tests.support.cli_process import CALLSHEET, CommandProcess, ServerProcess, run
+from tests.support.processes.cli_process import CALLSHEET, CommandProcess, ServerProcess, run
 from tests.support.wait import wait_until
 
 SECONDS = 60.0

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.cli_process import END_SECONDS, CommandProcess, ServerProcess, clean_environment
-from tests.support.tidy import ROOT
+from tests.support.processes.cli_process import END_SECONDS, CommandProcess, ServerProcess, clean_environment
+from tests.support.tidiness.tidy import ROOT
 
 README, WORKER = ROOT / "README.md", ROOT / "docs" / "guides" / "first-worker.md"
 ADDRESS = "http://127.0.0.1:8787"

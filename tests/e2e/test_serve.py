@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from callsheet.client import Client
-from tests.support.cli_process import ServerProcess, run
+from tests.support.processes.cli_process import ServerProcess, run
 
 SECRET = "0123456789abcdef0123456789abcdef"
 

@@ -11,8 +11,8 @@ import pytest
 
 from callsheet.client import Client
 from tests.demo.media_decode import boxes, frames, samples
-from tests.support.cli_process import CommandProcess, ServerProcess, run
-from tests.support.tidy import ROOT
+from tests.support.processes.cli_process import CommandProcess, ServerProcess, run
+from tests.support.tidiness.tidy import ROOT
 from tests.support.wait import wait_until
 
 SECONDS = 90.0

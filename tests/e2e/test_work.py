@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from callsheet.client import Client
-from tests.support.cli_process import CommandProcess, ServerProcess, run
-from tests.support.database_pool import DatabasePool
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.cli_process import CommandProcess, ServerProcess, run
 from tests.support.wait import wait_until
 
 MODULE = '''"""A worker for these tests."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from callsheet.config import HttpSettings
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import LiveServer
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.live_server import LiveServer
 
 FAST_HEARTBEAT = HttpSettings(heartbeat_seconds=0.05, stream_buffer_events_max=4, streams_per_key_max=500)
 DATABASES = ["sqlite", "postgresql"]

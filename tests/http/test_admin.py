@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import TOKEN_PREFIX, Caller, UserToken
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 STEPS: list[tuple[str, str, dict[str, Any]]] = [
     ("pause", "/pause", {}),

@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.core.model.rows import Worker
 from tests.http.worker_sandbox import PNG, WorkerSandbox, expect_json, get_job
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.processes.live_server import TENANT, LiveServer
 
 
 @pytest.fixture

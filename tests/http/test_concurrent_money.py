@@ -12,9 +12,9 @@ import pytest
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.store import verify
-from tests.support.concurrency import run_concurrently
-from tests.support.database_contents import database_contents
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.databases.database_contents import database_contents
+from tests.support.engine.concurrency import run_concurrently
+from tests.support.processes.live_server import TENANT, LiveServer
 
 POSTER = WorkflowDefinition(name="poster", price=6, stages=[StageSpec(name="print", kind="print")])
 

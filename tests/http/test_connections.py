@@ -11,8 +11,8 @@ import pytest
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.http.listener.uvicorn_server import bind
-from tests.support.live_server import TENANT, LiveServer
-from tests.support.raw_http import RawConnection
+from tests.support.http.raw_http import RawConnection
+from tests.support.processes.live_server import TENANT, LiveServer
 from tests.support.wait import wait_until
 
 TIGHT = HttpSettings(

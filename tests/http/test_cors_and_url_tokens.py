@@ -12,9 +12,9 @@ from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.server.cors import Cors
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import TENANT, LiveServer
-from tests.support.sse import STREAM, open_stream, read_events
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.http.sse import STREAM, open_stream, read_events
+from tests.support.processes.live_server import TENANT, LiveServer
 from tests.support.wait import wait_until
 
 OURS, FOREIGN = "https://app.example", "https://evil.example"

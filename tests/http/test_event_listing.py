@@ -3,7 +3,7 @@
 from typing import Any
 
 from callsheet.core.model import commands
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
 
 MANY = 600

@@ -11,8 +11,8 @@ from callsheet.engine import Unavailable
 from callsheet.http.server.exception_map import problem_from
 from callsheet.queries import server_health
 from callsheet.store.connection import ConnectionLost, DiskFull, StoreError, TransactionConflict, UniqueConflict
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import LiveServer
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.live_server import LiveServer
 
 TRANSIENT: list[Exception] = [
     Unavailable("away"),

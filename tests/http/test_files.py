@@ -16,8 +16,8 @@ from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.server.conditional import etag_matches
 from callsheet.http.server.file_response import CHUNK
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.live_server import TENANT, LiveServer
 from tests.support.wait import wait_until
 
 BODY = b"0123456789"

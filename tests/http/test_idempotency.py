@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 
 @pytest.fixture

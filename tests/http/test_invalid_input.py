@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.database_contents import database_contents
-from tests.support.live_server import LiveServer
+from tests.support.databases.database_contents import database_contents
+from tests.support.processes.live_server import LiveServer
 
 DEEP = 100_000
 JOB: dict[str, Any] = {"workflow": "sketch", "user": "ann", "input": {"prompt": "a pier"}}

@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.processes.live_server import TENANT, LiveServer
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 

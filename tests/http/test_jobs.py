@@ -13,7 +13,7 @@ from callsheet.core.model.commands import Command
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
 from callsheet.engine.engine import Unavailable
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 TIMES = ("created", "started", "finished", "updated")
 

@@ -19,7 +19,7 @@ from callsheet.blobs.s3.transport import S3Location
 from callsheet.config import HttpSettings
 from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.file_response import CHUNK
-from tests.support.blob_stores import KeylessServer, digest, grant_upload_of
+from tests.support.doubles.blob_stores import KeylessServer, digest, grant_upload_of
 from tests.support.wait import wait_until
 
 OURS, FOREIGN = "https://app.example", "https://evil.example"

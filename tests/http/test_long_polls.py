@@ -3,8 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from callsheet.core.model import commands
-from tests.support.concurrency import ANSWER_SECONDS
-from tests.support.live_server import LiveServer
+from tests.support.engine.concurrency import ANSWER_SECONDS
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 

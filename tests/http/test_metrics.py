@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.metrics import Metrics, MetricsSnapshot
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 

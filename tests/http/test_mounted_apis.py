@@ -29,7 +29,7 @@ from callsheet.http.server.router import (
     Route,
     StreamingResponse,
 )
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 LIMITS = HttpSettings(
     form_fields_max=4,

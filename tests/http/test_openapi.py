@@ -14,7 +14,7 @@ from callsheet.http.openapi.document import document
 from callsheet.http.openapi.groups import group_routes
 from callsheet.http.openapi.html_page import ReferencePage
 from callsheet.http.routes.table import ROUTES
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 DOCUMENT = document()
 FOREIGN = re.compile(r"(?:src|href|url|action)\s*[=(]\s*[\"']?(?:[a-z]+:)?//")

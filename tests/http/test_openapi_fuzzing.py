@@ -29,8 +29,8 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from callsheet.http.openapi.document import document
 from callsheet.http.routes.table import ROUTES
 from callsheet.http.server.router import FLEET_KEYS, REGISTERED_WORKERS
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 EXAMPLES_MAX = 8
 TENANTS = (TENANT, OTHER_TENANT)

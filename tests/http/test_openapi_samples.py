@@ -18,7 +18,7 @@ from callsheet.demo.setup import USER, WORKFLOWS, seed_demo
 from callsheet.http.openapi.curl import VARIABLES, curl, start
 from callsheet.http.openapi.document import document
 from callsheet.http.openapi.html_page import ReferencePage
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.processes.live_server import TENANT, LiveServer
 
 DOCUMENT = document()
 OPERATIONS = {

@@ -10,7 +10,7 @@ from callsheet.core.model.rows import Job, Task
 from callsheet.core.model.state_machines import MACHINES
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.queries.render import job_view, task_view
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 LATER = RetryPolicy(on="any", attempts_max=3, backoff=Backoff(base_seconds=600, factor=1, jitter=0))
 

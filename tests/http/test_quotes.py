@@ -9,7 +9,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.graph_spec import ComfySpec, Target
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.queries.quotes import QuoteClaims, _digest
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 INPUT = {"prompt": "dunes", "seed": 7}
 

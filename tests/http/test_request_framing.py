@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from callsheet.config import HttpSettings
-from tests.support.database_contents import database_contents
-from tests.support.live_server import LiveServer
-from tests.support.raw_http import RawConnection
+from tests.support.databases.database_contents import database_contents
+from tests.support.http.raw_http import RawConnection
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 HEADER_BYTES = 8_192

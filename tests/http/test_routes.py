@@ -16,8 +16,8 @@ from callsheet.http.openapi.builder import problems_of
 from callsheet.http.openapi.document import document
 from callsheet.http.routes.table import ROUTES
 from callsheet.http.server.router import ROLES, Route
-from tests.support.database_contents import database_contents
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.databases.database_contents import database_contents
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
 
 LETTERS = dict(zip("OACVWMU", ROLES, strict=True))

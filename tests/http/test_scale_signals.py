@@ -13,7 +13,7 @@ from callsheet.core.policy.autoscale import KindObservation, ScalingTarget, comp
 from callsheet.http.metrics import Metrics, MetricsSnapshot
 from callsheet.queries import scaling
 from tests.http.test_metrics import read, sample_key, scrape
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
 
 _windows = count(1_000)

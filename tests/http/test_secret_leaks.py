@@ -15,8 +15,8 @@ from callsheet.core.model.commands import Outcome, OutputFile
 from callsheet.engine.loops.relay import Relay
 from callsheet.http.routes.table import ROUTES
 from callsheet.telemetry.json_log import JsonLogWriter
-from tests.support.database_contents import dump_tables
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.databases.database_contents import dump_tables
+from tests.support.processes.live_server import TENANT, LiveServer
 
 REF = "canary-ref-7f3a9c"
 PROMPT = "canary prompt about a lighthouse"

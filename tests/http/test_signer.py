@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.http.auth.authenticator import Signer
 from tests.http.worker_sandbox import PNG, expect_json, output_file_of
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 SIGNED = Signer(b"a secret")
 LETTERS = f"{ascii_letters}{digits}-_+/=!. \n"

@@ -18,7 +18,7 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.engine import Engine
 from tests.support import comfyui_graphs
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 THREADS = 40

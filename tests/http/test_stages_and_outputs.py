@@ -11,7 +11,7 @@ from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Lease, OutputFile
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
-from tests.support.live_server import TENANT, LiveServer
+from tests.support.processes.live_server import TENANT, LiveServer
 
 PNG = b"\x89PNG\r\n\x1a\n and then some pixels"
 FILM = [StageSpec(name="script", kind="script"), StageSpec(name="cut", kind="cut", approval=True, tasks=2)]

@@ -10,11 +10,11 @@ import pytest
 from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.support.concurrency import ANSWER_SECONDS
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import TENANT, LiveServer
-from tests.support.raw_http import RawConnection
-from tests.support.sse import STREAM, Frame, open_stream, read_events
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.engine.concurrency import ANSWER_SECONDS
+from tests.support.http.raw_http import RawConnection
+from tests.support.http.sse import STREAM, Frame, open_stream, read_events
+from tests.support.processes.live_server import TENANT, LiveServer
 from tests.support.wait import wait_until
 
 GIFT = WorkflowDefinition(name="gift", price=0, stages=[StageSpec(name="draw", kind="draw")])

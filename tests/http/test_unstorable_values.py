@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.core.model import commands
 from callsheet.store.connection import StoreError
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 HUGE = 10**25
 NUL = "\0"

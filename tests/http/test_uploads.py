@@ -15,8 +15,8 @@ from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
 from callsheet.engine.loops.orphan_files import OrphanCollector
-from tests.support.database_contents import database_contents
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.databases.database_contents import database_contents
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 OPEN = WorkflowDefinition(name="open", inline=True)

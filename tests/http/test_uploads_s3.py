@@ -21,9 +21,9 @@ from callsheet.engine.file_check import verify_files
 from callsheet.engine.loops.orphan_files import OrphanCollector
 from tests.http.test_uploads import code, upload_body
 from tests.http.worker_sandbox import PNG, WorkerSandbox, output_file_of
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import TENANT, LiveServer
-from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
+from tests.support.processes.live_server import TENANT, LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + random.Random(3).randbytes(600_000)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callsheet.core.model import commands
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 
 def top_up(live_server: LiveServer, user: str, role: str = "admin", **body: Any) -> Any:

@@ -13,10 +13,10 @@ from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, Stage
 from callsheet.core.policy import blocking_reasons
 from callsheet.core.policy.limits import Limits
 from callsheet.http.routes.jobs import ROUTES
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import OTHER_TENANT, TENANT, LiveServer
-from tests.support.source_scan import SourceScan
-from tests.support.tidy import ROOT
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
+from tests.support.tidiness.source_scan import SourceScan
+from tests.support.tidiness.tidy import ROOT
 
 LIMITS = Limits(
     kind_running_max={"scarce": 1}, provider_running_max={"cloud": 1}, kind_rate_max={"slow": "1/hour"},

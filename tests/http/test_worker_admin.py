@@ -13,7 +13,7 @@ import pytest
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from tests.http.worker_sandbox import PNG, WorkerSandbox, expect_json
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 

@@ -11,7 +11,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.limits import Limits
 from tests.http.worker_sandbox import PNG, HttpWorker, WorkerSandbox, expect_json, get_job, output_file_of
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 

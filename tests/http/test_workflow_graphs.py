@@ -10,7 +10,7 @@ from callsheet.dispatch import task_payloads
 from tests.http.test_uploads import upload_file
 from tests.http.worker_sandbox import HttpWorker
 from tests.support import comfyui_graphs
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 SECRET = "canary-model.safetensors"
 

@@ -8,7 +8,7 @@ import httpx
 
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"a picture" * 10
 

@@ -11,8 +11,8 @@ from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.duration_estimate import SAMPLES_MIN
-from tests.support.database_pool import DatabasePool
-from tests.support.live_server import LiveServer
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 

@@ -12,8 +12,8 @@ from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
 from callsheet.core.policy.autoscale import KindObservation, ScalingTarget, compute_signals
 from callsheet.core.policy.limits import Limits
 from callsheet.queries.fleet_stats import FleetStats
-from tests.support.engine_harness import EngineHarness, stage
-from tests.support.fake_provider import FakeProvider, clip_workflow, submit_to_provider
+from tests.support.doubles.fake_provider import FakeProvider, clip_workflow, submit_to_provider
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 WINDOW = 600
 STEADY = Backoff(base_seconds=30, factor=1, jitter=0)

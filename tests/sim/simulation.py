@@ -11,22 +11,22 @@ from callsheet.core.model.clock import SECOND
 from callsheet.store.dialect import SQLITE
 from callsheet.store.migrate import migrate
 from callsheet.store.sqlite import SqliteDatabase
-from tests.sim.blobs import GRACE_SECONDS, SimulatedBlobs
-from tests.sim.clients import Client
-from tests.sim.fleet_properties import FLEET_AND_FILE_PROPERTIES
-from tests.sim.fleet_workers import FleetWorker, LeakedLeases
-from tests.sim.history import History
-from tests.sim.history_properties import PROPERTIES
-from tests.sim.inspector import Inspector
-from tests.sim.invariants import Invariants
-from tests.sim.loops import RARE_LOOPS, EventReader, loops
-from tests.sim.network import Network, Request, ignore_answers
-from tests.sim.operator import Operator
-from tests.sim.provider import FakeProvider
-from tests.sim.scenario import draw_scenario
-from tests.sim.server import Server
-from tests.sim.simulation_context import World
-from tests.sim.workers import Worker
+from tests.sim.actors.clients import Client
+from tests.sim.actors.fleet_workers import FleetWorker, LeakedLeases
+from tests.sim.actors.loops import RARE_LOOPS, EventReader, loops
+from tests.sim.actors.operator import Operator
+from tests.sim.actors.provider import FakeProvider
+from tests.sim.actors.workers import Worker
+from tests.sim.checks.fleet_properties import FLEET_AND_FILE_PROPERTIES
+from tests.sim.checks.history import History
+from tests.sim.checks.history_properties import PROPERTIES
+from tests.sim.checks.inspector import Inspector
+from tests.sim.checks.invariants import Invariants
+from tests.sim.environment.blobs import GRACE_SECONDS, SimulatedBlobs
+from tests.sim.environment.network import Network, Request, ignore_answers
+from tests.sim.environment.scenario import draw_scenario
+from tests.sim.environment.server import Server
+from tests.sim.environment.simulation_context import World
 
 STEPS = 110
 VERIFY_EVERY = 10

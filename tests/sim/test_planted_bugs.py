@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from tests.sim.planted_bugs_limits import BUGS, Bug
+from tests.sim.planted import BUGS, Bug
 from tests.sim.simulation import simulate
 
 SEEDS_MAX = 60

@@ -10,7 +10,7 @@ from callsheet.core.model.rows import ROWS, Event
 from callsheet.engine.engine import database_for
 from callsheet.store.connection import Connection
 from tests.store.verify_scenario import Names, VerifyingHarness, run_scenario
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
 
 VERIFY_EVERY = {"sqlite": 1, "postgresql": 10}
 

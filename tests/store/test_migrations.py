@@ -15,8 +15,8 @@ from callsheet.engine.engine import database_for
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import column_types, columns, postgresql_statement, queries, sqlite_statement
 from callsheet.store.migrate import Migration, dialect_of, migrate, migrations
-from tests.support.engine_harness import EngineHarness
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
+from tests.support.engine.engine_harness import EngineHarness
 
 EXTRA = Migration(
     9_001,

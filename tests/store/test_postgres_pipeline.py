@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.store.connection import ConnectionLost, StoreError, TransactionConflict
 from callsheet.store.postgres_pipeline import PipelineConnection, array_literal
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
 from tests.support.wait import wait_until
 
 TEXTS = [

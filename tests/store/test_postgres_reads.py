@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from callsheet.engine import engine as engine_module
 from callsheet.store import postgres
 from callsheet.store.connection import ConnectionLost, TransactionConflict
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
 from tests.support.wait import wait_until
 
 LOCK = "SELECT 1 FROM tenant WHERE id = 'acme' FOR UPDATE NOWAIT"

@@ -14,8 +14,8 @@ from tests.store.corruptions_files_and_keys import FILES, KEYS, WORKERS
 from tests.store.corruptions_jobs_and_stages import JOBS, STAGES
 from tests.store.corruptions_leases_and_calls import CALLS, LEASES, TEXTS_AND_EVENTS
 from tests.store.corruptions_money import MONEY, SUBMITTED
-from tests.support.engine_harness import EngineHarness
-from tests.support.virtual_clock import VirtualClock, VirtualClockConnection
+from tests.support.doubles.virtual_clock import VirtualClock, VirtualClockConnection
+from tests.support.engine.engine_harness import EngineHarness
 
 PLANTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS + FILES + KEYS + WORKERS
 OTHER_HASH = "(SELECT token_hash FROM attempt WHERE job_id = '{done}')"

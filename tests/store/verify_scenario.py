@@ -8,8 +8,8 @@ from callsheet.core.model.commands import Command, Lease, Outcome, OutputFile, R
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy
 from callsheet.store import verify
-from tests.support.engine_harness import TENANT, EngineHarness, stage
-from tests.support.virtual_clock import VirtualClock
+from tests.support.doubles.virtual_clock import VirtualClock
+from tests.support.engine.engine_harness import TENANT, EngineHarness, stage
 
 Names = dict[str, str]
 FILES = (OutputFile(1, "picture.png", "image/png", 11, "a" * 64), OutputFile(2, "tone.wav", "audio/wav", 12, "b" * 64))

@@ -15,9 +15,9 @@ from callsheet.core.model.state_machines import JOB, NEW
 from callsheet.core.working_set import WorkingSet
 from callsheet.telemetry.json_log import denied_record, log_records
 from tests.sim.simulation import simulate
-from tests.support import source_scan
-from tests.support.source_scan import listed
-from tests.support.tidy import ROOT
+from tests.support.tidiness import source_scan
+from tests.support.tidiness.source_scan import listed
+from tests.support.tidiness.tidy import ROOT
 
 LIVES = 20
 COMMON = {"ts", "event", "job_id", "run"}

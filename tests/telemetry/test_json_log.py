@@ -10,8 +10,8 @@ import pytest
 from callsheet.core.model.commands import Cancel, Pause
 from callsheet.engine.loops.relay import Relay
 from callsheet.telemetry import JsonLogWriter
-from tests.support.engine_harness import EngineHarness
-from tests.support.fake_provider import FakeProvider, clip_workflow, submit_to_provider
+from tests.support.doubles.fake_provider import FakeProvider, clip_workflow, submit_to_provider
+from tests.support.engine.engine_harness import EngineHarness
 from tests.support.wait import wait_until
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.worker import Worker
-from tests.support.database_pool import DatabasePool
+from tests.support.databases.database_pool import DatabasePool
 from tests.worker.worker_harness import WorkerHarness
 
 

@@ -12,7 +12,7 @@ from callsheet.embedded_link import LoopThread
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
 from callsheet.worker import Context, Worker
 from callsheet.worker.errors import UnreachableError
-from tests.support.database_pool import DatabasePool
+from tests.support.databases.database_pool import DatabasePool
 from tests.support.wait import wait_until
 from tests.worker.worker_harness import WorkerHarness
 

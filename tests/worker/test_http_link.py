@@ -10,7 +10,7 @@ from callsheet.config import HttpSettings
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.worker import Context, HttpLink, TaskLeaseLost, Worker
 from callsheet.worker.runtime.events import WorkerRegistered, WorkerStopped
-from tests.support.fault_proxy import LOST_ANSWER, UNAVAILABLE, CallFault, FaultProxy
+from tests.support.doubles.fault_proxy import LOST_ANSWER, UNAVAILABLE, CallFault, FaultProxy
 from tests.support.wait import wait_until
 from tests.worker.test_worker_run import Handler
 from tests.worker.worker_harness import WorkerHarness

@@ -12,7 +12,7 @@ from callsheet.api.worker_protocol import HeartbeatResponse, TaskHeartbeat
 from callsheet.config import HttpSettings
 from callsheet.core.model.errors import BadInput
 from callsheet.worker import Context, UnreachableError, Worker
-from tests.support.fault_proxy import UNAVAILABLE, CallFault, FaultProxy
+from tests.support.doubles.fault_proxy import UNAVAILABLE, CallFault, FaultProxy
 from tests.support.wait import wait_until
 from tests.worker.worker_harness import SECONDS, RecordingLink, WorkerHarness
 

@@ -8,7 +8,7 @@ import pytest
 from callsheet.config import BlobSettings
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.worker import Context, Worker
-from tests.support.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
+from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 from tests.worker.worker_harness import WorkerHarness
 
 BODY = b"frames" * 50_000

@@ -17,7 +17,7 @@ from callsheet.core.model.rows import File
 from callsheet.core.model.workflow_definition import RetryPolicy
 from callsheet.worker import Cache, Context, NonRetryableError, RetryableError, Worker
 from callsheet.worker.runtime.active_task import LOG_LINES_MAX, LOG_LINES_PER_HEARTBEAT_MAX
-from tests.support.fault_proxy import CallFault, FaultProxy
+from tests.support.doubles.fault_proxy import CallFault, FaultProxy
 from tests.support.wait import wait_until
 from tests.worker.test_worker_run import Handler
 from tests.worker.worker_harness import TENANT, USER, WorkerHarness

@@ -41,7 +41,7 @@ from callsheet.worker import (
 )
 from callsheet.worker.link.base import Check
 from callsheet.worker.runtime.events import TaskEnded, WorkerError, WorkerEvent, WorkerWaiting
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 TENANT, USER = "acme", "ada"

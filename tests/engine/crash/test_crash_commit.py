@@ -14,9 +14,9 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.commands import Command, Lease
 from callsheet.core.model.rows import Worker
 from callsheet.core.model.state_machines import Actor
-from tests.support.concurrency import find_violations
-from tests.support.engine_harness import TENANT, EngineHarness, stage
-from tests.support.faulty_database import fail_once, faulty_engine
+from tests.support.databases.faulty_database import fail_once, faulty_engine
+from tests.support.engine.concurrency import find_violations
+from tests.support.engine.engine_harness import TENANT, EngineHarness, stage
 
 ADMIN: Actor = "admin"
 Prepare = Callable[[EngineHarness, str], Command]

@@ -15,8 +15,8 @@ from callsheet.engine import Engine, Unavailable
 from callsheet.store import verify
 from callsheet.store.connection import StoreError
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
-from tests.support.child_process import Child, start_together
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
+from tests.support.processes.child_process import Child, start_together
 from tests.support.wait import wait_until
 
 CALLERS = 6

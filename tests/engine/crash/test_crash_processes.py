@@ -6,11 +6,11 @@ from typing import Any
 
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.state_machines import JOB
-from tests.support.child_process import Child
-from tests.support.child_programs import KIND, TENANT, USER
-from tests.support.concurrency import find_violations
-from tests.support.engine_harness import EngineHarness
-from tests.support.virtual_clock import VirtualClock
+from tests.support.doubles.virtual_clock import VirtualClock
+from tests.support.engine.concurrency import find_violations
+from tests.support.engine.engine_harness import EngineHarness
+from tests.support.processes.child_process import Child
+from tests.support.processes.child_programs import KIND, TENANT, USER
 
 ROUNDS = 4
 ACKNOWLEDGED_MAX = 90

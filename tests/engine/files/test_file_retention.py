@@ -17,9 +17,8 @@ from callsheet.core.policy.limits import Limits
 from callsheet.engine.file_check import verify_files
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts
-from tests.support.engine_harness import TENANT, EngineHarness, OpenHarness
-from tests.support.faulty_database import fail_once, faulty_engine
-from tests.support.virtual_time_blobs import (
+from tests.support.databases.faulty_database import fail_once, faulty_engine
+from tests.support.doubles.virtual_time_blobs import (
     BODY,
     GRACE_SECONDS,
     PICTURE,
@@ -30,6 +29,7 @@ from tests.support.virtual_time_blobs import (
     upload_command,
     upload_file,
 )
+from tests.support.engine.engine_harness import TENANT, EngineHarness, OpenHarness
 
 KEPT = Settings(limits=Limits(upload_timeout_seconds=500, upload_retention_seconds=2_000), database_retry_seconds=5)
 

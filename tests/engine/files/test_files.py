@@ -21,8 +21,8 @@ from callsheet.core.model.errors import Refusal
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import File
 from callsheet.core.policy.limits import Limits
-from tests.support.engine_harness import TENANT, USER, EngineHarness, OpenHarness, stage
-from tests.support.faulty_database import fail_once, faulty_engine
+from tests.support.databases.faulty_database import fail_once, faulty_engine
+from tests.support.engine.engine_harness import TENANT, USER, EngineHarness, OpenHarness, stage
 
 PICTURE = OutputFile(1, "picture.png", "image/png", 48_211, "a" * 64)
 SOUND = OutputFile(2, "tone.wav", "audio/wav", 0, "b" * 64)

@@ -18,8 +18,8 @@ from callsheet.engine.file_check import verify_files
 from callsheet.engine.loops import orphan_files
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.orphan_files import OrphanCollector
-from tests.support.engine_harness import TENANT, EngineHarness, stage
-from tests.support.virtual_time_blobs import GRACE_SECONDS, PICTURE, VirtualTimeBlobs, create_upload, key_of
+from tests.support.doubles.virtual_time_blobs import GRACE_SECONDS, PICTURE, VirtualTimeBlobs, create_upload, key_of
+from tests.support.engine.engine_harness import TENANT, EngineHarness, stage
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.core.policy.limits import Limits
 from callsheet.engine.loops.file_retention import FileRetention
 from tests.engine.files.test_files import PICTURE, complete, files
-from tests.support.concurrency import find_violations, refusals, run_concurrently, servers
-from tests.support.engine_harness import TENANT, EngineHarness, OpenHarness, stage
-from tests.support.virtual_time_blobs import VirtualTimeBlobs, create_upload, upload_file
+from tests.support.doubles.virtual_time_blobs import VirtualTimeBlobs, create_upload, upload_file
+from tests.support.engine.concurrency import find_violations, refusals, run_concurrently, servers
+from tests.support.engine.engine_harness import TENANT, EngineHarness, OpenHarness, stage
 
 KEPT = Settings(limits=Limits(upload_retention_seconds=2_000), database_retry_seconds=5)
 ROUNDS = 15

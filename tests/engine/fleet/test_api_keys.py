@@ -9,8 +9,8 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Conflict
 from callsheet.core.model.rows import ApiKey, Audit
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.support.engine_harness import TENANT, EngineHarness, stage
-from tests.support.faulty_database import fail_once, faulty_engine
+from tests.support.databases.faulty_database import fail_once, faulty_engine
+from tests.support.engine.engine_harness import TENANT, EngineHarness, stage
 
 HASH = "0" * 64
 

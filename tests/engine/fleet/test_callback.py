@@ -5,8 +5,7 @@ from itertools import permutations
 import pytest
 
 from callsheet.core.model.commands import Callback, Outcome, TaskState
-from tests.support.engine_harness import EngineHarness
-from tests.support.fake_provider import (
+from tests.support.doubles.fake_provider import (
     DONE,
     FAILED,
     NAME,
@@ -19,6 +18,7 @@ from tests.support.fake_provider import (
     intend,
     submit_to_provider,
 )
+from tests.support.engine.engine_harness import EngineHarness
 
 
 @pytest.fixture

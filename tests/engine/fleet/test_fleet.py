@@ -21,9 +21,9 @@ from callsheet.core.model.errors import InvalidWorkerToken, Refusal
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.limits import Limits
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
-from tests.support.concurrency import run_concurrently, servers
-from tests.support.database_pool import DatabasePool
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.engine.concurrency import run_concurrently, servers
+from tests.support.engine.engine_harness import EngineHarness, stage
 from tests.support.wait import wait_until
 
 ENDS = [

@@ -5,8 +5,7 @@ import pytest
 from callsheet.core.model.commands import HandOff, Outcome, RecordIntent, ReportOutcome
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
 from callsheet.engine.loops.collector import Collector
-from tests.support.engine_harness import EngineHarness
-from tests.support.fake_provider import (
+from tests.support.doubles.fake_provider import (
     DONE,
     FAILED,
     NAME,
@@ -19,6 +18,7 @@ from tests.support.fake_provider import (
     intend,
     submit_to_provider,
 )
+from tests.support.engine.engine_harness import EngineHarness
 
 
 @pytest.fixture

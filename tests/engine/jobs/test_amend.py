@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callsheet.core.model.commands import AddedTasks, AddStage, AddTasks, Update
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 NOTES: dict[str, Any] = {"labels": {"a": "b"}, "metadata": {"n": [1, None]}, "trace": {"traceparent": "00-1"}}
 STORED = ('{"a":"b"}', '{"n":[1,null]}', '{"traceparent":"00-1"}')

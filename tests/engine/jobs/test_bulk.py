@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.core.model.commands import Cancel, Complete, Heartbeat, Pause, Retry, Submit, TopUp
 from callsheet.core.model.errors import BadInput, Refusal
-from tests.support.engine_harness import EngineHarness
+from tests.support.engine.engine_harness import EngineHarness
 
 
 def test_a_thousand_jobs_in_one_call_have_their_own_outcomes(harness: EngineHarness) -> None:

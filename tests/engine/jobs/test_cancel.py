@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.commands import Cancel, Complete, Fail
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def test_a_queued_job_is_canceled_at_once_and_never_leased(harness: EngineHarness) -> None:

@@ -1,6 +1,6 @@
 """Deadlines: every job ends, and a job that ran out of time gets its money back."""
 
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def test_a_queued_job_passes_through_running_in_the_instant_it_expires(harness: EngineHarness) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.core.model.commands import Cancel, Delete, Retry, Update
 from callsheet.core.model.errors import NotFound
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 SECRET = "a private wish"
 

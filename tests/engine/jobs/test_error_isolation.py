@@ -20,9 +20,9 @@ from callsheet.engine.batch import Batch, BatchResult
 from callsheet.engine.lane import DISK_FULL_MESSAGE
 from callsheet.store.connection import TransactionConflict, UniqueConflict
 from callsheet.store.sqlite import SqliteConnection, SqliteDatabase
-from tests.support.concurrency import run_concurrently, servers
-from tests.support.engine_harness import EngineHarness, stage
-from tests.support.virtual_clock import VirtualClockConnection
+from tests.support.doubles.virtual_clock import VirtualClockConnection
+from tests.support.engine.concurrency import run_concurrently, servers
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def fail_batches(patch: pytest.MonkeyPatch, error: Exception, times: int = 1) -> None:

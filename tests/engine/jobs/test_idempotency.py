@@ -1,7 +1,7 @@
 """One key, one job: whatever is sent again, whoever sends it, whenever."""
 
 from callsheet.core.model.commands import Submit
-from tests.support.engine_harness import EngineHarness
+from tests.support.engine.engine_harness import EngineHarness
 
 
 def test_without_a_key_two_equal_requests_are_two_jobs(harness: EngineHarness) -> None:

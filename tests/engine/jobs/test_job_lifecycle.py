@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.core.model.commands import Approve, Cancel, Heartbeat, Pause, Requeue, RequireApproval, Resume, Retry
 from callsheet.core.model.errors import NotFound
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def test_a_job_goes_from_queued_through_running_to_completed(harness: EngineHarness) -> None:

@@ -1,7 +1,7 @@
 """Pausing: nothing more is handed out, what runs goes on, nothing is lost, and the deadline does not wait."""
 
 from callsheet.core.model.commands import Pause, RequireApproval
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def test_a_paused_job_leases_nothing_until_it_is_resumed(harness: EngineHarness) -> None:

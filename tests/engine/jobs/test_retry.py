@@ -6,8 +6,8 @@ import pytest
 
 from callsheet.core.model.commands import Complete, Retry
 from callsheet.core.model.errors import BadInput, Conflict
-from tests.support.concurrency import run_concurrently
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.concurrency import run_concurrently
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def evidence(harness: EngineHarness, job: str, run: int) -> list[Any]:

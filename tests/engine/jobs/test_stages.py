@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.commands import Approve, Complete, RequireApproval
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 FILM = [stage("draw", tasks=2), stage("cut"), stage("mix")]
 

@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.core.model.commands import PutTenant, PutWorkflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def nested(levels: int) -> Any:

@@ -11,7 +11,7 @@ from callsheet.core.model.commands import AddStage, Claim
 from callsheet.core.policy.limits import Limits
 from callsheet.engine import candidates
 from callsheet.engine.hints import Hints
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 MANY = 30_000
 

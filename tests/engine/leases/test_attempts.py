@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
-from tests.support.engine_harness import EngineHarness
+from tests.support.engine.engine_harness import EngineHarness
 
 STEADY = Backoff(base_seconds=10, factor=3, max_seconds=60, jitter=0)
 

@@ -10,7 +10,7 @@ from callsheet.config import Settings
 from callsheet.core.model.commands import Claim, Complete, PutTenant, PutWorkflow, Submit, SubmitResult, TopUp
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.engine import Engine, Unavailable
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 from tests.support.wait import wait_until
 
 PATIENT = Settings(poll_seconds=60)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from callsheet.core.model.commands import Update
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def claimed_jobs(harness: EngineHarness, count: int) -> list[str]:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from callsheet.core.decisions.lease_check import hash_token
 from callsheet.core.model.commands import Claim, Command, Complete, Fail, Heartbeat, Lease, RecordIntent, Requeue
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def reports(lease: Lease) -> list[Command]:

@@ -12,8 +12,8 @@ from callsheet.core.model.commands import Claim
 from callsheet.core.policy.limits import Limits
 from callsheet.core.policy.rate_syntax import parse_rate
 from callsheet.engine import Engine
-from tests.support.concurrency import run_concurrently
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.concurrency import run_concurrently
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def rated(**limits: Any) -> Settings:

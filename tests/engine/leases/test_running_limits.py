@@ -4,7 +4,7 @@ from typing import Any
 
 from callsheet.config import Settings
 from callsheet.core.policy.limits import Limits
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def limited(**limits: Any) -> Settings:

@@ -13,7 +13,7 @@ from callsheet.core.model.errors import IllegalTransition
 from callsheet.engine.loops.runner import LoopRunner
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.store.connection import Connection
-from tests.support.engine_harness import EngineHarness
+from tests.support.engine.engine_harness import EngineHarness
 from tests.support.wait import wait_until
 
 

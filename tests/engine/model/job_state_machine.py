@@ -10,9 +10,9 @@ from callsheet.core.model.commands import Command, Lease
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import ROWS
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy
-from tests.support.concurrency import find_violations
-from tests.support.engine_harness import TENANT, WORKER, EngineHarness, stage
-from tests.support.engine_model import Model, ModelRefusal, WorkflowModel
+from tests.support.engine.concurrency import find_violations
+from tests.support.engine.engine_harness import TENANT, WORKER, EngineHarness, stage
+from tests.support.engine.engine_model import Model, ModelRefusal, WorkflowModel
 
 USERS = ("ada", "bob")
 KEYS = ("k1", "k2", None)
@@ -22,7 +22,9 @@ PLANS = (
     WorkflowModel("film", 9, (("draw", 2), ("cut", 1)), refund_percent_running=50),
     WorkflowModel("trial", 0, (("cut", 1),), deadline_seconds=90, attempts_max=1),
 )
-NUMBERS = st.integers(0, 999)
+NUMBERS = st.integers(0, 99)
+"""Below 100: Hypothesis also draws larger integers from the source of all imported modules. The examples would then
+depend on which other tests were collected, even with `derandomize`."""
 
 
 def reset_database(harness: EngineHarness) -> None:
@@ -185,12 +187,12 @@ class EngineMachine(RuleBasedStateMachine):
         if live := self.live():
             self._report(live[number % len(live)], how, retryable)
 
-    @rule(number=NUMBERS, how=st.sampled_from(["completed", "failed", "requeued", "heartbeat_call"]),
+    @rule(number=NUMBERS, how=st.sampled_from(["completed", "failed", "requeued", "heartbeat"]),
           by=st.sampled_from([None, WORKER, "gpu-1", "gpu-2"]))  # fmt: skip
     def report_anything(self, number, how, by):
         """With any lease that there ever was: most of them are lost, and some are another's."""
         lease = self.leases[number % len(self.leases)] if self.leases else None
-        if lease and how == "heartbeat_call":
+        if lease and how == "heartbeat":
             self._heartbeat(lease, by)
         elif lease:
             self._report(lease, how, retryable=False, by=by)

@@ -19,9 +19,9 @@ from callsheet.core.model.errors import Conflict
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.limits import Limits
 from tests.engine.model.job_state_machine import PLANS, USERS, EngineMachine
-from tests.support.concurrency import find_violations
-from tests.support.engine_harness import EngineHarness
-from tests.support.fleet_model import FleetModel
+from tests.support.engine.concurrency import find_violations
+from tests.support.engine.engine_harness import EngineHarness
+from tests.support.engine.fleet_model import FleetModel
 
 NAMES = st.sampled_from(["gpu-1", "gpu-1", "gpu-2", "gpu-3"])
 KINDS = st.sampled_from([("draw",), ("cut", "draw"), ("cut",)])
@@ -237,7 +237,7 @@ def run_every_rule(life: FleetStateMachine) -> None:
         lambda: life.register("gpu-2", concurrency=1, **compare),
         lambda: life.revoke("gpu-2", again=False),
         lambda: life.work("gpu-2", ("draw",), 1, "all", stale=0),
-        *(partial(life.report_anything, number, "beat", by) for number in range(9) for by in ("gpu-1", "gpu-2")),
+        *(partial(life.report_anything, number, "heartbeat", by) for number in range(9) for by in ("gpu-1", "gpu-2")),
     ]
     for step in steps:
         step()
@@ -291,15 +291,17 @@ def a_revoked_token_is_still_good(ws, worker, status, reason, honest=fleet._end_
     return state
 
 
-def what_went_astray_stays_away(ws, worker_id, reason, known=None, honest=claim.requeue_held_tasks):
-    return honest(ws, worker_id, reason) if known is None else 0
+def a_task_of_a_lost_claim_stays_leased(
+    ws, worker_id, reason, keep_task_ids=None, leased_until=None, honest=claim.requeue_held_tasks
+):
+    return honest(ws, worker_id, reason, (), leased_until) if keep_task_ids is None else 0
 
 
 FAULTS = [
     (claim, "requeue_task", a_restart_costs_an_attempt),
     (claim, "free_slots", a_full_worker_gets_more),
     (claim, "free_slots", a_draining_worker_gets_more),
-    (claim, "requeue_held_tasks", what_went_astray_stays_away),
+    (claim, "requeue_held_tasks", a_task_of_a_lost_claim_stays_leased),
     (fleet, "_end_worker", a_revoked_token_is_still_good),
 ]
 

@@ -4,7 +4,7 @@ import pytest
 
 from callsheet.core.model.commands import Adjust, TopUp
 from callsheet.core.model.workflow_definition import RefundPolicy
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def end(harness: EngineHarness, how: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from callsheet.core.model.commands import Balance, Refund
 from callsheet.core.model.workflow_definition import RefundPolicy
-from tests.support.concurrency import run_concurrently, servers
-from tests.support.engine_harness import TENANT, EngineHarness
+from tests.support.engine.concurrency import run_concurrently, servers
+from tests.support.engine.engine_harness import TENANT, EngineHarness
 
 
 def refund(job: str, run: int | None = None, reason: str = "Too dark.") -> Refund:

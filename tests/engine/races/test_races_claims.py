@@ -11,8 +11,8 @@ from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.core.policy.limits import Limits
 from callsheet.engine.loops.relay import Relay
 from callsheet.engine.reads.blocking import PositionedEvent
-from tests.support.concurrency import refusals, run_concurrently, servers
-from tests.support.engine_harness import WORKER, EngineHarness, stage
+from tests.support.engine.concurrency import refusals, run_concurrently, servers
+from tests.support.engine.engine_harness import WORKER, EngineHarness, stage
 
 
 def set_up(harness: EngineHarness, *stages: StageSpec, **definition: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from callsheet.core.model.commands import AddedTasks, AddStage, AddTasks, JobState, SubmitResult, TaskState, TickTask
 from callsheet.core.model.workflow_definition import StageSpec
-from tests.support.concurrency import accepted, refusals, run_concurrently, servers
-from tests.support.engine_harness import TENANT, EngineHarness, stage
+from tests.support.engine.concurrency import accepted, refusals, run_concurrently, servers
+from tests.support.engine.engine_harness import TENANT, EngineHarness, stage
 
 ROUNDS = 20
 

@@ -28,8 +28,8 @@ from callsheet.core.model.commands import (
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.state_machines import JOB
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from tests.support.concurrency import run_concurrently, servers
-from tests.support.engine_harness import EngineHarness, stage
+from tests.support.engine.concurrency import run_concurrently, servers
+from tests.support.engine.engine_harness import EngineHarness, stage
 
 TENANTS = ("acme", "bolt", "crab")
 USERS = ("ada", "bob", "cyd")

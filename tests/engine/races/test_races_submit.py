@@ -7,9 +7,9 @@ import pytest
 
 from callsheet.core.model.commands import SubmitResult
 from callsheet.store.postgres import PostgresDatabase
-from tests.support.child_process import Child, start_together
-from tests.support.concurrency import accepted, find_violations, refusals, run_concurrently, servers
-from tests.support.engine_harness import EngineHarness
+from tests.support.engine.concurrency import accepted, find_violations, refusals, run_concurrently, servers
+from tests.support.engine.engine_harness import EngineHarness
+from tests.support.processes.child_process import Child, start_together
 
 MANY = 20
 

@@ -15,7 +15,7 @@ from callsheet.engine.reads.batched import BatchedReader
 from callsheet.store.connection import ConnectionLost, NamedQuery
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
 from tests.engine.reads.test_batched_reader import BAD, WHO
-from tests.support.postgres import Cluster
+from tests.support.databases.postgres import Cluster
 from tests.support.wait import wait_until
 
 OURS = "FROM pg_stat_activity WHERE application_name = 'callsheet' AND datname = current_database()"

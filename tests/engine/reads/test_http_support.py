@@ -15,9 +15,9 @@ from callsheet.core.policy.limits import Limits
 from callsheet.engine import Engine
 from callsheet.engine.loops.relay import Relay
 from callsheet.engine.reads.blocking import PositionedEvent
-from tests.support.database_pool import DatabasePool
-from tests.support.engine_harness import TENANT, USER, EngineHarness, OpenHarness, set_up
-from tests.support.faulty_database import fail_once, faulty_engine
+from tests.support.databases.database_pool import DatabasePool
+from tests.support.databases.faulty_database import fail_once, faulty_engine
+from tests.support.engine.engine_harness import TENANT, USER, EngineHarness, OpenHarness, set_up
 from tests.support.wait import wait_until
 
 PATIENT = Settings(poll_seconds=60)

@@ -1,0 +1,1 @@
+"""Everything that sends commands in a simulation: clients, workers, the operator, providers and loops."""

@@ -1,0 +1,1 @@
+"""What a simulation checks after each commit and at its end."""

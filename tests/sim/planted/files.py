@@ -1,0 +1,91 @@
+"""Bugs in uploads, file references and file retention."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from callsheet.blobs import object_keys
+from callsheet.core import facts
+from callsheet.core.decisions import files, job_actions, lease, submit
+from callsheet.core.model import commands
+from callsheet.core.model.errors import NotFound
+from callsheet.core.model.rows import File, Job, JobFile
+from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, ObjectState, classify_output
+from callsheet.core.working_set import WorkingSet
+from callsheet.engine.loops import file_retention, orphan_files
+from tests.sim.planted.registry import bug, do_nothing, replace_decision
+
+
+@bug
+def a_needed_file_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files, "_needed_by", lambda _ws, _file: False)
+
+
+@bug
+def a_job_uses_anybodys_file(patch: pytest.MonkeyPatch) -> None:
+    def link_files(ws: WorkingSet, job: Job, body: str) -> None:
+        for key in files.find_references(msgspec.json.decode(body)):
+            file = ws.find(File, key)
+            if file is None or file.status != "ready":
+                raise NotFound("file", key)
+            if ws.find(JobFile, (job.id, key)) is None:
+                ws.put(JobFile(job.id, key))
+            ws.set_fact(facts.NEEDED_BY, key, "")
+
+    patch.setattr(submit, "link_files", link_files)
+
+
+@bug
+def a_retry_does_not_check_its_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(job_actions, "relink_files", do_nothing)
+
+
+@bug
+def deleting_a_job_deletes_files_that_another_needs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(job_actions, "check_files_unused", do_nothing)
+
+
+@bug
+def blobs_are_deleted_before_their_rows(patch: pytest.MonkeyPatch) -> None:
+    def run_once(self: Any, now: int) -> int:
+        rows = self._engine.reads.fetch("due_files", now=now, after_at=0, after_id="", count=self._page)
+        due = [row[1] for row in rows]
+        self._blobs.delete(
+            [object_keys.file_key(File(*row)) for row in self._engine.reads.fetch("files_by_id", ids=due)]
+        )
+        self._engine.execute(commands.DeleteFiles(file_ids=tuple(due)))
+        return 0
+
+    patch.setattr(file_retention.FileRetention, "run_once", run_once)
+
+
+@bug
+def orphans_of_a_running_attempt_are_deleted(patch: pytest.MonkeyPatch) -> None:
+    def fate(tenant: str, job_id: str, no: int | None, made_by: AttemptFiles | None, age: ObjectAge) -> ObjectState:
+        closed = made_by._replace(open=False) if made_by else None
+        return classify_output(tenant, job_id, no, closed, age)
+
+    patch.setattr(orphan_files, "classify_output", fate)
+
+
+@bug
+def orphans_are_never_deleted(patch: pytest.MonkeyPatch) -> None:
+    def scan_page(_self: Any, _now: int, _after: str = "") -> orphan_files.OrphanPage:
+        return orphan_files.OrphanPage([], orphan_files.StorageCounts(), None)
+
+    patch.setattr(orphan_files.OrphanCollector, "scan_page", scan_page)
+
+
+@bug
+def open_uploads_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def ask(ws: WorkingSet, command: commands.CreateUpload) -> File:
+        ws.set_fact(facts.PENDING_UPLOAD_COUNT, (command.tenant, command.user), 0)
+        return files.create_upload(ws, command)
+
+    replace_decision(patch, commands.CreateUpload, ask)
+
+
+@bug
+def a_result_counts_without_its_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease, "_store_files", do_nothing)

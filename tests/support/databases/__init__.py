@@ -1,0 +1,1 @@
+"""Databases for tests: PostgreSQL servers, pools and failing connections."""

@@ -1,0 +1,1 @@
+"""Harness and reference models for engine tests."""

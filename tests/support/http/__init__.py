@@ -1,0 +1,1 @@
+"""Raw HTTP and event streams for tests."""

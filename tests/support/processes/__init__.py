@@ -1,0 +1,1 @@
+"""Real processes for tests: servers, command lines, workers and a browser."""
