@@ -10,8 +10,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from tests.support.cli_process import ServerProcess, clean_environment
-from tests.support.tidy import ROOT
+from tests.support.processes.cli_process import ServerProcess, clean_environment
+from tests.support.tidiness.tidy import ROOT
 from tests.support.wait import wait_until
 
 PAGE = ROOT / "docs" / "guides" / "streaming.md"
