@@ -129,7 +129,7 @@ def test_every_event_type_is_documented(code: SourceScan) -> None:
 
 
 def test_every_role_is_in_the_table_of_roles() -> None:
-    table = (DOCS / "guides" / "http-api.md").read_text().partition("## Who may do what")[2].partition("\n## ")[0]
+    table = (DOCS / "guides" / "http-api.md").read_text().partition("### Roles")[2].partition("\n## ")[0]
     assert sorted(re.findall(r"^\| (\w+) \|", table, re.MULTILINE)) == sorted(["role", *ROLES])
 
 

@@ -20,6 +20,7 @@ from tests.support.tidiness.source_scan import listed
 from tests.support.tidiness.tidy import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "cli.md"
+BACKUP = ROOT / "docs" / "guides" / "backup.md"
 DEMO = ROOT / "src" / "callsheet" / "demo" / "workflows"
 
 
@@ -43,7 +44,7 @@ def test_every_field_of_a_workflow_file_is_on_its_page_with_what_it_is() -> None
 
 
 def test_a_database_is_copied_while_its_server_runs_as_the_page_says(tmp_path: Path) -> None:
-    [said] = re.findall(r"`(VACUUM INTO 'copy\.db')`", PAGE.read_text())
+    [said] = re.findall(r"`(VACUUM INTO 'copy\.db')`", BACKUP.read_text())
     copy = tmp_path / "copy"
     copy.mkdir()
     with LiveServer(tmp_path / "callsheet.db", tmp_path) as live_server:
