@@ -76,7 +76,10 @@ class NewJob(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     input: Annotated[Any, doc("Input, valid against the workflow's `input_schema`.", Example.INPUT)] = None
     idempotency_key: Annotated[
         str | None,
-        doc("Makes the submission idempotent: the same key of the same user returns the same job.", "order-4711"),
+        doc(
+            "Makes the submission idempotent: the same key returns the same job. Unique per user of a tenant.",
+            "order-4711",
+        ),
     ] = None
     priority: Annotated[int | None, doc("Priority from 0 to 100. Default: that of the workflow.")] = None
     start_in_seconds: Annotated[float, doc("Delay before the job may start, in seconds.")] = 0
@@ -174,7 +177,7 @@ class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_key: Annotated[
         str | None,
         doc(
-            "Makes the retry idempotent: the same key of the same user starts one run or creates one job.", "again-4711"
+            "Makes the retry idempotent: the same key retries the job once. Unique per user of a tenant.", "again-4711"
         ),
     ] = None
 

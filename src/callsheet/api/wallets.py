@@ -53,7 +53,10 @@ class TopUpBody(Struct, frozen=True, forbid_unknown_fields=True):
     amount: Annotated[int, doc("Credits to add.", 100)]
     idempotency_key: Annotated[
         str,
-        doc("Makes the top-up idempotent: the same key of the same user adds the credits once.", "invoice-2026-031"),
+        doc(
+            "Makes the top-up idempotent: the same key adds the credits once. Unique per user of a tenant.",
+            "invoice-2026-031",
+        ),
     ] = ""
     reason: Annotated[str, doc("Reason, recorded in the ledger.")] = "top-up"
 
@@ -64,7 +67,7 @@ class AdjustBody(Struct, frozen=True, forbid_unknown_fields=True):
     amount: Annotated[int, doc("Credits to add; negative to remove.", -5)]
     reason: Annotated[str, doc("Reason, recorded in the ledger.", "Goodwill, booked twice.")]
     idempotency_key: Annotated[
-        str, doc("Makes the adjustment idempotent: the same key of the same user changes the balance once.")
+        str, doc("Makes the adjustment idempotent: the same key changes the balance once. Unique per user of a tenant.")
     ] = ""
 
 

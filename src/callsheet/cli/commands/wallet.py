@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 User = Annotated[str, typer.Argument(metavar="USER", help="Whose wallet.")]
 IdempotencyKey = Annotated[
-    str | None, typer.Option("--idempotency-key", help="The same key moves once: the invoice's number.")
+    str | None,
+    typer.Option(
+        "--idempotency-key", help="The same key changes the wallet once. Keys are unique per user of a tenant."
+    ),
 ]
 _ALLOW_NEGATIVE = {"ignore_unknown_options": True}
 """A number below 0 is a number, and no option."""

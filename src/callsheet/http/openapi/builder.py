@@ -61,7 +61,7 @@ and wallet.
 `target_too_long`, 431 `headers_too_large`, 500 `internal_error` and 503 `unavailable`.
 
 **Idempotency.** Submissions, retries, top-ups and adjustments take an idempotency key. The server executes them once \
-per key and user, however often you send them.
+per key, however often you send them. Keys are unique per user of a tenant: two users can use the same key.
 
 **Pagination.** Lists take `limit` and `cursor`, and return `next`. Pass `next` as `cursor` to get the next page.
 

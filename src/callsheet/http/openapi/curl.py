@@ -1,6 +1,6 @@
-"""A request of the reference as a command of a shell, which a reader pastes as it is.
+"""Sample requests as curl commands that work when they are pasted into a shell.
 
-What the sample asks for is there or harmless in any house; ids are variables, because nobody has those of an example.
+Samples use what every server has, and change nothing that the demo needs. Ids are shell variables.
 """
 
 import json
@@ -10,26 +10,26 @@ from urllib.parse import urlencode
 Node = dict[str, Any]
 
 VARIABLES = {"job_id": "JOB", "task_id": "TASK", "file_id": "FILE", "key_id": "KEY_ID", "signed": "SIGNED"}
-"""Parts of an address that a server makes up: a reader has them from an earlier answer."""
+"""Path parameters that the server generates: the reader takes them from earlier responses."""
 QUERIES = {"list_files": {"user": "ann"}}
-"""Parameters without which an operation's sample would be refused."""
+"""Required query parameters of samples."""
 BYTES = "test"
-"""What the sample of a file puts: the four bytes that it announces."""
+"""The file that the sample uploads: the four bytes that it declares."""
 START = """\
-URL=http://127.0.0.1:8787              # what `callsheet up` printed
-KEY=$(cat callsheet-data/admin.key)    # the operator's: may call all but a worker's routes
-FLEET=$(cat callsheet-data/fleet.key)  # what workers register with
+URL=http://127.0.0.1:8787              # printed by `callsheet up`
+KEY=$(cat callsheet-data/admin.key)    # operator key: every route except those of workers
+FLEET=$(cat callsheet-data/fleet.key)  # fleet key: workers register with it
 
 """
 
 
 def start(topup: tuple[str, str, Node]) -> str:
-    """Return what to paste before anything else: where the house is, and credits for the user of the samples."""
+    """Return the first sample: it sets URL and keys, and tops up the wallet of the samples' user."""
     return START + curl(*topup)
 
 
 def curl(method: str, path: str, operation: Node) -> str:
-    """Return one request."""
+    """Return the sample of an operation."""
     lines = [f'curl "$URL{_url_path(path, operation)}"']
     if method != "get":
         lines[0] = f'curl -X {method.upper()} "$URL{_url_path(path, operation)}"'

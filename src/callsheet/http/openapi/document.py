@@ -1,4 +1,4 @@
-"""The API described for machines: OpenAPI 3.1 from the table of routes.
+"""The OpenAPI 3.1 document of the native API.
 
 `python -m callsheet.http.openapi.document` prints it.
 """

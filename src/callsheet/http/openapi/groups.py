@@ -1,4 +1,4 @@
-"""The routes as a reader looks for them: by what they are about, whichever module answers."""
+"""Groups of routes in the reference, by resource. A group may contain routes of several modules."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -7,44 +7,50 @@ from callsheet.http.server.router import Route
 
 
 class Group(NamedTuple):
-    """Routes that belong together."""
+    """A section of the reference."""
 
     name: str
     description: str
     modules: tuple[str, ...] = ()
-    """All routes of these."""
+    """Modules whose routes all belong to the group."""
     operations: tuple[str, ...] = ()
-    """Single operations of other modules; they go before."""
+    """Operations of other modules that belong to the group. They take precedence over `modules`."""
 
 
 GROUPS = (
-    Group("jobs", "What users ask and pay for: price it, submit it, watch it, move it, refund it.",
+    Group("jobs", "A job runs a workflow for a user and costs credits. Quote, submit, follow, cancel, retry and refund "
+          "jobs.",
           ("jobs",), ("get_input", "list_runs", "list_outputs", "refund_job")),
-    Group("stages and tasks", "What a job is made of, and what waits for a person's word.", ("stages",)),
-    Group("files", "What jobs made and what users brought: announce, put, finish, download, delete.",
+    Group("stages and tasks",
+          "A job runs as a sequence of stages, each with one or more tasks. Stages can wait for an approval.",
+          ("stages",)),
+    Group("files", "Upload input files, and download the output files of jobs.",
           ("file_content", "files", "signed_files")),
-    Group("events", "Every fact as it happens: as a stream, or page by page.", ("events",)),
-    Group("wallets", "Who pays: balances, credits, the ledger.", ("wallets",)),
-    Group("workflows", "What may be asked for.", ("workflows",)),
-    Group("keys and tenants", "Who may call: keys, users' tokens, tenants, and who did what.", ("admin",)),
-    Group("workers", "The fleet: who is here, what they hold, how many there should be.", ("workers", "scaling")),
-    Group("health", "How the server is.", ("health",), ("get_ops",)),
-    Group("worker protocol", "What a worker says to the house; the SDK says it for you.", ("worker_protocol",)),
-    Group("this description", "The API as a page and as OpenAPI.", ("api_docs",)),
+    Group("events", "Every change of a job is an event. Stream events, or list them page by page.", ("events",)),
+    Group("wallets", "Each user has a wallet of credits and a ledger of its entries.", ("wallets",)),
+    Group("workflows", "A workflow is a named definition with an input schema, stages, a price and limits.",
+          ("workflows",)),
+    Group("keys and tenants", "Manage tenants, API keys and user tokens, and read the audit log.", ("admin",)),
+    Group("workers", "Manage the fleet of workers, and get signals for autoscaling.", ("workers", "scaling")),
+    Group("health", "Health checks, metrics and load counts.", ("health",), ("get_ops",)),
+    Group("worker protocol", "Routes for workers. The worker SDK calls them for you.", ("worker_protocol",)),
+    Group("documentation", "The reference page and the OpenAPI document.", ("api_docs",)),
 )  # fmt: skip
 
 
 def group_of(route: Route) -> Group:
-    """Return where a reader looks for a route."""
+    """Return the group of a route."""
     mine = [group for group in GROUPS if route.name in group.operations]
     mine += [group for group in GROUPS if route.tag in group.modules]
     if not mine:
-        raise LookupError(f"No group has the routes of {route.tag}: see http/openapi/groups.py.")
+        raise LookupError(
+            f"No group contains the routes of {route.tag}. Add the module to GROUPS in http/openapi/groups.py."
+        )
     return mine[0]
 
 
 def group_routes(routes: Iterable[Route]) -> dict[Group, list[Route]]:
-    """Return groups with their routes, in order; those without a route are left out."""
+    """Return the groups with their routes, in order. Groups without routes are left out."""
     found: dict[Group, list[Route]] = {group: [] for group in GROUPS}
     for route in routes:
         found[group_of(route)].append(route)

@@ -1,4 +1,4 @@
-"""The reference page: the OpenAPI document as HTML that a browser shows without asking anybody else."""
+"""The HTML reference page, generated from the OpenAPI document. It loads nothing from other hosts."""
 
 import json
 import re
@@ -17,16 +17,20 @@ _JSON_PART = re.compile(
     r'(?P<n>"(?:[^"\\\n]|\\.)*"(?=: ))|(?P<t>"(?:[^"\\\n]|\\.)*")|(?P<v>(?<=: )(?:-?\d[\d.]*|true|false|null)\b)'
 )
 _COMMON_CODES = {line.partition(" ")[2] for line in COMMON_CODES}
-"""Codes that any route may answer with: said once, at the top."""
+"""Codes that any route may return: listed once, in the introduction."""
 _ITEM = "- "
 _SAMPLES = """\
-**Samples** can be pasted: nothing in them changes what the demonstration needs. Paste this first, in the folder where \
-`callsheet up` runs; it gives `ann` the credits that her jobs cost.
+**Samples.** You can paste every sample into a shell. First paste this one, in the folder where `callsheet up` runs. \
+It sets the variables, and tops up the wallet of the user `ann`.
 """
 _IDS = """\
-Ids come from answers: `JOB=…` is the `id` of a submitted job, `TASK` and `FILE` are those of its tasks and outputs, \
-`KEY_ID` is a key's, `SIGNED` is the end of an announced file's `upload.url`, and `TOKEN` is what a worker gets when \
-it registers.
+Set the other variables from responses:
+
+- `JOB`: `id` of a submitted job.
+- `TASK`, `FILE`: `id` of one of its tasks, and of a file of its outputs.
+- `KEY_ID`: `id` of an API key.
+- `SIGNED`: last part of `upload.url` of a created upload.
+- `TOKEN`: `token` of a registered worker.
 """
 _FRAME = """\
 <!doctype html>
@@ -41,12 +45,12 @@ _FRAME = """\
 <script src="/docs/reference.js" defer></script>
 </head>
 <body>
-<a class="skip" href="#main">To the routes</a>
+<a class="skip" href="#main">Skip to content</a>
 <header>
 <a class="brand" href="#top">Callsheet <small>API {version}</small></a>
 <details id="menu"><summary>Contents</summary></details>
 <input id="search" type="search" placeholder="Search ( / )"
- aria-label="Search routes, fields and codes" autocomplete="off" spellcheck="false">
+ aria-label="Search routes, fields and error codes" autocomplete="off" spellcheck="false">
 <a class="plain" href="/openapi.json">openapi.json</a>
 </header>
 <nav aria-label="Contents">{nav}</nav>
@@ -54,7 +58,7 @@ _FRAME = """\
 <section class="intro" id="top"><h1>Callsheet API</h1>{intro}{start}</section>
 {groups}
 {shapes}
-<p id="nothing" hidden>Nothing here has that word.</p>
+<p id="nothing" hidden>No results. Search for other words.</p>
 </main>
 </body>
 </html>
@@ -62,7 +66,7 @@ _FRAME = """\
 
 
 class ReferencePage:
-    """One document, rendered."""
+    """Renders an OpenAPI document as a page."""
 
     def __init__(self, document: Node) -> None:
         self._document = document
@@ -89,7 +93,7 @@ class ReferencePage:
             for one in topups
         )
 
-    # -- the contents at the side
+    # -- table of contents
 
     def _contents(self) -> Iterator[str]:
         for tag in self._document["tags"]:
@@ -99,7 +103,7 @@ class ReferencePage:
                 yield f'<li data-for="{name}"><a href="#{name}"><span class="method {method}">{method}</span>'
                 yield f"<span>{_escape(operation['summary'])}</span></a></li>"
             yield "</ul>"
-        yield '<h2><a href="#shapes">shapes</a></h2><h2><a href="/openapi.json">openapi.json</a></h2>'
+        yield '<h2><a href="#shapes">objects</a></h2><h2><a href="/openapi.json">openapi.json</a></h2>'
 
     def _operations_of(self, tag: Node) -> list[tuple[str, str, Node]]:
         return [one for one in self._operations if tag["name"] in one[2]["tags"]]
@@ -121,7 +125,7 @@ class ReferencePage:
         yield from self._about(operation)
         yield from self._parameters(operation)
         if body := operation.get("requestBody"):
-            yield "<h4>Body</h4>"
+            yield "<h4>Request body</h4>"
             yield from self._fields(_json(body)["schema"])
         yield from self._answers(operation)
         yield '</div><div class="samples">'
@@ -135,13 +139,13 @@ class ReferencePage:
         if details:
             yield _render_markdown(details)
         roles = operation["x-roles"] or ["no key needed"]
-        yield '<ul class="roles" aria-label="Who may call it">'
+        yield '<ul class="roles" aria-label="Roles that may call this route">'
         yield from (f'<li class="{role.partition(" ")[0]}">{_escape(role)}</li>' for role in roles)
         yield "</ul>"
 
     def _parameters(self, operation: Node) -> Iterator[str]:
-        given = [parameter for parameter in operation["parameters"] if "$ref" not in parameter]  # those are everywhere
-        for place, title in (("path", "In the address"), ("query", "Query"), ("header", "Headers")):
+        given = [parameter for parameter in operation["parameters"] if "$ref" not in parameter]  # shared by all routes
+        for place, title in (("path", "Path"), ("query", "Query"), ("header", "Headers")):
             mine = [one for one in given if one["in"] == place]
             if mine:
                 yield f"<h4>{title}</h4><dl>"
@@ -149,7 +153,7 @@ class ReferencePage:
                 yield "</dl>"
 
     def _answers(self, operation: Node) -> Iterator[str]:
-        yield '<h4>Answers</h4><ul class="answers">'
+        yield '<h4>Responses</h4><ul class="answers">'
         for status, given in operation["responses"].items():
             answer = self._resolve(given)
             codes = [code for code in answer.get("x-codes", []) if code not in _COMMON_CODES]
@@ -174,21 +178,21 @@ class ReferencePage:
         return " or ".join(kinds)
 
     def _examples(self, operation: Node) -> dict[tuple[str, str], list[str]]:
-        """Return the examples of good answers with the statuses that give them."""
+        """Return the examples of successful responses, each with its statuses."""
         found: dict[tuple[str, str], list[str]] = {}
         for status, given in operation["responses"].items():
             for media_type, answer in self._resolve(given).get("content", {}).items():
                 if "example" in answer:
                     example = answer["example"]
                     text = example if isinstance(example, str) else _pretty(example)
-                    title = "Answer" if media_type == "application/json" else media_type
+                    title = "Response" if media_type == "application/json" else media_type
                     found.setdefault((title, text), []).append(status)
         return found
 
-    # -- shapes
+    # -- objects
 
     def _shapes(self) -> Iterator[str]:
-        yield '<section class="group" id="shapes"><h2>shapes</h2><p>What bodies and answers are made of.</p>'
+        yield '<section class="group" id="shapes"><h2>objects</h2><p>Fields of request and response bodies.</p>'
         for name, schema in self._components["schemas"].items():
             if name.endswith("Query"):
                 continue
@@ -200,13 +204,13 @@ class ReferencePage:
 
     def _fields(self, schema: Node) -> Iterator[str]:
         found = self._resolve(schema)
-        required = found.get("required", []) if found.get("additionalProperties") is False else []  # answers have all
+        required = found.get("required", []) if found.get("additionalProperties") is False else []  # responses have all
         yield "<dl>"
         for name, part in found.get("properties", {}).items():
             yield self._field(name, part, name in required, part.get("description", ""))
         yield "</dl>"
 
-    def _field(self, name: str, schema: Node, required: bool, meaning: str) -> str:  # noqa: FBT001 - as it stands there
+    def _field(self, name: str, schema: Node, required: bool, meaning: str) -> str:  # noqa: FBT001 - private
         notes = [self._kind(schema)]
         if required:
             notes.append("<b>required</b>")
@@ -257,7 +261,7 @@ def _inline(text: str) -> str:
 
 
 def _render_markdown(text: str) -> str:
-    """Render paragraphs and lists; the little Markdown that descriptions have."""
+    """Render paragraphs, lists, code and bold: the Markdown that descriptions use."""
     blocks = []
     for block in text.strip().split("\n\n"):
         lines = block.split("\n")
@@ -280,7 +284,7 @@ def _sample(title: str, note: str, text: str) -> str:
 
 
 def _highlight(text: str) -> str:
-    """Mark what is a name, a text or a number in JSON."""
+    """Mark names, texts and numbers in JSON."""
     return _JSON_PART.sub(_colour_span, escape(text, quote=False))
 
 

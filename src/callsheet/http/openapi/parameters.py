@@ -1,4 +1,4 @@
-"""Path parameters and headers: what each means, with an example."""
+"""Descriptions and examples of path parameters and headers."""
 
 from typing import Any, NamedTuple
 
@@ -27,13 +27,14 @@ PATH_DOCS: dict[str, ParameterDoc] = {
 }
 """Path parameters, by `operation.name` or by `name`.
 
-Samples are pasted: those that read use what every server has, those that change touch nothing that the demo needs.
+Samples use what every server has, and change nothing that the demo needs.
 """
 
 HEADER_DOCS: dict[str, ParameterDoc] = {
     "Callsheet-Tenant": ParameterDoc("Tenant to act for, with an operator key. Default: `default`.", "default"),
     "Idempotency-Key": ParameterDoc(
-        "Makes the request idempotent, like `idempotency_key` in the body. Keys are scoped to one user.", "order-4711"
+        "Makes the request idempotent, like `idempotency_key` in the body. Keys are unique per user of a tenant.",
+        "order-4711",
     ),
     "If-None-Match": ParameterDoc("A known ETag. The response is 304 if it still matches.", '"1-2-1773480413589000"'),
     "Range": ParameterDoc("Byte range to return.", "bytes=0-1023"),

@@ -1,4 +1,4 @@
-"""The house: tenants, keys, users' tokens, workers, operations, the audit log."""
+"""Routes of administration: tenants, API keys, user tokens, the audit log and load counts."""
 
 from callsheet.api.admin import (
     AuditLog,
@@ -61,9 +61,9 @@ async def create_key(state: AppState, request: Request) -> Response:
     is_fleet_key = body.role == "worker" and caller.role == OPERATOR
     tenant = body.tenant if body.tenant is not None else "" if is_fleet_key else caller.tenant
     if caller.role != OPERATOR and tenant != caller.tenant:
-        raise Problem(403, "forbidden", "Only an operator makes keys for another tenant.")
+        raise Problem(403, "forbidden", "Only an operator key may create keys for another tenant. Leave out `tenant`.")
     if caller.role != OPERATOR and body.role == "worker":
-        raise Problem(403, "forbidden", "Workers serve all tenants: only an operator makes their keys.")
+        raise Problem(403, "forbidden", "Workers serve all tenants. Only an operator key may create fleet keys.")
     secret = new_secret()
     key = await state.engine.aexecute(
         commands.CreateKey(
@@ -90,7 +90,12 @@ async def revoke_key(state: AppState, request: Request) -> Response:
 async def create_token(state: AppState, request: Request) -> Response:
     body: TokenBody = request.content
     if not 1 <= body.expires_in_seconds <= state.settings.token_expires_in_seconds_max:
-        raise Problem(422, "out_of_range", f"seconds must be from 1 to {state.settings.token_expires_in_seconds_max}.")
+        raise Problem(
+            422,
+            "out_of_range",
+            f"expires_in_seconds must be from 1 to {state.settings.token_expires_in_seconds_max}, "
+            f"not {body.expires_in_seconds}.",
+        )
     check_user(body.user, state.engine.settings.limits)
     return Response(
         Token(
@@ -113,19 +118,33 @@ async def get_ops(state: AppState, request: Request) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/v1/me", get_me, frozenset(ROLES), "Who am I", Identity),
-    Route("POST", "/v1/tokens", create_token, WRITERS, "Make a short-lived token for one user's browser", Token,
-          TokenBody, status=201, problems=("422 invalid_user", "422 out_of_range")),
-    Route("GET", "/v1/admin/tenants", list_tenants, OPERATORS, "List tenants", TenantPage, query=NamesQuery),
-    Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, OPERATORS, "Make or change a tenant", Tenant,
-        TenantBody,
-          problems=("422 invalid_tenant", *VALUES)),
-    Route("GET", "/v1/admin/keys", list_keys, ADMINS, "List keys", KeyPage, query=NamesQuery),
-    Route("POST", "/v1/admin/keys", create_key, ADMINS, "Make a key; its secret is shown once", NewKey, KeyBody,
+    Route("GET", "/v1/me", get_me, frozenset(ROLES), "Get the caller's identity", Identity,
+          details="Returns the role, tenant and user of the key or token that you send."),
+    Route("POST", "/v1/tokens", create_token, WRITERS, "Create a user token", Token,
+          TokenBody, status=201, problems=("422 invalid_user", "422 out_of_range"),
+          details="A user token is a short-lived credential for a browser. It can read one user's jobs, events, files "
+          "and wallet. The server does not store it, so it cannot be listed."),
+    Route("GET", "/v1/admin/tenants", list_tenants, OPERATORS, "List tenants", TenantPage, query=NamesQuery,
+          details="Sorted by name."),
+    Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, OPERATORS, "Create or update a tenant", Tenant,
+          TenantBody, problems=("422 invalid_tenant", *VALUES),
+          details="To suspend a tenant, set `status` to `suspended`. Its keys can then read, but not change anything."),
+    Route("GET", "/v1/admin/keys", list_keys, ADMINS, "List API keys", KeyPage, query=NamesQuery,
+          details="Oldest first, including revoked keys. Secrets are never returned. An operator sees the keys of all "
+          "tenants."),
+    Route("POST", "/v1/admin/keys", create_key, ADMINS, "Create an API key", NewKey, KeyBody,
           status=201, problems=("404 tenant_not_found", "409 secret_in_use", "422 invalid_key_name",
-                               "422 tenant_required", "422 tenant_not_allowed", *VALUES)),
-    Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke a key", Key,
-          problems=("404 key_not_found", "409 cannot_revoke_own_key")),
-    Route("GET", "/v1/admin/audit", list_audit, ADMINS, "Who did what, newest first", AuditLog, query=AuditQuery),
-    Route("GET", "/v1/admin/ops", get_ops, OPERATORS, "What waits, what runs, who works", Ops),
+                               "422 tenant_required", "422 tenant_not_allowed", *VALUES),
+          details="The response contains the secret. Store it: the server keeps only a hash and does not return it "
+          "again."),
+    Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke an API key", Key,
+          problems=("404 key_not_found", "409 cannot_revoke_own_key"),
+          details="This server rejects the key at once, other servers within a second. Open event streams of the key "
+          "end."),
+    Route("GET", "/v1/admin/audit", list_audit, ADMINS, "List audit log entries", AuditLog,
+          query=AuditQuery,
+          details="Newest first. An operator sees all tenants, an admin key its own."),
+    Route("GET", "/v1/admin/ops", get_ops, OPERATORS, "Get load counts", Ops,
+          details="Counts of active jobs, waiting and running tasks by queue, workers and provider calls, across all "
+          "tenants."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The description of the API: for machines as OpenAPI, for people as a page that needs nothing from elsewhere."""
+"""The API's documentation: the OpenAPI document, and a reference page that loads nothing from other hosts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ _HTML = "text/html; charset=utf-8"
 
 
 def routes(api: tuple[Route, ...]) -> tuple[Route, ...]:
-    """Return the routes that describe these routes, and themselves."""
+    """Return the documentation routes. They document the routes of the API and themselves."""
 
     @cache
     def document() -> dict[str, Any]:
@@ -50,14 +50,14 @@ def routes(api: tuple[Route, ...]) -> tuple[Route, ...]:
             "/",
             home,
             PUBLIC,
-            "The way to the page that describes this API",
+            "Redirect to the reference page",
             status=303,
             response_headers=("Location",),
         ),
-        Route("GET", "/openapi.json", openapi, PUBLIC, "This API as an OpenAPI 3.1 document"),
-        Route("GET", "/docs", reference, PUBLIC, "This API as a page", media_type="text/html"),
-        _static("reference.css", "text/css", "The page's looks"),
-        _static("reference.js", "text/javascript", "The page's search"),
+        Route("GET", "/openapi.json", openapi, PUBLIC, "Get the OpenAPI 3.1 document"),
+        Route("GET", "/docs", reference, PUBLIC, "Get the reference page", media_type="text/html"),
+        _static("reference.css", "text/css", "Get the style sheet of the reference page"),
+        _static("reference.js", "text/javascript", "Get the script of the reference page"),
     )
     return own_routes
 

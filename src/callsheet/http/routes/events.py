@@ -1,4 +1,4 @@
-"""Events: as JSON pages, and as server-sent events that resume without gap or duplicate."""
+"""Routes of events: JSON pages, and server-sent event streams that resume without gaps or duplicates."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder().encode
 _STREAM = "text/event-stream"
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 _STREAM_HEAD = Response(b"", media_type="text/event-stream; charset=utf-8")
-"""What a stream would begin with."""
+"""The response to HEAD: the headers of a stream."""
 
 
 # -- handlers
@@ -72,12 +72,12 @@ def _stream(
         try:
             async for frame in _with_keepalives(state, request, found):
                 await send({"type": "http.response.body", "body": frame, "more_body": True})
-        except (Problem, Refusal) as error:  # too late for a status: the client reconnects, and gets it then
+        except (Problem, Refusal) as error:  # the status is sent already: the client reconnects and gets the error
             await send({"type": "http.response.body", "body": _error_comment(error), "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
     async def serve(send: Send) -> None:
-        """Send until the end, or until the client is gone: whichever is first."""
+        """Send until the stream ends or the client disconnects."""
         try:
             await request.until_disconnect(send_all(send))
         finally:
@@ -89,7 +89,7 @@ def _stream(
 async def _with_keepalives(
     state: AppState, request: Request, found: AsyncIterator[Event | None]
 ) -> AsyncIterator[bytes]:
-    """Yield events as frames, a comment when there was none for a while, and end when the key is revoked."""
+    """Yield events as frames, and a comment after a pause. Raise when the key is revoked."""
     clock = asyncio.get_running_loop().time
     keepalive_seconds = state.settings.heartbeat_seconds
     sent_at = authenticated_at = clock()
@@ -120,26 +120,32 @@ def _last_event_id(request: Request, after: int) -> int:
     given = request.header(b"last-event-id")
     if given is None:
         return max(after, 0)
-    if not given.isdecimal() or len(given) > 18:  # noqa: PLR2004 - what a 64-bit number may have
-        raise Problem(422, "invalid_cursor", "Last-Event-ID of a job's stream must be the number of an event.")
+    if not given.isdecimal() or len(given) > 18:  # noqa: PLR2004 - digits that always fit 64 bits
+        raise Problem(
+            422,
+            "invalid_cursor",
+            "Last-Event-ID must be the `seq` of an event of this job. Start without it to get all events.",
+        )
     return int(given)
 
 
 _STREAMED = ("422 invalid_cursor", "429 too_many_streams", "503 stopping")
 ROUTES = (
     Route(
-        "GET", "/v1/jobs/{job_id}/events", job_events, READERS_AND_USERS, "Watch a job's events", Events,
+        "GET", "/v1/jobs/{job_id}/events", job_events, READERS_AND_USERS, "List or stream a job's events", Events,
         query=EventsQuery,
         other_statuses=(204,), problems=("404 job_not_found", *_STREAMED), request_headers=("Last-Event-ID",),
         event_stream=True,
         token_in_query=True,
-        details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID, without gap or duplicate, "
-        "and ends with the job. 204 says that the job has ended and everything was seen.",
+        details="Send `Accept: text/event-stream` for a stream of server-sent events. It ends with the job. After a "
+        "disconnect, send `Last-Event-ID` to resume without gaps or duplicates. The response is 204 if the job has "
+        "ended and there are no further events. Without that `Accept` header, the response is a JSON page.",
     ),
     Route(
-        "GET", "/v1/events", tenant_events, READERS, "Watch all events of the tenant", Feed, query=FeedQuery,
+        "GET", "/v1/events", tenant_events, READERS, "List or stream a tenant's events", Feed, query=FeedQuery,
         problems=_STREAMED, request_headers=("Last-Event-ID",), event_stream=True,
-        details="With `Accept: text/event-stream` a stream that resumes at Last-Event-ID. As JSON, `next` is where to "
-        "go on; `more` says that there is more already, which a page may do that has no event of the `type` or `job`.",
+        details="Send `Accept: text/event-stream` for a stream of server-sent events; resume it with `Last-Event-ID`. "
+        "Without it, the response is a JSON page. Pass `next` as `cursor` to continue, now or later. `more` tells "
+        "whether further events exist already; with a filter, a page can be empty and still have `more`.",
     ),
 )  # fmt: skip

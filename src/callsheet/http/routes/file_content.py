@@ -1,8 +1,7 @@
-"""Files by their ids: what people brought and what jobs made, and previews of what they are making.
+"""Downloads: files by id, and preview images of running tasks.
 
-Bytes in the local folder are sent from here, piece by piece; those in a bucket are fetched there, by an address that
-is signed for a short while. What was deleted says so to its owner (410): a link that worked yesterday is not a
-mistake in the link. To everybody else it looks as absent as any file that is not theirs.
+Local files are streamed. For files in a bucket, the response redirects to a short-lived signed URL. The owner of a
+deleted file gets 410, all others 404.
 """
 
 import asyncio
@@ -25,11 +24,11 @@ from callsheet.queries.job_details import get_task
 async def get_file(state: AppState, request: Request) -> Response | StreamingResponse:
     file = await find_file(state.queries, request.caller, request.params["file_id"])
     if file.status == "deleted":
-        raise Gone("file_gone", "This file was deleted, or its retention is over.")
+        raise Gone("file_gone", "This file was deleted, or its retention period has ended.")
     if file.status == "uploading":
-        raise Conflict("file_not_finished", "This file is not uploaded and finished yet.")
+        raise Conflict("file_not_finished", "This file is still uploading. Upload its bytes and call finish first.")
     tag = f'"{file.sha256}"'
-    if isinstance(state.blobs, LocalBlobs) or request.method == "HEAD":  # a signed address is for GET alone
+    if isinstance(state.blobs, LocalBlobs) or request.method == "HEAD":  # a signed URL is valid for GET only
         return await send_file(state, request, object_keys.file_key(file), file.name, file.media_type, tag)
     if etag_matches(request.header(b"if-none-match"), tag):
         return Response(None, 304, (("etag", tag),))
@@ -43,7 +42,7 @@ async def get_file(state: AppState, request: Request) -> Response | StreamingRes
 async def get_preview(state: AppState, request: Request) -> StreamingResponse:
     task = await get_task(state.queries, request.caller, request.params["job_id"], request.params["task_id"])
     blob = await open_blob(state, object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts), "preview")
-    if blob.size > PREVIEW_BYTES_MAX:  # the folder takes none that large, but no signed PUT of a bucket has a limit
+    if blob.size > PREVIEW_BYTES_MAX:  # a signed upload to a bucket has no size limit
         await asyncio.to_thread(blob.file.close)
         raise not_found("preview")
     return stream_blob(request, blob, None, (("content-type", "image/png"), ("content-security-policy", "sandbox")))
@@ -52,7 +51,7 @@ async def get_preview(state: AppState, request: Request) -> StreamingResponse:
 _JOB = "404 job_not_found"
 ROUTES = (
     Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/preview", get_preview, READERS_AND_USERS,
-          "The newest preview picture of a running task", media_type="image/png",
+          "Get a task's latest preview image", media_type="image/png",
           problems=(_JOB, "404 task_not_found", "404 preview_not_found"), token_in_query=True),
     Route("GET", "/v1/files/{file_id}", get_file, READERS_AND_USERS, "Download a file",
           media_type=", ".join([DEFAULT_MEDIA_TYPE, *sorted(INLINE_MEDIA_TYPES)]), other_statuses=(206, 304, 307),
@@ -60,8 +59,7 @@ ROUTES = (
                     "503 storage_unavailable"),
           request_headers=("If-None-Match", "Range", "If-Range"),
           response_headers=("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"), token_in_query=True,
-          details="Brought by a person or made by a job. The ETag is the file's SHA-256. A Range is answered with 206 "
-          "and that part, several with the whole; If-Range makes sure that the part is of the file you know. Where "
-          "files are kept in a bucket the answer is 307: the bytes are at its Location, which is signed for a short "
-          "while and takes no key."),
+          details="Returns the bytes of an uploaded file or of a job's output. The ETag is the file's SHA-256. One "
+          "`Range` returns 206 with that part; several ranges return the whole file. If the files are stored in a "
+          "bucket, the response is 307: follow `Location`, a short-lived signed URL that needs no key."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files that people bring: announced, put where the grant says, looked at, listed, deleted."""
+"""Routes of uploaded files: create an upload, finish it, list, get and delete files."""
 
 from callsheet.api.files import DeleteSummary, File, FileBody, FilePage, FilesQuery, NewFile
 from callsheet.core.model import commands
@@ -48,27 +48,25 @@ async def delete_file(state: AppState, request: Request) -> Response:
 _FILE = "404 file_not_found"
 _AWAY = "503 storage_unavailable"
 ROUTES = (
-    Route("POST", "/v1/files", create_upload, WRITERS, "Announce a file and get an address for its bytes", NewFile,
+    Route("POST", "/v1/files", create_upload, WRITERS, "Create an upload", NewFile,
           FileBody, status=201, response_headers=("Location",),
           problems=("404 tenant_not_found", "413 file_too_large", "422 invalid_file", "422 invalid_user", *VALUES,
                     "429 too_many_uploads", _AWAY),
-          details="Then send the bytes as `upload` says, and finish the file. `url` may be an address of this server: "
-          "it begins with a slash. It takes these very bytes, once, and no key. Announcing again makes another file; "
-          "one whose bytes do not come within `upload_timeout_seconds` is deleted."),
-    Route("POST", "/v1/files/{file_id}/finish", finish_upload, WRITERS, "Finish a file: say that its bytes are there",
-          File,
+          details="To upload a file: 1. Create the upload. 2. Send the bytes to `upload.url`, with `upload.method` and "
+          "`upload.headers`. 3. Finish the upload. The signed URL needs no key and accepts only the declared bytes, "
+          "once. A URL that starts with a slash is relative to this server. Each request creates another file. An "
+          "upload that is not finished within `upload_timeout_seconds` is deleted."),
+    Route("POST", "/v1/files/{file_id}/finish", finish_upload, WRITERS, "Finish an upload", File,
           problems=(_FILE, "422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 type_mismatch",
           _AWAY),
-          details="Size and SHA-256 are compared with what was announced, and the media type with the first bytes. "
-          "Wrong bytes are removed. A file that is ready is answered as it is."),
-    Route("GET", "/v1/files", list_files, READERS_AND_USERS, "List the files that a user brought, newest first",
-        FilePage,
-          query=FilesQuery, problems=("422 invalid_cursor",)),
-    Route("GET", "/v1/files/{file_id}/info", get_file_info, READERS_AND_USERS, "Get what is known of a file",
-        File,
+          details="The server compares the size and SHA-256 with the declared ones, and the media type with the first "
+          "bytes. If they differ, it deletes the bytes; upload them again. Finishing a ready file has no effect."),
+    Route("GET", "/v1/files", list_files, READERS_AND_USERS, "List a user's uploaded files", FilePage,
+          query=FilesQuery, problems=("422 invalid_cursor",), details="Newest first."),
+    Route("GET", "/v1/files/{file_id}/info", get_file_info, READERS_AND_USERS, "Get a file's metadata", File,
           problems=(_FILE,)),
     Route("DELETE", "/v1/files/{file_id}", delete_file, WRITERS, "Delete a file", DeleteSummary,
           problems=(_FILE, "409 file_in_use"),
-          details="One that a job needs which has not ended stays, and so does one that a workflow names. Its record "
-          "stays as `deleted`."),
+          details="A file that an unfinished job or a workflow uses cannot be deleted. The bytes are deleted; the "
+          "metadata remains with the status `deleted`."),
 )  # fmt: skip

@@ -27,7 +27,11 @@ async def metrics(state: AppState, request: Request) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/healthz", healthz, PUBLIC, "Whether the process lives", Health),
-    Route("GET", "/readyz", readyz, PUBLIC, "Whether it can do its work", Health, problems=("503 not_ready",)),
-    Route("GET", "/metrics", metrics, OPERATORS, "Metrics for Prometheus", media_type="text/plain"),
+    Route("GET", "/healthz", healthz, PUBLIC, "Check that the process runs", Health),
+    Route("GET", "/readyz", readyz, PUBLIC, "Check that the server is ready", Health, problems=("503 not_ready",),
+          details="Returns 200 if the database answers and accepts writes. Use it as the health check of a load "
+          "balancer."),
+    Route("GET", "/metrics", metrics, OPERATORS, "Get metrics for Prometheus", media_type="text/plain",
+          details="Request counts and durations, queue lengths, active jobs, workers and scale signals. No tenant, "
+          "user or job is a label."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Jobs: submit, look, and move them."""
+"""Routes of jobs: quote, submit, get, list, update, cancel, pause, resume, retry and delete them."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ async def submit_jobs(state: AppState, request: Request) -> Response:
         ready[index] = answer
     errors = [one for one in ready if isinstance(one, Exception) and not isinstance(one, Problem | Refusal)]
     if errors and not any(isinstance(one, commands.SubmitResult) for one in ready):
-        raise errors[0]  # nothing was accepted: all of it may be sent again
+        raise errors[0]  # nothing was accepted: the client may send all of it again
     return Response(BulkResponse([_bulk_item(state, request, one) for one in ready]))
 
 
@@ -200,54 +200,65 @@ ROUTES = (
             "429 too_many_active_jobs",
         ),
         request_headers=("Idempotency-Key",), response_headers=("ETag", "Location", "Idempotent-Replay"),
-        details="Reserves the price and queues the work in one step. With an idempotency key (in the body or the "
-        "Idempotency-Key header) the same request is answered with the same job, status 200 and Idempotent-Replay.",
+        details="Reserves the price in the user's wallet and queues the job, in one transaction. Send an idempotency "
+        "key (in the body or as `Idempotency-Key`) to retry safely: the same request returns the same job, with status "
+        "200 and `Idempotent-Replay: true`. Keys are unique per user of a tenant: two users can use the same key.",
     ),
     Route(
         "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit up to 1,000 jobs", BulkResponse, BulkBody,
         problems=("400 invalid_idempotency_key", "422 too_many_commands"), request_headers=("Idempotency-Key",),
-        details="Each job has its own outcome, as if it had been sent alone, and best its own idempotency key; with an "
-        "Idempotency-Key header, those without one get a key from it and their place. One with a `status` of 503 may "
-        "be sent again.",
+        details="Each job succeeds or fails on its own, as if you had submitted it alone. The items are in the order "
+        "of the request. Give each job its own idempotency key. With an `Idempotency-Key` header, jobs without a key "
+        "get one from the header and their position. Keys are unique per user of a tenant. Retry items with status "
+        "503.",
         body_max="bulk_body_bytes_max",
     ),
-    Route("GET", "/v1/jobs", list_jobs, READERS_AND_USERS, "List jobs, newest first", JobPage, query=JobsQuery,
-          problems=("422 invalid_cursor",)),
+    Route("GET", "/v1/jobs", list_jobs, READERS_AND_USERS, "List jobs", JobPage, query=JobsQuery,
+          problems=("422 invalid_cursor",), details="Newest first. A user token lists its user's jobs."),
     Route(
         "GET", "/v1/jobs/{job_id}", get_job, READERS_AND_USERS, "Get a job", Job, query=JobQuery,
         other_statuses=(304,),
         problems=(_NOT_FOUND, "429 too_many_streams", "503 stopping"), request_headers=("If-None-Match",),
         response_headers=("ETag",),
-        details="`wait` holds the answer until the job has ended, or, with If-None-Match, until it has changed.",
+        details="Long polling: with `wait_seconds`, the server responds when the job has ended or the time is over. "
+        "With `If-None-Match`, it responds as soon as the job has changed, or with 304.",
     ),
-    Route("PATCH", "/v1/jobs/{job_id}", update_job, WRITERS, "Change a job's priority, labels, metadata or trace",
-          Job, UpdateBody, problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), response_headers=_SHOWN),
+    Route("PATCH", "/v1/jobs/{job_id}", update_job, WRITERS, "Update a job", Job, UpdateBody,
+          problems=(_NOT_FOUND, "409 job_ended", *NOTES, *VALUES), response_headers=_SHOWN,
+          details="Changes the priority, labels, metadata or trace context of an unfinished job. Fields that you leave "
+          "out keep their value."),
     Route("DELETE", "/v1/jobs/{job_id}", delete_job, WRITERS, "Delete a job", DeleteSummary,
           problems=(*_MOVE, "409 file_in_use"),
-          details="One that lives is canceled first. Its texts and files go; ids, money and evidence stay."),
+          details="Cancels the job if it has not ended, then deletes its input, outputs, texts and files. Ids, ledger "
+          "entries, attempts and events remain."),
     Route("POST", "/v1/jobs/{job_id}/cancel", cancel_job, WRITERS, "Cancel a job", Job, CancelBody,
-          problems=(*_MOVE, *VALUES), response_headers=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Pause a job: hand out no further task", Job,
-          problems=(*_MOVE, "409 cancel_requested"), response_headers=_SHOWN),
+          problems=(*_MOVE, *VALUES), response_headers=_SHOWN,
+          details="Cancels waiting tasks at once. Workers get the request to stop with their next heartbeat, and lose "
+          "their leases after `grace_seconds`."),
+    Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Pause a job", Job,
+          problems=(*_MOVE, "409 cancel_requested"), response_headers=_SHOWN,
+          details="Workers get no further tasks of the job. Running tasks finish."),
     Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Resume a paused job", Job,
           problems=_MOVE, response_headers=_SHOWN),
     Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Retry a failed or expired job", Job,
           RetryBody, request_headers=("Idempotency-Key",), response_headers=_SHOWN,
           problems=(*_MOVE, *REFERENCES, *_KEYED, "402 insufficient_credits", "409 file_deleted", "409 job_deleted",
                     "409 workflow_disabled", "429 too_many_active_jobs"),
-          details="The same idempotency key (in the body or the Idempotency-Key header) opens one run, or makes one "
-          "job, however often it is sent."),
+          details="Starts a new run of the job, or creates a new job with the same input (`retry_as`). With an "
+          "idempotency key (in the body or as `Idempotency-Key`), the job is retried once, however often you send the "
+          "request. Keys are unique per user of a tenant, and for retries per job."),
     Route(
-        "GET", "/v1/jobs/{job_id}/why", get_why, READERS_AND_USERS, "Ask why a job waits", JobExplanation,
+        "GET", "/v1/jobs/{job_id}/why", get_why, READERS_AND_USERS, "Explain why a job waits", JobExplanation,
         problems=("404 job_not_found",),
-        details="Names every constraint that holds the job or its open tasks: `ended`, `canceling`, `paused`, "
+        details="Lists every constraint on the job or its open tasks: `ended`, `canceling`, `paused`, "
         "`scheduled`, `no_stages`, `no_tasks`, `approval`, `running_limit`, `rate_limit`, `no_worker`, `queued`, "
-        "`backoff`, `provider`, `running`. `position` is its place in the queue of its kind and workflow. `start` and "
-        "`remaining` are estimates from the newest completed tasks of that queue, and say so. A cap on a user's "
-        "active jobs never holds an accepted job: it refuses the submit. Of other tenants there are only counts.",
+        "`backoff`, `provider`, `running`. `position` is the job's position in the queue of its kind and workflow. "
+        "`start` and `remaining` are estimates from recently completed tasks of that queue. The limit of active jobs "
+        "per user is not listed: it rejects the submission. Other tenants appear only as counts.",
     ),
-    Route("POST", "/v1/quotes", create_quote, WRITERS, "Quote: price a job before submitting it", Quote, QuoteBody,
+    Route("POST", "/v1/quotes", create_quote, WRITERS, "Create a quote", Quote, QuoteBody,
           problems=("404 workflow_not_found", "409 workflow_disabled", "422 invalid_user", "422 invalid_input", *INPUT),
-          details="What a submit would refuse for its user, its workflow or its input has no price. Whether its files "
-          "are there, whether a gate lets it pass and whether it can be paid is known when it is submitted."),
+          details="Returns the price of a job before you submit it. Pass `quote` when you submit: the job then costs "
+          "this price until `expires_at`. A quote fails if the same job would fail validation. Files, gates and the "
+          "balance are checked when you submit."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Scale signals: for each kind of work what waits, who works, and how many workers it needs."""
+"""Scale signals for autoscalers: queue length, workers and the recommended number of workers of each kind."""
 
 from callsheet.api.scaling import ScaleQuery, ScaleReport
 from callsheet.http.server.request import Request
@@ -13,12 +13,12 @@ async def get_scale_signals(state: AppState, request: Request) -> Response:
 
 ROUTES = (
     Route(
-        "GET", "/v1/admin/scale", get_scale_signals, OPERATORS, "How many workers each kind of work needs",
+        "GET", "/v1/admin/scale", get_scale_signals, OPERATORS, "Get scale signals",
         ScaleReport, query=ScaleQuery,
         problems=("422 out_of_range",),
-        details="Signals for autoscalers, of all tenants together and kept for a second: depth, oldest wait, leases, "
-        "workers, durations of tries, rates, the wait that a new task may have, and the number of workers with which "
-        "what waits begins within `target_wait_seconds`. That number is never below the workers that are busy, and 0 "
-        "only if nothing waits and nothing runs. `/metrics` has the same as gauges `callsheet_queue_…`.",
+        details="Signals for an autoscaler, for each kind and across all tenants; cached for one second. "
+        "`recommended_workers` is the number of workers with which waiting tasks start within `target_wait_seconds`. "
+        "It is never lower than the number of busy workers, and 0 only if no task waits or runs. `/metrics` has the "
+        "same values as gauges `callsheet_queue_…`.",
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Signed addresses of the local folder: who holds one may put or get one blob, until it ends.
+"""Signed URLs of the local file storage: each allows one upload or download of one file until it expires.
 
-The signature is the permission, so no key is asked for, and none is accepted in its place. A body goes to the disk
-as it comes; it may take long, but it must move.
+The signature is the authorization: keys are neither required nor accepted instead. Uploads are streamed to disk, and a
+minimum speed is required.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from callsheet.http.server.storage_errors import problem_of_storage
 from callsheet.http.state import AppState
 
 _STEP_BYTES = 64 * 1024
-"""So much must arrive within `body_timeout_seconds`: who sends slower than that keeps a connection for nothing."""
+"""Bytes that must arrive within `body_timeout_seconds`. Slower uploads would occupy connections."""
 
 
 async def put_blob(state: AppState, request: Request) -> Response:
@@ -51,7 +51,7 @@ async def _receive_blob(state: AppState, request: Request) -> None:
 
 
 def _close_after(problem: Problem) -> Problem:
-    """Close behind an answer: whoever still sends a large body reads it first, and not that the line is dead."""
+    """Close the connection after the response, so that a client that is still sending can read the error."""
     problem.headers = {**problem.headers, "connection": "close"}
     return problem
 
@@ -64,25 +64,27 @@ async def get_blob(state: AppState, request: Request) -> Response | StreamingRes
 def _verify_grant(state: AppState, request: Request, method: str) -> tuple[BlobAccess, LocalBlobs]:
     payload = state.signer.read(BLOB_URL_PURPOSE, request.params["signed"], BlobAccess)
     if payload is None or payload.method != method or object_keys.parse_key(payload.key) is None:
-        raise Problem(403, "invalid_signature", f"This address was not made by us, or not for {request.method}.")
+        raise Problem(
+            403, "invalid_signature", f"This URL was changed, or is not valid for {request.method}. Request a new one."
+        )
     if payload.expires_at < time.time():
-        raise Problem(403, "url_expired", "This address has ended: ask for a new one.")
+        raise Problem(403, "url_expired", "This URL has expired. Request a new one.")
     if not isinstance(state.blobs, LocalBlobs):
         raise not_found("file")
     return payload, state.blobs
 
 
 def _check_head(request: Request, payload: BlobAccess, *, write_once: bool) -> None:
-    """Refuse what can be refused before a byte is read."""
+    """Check the headers before the body is read."""
     if request.header(b"content-encoding"):
         raise Problem(415, "unsupported_encoding", "Send the body without Content-Encoding.")
     if _normalize(request.header(b"content-type")) != _normalize(payload.media_type):
-        raise Problem(422, "type_mismatch", f"This address was made for Content-Type: {payload.media_type}.")
+        raise Problem(422, "type_mismatch", f"This URL is valid for Content-Type: {payload.media_type}.")
     length = request.header(b"content-length")
     if length is None or not length.isdecimal():
-        raise Problem(411, "length_required", "Say with Content-Length how many bytes will come.")
+        raise Problem(411, "length_required", "Send a Content-Length header.")
     if write_once and int(length) != payload.size:
-        raise Problem(422, "size_mismatch", f"This address was made for {pluralize(payload.size, 'byte')}.")
+        raise Problem(422, "size_mismatch", f"This URL is valid for {pluralize(payload.size, 'byte')}, not {length}.")
     if int(length) > payload.size:
         raise _too_large(payload.size)
 
@@ -96,7 +98,7 @@ def _too_large(most: int) -> Problem:
 
 
 async def _open_incoming(blobs: LocalBlobs, key: str, *, overwrite: bool) -> IncomingBlob:
-    """Begin in a thread; whoever is canceled meanwhile leaves nothing behind."""
+    """Open an upload in a thread. If the caller is canceled meanwhile, the upload is discarded."""
     beginning = asyncio.get_running_loop().run_in_executor(None, lambda: blobs.incoming(key, overwrite=overwrite))
     try:
         return await asyncio.shield(beginning)
@@ -111,7 +113,7 @@ def _leave_when_opened(beginning: "asyncio.Future[IncomingBlob]") -> None:
 
 
 async def _read_pieces(request: Request, most: int) -> AsyncIterator[bytes]:
-    """Yield a body as it comes, up to a size, for as long as it moves."""
+    """Yield a body as it arrives, up to a size and above the minimum speed."""
     buffer = bytearray()
     size, more = 0, True
     while more:
@@ -140,21 +142,21 @@ async def _read_step(request: Request) -> tuple[bytes, bool]:
         raise Problem(
             408,
             "body_timeout",
-            f"Less than {_STEP_BYTES} bytes came within {pluralize(request.body_timeout_seconds, 'second')}.",
+            f"Less than {_STEP_BYTES} bytes arrived within {pluralize(request.body_timeout_seconds, 'second')}.",
         ) from None
     return bytes(received), True
 
 
 _SIGNED = ("403 invalid_signature", "403 url_expired")
 ROUTES = (
-    Route("PUT", "/v1/blobs/{signed}", put_blob, PUBLIC, "Send the bytes of a file to a signed address", status=204,
+    Route("PUT", "/v1/blobs/{signed}", put_blob, PUBLIC, "Upload a file to a signed URL", status=204,
           problems=(*_SIGNED, "404 file_not_found", "408 body_timeout", "411 length_required", "412 already_uploaded",
                     "413 body_too_large", "415 unsupported_encoding", "422 size_mismatch", "422 digest_mismatch",
                     "422 type_mismatch", "503 storage_unavailable", "507 storage_full"),
-          details="The address comes with a grant: send its headers, Content-Type and Content-Length, as they are. "
-          "Length, type and SHA-256 are those that the grant was asked for, and a file is written once. It may take "
-          "long, but must move: 64 KiB within `body_timeout_seconds`."),
-    Route("GET", "/v1/blobs/{signed}", get_blob, PUBLIC, "Read a file by a signed address",
+          details="Create an upload to get the URL, and send the returned headers unchanged. Content-Type, "
+          "Content-Length and SHA-256 must be the declared ones. A file can be uploaded once. At least 64 KiB must "
+          "arrive within each `body_timeout_seconds`."),
+    Route("GET", "/v1/blobs/{signed}", get_blob, PUBLIC, "Download a file from a signed URL",
           media_type=", ".join([DEFAULT_MEDIA_TYPE, *sorted(INLINE_MEDIA_TYPES)]), other_statuses=(206, 304),
           problems=(*_SIGNED, "404 file_not_found", "416 range_not_satisfiable"),
           request_headers=("If-None-Match", "Range", "If-Range"),

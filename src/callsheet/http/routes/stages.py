@@ -1,4 +1,4 @@
-"""The parts of a job: runs, stages, tasks, attempts, outputs; approval and adding tasks."""
+"""Routes of a job's input, runs, stages, tasks, attempts and outputs; approving stages, and adding stages and tasks."""
 
 from typing import Any
 
@@ -93,30 +93,32 @@ async def _find_stage(state: AppState, request: Request) -> Stage:
 _JOB, _STAGE = "404 job_not_found", "404 stage_not_found"
 ROUTES = (
     Route("GET", "/v1/jobs/{job_id}/input", get_input, READERS_AND_USERS, "Get a job's input", JobInput,
-          problems=(_JOB,), details="The input as it was submitted; null if there was none."),
-    Route("GET", "/v1/jobs/{job_id}/runs", list_runs, READERS_AND_USERS, "List a job's runs and their money", RunList,
-          problems=(_JOB,)),
+          problems=(_JOB,), details="Returns the input as it was submitted; null if there was none."),
+    Route("GET", "/v1/jobs/{job_id}/runs", list_runs, READERS_AND_USERS, "List a job's runs", RunList,
+          problems=(_JOB,), details="Each run has its price, and the consumed and refunded credits."),
     Route("GET", "/v1/jobs/{job_id}/stages", list_stages, READERS_AND_USERS, "List a job's stages", StageList,
         problems=(_JOB,)),
     Route("GET", "/v1/jobs/{job_id}/tasks", list_tasks, READERS_AND_USERS, "List a job's tasks", TaskPage,
           query=TasksQuery, problems=(_JOB, "422 invalid_cursor")),
-    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "List a task's tries",
-        AttemptList,
-          problems=(_JOB, "404 task_not_found")),
+    Route("GET", "/v1/jobs/{job_id}/tasks/{task_id}/attempts", list_attempts, READERS, "List a task's attempts",
+          AttemptList, problems=(_JOB, "404 task_not_found")),
     Route("GET", "/v1/jobs/{job_id}/outputs", list_outputs, READERS_AND_USERS,
-        "List a job's outputs: what its tasks made",
-          OutputPage, query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
-          details="In the order of stages and tasks. A page ends at `limit` tasks, and before some 4 MiB of output."),
+        "List a job's outputs", OutputPage, query=OutputsQuery, problems=(_JOB, "422 invalid_cursor"),
+          details="Outputs and files of completed tasks, in the order of stages and tasks. A page has at most "
+          "`limit` tasks, and ends earlier at about 4 MiB of output."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/approve", approve_stage, WRITERS,
-          "Approve a waiting stage", Stage, ApproveBody,
+          "Approve a stage", Stage, ApproveBody,
           problems=(_JOB, _STAGE, "409 illegal_transition", "409 previous_stage_open", "422 approver_required", *TEXT),
-          details="A stage is named by its number or its name."),
+          details="The tasks of a stage with `approval` start when you approve it. `stage_no` is the number or name "
+          "of the stage."),
     Route("POST", "/v1/jobs/{job_id}/stages/{stage_no}/tasks", add_tasks, WRITERS,
-          "Add tasks to a stage that has not ended", AddedTasks, TasksBody, status=201,
+          "Add tasks to a stage", AddedTasks, TasksBody, status=201,
           problems=(_JOB, _STAGE, "409 stage_ended", "409 price_is_fixed", "422 too_many_tasks", "422 invalid_input",
-                    *INPUT, *REFERENCES)),
-    Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to an unfinished job", AddedTasks,
+                    *INPUT, *REFERENCES),
+          details="The stage must not have ended. If the job has a price, its workflow must be `inline`."),
+    Route("POST", "/v1/jobs/{job_id}/stages", add_stage, WRITERS, "Add a stage to a job", AddedTasks,
           StageBody, status=201,
           problems=(_JOB, "409 job_ended", "409 too_many_queues", "422 stages_not_allowed", *STAGE, *INPUT, *NOTES,
-                    *REFERENCES)),
+                    *REFERENCES),
+          details="Appends a stage to an unfinished job. Its workflow must be `inline`."),
 )  # fmt: skip

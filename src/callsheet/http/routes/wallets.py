@@ -1,4 +1,4 @@
-"""Wallets: balance, ledger, top-up, adjustment."""
+"""Routes of wallets: balance, ledger, top-ups, adjustments and refunds."""
 
 from callsheet.api.wallets import AdjustBody, Balance, Ledger, LedgerQuery, RefundBody, TopUpBody, Wallet
 from callsheet.core.model import commands
@@ -63,17 +63,22 @@ _MOVED = (
     "422 invalid_tenant", *VALUES,
 )  # fmt: skip
 ROUTES = (
-    Route("GET", "/v1/wallets/{user}", get_wallet, READERS_AND_USERS, "Get a user's balance", Wallet),
-    Route("GET", "/v1/wallets/{user}/ledger", get_ledger, READERS_AND_USERS, "List a user's ledger, newest first",
-        Ledger,
-          query=LedgerQuery),
+    Route("GET", "/v1/wallets/{user}", get_wallet, READERS_AND_USERS, "Get a wallet", Wallet,
+          details="Returns the balance and the reserved credits. A user without a wallet has a balance of 0."),
+    Route("GET", "/v1/wallets/{user}/ledger", get_ledger, READERS_AND_USERS, "List ledger entries", Ledger,
+          query=LedgerQuery, details="Newest first."),
     Route("POST", "/v1/wallets/{user}/topup", top_up, ADMINS, "Top up a wallet", Balance, TopUpBody,
-          problems=_MOVED, request_headers=("Idempotency-Key",)),
-    Route("POST", "/v1/wallets/{user}/adjust", adjust_balance, ADMINS, "Adjust a balance", Balance, AdjustBody,
-          problems=(*_MOVED, "402 insufficient_credits", "422 reason_required"), request_headers=("Idempotency-Key",)),
-    Route("POST", "/v1/jobs/{job_id}/refund", refund_job, ADMINS, "Refund what a job has consumed", Balance,
+          problems=_MOVED, request_headers=("Idempotency-Key",),
+          details="Adds credits to a user's wallet. Use the number of the payment as idempotency key, so that a "
+          "repeated request adds the credits once. Keys are unique per user of a tenant: the same key for another user "
+          "adds credits there, too."),
+    Route("POST", "/v1/wallets/{user}/adjust", adjust_balance, ADMINS, "Adjust a wallet", Balance, AdjustBody,
+          problems=(*_MOVED, "402 insufficient_credits", "422 reason_required"), request_headers=("Idempotency-Key",),
+          details="Adds credits, or deducts them with a negative `amount`. Keys are unique per user of a tenant: the "
+          "same key changes a user's balance once."),
+    Route("POST", "/v1/jobs/{job_id}/refund", refund_job, ADMINS, "Refund a job", Balance,
           RefundBody, problems=("404 job_not_found", "404 run_not_found", "409 run_not_ended", "409 nothing_to_refund",
                                 "409 balance_too_large", "422 reason_required", *VALUES),
-          details="Once per run, and all of it: a repetition moves nothing, and what went back by itself when the run "
-                  "ended does not go back again."),
+          details="Refunds all credits that a run consumed, once per run. Repeating the request has no effect. Credits "
+          "that were refunded when the run ended are not refunded again."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The worker protocol: machines that come for work, hold leases, and hand in what they made."""
+"""Routes of the worker protocol: register, claim tasks, send heartbeats, get signed URLs and report results."""
 
 from callsheet.api import worker_protocol
 from callsheet.core.decisions.claim import allowed_kinds
@@ -38,7 +38,10 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
     body: worker_protocol.Claim = request.content
     worker = _calling_worker(state, request)
     if not 0 <= body.wait_seconds <= state.settings.wait_seconds_max:
-        raise BadInput("out_of_range", f"wait_seconds must be from 0 to {state.settings.wait_seconds_max:g}.")
+        raise BadInput(
+            "out_of_range",
+            f"wait_seconds must be from 0 to {state.settings.wait_seconds_max:g}, not {body.wait_seconds:g}.",
+        )
     if worker.draining_at is not None:
         return Response(worker_protocol.ClaimResult([], drain=True))
     allowed, requested = allowed_kinds(worker), None if body.kinds is None else set(body.kinds)
@@ -57,7 +60,9 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
             raise
         return Response(worker_protocol.ClaimResult([], drain=True))
     if not tasks:
-        request.caller = await request.api.authenticate(state, request)  # what was decided about it while it waited
+        request.caller = await request.api.authenticate(
+            state, request
+        )  # it may have been drained or revoked while it waited
         return Response(worker_protocol.ClaimResult([], _calling_worker(state, request).draining_at is not None))
     return Response(worker_protocol.ClaimResult(await state.reports.deliver(tasks), drain=False))
 
@@ -93,7 +98,7 @@ async def fail_task(state: AppState, request: Request) -> Response:
 async def requeue_task(state: AppState, request: Request) -> Response:
     body: worker_protocol.Requeue = request.content
     worker = _calling_worker(state, request)
-    state.fleet.waiting_claims.release_worker(worker.id)  # or a claim of its own that still waits would take it again
+    state.fleet.waiting_claims.release_worker(worker.id)  # otherwise its own waiting claim could take the task again
     return Response(await state.reports.requeue(body, worker.id))
 
 
@@ -110,7 +115,7 @@ async def deregister_worker(state: AppState, request: Request) -> Response:
 
 
 def _calling_worker(state: AppState, request: Request) -> RegisteredWorker:
-    """Return the worker that calls, and note that it was seen."""
+    """Return the worker that sent the request, and record that it was seen."""
     worker: RegisteredWorker = request.caller.worker
     state.fleet.mark_seen(worker.id)
     return worker
@@ -125,44 +130,51 @@ ROUTES = (
           worker_protocol.Register, status=201, limit_failed_auth=True,
           problems=("403 worker_revoked", "403 worker_rejected", "409 fleet_full", "429 too_many_failed_auth",
                     "503 worker_verification_unavailable", *_NAMES, *VALUES),
-          details="The key is the fleet's secret: a key of the role worker. The same name again is a restart: the old "
-          "token is good no longer, and what the worker held is given back without using up a try."),
+          details="Send the fleet key, which has the role `worker`. The response contains a token for the other worker "
+          "routes. Registering the same name again is a restart: the old token is revoked, and the worker's tasks are "
+          "requeued without counting an attempt."),
     Route("POST", "/v1/worker/claim", claim_tasks, REGISTERED_WORKERS,
-        "Claim tasks, and wait for some if there are none",
-          worker_protocol.ClaimResult, worker_protocol.Claim,
+        "Claim tasks", worker_protocol.ClaimResult, worker_protocol.Claim,
           problems=("401 invalid_worker_token", "403 worker_not_approved", "409 worker_full", "409 kind_not_assigned",
-                    "503 stopping", *VALUES)),
+                    "503 stopping", *VALUES),
+          details="Long polling: if no task is available, the server waits up to `wait_seconds`. Each returned task is "
+          "leased to the worker. Send heartbeats to keep the lease. `drain` tells the worker to stop claiming."),
     Route("POST", "/v1/worker/heartbeat", heartbeat, REGISTERED_WORKERS,
-        "Heartbeat: prolong leases, say how far the work is",
-          worker_protocol.HeartbeatResponse, worker_protocol.Heartbeat,
+        "Send heartbeats", worker_protocol.HeartbeatResponse, worker_protocol.Heartbeat,
           problems=("429 too_many_heartbeats", "422 too_many_commands", *VALUES),
-          details="Each lease has its own answer, in the order of the question: one that is refused says so in "
-          "`error`, and the other leases are not affected. If signed URLs cannot be created, `grants_error` says why; "
-          "that lease is extended all the same."),
-    Route("POST", "/v1/worker/files", grant_files, REGISTERED_WORKERS, "Get addresses to read and to put files",
-        worker_protocol.FileGrants,
-          worker_protocol.FileGrantsRequest, problems=(*_LEASE, *_FILE)),
+          details="Extends leases, and reports progress. Each lease has its own result, in the order of the request. A "
+          "refused lease has an `error`; the others are not affected. If signed URLs cannot be created, the lease is "
+          "extended and `grants_error` contains the reason."),
+    Route("POST", "/v1/worker/files", grant_files, REGISTERED_WORKERS, "Get signed URLs",
+          worker_protocol.FileGrants, worker_protocol.FileGrantsRequest, problems=(*_LEASE, *_FILE),
+          details="Returns download URLs for input files, and upload URLs for output files and the preview image of a "
+          "leased task."),
     Route("POST", "/v1/worker/previous-outputs", list_previous_outputs, REGISTERED_WORKERS,
-        "What earlier stages made", worker_protocol.PreviousOutputs,
+        "List outputs of previous stages", worker_protocol.PreviousOutputs,
           worker_protocol.PreviousOutputsRequest, problems=_LEASE,
-          details="In the order of stages and tasks, page by page: ask again with `after` as `next` says, until it is "
-          "null."),
+          details="In the order of stages and tasks. Pass `next` as `cursor` to get the next page; it is null on the "
+          "last page."),
     Route("POST", "/v1/worker/submitted", record_submission, REGISTERED_WORKERS,
-        "Write down where the work lies elsewhere",
+        "Record a provider submission",
           worker_protocol.ReportResult, worker_protocol.ProviderSubmission, problems=("422 invalid_provider",
           "422 invalid_ref", *_LEASE),
-          details="The reference is shown to nobody. If this try is cut short, the next one gets it with the task, and "
-          "looks there before it does the work again."),
+          details="Records the provider's job id of a task. If this attempt is interrupted, the next one gets the id "
+          "and can collect the result instead of submitting again. The id is not part of any other response."),
     Route("POST", "/v1/worker/complete", complete_task, REGISTERED_WORKERS, "Complete a task",
         worker_protocol.ReportResult,
           worker_protocol.Complete, extra_body_limit="output_bytes_max",
           problems=("422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 output_too_large",
-                    "422 output_too_deep", "422 invalid_file", *_LEASE)),
-    Route("POST", "/v1/worker/fail", fail_task, REGISTERED_WORKERS, "Fail a try", worker_protocol.ReportResult,
-          worker_protocol.Fail, problems=_LEASE),
-    Route("POST", "/v1/worker/requeue", requeue_task, REGISTERED_WORKERS, "Requeue a task without using up a try",
-          worker_protocol.ReportResult, worker_protocol.Requeue, problems=("422 reason_required", *_LEASE)),
+                    "422 output_too_deep", "422 invalid_file", *_LEASE),
+          details="Upload the output files first: the server verifies their size and SHA-256. Repeating the request "
+          "has no effect."),
+    Route("POST", "/v1/worker/fail", fail_task, REGISTERED_WORKERS, "Fail a task", worker_protocol.ReportResult,
+          worker_protocol.Fail, problems=_LEASE,
+          details="Ends the attempt. If the failure is `retryable` and attempts are left, the task is retried."),
+    Route("POST", "/v1/worker/requeue", requeue_task, REGISTERED_WORKERS, "Requeue a task",
+          worker_protocol.ReportResult, worker_protocol.Requeue, problems=("422 reason_required", *_LEASE),
+          details="Returns the task to its queue. This does not count as an attempt."),
     Route("POST", "/v1/worker/deregister", deregister_worker, REGISTERED_WORKERS, "Deregister a worker",
         worker_protocol.Deregistered,
-          worker_protocol.Deregister, problems=("401 invalid_worker_token", *VALUES)),
+          worker_protocol.Deregister, problems=("401 invalid_worker_token", *VALUES),
+          details="Requeues the worker's tasks and revokes its token. Call it when the worker shuts down."),
 )  # fmt: skip

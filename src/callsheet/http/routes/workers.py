@@ -1,4 +1,4 @@
-"""Workers as an operator sees them: list, approve, drain, assign, revoke, rotate."""
+"""Routes for operators of workers: list, approve, drain, assign kinds, revoke, and rotate tokens."""
 
 from callsheet.api.workers import Worker, WorkerBody, WorkerPage, WorkersQuery, WorkerToken
 from callsheet.core.model import commands
@@ -51,7 +51,7 @@ async def rotate_worker(state: AppState, request: Request) -> Response:
 
 
 async def _apply(state: AppState, name: str, command: commands.Command) -> None:
-    """Execute a command about a worker, and end its waiting claim on this server so that it learns of it."""
+    """Execute a command about a worker, and end its waiting claim on this server so that the change applies now."""
     await state.engine.aexecute(command)
     state.authenticator.invalidate()
     state.fleet.waiting_claims.release_worker(name)
@@ -60,17 +60,20 @@ async def _apply(state: AppState, name: str, command: commands.Command) -> None:
 _ABSENT = "404 worker_not_found"
 ROUTES = (
     Route("GET", "/v1/admin/workers", list_workers, OPERATORS,
-          "List workers, their leases, and when they were last seen", WorkerPage, query=WorkersQuery,
-          details=f"Of the tasks that a worker leases, the first {LISTED_LEASES_MAX} are listed; `leases_total` "
-          "says how many there are. Get the worker to see all of them."),
+          "List workers", WorkerPage, query=WorkersQuery,
+          details="Sorted by name. Each worker has its first "
+          f"{LISTED_LEASES_MAX} leases; `leases_total` is the number of all. Get a worker to see all its leases."),
     Route("GET", "/v1/admin/workers/{worker}", get_worker, OPERATORS, "Get a worker", Worker, problems=(_ABSENT,)),
-    Route("PATCH", "/v1/admin/workers/{worker}", update_worker, OPERATORS, "Approve, drain or assign a worker", Worker,
-          WorkerBody, problems=(_ABSENT, "409 kind_not_offered", "422 invalid_kind", *VALUES)),
+    Route("PATCH", "/v1/admin/workers/{worker}", update_worker, OPERATORS, "Update a worker", Worker,
+          WorkerBody, problems=(_ABSENT, "409 kind_not_offered", "422 invalid_kind", *VALUES),
+          details="Approves a worker (`approved`), drains it (`draining`) or assigns kinds (`kinds`). A draining "
+          "worker finishes its tasks and gets no new ones."),
     Route("POST", "/v1/admin/workers/{worker}/revoke", revoke_worker, OPERATORS, "Revoke a worker", Worker,
           problems=(_ABSENT, "422 invalid_text"),
-          details="Its token stops working at once, and its tasks are requeued; these attempts do not count. It may "
-          "register again once it is approved."),
+          details="Revokes the worker's token and requeues its tasks; these attempts do not count. It can register "
+          "again after you approve it."),
     Route("POST", "/v1/admin/workers/{worker}/rotate", rotate_worker, OPERATORS, "Rotate a worker's token",
           WorkerToken, problems=(_ABSENT, "409 worker_ended", "422 invalid_text"),
-          details="Its current token stops working at once. A worker that has the fleet key registers again."),
+          details="Returns a new token and revokes the current one. A worker with the fleet key registers again by "
+          "itself."),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Workflows: what may be asked for."""
+"""Routes of workflows: list, get, and create or replace their definitions."""
 
 import msgspec
 
@@ -29,7 +29,7 @@ async def put_workflow(state: AppState, request: Request) -> Response:
     body: WorkflowBody = request.content
     name = request.params["workflow"]
     if body.definition.get("name", name) != name:
-        raise Problem(422, "invalid_definition", "The definition's name differs from the address.")
+        raise Problem(422, "invalid_definition", f"The definition's name must be {name!r}, as in the URL.")
     try:
         definition = msgspec.convert({**body.definition, "name": name}, WorkflowDefinition)
     except msgspec.ValidationError as error:
@@ -43,9 +43,12 @@ async def put_workflow(state: AppState, request: Request) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/v1/workflows", list_workflows, READERS_AND_USERS, "List workflows", WorkflowPage, query=NamesQuery),
-    Route("GET", "/v1/workflows/{workflow}", get_workflow, READERS_AND_USERS, "Get a workflow with its JSON Schema",
-          Workflow, problems=("404 workflow_not_found",)),
-    Route("PUT", "/v1/workflows/{workflow}", put_workflow, OPERATORS, "Make or replace a workflow", Workflow,
-          WorkflowBody, problems=("422 invalid_definition", "422 invalid_workflow", "422 invalid_rate", *STAGE)),
+    Route("GET", "/v1/workflows", list_workflows, READERS_AND_USERS, "List workflows", WorkflowPage, query=NamesQuery,
+          details="The current version of each workflow, sorted by name."),
+    Route("GET", "/v1/workflows/{workflow}", get_workflow, READERS_AND_USERS, "Get a workflow",
+          Workflow, problems=("404 workflow_not_found",),
+          details="Returns the current version of the definition, with its price and the JSON Schema of its input."),
+    Route("PUT", "/v1/workflows/{workflow}", put_workflow, OPERATORS, "Create or replace a workflow", Workflow,
+          WorkflowBody, problems=("422 invalid_definition", "422 invalid_workflow", "422 invalid_rate", *STAGE),
+          details="A changed definition becomes a new version. Jobs keep the version with which they were submitted."),
 )  # fmt: skip

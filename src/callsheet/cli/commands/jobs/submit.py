@@ -35,7 +35,10 @@ def submit(  # noqa: PLR0913 - what a job is made of
     ] = None,
     quote: Annotated[str | None, typer.Option("--quote", metavar="TOKEN", help="A quote that fixes the price.")] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option("--idempotency-key", help="The same key makes one job, however often it is sent.")
+        str | None,
+        typer.Option(
+            "--idempotency-key", help="The same key returns the same job. Keys are unique per user of a tenant."
+        ),
     ] = None,
     batch: Annotated[
         str | None,
