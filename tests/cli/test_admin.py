@@ -27,7 +27,7 @@ def test_a_wallet_is_corrected_up_and_down_with_a_reason_and_a_time(run: Run) ->
     assert run("wallet", "topup", "dan", "20").out == "dan has 20 credits.\n"
     assert run("wallet", "adjust", "dan", "-12", "--reason", "chargeback", "--idempotency-key", "c1").code == 0
     again = run("wallet", "adjust", "dan", "-12", "--reason", "chargeback", "--idempotency-key", "c1")
-    assert again.out == "dan has 8 credits; this key had moved them before.\n"
+    assert again.out == "dan has 8 credits; this idempotency key was used before.\n"
     assert run("wallet", "adjust", "dan", "1", "--reason", "rounding", "--json").json["balance"] == 9
     assert run("wallet", "adjust", "dan", "1").code == 2
     heads, _, correction, _ = run("wallet", "show", "dan").out.splitlines()[2:]
@@ -55,7 +55,7 @@ def test_keys_are_made_listed_and_revoked(live_server: LiveServer, run: Run) -> 
     refused = invoke_cli("jobs", "--url", live_server.url, "--api-key", secret)
     assert (refused.code, refused.err.count("\n"), secret in refused.err) == (1, 1, False)
     shown = run("keys", "create", "another", "--role", "viewer").out.splitlines()
-    assert (len(shown), "shown this once" in shown[0], " " in shown[1]) == (2, True, False)
+    assert (len(shown), "shown once" in shown[0], " " in shown[1]) == (2, True, False)
     assert run("keys", "create", "x", "--role", "king").code == 2
 
 
@@ -111,15 +111,15 @@ def test_workflow_files_are_put_on_a_server_all_or_none(run: Run, tmp_path: Path
 def test_workflow_files_are_checked_without_a_server(tmp_path: Path) -> None:
     (tmp_path / "sketch.toml").write_text(SOUND)
     sound = invoke_cli("workflows", "check", tmp_path)
-    assert (sound.code, sound.out) == (0, "Every workflow is sound.\n")
-    assert invoke_cli("workflows", "check", tmp_path, "--json").json == {"sound": True, "findings": []}
+    assert (sound.code, sound.out) == (0, "All workflows are valid.\n")
+    assert invoke_cli("workflows", "check", tmp_path, "--json").json == {"valid": True, "findings": []}
     (tmp_path / "poster.toml").write_text(f"prise = 3\n{SOUND}")
     broken = invoke_cli("workflows", "check", tmp_path)
     assert broken.code == 1
     assert f"{tmp_path / 'poster.toml'}:1: There is no field 'prise' here. Did you mean 'price'?" in broken.out
     assert broken.out.endswith("1 finding.\n")
     found = invoke_cli("workflows", "check", tmp_path, "--json")
-    assert (found.code, found.json["sound"], found.json["findings"][0]["line"]) == (1, False, 1)
+    assert (found.code, found.json["valid"], found.json["findings"][0]["line"]) == (1, False, 1)
     assert invoke_cli("workflows", "check").code == 2
 
 

@@ -43,4 +43,4 @@ def test_a_file_where_a_folder_goes_is_a_wrong_call(words: list[str], tmp_path: 
     file = tmp_path / "file"
     file.touch()
     wrong = invoke_cli(*words, file)
-    assert (wrong.code, f"{file} is a file: name a folder." in wrong.err) == (2, True)
+    assert (wrong.code, f"{file} is a file. Name a folder." in wrong.err) == (2, True)

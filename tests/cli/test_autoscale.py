@@ -150,7 +150,7 @@ def test_what_is_wanted_and_why_is_printed(live_server: LiveServer, run: Run) ->
     submit_tasks(live_server, "weld", 3)
     done = run("workers", "autoscale", "--kind", "weld", "--dry-run", *window_option(), role="operator")
     heads, line = done.out.splitlines()
-    assert heads.split() == ["KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "WANTED", "WHY"]
+    assert heads.split() == ["KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "DESIRED", "REASON"]
     kind, depth, _, _, running, workers, desired, *reason = line.split()
     assert (kind, depth, running, workers, desired) == ("weld", "3", "0", "0", "1")
     assert " ".join(reason) == "3 tasks wait, 0 run; how long it takes is not known yet, so one begins."
@@ -188,7 +188,7 @@ def test_a_single_look_lets_nobody_go_unless_it_may_at_once(live_server: LiveSer
     ]
     (kept,) = run(*words, role="operator").json["kinds"]
     assert (kept["desired"], kept["reason"], list(tmp_path.iterdir())) == (
-        1, "Nothing waits and nothing runs. Fewer would do, if it stays so.", [],
+        1, "Nothing waits and nothing runs. Fewer would do; waiting for the cooldown.", [],
     )  # fmt: skip
     (gone,) = run(*words, "--cooldown", "0", role="operator").json["kinds"]
     assert (gone["desired"], [one.name for one in tmp_path.iterdir()]) == (0, ["0"])
@@ -214,7 +214,12 @@ def test_only_an_operator_scales(run: Run) -> None:
 def kinds(**fields: Any) -> dict[str, Any]:
     one = compute_signals(KindObservation(kind="gpu", **fields), ScalingTarget(wait_seconds=60))
     body = {name: getattr(one, name) for name in one.__struct_fields__}
-    return {"now": "2026-01-31T12:00:00.000Z", "window_seconds": 600, "target_wait_seconds": 60, "kinds": [body]}
+    return {
+        "measured_at": "2026-01-31T12:00:00.000Z",
+        "window_seconds": 600,
+        "target_wait_seconds": 60,
+        "kinds": [body],
+    }
 
 
 def test_it_goes_on_polling_while_the_server_is_away_until_it_is_stopped(tmp_path: Path) -> None:
@@ -225,8 +230,9 @@ def test_it_goes_on_polling_while_the_server_is_away_until_it_is_stopped(tmp_pat
             ScriptedResponse(200, kinds(ready=1, startable=1)),
         ]
         words = [
-            sys.executable, "-c", "from callsheet.cli import main; main()", "workers", "autoscale", "--interval", "1",
-            "--json", "--url", stub.url, "--api-key", "cs_x", "--exec", f"touch {tmp_path}/{{desired}}",
+            sys.executable, "-c", "from callsheet.cli.main import main; main()", "workers", "autoscale",
+            "--interval", "1", "--json", "--url", stub.url, "--api-key", "cs_x",
+            "--exec", f"touch {tmp_path}/{{desired}}",
         ]  # fmt: skip
         env = os.environ | {"PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
@@ -235,6 +241,6 @@ def test_it_goes_on_polling_while_the_server_is_away_until_it_is_stopped(tmp_pat
             finally:
                 process.send_signal(signal.SIGTERM)
                 out, err = process.communicate(timeout=30)
-        assert (process.returncode, err) == (0, "callsheet: Not now. Nothing is decided meanwhile.\n")
+        assert (process.returncode, err) == (0, "callsheet: Not now. Autoscaling is paused until the server answers.\n")
         looks = [json.loads(line)["kinds"][0] for line in out.splitlines()]
         assert [(one["desired"], one["executed"]) for one in looks[:2]] == [(0, False), (1, True)]

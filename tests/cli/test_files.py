@@ -58,14 +58,14 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
     assert copy.read_bytes() == PICTURE
     folder = tmp_path / "folder"
     folder.mkdir()
-    assert run("files", "download", file_id, "--output", folder, "--json").json == {"file": str(folder / "sketch.png")}
+    assert run("files", "download", file_id, "--output", folder, "--json").json == {"path": str(folder / "sketch.png")}
     new = tmp_path / "new" / "folder"
     assert run("files", "download", file_id, "--output", f"{new}/").out == f"{new / 'sketch.png'}\n"
     wrong = run("files", "download", file_id, "--output", f"{copy}/")
-    assert (wrong.code, f"{copy}/ is a file: name a folder." in wrong.err) == (2, True)
+    assert (wrong.code, f"{copy}/ is a file. Name a folder." in wrong.err) == (2, True)
     assert run("files", "delete", file_id).out == "Deleted: 1008 bytes are free.\n"
     gone = run("files", "download", file_id, "--output", folder)
-    assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or is not kept any longer.\n")
+    assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or its retention is over.\n")
     assert "deleted" in run("files", "show", file_id).out
     assert run("files", "delete", file_id, "--json").code == 1
 
@@ -73,7 +73,7 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
 def test_what_cannot_be_brought_is_said_in_a_sentence(run: Run, picture: Path, tmp_path: Path) -> None:
     missing = run("files", "upload", tmp_path / "nothing.png", "--user", "ann")
     assert (missing.code, missing.err.count("\n")) == (1, 1)
-    lying = run("files", "upload", picture, "--user", "liar", "--type", "video/mp4")
+    lying = run("files", "upload", picture, "--user", "liar", "--media-type", "video/mp4")
     assert (lying.code, lying.err.startswith(f"callsheet: {picture}: "), "not video/mp4" in lying.err) == (
         1,
         True,
@@ -112,16 +112,16 @@ def test_a_sweep_says_what_would_go_before_it_does(
     os.utime(live_server.blobs.path(elsewhere), (old, old))
     live_server.blobs.put("not/ours", b"?")
     would = invoke_cli("files", "prune", *server_options, "--dry-run", "--json").json
-    assert (would["dry_run"], would["found"]["orphans"], would["found"]["bytes"]) == (True, 1, 6)
-    assert (would["found"]["unknown"], would["found"]["foreign"]) == (1, 1)
+    assert (would["dry_run"], would["summary"]["orphans"], would["summary"]["bytes"]) == (True, 1, 6)
+    assert (would["summary"]["unknown"], would["summary"]["foreign"]) == (1, 1)
     assert live_server.blobs.stat(orphan) is not None
     said = invoke_cli("files", "prune", *server_options, "--dry-run").out.splitlines()
-    assert "objects (6 bytes) would be removed" in said[0]
-    assert [line.endswith("They are left alone.") for line in said] == [False, False, True, True]
-    assert "(6 bytes) were removed" in invoke_cli("files", "prune", *server_options).out
+    assert "objects (6 bytes) would be deleted" in said[0]
+    assert [line.endswith("They are kept.") for line in said] == [False, False, True, True]
+    assert "(6 bytes) were deleted" in invoke_cli("files", "prune", *server_options).out
     assert live_server.blobs.stat(orphan) is None
-    assert invoke_cli("files", "prune", *server_options, "--json").json["found"]["orphans"] == 0
-    assert "there, and none of them were removed." in invoke_cli("files", "prune", *server_options).out
+    assert invoke_cli("files", "prune", *server_options, "--json").json["summary"]["orphans"] == 0
+    assert "stored; none were deleted." in invoke_cli("files", "prune", *server_options).out
     assert run("files", "show", file["id"], "--json").json["status"] == "ready"
     assert live_server.blobs.stat(object_keys.upload_key(TENANT, file["id"])) is not None
     live_server.blobs.delete([elsewhere, "not/ours"])
@@ -145,15 +145,15 @@ def test_a_file_whose_bytes_are_gone_is_a_violation(
     assert invoke_cli("verify", *server_options, "--files", "--newest", "1").code == 0
     assert invoke_cli("verify", *database, "--newest", "1").code == 2
     [violation] = json.loads(invoke_cli("verify", *server_options, "--files", "--json").out)["violations"]
-    assert violation["rows"] == [{"file": file["id"], "bytes": len(PICTURE), "bytes_there": None}]
+    assert violation["rows"] == [{"file": file["id"], "bytes": len(PICTURE), "stored_bytes": None}]
     live_server.blobs.put(key, PICTURE)
 
 
 def test_settings_say_where_files_lie(tmp_path: Path, server_options: list[str]) -> None:
     config = tmp_path / "callsheet.toml"
     config.write_text(f'[blobs]\nurl = "file://{tmp_path}/elsewhere"\n')
-    found = invoke_cli("files", "prune", *server_options, "--config", config, "--dry-run", "--json").json["found"]
+    found = invoke_cli("files", "prune", *server_options, "--config", config, "--dry-run", "--json").json["summary"]
     assert found["objects"] == 0
     config.write_text('[blobs]\nurl = "ftp://x"\n')
     wrong = invoke_cli("files", "prune", *server_options, "--config", config)
-    assert (wrong.code, wrong.err.startswith(f"callsheet: {config}:2: blobs.url is neither")) == (1, True)
+    assert (wrong.code, wrong.err.startswith(f"callsheet: {config}:2: blobs.url is not a supported URL")) == (1, True)

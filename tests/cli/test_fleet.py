@@ -14,7 +14,7 @@ def test_workers_are_listed_with_what_they_hold(live_server: LiveServer, run: Ru
     (line,) = [line for line in shown.splitlines() if line.startswith("gpu-7")]
     assert line.split()[:6] == ["gpu-7", "approved", "paint", "0", "of", "2"]
     found = {worker["worker"]: worker for worker in run("workers", "--json", role="operator").json["workers"]}
-    assert found["gpu-7"]["offered"] == ["paint"]
+    assert found["gpu-7"]["offered_kinds"] == ["paint"]
 
 
 def test_what_a_worker_says_of_itself_is_shown_and_commands_no_terminal(live_server: LiveServer, run: Run) -> None:
@@ -42,7 +42,7 @@ def test_a_worker_with_many_leases_is_counted_in_the_list_and_shown_whole_by_its
     (line,) = [line for line in listed.splitlines() if line.startswith("gpu-10")]
     assert line.split()[3:6] == ["12", "of", "20"]
     (found,) = [one for one in run("workers", "--json", role="operator").json["workers"] if one["worker"] == "gpu-10"]
-    assert (found["held"], len(found["leases"])) == (12, 10)
+    assert (found["leases_total"], len(found["leases"])) == (12, 10)
     shown = run("workers", "show", "gpu-10", role="operator").out
     assert {job for job in jobs if job in shown} == jobs
 
@@ -51,7 +51,7 @@ def test_a_worker_is_drained_assigned_revoked_and_approved_again(live_server: Li
     live_server.register("gpu-8", "paint", "sing")
     assert "draining" in run("workers", "drain", "gpu-8", role="operator").out
     assert "draining" not in run("workers", "drain", "gpu-8", "--undo", role="operator").out
-    assert run("workers", "assign", "gpu-8", "sing", role="operator").out == "gpu-8 is approved and may take sing.\n"
+    assert run("workers", "assign", "gpu-8", "sing", role="operator").out == "gpu-8 is approved and may run sing.\n"
     assert run("workers", "assign", "gpu-8", "--json", role="operator").json["kinds"] == ["paint", "sing"]
     assert run("workers", "revoke", "gpu-8", role="operator").out == "gpu-8 is revoked.\n"
     assert run("workers", "approve", "gpu-8", role="operator").out == "gpu-8 is gone.\n"

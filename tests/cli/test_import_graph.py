@@ -45,7 +45,7 @@ def test_an_exported_graph_becomes_a_sound_workflow_that_renders_as_it_was(shape
     words = ["--object-info", "info.json"] if informed else []
     done = import_workflow(write_graph(graph), "--name", shape, "--output-dir", "made", *words)
     assert done.code == 0, done.err
-    assert invoke_cli("workflows", "check", "made").out == "Every workflow is sound.\n"
+    assert invoke_cli("workflows", "check", "made").out == "All workflows are valid.\n"
     (definition,) = load(Path("made"))
     spec = definition.stages[0].comfyui
     assert spec is not None
@@ -90,7 +90,7 @@ def test_programs_get_the_same_as_json() -> None:
     assert (said["workflow"], said["graph"], said["output_node"]) == ("poster.toml", "poster.graph.json", "9")
     assert said["inputs"][0]["targets"] == [{"node": "1", "field": "width"}]
     again = import_workflow("poster_api.json", "--json")
-    assert (again.code, json.loads(again.err)["code"]) == (1, "exists")
+    assert (again.code, json.loads(again.err)["code"]) == (1, "file_exists")
 
 
 def test_nothing_is_written_over_without_force() -> None:
@@ -98,9 +98,9 @@ def test_nothing_is_written_over_without_force() -> None:
     Path("poster.graph.json").write_text("mine")
     refused = import_workflow(file)
     assert (refused.code, Path("poster.graph.json").read_text()) == (1, "mine")
-    assert "poster.graph.json is there: choose another --name or --output-dir, or --force." in refused.err
+    assert "poster.graph.json is there already. Choose another --name or --output-dir, or pass --force." in refused.err
     Path("poster.toml").touch()
-    assert "poster.toml and poster.graph.json are there: choose" in import_workflow(file).err
+    assert "poster.toml and poster.graph.json are there already. Choose" in import_workflow(file).err
     Path("poster.toml").unlink()
     assert not Path("poster.toml").exists()
     assert import_workflow(file, "--force").code == 0
@@ -193,7 +193,7 @@ def test_a_comfyui_is_asked_for_bounds_and_choices(comfyui: str) -> None:
     assert properties["width"] == {"type": "integer", "minimum": 16, "maximum": 16384, "default": 512}
     assert properties["sampler_name"] == {"type": "string", "enum": ["euler", "ddim"], "default": "euler"}
     wrong = import_workflow("poster_api.json", "--comfyui-url", f"{comfyui}/nowhere", "--force")
-    assert (wrong.code, "answers 404 to /object_info" in wrong.err) == (1, True)
+    assert (wrong.code, "answered 404 to /object_info" in wrong.err) == (1, True)
 
 
 def test_a_comfyui_that_does_not_answer_is_said() -> None:

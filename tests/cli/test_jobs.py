@@ -206,7 +206,7 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(
     assert shown.code == 0
     assert f"{job} is completed." in shown.out
     assert "sketch.png" in shown.out
-    assert set(run("jobs", "show", job, "--json").json) == {"jobs", "stages", "tasks", "outputs", "runs"}
+    assert set(run("jobs", "show", job, "--json").json) == {"job", "stages", "tasks", "outputs", "runs"}
     fetched = run("jobs", "download", job, "--output", tmp_path, "--json")
     assert fetched.json == {"files": [str(tmp_path / "1-1-sketch.png")]}
     assert (tmp_path / "1-1-sketch.png").read_bytes() == b"bytes"
@@ -226,7 +226,7 @@ def test_files_of_one_task_with_one_name_are_all_saved(live_server: LiveServer, 
         live_server.callsheet.state.blobs.put(key, b"%d" % no)
         made.append(commands.OutputFile(no, name, "text/plain", 1, hashlib.sha256(b"%d" % no).hexdigest()))
     live_server.engine.execute(commands.Complete(lease=lease, files=tuple(made)))
-    fetched = run("jobs", "download", job, "--output", tmp_path, "--json").json["files"]
+    fetched = run("jobs", "download", job, "--output", tmp_path, "--json").json["paths"]
     names = ["1-1-a.txt", "1-1-a-2.txt", "1-1-a-2-2.txt", "1-1-A-3.txt", "1-1-b"]
     assert fetched == [str(tmp_path / name) for name in names]
     assert [(tmp_path / name).read_text() for name in names] == ["1", "2", "3", "4", "5"]
@@ -335,7 +335,7 @@ def test_what_a_job_has_consumed_is_given_back_once(live_server: LiveServer, run
     job = run("submit", "sketch", *words).json["id"]
     live_server.work()
     assert run("jobs", "refund", job, "--reason", "Too dark.").out == "rae has 10 credits.\n"
-    assert run("jobs", "refund", job, "--reason", "x").out == "rae has 10 credits: it was given back before.\n"
+    assert run("jobs", "refund", job, "--reason", "x").out == "rae has 10 credits; it was refunded before.\n"
     assert run("jobs", "refund", job, "--reason", "x", "--json").json["replay"] is True
     assert run("jobs", "refund", job).code == 2
 

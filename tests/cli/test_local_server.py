@@ -53,7 +53,7 @@ def test_a_new_folder_is_private_and_one_that_is_not_gets_a_warning(
     made.chmod(0o755)
     folder(made)
     assert capsys.readouterr().err == (
-        f"callsheet: Others on this machine may look into {made}: chmod 700 {made} keeps them out.\n"
+        f"callsheet: Other users of this machine can read {made}. Run chmod 700 {made}.\n"
     )
 
 
@@ -75,9 +75,9 @@ def test_a_secret_that_is_none_is_said_with_what_to_do(tmp_path: Path, file: str
 def test_a_limit_on_connections_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_server, "open_files", lambda: 1_024)
+    monkeypatch.setattr(local_server, "raise_file_limit", lambda: 1_024)
     local_server._warn_about_open_files(5_000)  # noqa: SLF001 - what a start says
-    assert "allows this process 896 connections, fewer than streams_max, 5000" in capsys.readouterr().err
+    assert "This process may open 896 connections, fewer than streams_max (5000)." in capsys.readouterr().err
     local_server._warn_about_open_files(896)  # noqa: SLF001
     assert capsys.readouterr().err == ""
 
@@ -86,9 +86,9 @@ def test_a_limit_on_connections_is_reported(
 def test_a_process_ends_though_a_thread_hangs(hangs: bool) -> None:
     """Python waits for threads of a pool, and one may wait for a storage that does not answer."""
     program = (
-        "import threading; from callsheet.cli import ending; ending._EXIT_WAIT_SECONDS = 0.05\n"
+        "import threading; from callsheet.cli import shutdown; shutdown._EXIT_WAIT_SECONDS = 0.05\n"
         f"threading.Thread(target=threading.Event().wait, args=({None if hangs else 0},)).start()\n"
-        "print('closed'); ending.leave_behind()"
+        "print('closed'); shutdown.exit_despite_hanging_threads()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (0, "closed\n")

@@ -89,4 +89,4 @@ def test_everything_is_shown_where_there_is_room(live_server: LiveServer, run: R
     run("keys", "create", "wide", "--role", "client", "--expires-in", "99999")
     lines = on_terminal(live_server, 200, "keys", "list")
     assert lines[0].split() == ["KEY", "NAME", "ROLE", "STATUS", "TENANT", "CREATED", "EXPIRES", "REVOKED"]
-    assert re.search(r"good +default( +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d){2}", "\n".join(lines))
+    assert re.search(r"active +default( +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d){2}", "\n".join(lines))

@@ -50,7 +50,7 @@ def test_the_key_of_a_folder_is_not_sent_to_whoever_took_the_address_of_a_server
         stub.responses = [ScriptedResponse(200, {"workers": [], "next": None})]
         left = invoke_cli("workers", "--data-dir", write_server_note(tmp_path, stub.url, "secret"))
         assert (left.code, stub.asked) == (3, [])
-    assert f"none runs on {tmp_path}. Start one with `callsheet up --data-dir {tmp_path}`" in left.err
+    assert f"No server found in {tmp_path}. Start one with `callsheet up --data-dir {tmp_path}`" in left.err
 
 
 def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_the_key_of_a_folder_is_sent_to_no_other_server(tmp_path: Path) -> None:
 def test_no_server_is_exit_code_3_and_one_sentence(words: list[str], tmp_path: Path) -> None:
     unknown = invoke_cli(*words, "--data-dir", tmp_path)
     assert (unknown.code, unknown.out, unknown.err.count("\n")) == (3, "", 1)
-    assert f"none runs on {tmp_path}. Start one with `callsheet up --data-dir {tmp_path}`" in unknown.err
+    assert f"No server found in {tmp_path}. Start one with `callsheet up --data-dir {tmp_path}`" in unknown.err
     silent = invoke_cli(*words, "--url", "http://ann:password@127.0.0.1:1", "--api-key", "secret")
     assert (silent.code, silent.out, silent.err.count("\n")) == (3, "", 1)
     assert silent.err.startswith("callsheet: No response from http://127.0.0.1:1")
@@ -85,7 +85,7 @@ def test_a_server_that_was_there_and_is_gone_is_to_be_started_again(tmp_path: Pa
 def test_a_key_that_is_missing_is_asked_for_in_the_words_of_a_shell(live_server: LiveServer) -> None:
     keyless = invoke_cli("jobs", "--url", live_server.url)
     assert (keyless.code, keyless.err.count("\n")) == (1, 1)
-    assert f"{live_server.url} wants a key: --api-key, or CALLSHEET_API_KEY." in keyless.err
+    assert f"{live_server.url} requires an API key. Pass --api-key, or set CALLSHEET_API_KEY." in keyless.err
 
 
 def test_an_operator_names_the_tenant_to_act_for(live_server: LiveServer) -> None:
@@ -138,7 +138,7 @@ def test_an_address_that_is_none_is_a_wrong_call(url: str, tmp_path: Path) -> No
     for words in (["workers"], ["demo", "--data-dir", tmp_path / "data"]):
         wrong = invoke_cli(*words, "--url", url)
         assert (wrong.code, wrong.out, wrong.err.count("\n")) == (2, "", 1)
-        assert "write http://HOST:PORT" in wrong.err
+        assert "Write http://HOST:PORT" in wrong.err
         assert "password" not in wrong.err
     assert json.loads(invoke_cli("workers", "--url", url, "--json").err)["code"] == "invalid_url"
     assert not (tmp_path / "data").exists()
@@ -147,7 +147,7 @@ def test_an_address_that_is_none_is_a_wrong_call(url: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("words", [["up"], ["serve"], ["demo"], ["jobs"], ["verify"], ["worker", "studio:worker"]])
 def test_a_folder_without_a_name_is_a_wrong_call(words: list[str]) -> None:
     wrong = invoke_cli(*words, "--data-dir", "")
-    assert (wrong.code, "A folder has a name" in wrong.err) == (2, True)
+    assert (wrong.code, "The folder's name is empty" in wrong.err) == (2, True)
 
 
 def test_an_answer_that_is_not_callsheets_is_said_in_a_sentence() -> None:
@@ -155,7 +155,7 @@ def test_an_answer_that_is_not_callsheets_is_said_in_a_sentence() -> None:
         stub.responses = [ScriptedResponse(200, "<html>")]
         other = invoke_cli("workers", "--url", stub.url)
     assert (other.code, other.err.count("\n")) == (1, 1)
-    assert "not one of Callsheet's" in other.err
+    assert "Check that the URL is a Callsheet server's" in other.err
 
 
 def test_with_json_a_failure_is_json_too(live_server: LiveServer, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_help_and_completion_bring_nothing_heavy() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.endswith("[]\n"), done.stdout
-    env = {"_CALLSHEET_COMPLETE": "complete_bash", "COMP_WORDS": "callsheet job ", "COMP_CWORD": "2"}
+    env = {"_CALLSHEET_COMPLETE": "complete_bash", "COMP_WORDS": "callsheet jobs ", "COMP_CWORD": "2"}
     completed = subprocess.run([CALLSHEET], capture_output=True, text=True, check=False, env=env)
     assert {"show", "cancel", "retry", "pause", "resume", "why"} <= set(completed.stdout.split())
     env |= {"COMP_WORDS": "callsheet jobs --status c", "COMP_CWORD": "3"}
@@ -199,7 +199,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(live_server: LiveServe
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([CALLSHEET, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-        assert "Not everything could be written: No space left on device." in done.stderr
+        assert "Cannot write all of the output: No space left on device." in done.stderr
 
 
 def test_the_version_is_that_of_the_package() -> None:
@@ -211,7 +211,11 @@ def test_what_is_not_there_is_named(live_server: LiveServer) -> None:
     for words in (["jobs", "show"], ["jobs", "why"], ["watch"]):
         assert invoke_cli(*words, "j-404", *house) == (1, "", "callsheet: There is no job j-404.\n")
     assert invoke_cli("files", "show", "f-404", *house).err == "callsheet: There is no file f-404.\n"
-    assert invoke_cli("jobs", "show", "", *house) == (1, "", "callsheet: Nothing is called '': give an id or a name.\n")
+    assert invoke_cli("jobs", "show", "", *house) == (
+        1,
+        "",
+        "callsheet: '' is not a valid id or name. Pass a non-empty id or name.\n",
+    )
 
 
 @pytest.mark.parametrize(("closed", "code"), [("jobs >&-", 0), ("jobs >&- 2>&-", 0), ("jobs show nothing 2>&-", 1)])

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from callsheet.api.explanation import Constraint
 from callsheet.cli.stream_ticks import StallReporter, add_ticks
 from callsheet.cli.watch import estimate_progress, follow
 from callsheet.client import Client, Event, Job
@@ -20,11 +21,7 @@ EXPECTED = {"seconds_p50": 60.0, "seconds_p90": 90.0, "samples": 34}
 
 def why_body(*found: tuple[str, str]) -> dict[str, Any]:
     """What a server says of why a job waits, by code and sentence."""
-    nothing = dict.fromkeys(
-        ("active_since_at", "active_until_at", "of", "name", "running", "running_max", "started",
-        "started_in_window_max", "within_seconds",
-         "ahead", "progress", "workers")
-    )  # fmt: skip
+    nothing = dict.fromkeys(Constraint.__struct_fields__)
     start = {"estimated_start_at": None, "estimated_seconds": None, "duration_seconds_p50": None,
              "duration_seconds_p90": None, "samples": 0, "reason": ""}  # fmt: skip
     left = {"percent": None, "remaining_seconds_p50": None, "remaining_seconds_p90": None,
@@ -138,7 +135,7 @@ def test_a_bar_moves_by_a_guess_while_its_kind_reports_nothing(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "200")
-    row = JOB | {"status": "running", "started_at": "2026-01-31T12:00:00.000Z", "expected": EXPECTED}
+    row = JOB | {"status": "running", "started_at": "2026-01-31T12:00:00.000Z", "duration_estimate": EXPECTED}
     house = StubServer(ALONE, [row, JOB | {"status": "completed"}], frames(1, kind="job.started"))
     follow(house.client, "j1", ticker=ticker, now=lambda: START + timedelta(seconds=next(passed)))
     said = capsys.readouterr().out
@@ -151,7 +148,7 @@ def test_a_guess_grows_with_time_and_never_says_that_it_is_done(seconds: float, 
 
 
 @pytest.mark.parametrize("known", [
-    {"progress": 7}, {"expected": None}, {"started_at": None}, {"finished_at": "2026-01-31T12:01:00.000Z"},
+    {"progress": 7}, {"duration_estimate": None}, {"started_at": None}, {"finished_at": "2026-01-31T12:01:00.000Z"},
 ])  # fmt: skip
 def test_what_is_known_is_not_guessed(known: dict[str, Any]) -> None:
     progress = known.get("progress", 0)
@@ -159,7 +156,7 @@ def test_what_is_known_is_not_guessed(known: dict[str, Any]) -> None:
 
 
 def job(**more: Any) -> Job:
-    row = JOB | {"status": "running", "started_at": "2026-01-31T12:00:00.000Z", "expected": EXPECTED, **more}
+    row = JOB | {"status": "running", "started_at": "2026-01-31T12:00:00.000Z", "duration_estimate": EXPECTED, **more}
     house = StubServer([], [row])
     with house.client as client:
         return client.jobs.get("j1")

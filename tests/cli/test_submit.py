@@ -44,9 +44,9 @@ def test_a_server_takes_a_jobs_own_stages_and_notes(live_server: LiveServer, run
     (["sketch"], "Missing --user"), (["--user", "ann"], "Missing WORKFLOW"),
     (["sketch", "--user", "ann", "--metadata", "[1]"], "--metadata takes JSON, or @FILE: Expected `object`"),
     (["sketch", "--user", "ann", "--metadata", "{"], "--metadata takes JSON, or @FILE"),
-    (["sketch", "--user", "ann", "--stages", "@absent.json"], "The file absent.json cannot be read"),
-    (["--batch", "absent.jsonl"], "The file absent.jsonl cannot be read"),
-    (["--batch", "-", "--wait", "--label", "a=b"], "--wait, --label is for one job"),
+    (["sketch", "--user", "ann", "--stages", "@absent.json"], "Cannot read the file absent.json"),
+    (["--batch", "absent.jsonl"], "Cannot read the file absent.jsonl"),
+    (["--batch", "-", "--wait", "--label", "a=b"], "--batch cannot be combined with --wait, --label"),
 ])  # fmt: skip
 def test_a_wrong_call_says_what_is_wrong_and_sends_nothing(words: list[str], why: str) -> None:
     done = invoke_cli("submit", *words, "--url", "http://127.0.0.1:1")
@@ -88,10 +88,11 @@ def test_many_jobs_that_are_all_accepted_are_exit_code_0_and_take_what_they_do_n
 
 
 @pytest.mark.parametrize(("text", "why"), [
-    ('{"workflow": "a", "user": "b"}\n{"workflow": "a"', "Line 2 of - is no job"),
-    ('{"workflow": "a"}', "Line 1 of - is no job: Object missing required field `user`"),
-    ('{"workflow": "a", "user": "b", "imput": 1}', "Line 1 of - is no job: it has no field 'imput'"),
-    ("[1]", "Line 1 of - is no job"), ("\n\n", "There is no job in -"),
+    ('{"workflow": "a", "user": "b"}\n{"workflow": "a"', "Line 2 of - is not a valid job"),
+    ('{"workflow": "a"}', "Line 1 of - is not a valid job: Object missing required field `user`"),
+    ('{"workflow": "a", "user": "b", "imput": 1}',
+     "Line 1 of - is not a valid job: Object contains unknown field `imput`"),
+    ("[1]", "Line 1 of - is not a valid job"), ("\n\n", "- has no jobs"),
 ])  # fmt: skip
 def test_a_line_that_is_no_job_is_named_and_nothing_is_sent(text: str, why: str) -> None:
     done = invoke_cli("submit", "--batch", "-", "--url", "http://127.0.0.1:1", stdin=text)

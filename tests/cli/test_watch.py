@@ -107,7 +107,7 @@ def test_on_a_terminal_a_job_is_looked_at_only_when_there_is_news_of_it(
 ) -> None:
     """A look shows what all events up to it did: those that are past, and those that came meanwhile, need no other."""
     asked: list[str] = []
-    rows = iter([JOB | {"events": count, "progress": count * 10} for count in known])
+    rows = iter([JOB | {"last_event_seq": count, "progress": count * 10} for count in known])
     told = [frames(1, 2, 3, 4, 5) + frames(6, kind="job.completed")]
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -139,7 +139,7 @@ def test_whoever_stops_waiting_learns_that_the_job_goes_on(live_server: LiveServ
         assert waits.line()
         assert waits.stop(signal.SIGINT) == 130
     job = queued[1]
-    sentence = f"The job goes on: callsheet watch {job}"
+    sentence = f"The job keeps running. Follow it with: callsheet watch {job}"
     assert log.read_text() == f"callsheet: {sentence}\n"
     log.unlink()
     with CommandProcess("watch", job, "--json", *house, log=log) as watches:

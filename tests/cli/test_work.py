@@ -23,12 +23,12 @@ SECRET = ["--fleet-secret-file", "secret"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (["yard_of_cli:worker", *SECRET], "Name the house"),
-        (["yard_of_cli:worker", *SERVER_URL], "Name the fleet's secret"),
-        (["yard_of_cli:worker", "--url", "house", *SECRET], "http:// or https://"),
-        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--interruption-source", "gcp"], "choose aws"),
+        (["yard_of_cli:worker", *SECRET], "No server found in callsheet-data."),
+        (["yard_of_cli:worker", *SERVER_URL], "No fleet secret."),
+        (["yard_of_cli:worker", "--url", "server", *SECRET], "http:// or https://"),
+        (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--interruption-source", "gcp"], "Choose aws"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--name", "a/b"], "letters, digits"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--label", "zone"], "NAME=VALUE"),
@@ -38,10 +38,10 @@ SECRET = ["--fleet-secret-file", "secret"]
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--capability", "gpu=\udcff"], "must be JSON"),
         (["yard_of_cli:worker", *SERVER_URL, *SECRET, "--protect-command", ""], "is empty"),
         (["nowhere:worker", *SERVER_URL, *SECRET], "cannot be imported"),
-        (["yard_of_cli:shout", *SERVER_URL, *SECRET], "There is no shout in yard_of_cli: name what is"),
-        (["yard_of_cli:Worker", *SERVER_URL, *SECRET], "not a callsheet.worker.Worker but of type type."),
-        (["idle:worker", *SERVER_URL, *SECRET], "idle:worker has no handlers: @worker.task(KIND)"),
-        ([":worker", *SERVER_URL, *SECRET], "Name a module and the worker in it"),
+        (["yard_of_cli:shout", *SERVER_URL, *SECRET], "yard_of_cli has no shout. Name a worker that exists"),
+        (["yard_of_cli:Worker", *SERVER_URL, *SECRET], "is of type type. It must be a callsheet.worker.Worker."),
+        (["idle:worker", *SERVER_URL, *SECRET], "idle:worker has no handlers. Add one with @worker.task(KIND)"),
+        ([":worker", *SERVER_URL, *SECRET], "The module is missing. Write package.module:worker."),
         (
             ["broken:worker", *SERVER_URL, *SECRET],
             "broken cannot be imported: SyntaxError: invalid syntax (broken.py, line 1)",
@@ -56,56 +56,56 @@ SECRET = ["--fleet-secret-file", "secret"]
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = run_work(*words, folder=tmp_path, monkeypatch=monkeypatch)
     assert done.code == 2
-    assert said in " ".join(done.err.replace("│", " ").split())
+    assert message in " ".join(done.err.replace("│", " ").split())
     assert ".." not in done.err
 
 
 def test_a_worker_that_cannot_work_says_why_in_a_sentence(
     live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = ["yard_of_cli:worker", "--url", live_server.url]
-    wrong = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
+    server = ["yard_of_cli:worker", "--url", live_server.url]
+    wrong = run_work(*server, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
     assert (wrong.code, wrong.err) == (
         1, "callsheet: The server rejected the fleet secret: it is wrong or was revoked.\n",
     )  # fmt: skip
-    nowhere = run_work(*house, "--fleet-secret-file", "nowhere", folder=tmp_path, monkeypatch=monkeypatch)
-    assert (nowhere.code, nowhere.err) == (1, "callsheet: The fleet's secret cannot be read from nowhere.\n")
+    nowhere = run_work(*server, "--fleet-secret-file", "nowhere", folder=tmp_path, monkeypatch=monkeypatch)
+    assert (nowhere.code, nowhere.err) == (1, "callsheet: Cannot read the fleet secret from nowhere.\n")
     assert nowhere.out == "", "it is said once"
     (tmp_path / "cache").rename(tmp_path / "old")
     (tmp_path / "cache").touch()
-    taken = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
+    taken = run_work(*server, *SECRET, folder=tmp_path, monkeypatch=monkeypatch)
     assert taken.code == 2
-    assert "is a file: name a folder." in taken.err
-    within = run_work(*house, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, cache="cache/below")
+    assert "is a file. Name a folder." in taken.err
+    within = run_work(*server, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, cache="cache/below")
     assert within.code == 1
     assert "Choose another with --cache-dir" in within.err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["--api", "v2"],
-            "Comfy Cloud requires an API key. Name its file with --comfy-api-key-file, or set COMFY_API_KEY.",
+            "Comfy Cloud requires an API key. Pass --comfy-api-key-file, or set COMFY_API_KEY.",
         ),
         (
             ["--api", "cloud"],
-            "Comfy Cloud requires an API key. Name its file with --comfy-api-key-file, or set COMFY_API_KEY.",
+            "Comfy Cloud requires an API key. Pass --comfy-api-key-file, or set COMFY_API_KEY.",
         ),
         (["--comfyui-url", "localhost:8188"], "is not the URL of a ComfyUI server. Example: http://127.0.0.1:8188."),
     ],
 )
 def test_a_comfyui_worker_that_could_not_work_does_not_start(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COMFY_API_KEY", raising=False)
     done = run_work(*words, *SERVER_URL, *SECRET, folder=tmp_path, monkeypatch=monkeypatch, command=["comfyui"])
     assert done.code == 2
-    assert " ".join(done.err.split()).endswith(said)
+    assert " ".join(done.err.split()).endswith(message)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_a_machine_says_what_it_has_when_it_comes(
 
     revoking = threading.Thread(target=revoke)
     revoking.start()
-    house = ["--url", live_server.url, "--fleet-secret-file", "right", "--name", name]
-    done = run_work(*house, *given, folder=tmp_path, monkeypatch=monkeypatch, command=command)
+    server = ["--url", live_server.url, "--fleet-secret-file", "right", "--name", name]
+    done = run_work(*server, *given, folder=tmp_path, monkeypatch=monkeypatch, command=command)
     revoking.join()
     assert (done.code, "was revoked" in done.err) == (1, True)
     assert came[0]["capabilities"] == {"gpu": "H100", "vram_gb": 80, "fast": True}
@@ -137,8 +137,8 @@ def test_capabilities_that_the_server_does_not_accept_are_reported(
     live_server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "right").write_text(live_server.keys["worker"])
-    house = ["yard_of_cli:worker", "--url", live_server.url, "--fleet-secret-file", "right"]
-    done = run_work(*house, "--capability", "gpu=" + "x" * 20_000, folder=tmp_path, monkeypatch=monkeypatch)
+    server = ["yard_of_cli:worker", "--url", live_server.url, "--fleet-secret-file", "right"]
+    done = run_work(*server, "--capability", "gpu=" + "x" * 20_000, folder=tmp_path, monkeypatch=monkeypatch)
     assert done.code == 1
     assert "rejected this worker" in done.err
     assert "16384 bytes" in done.err
@@ -160,9 +160,9 @@ def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
             "16384 bytes" in run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
         )
     killed = run_work(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
-    assert (killed.code, "there is no server in" in killed.err) == (2, True), "its secret is for no other program"
+    assert (killed.code, "No server found in" in killed.err) == (2, True), "its secret is for no other program"
     other = run_work(*words, "--data-dir", "elsewhere", *SERVER_URL, folder=tmp_path, monkeypatch=monkeypatch)
-    assert (other.code, "Name the fleet's secret" in other.err) == (2, True)
+    assert (other.code, "No fleet secret." in other.err) == (2, True)
 
 
 def run_work(

@@ -78,7 +78,7 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
         (["verify", "--data-dir", ".", "--database", "postgresql://x/y"], "--data-dir FOLDER or --database URL"),
         (["verify", "--data-dir", "nowhere"], "no folder nowhere"),
         (["verify", "--data-dir", "."], "no callsheet.db"),
-        (["verify", "--newest", "3"], "--newest is about files: it goes with --files."),
+        (["verify", "--newest", "3"], "--newest needs --files."),
         (["verify", "--database", "studio.db"], "a SQLite folder goes to --data-dir"),
         (["migrate", "--database", "studio.db"], "a SQLite folder goes to --data-dir"),
     ],
@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_made_a_port_that_is_taken_and_a_foreign_databas
     (tmp_path / "file").touch()
     done = run("demo", "--data-dir", tmp_path / "file" / "below")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "cannot be made" in done.stderr
+    assert "Cannot create the folder" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run("up", "--data-dir", tmp_path / "new", "--port", port)

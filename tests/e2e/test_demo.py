@@ -128,7 +128,7 @@ def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: P
 def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> None:
     words = ["up", "--demo", "--data-dir", "callsheet-data", "--port", 0]
     with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
-        before, _, after = until(started, "stays up").partition("The wallet has 67 credits left.\n")
+        before, _, after = until(started, "keeps running").partition("The wallet has 67 credits left.\n")
         assert "Try next" not in before
         assert re.search(r"open http://[\d.:]+/docs\n", after)
         [line] = re.findall(rf"^  {CALLSHEET} (submit .+)$", after, re.MULTILINE)

@@ -40,5 +40,5 @@ def test_servers_that_share_a_database_and_a_secret_take_each_others_tokens(
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(tmp_path: Path) -> None:
     done = run("up", "--demo", "--no-demo-workflows", cwd=tmp_path)
     assert done.returncode == 2
-    assert "exclude each other" in " ".join(done.stderr.split())
+    assert "Remove --demo or --no-demo-workflows." in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr

@@ -112,7 +112,7 @@ def test_a_public_address_is_refused_without_a_word_and_without_keys(up: ServerP
         assert "--public" in done.stderr
     done = run("up", "--data-dir", tmp_path, "--port", 0, "--host", "0.0.0.0", "--public")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "Nobody has a key yet" in done.stderr
+    assert "No API key exists yet" in done.stderr
     assert not (tmp_path / "admin.key").exists()
     assert up.process.poll() is None
 
@@ -130,9 +130,12 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["up", "--data-dir", "file/below"], "cannot be made"),
+        (["up", "--data-dir", "file/below"], "Cannot create the folder"),
         (["up", "--data-dir", "x", "--database", "postgresql://nobody@127.0.0.1:1/none"], "127.0.0.1"),
-        (["serve", "--data-dir", "x", "--signing-secret-file", "nowhere"], "nowhere cannot be read"),
+        (
+            ["serve", "--data-dir", "x", "--signing-secret-file", "nowhere"],
+            "signing secret from nowhere",
+        ),
         (["serve", "--data-dir", "x", "--signing-secret-file", "file"], "at least 32"),
     ],
 )
@@ -149,7 +152,7 @@ def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_inte
     made = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data-dir {data} --port 0")
     with CommandProcess(command=made, log=tmp_path / "log", cwd=tmp_path) as started:
         said: list[str] = []
-        while not said or "stays up at" not in said[-1]:
+        while not said or "keeps running at" not in said[-1]:
             line = started.line()
             assert line, "".join(said)
             said.append(line)

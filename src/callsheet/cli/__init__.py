@@ -1,4 +1,4 @@
-"""The command line: `callsheet`. Exit code 0 is well, 1 a failure, 2 a wrong call, 3 no server, 130 Ctrl-C."""
+"""The command line `callsheet`. Exit codes: 0 success, 1 failure, 2 usage error, 3 no server, 130 Ctrl-C."""
 
 from callsheet.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Values from the words of a command line: a folder, a job's input, what a machine has."""
+"""Parsers of command-line values: folders, database URLs, a job's input, name=value fields."""
 
 import re
 import sys
@@ -21,23 +21,23 @@ Input = Annotated[
 
 
 def parse_directory(value: str) -> Path:
-    """Read a folder's name; without one it would be the folder one is in, which nobody means by nothing."""
+    """Parse a folder. An empty name is an error: it would mean the current folder."""
     if not str(value).strip():
-        raise typer.BadParameter("A folder has a name; . is the one you are in.")
+        raise typer.BadParameter("The folder's name is empty. Write . for the current folder.")
     if Path(value).is_file():
-        raise typer.BadParameter(f"{value} is a file: name a folder.")
+        raise typer.BadParameter(f"{value} is a file. Name a folder.")
     return Path(value)
 
 
 def parse_postgresql_url(value: str) -> str:
-    """Read the address of a database; without its scheme it would be the name of a file."""
+    """Parse a database URL. Only PostgreSQL has one; SQLite is a folder."""
     if not value.startswith(("postgresql://", "postgres://")):
-        raise typer.BadParameter("--database takes a postgresql:// URL; a SQLite folder goes to --data-dir.")
+        raise typer.BadParameter("--database takes a postgresql:// URL. For SQLite, pass --data-dir.")
     return value
 
 
 def parse_input(arguments: list[str]) -> Any:
-    """Read an input: one JSON document, or fields that make one together."""
+    """Parse an input: one JSON document, or fields that form one."""
     fields: dict[str, Any] = {}
     documents: list[Any] = []
     for argument in arguments:
@@ -49,12 +49,12 @@ def parse_input(arguments: list[str]) -> Any:
     if not documents:
         return fields or None
     if len(documents) > 1 or (fields and not isinstance(documents[0], dict)):
-        raise typer.BadParameter(f"Only one document can be the input. {_INPUT_USAGE}")
+        raise typer.BadParameter(f"The input can be only one document. {_INPUT_USAGE}")
     return {**documents[0], **fields} if fields else documents[0]
 
 
 def parse_fields(arguments: list[str], usage: str) -> dict[str, Any]:
-    """Read fields, each a text or JSON; of one that is given twice the last counts. `how` says it to who errs."""
+    """Parse fields, each a text or JSON; the last value of a repeated field counts. `usage` ends the error message."""
     fields: dict[str, Any] = {}
     for argument in arguments:
         pair = _PAIR.fullmatch(argument)

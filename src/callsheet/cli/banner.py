@@ -1,4 +1,4 @@
-"""What a person sees when a server begins to answer."""
+"""The text that `up` and `serve` print when the server is ready."""
 
 import shlex
 from pathlib import Path
@@ -15,9 +15,9 @@ from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, LOG_FILE
 def banner(
     server: LocalServer, options: ServerOptions, *, demo_installed: bool, no_worker: bool, demo_follows: bool
 ) -> None:
-    """Say where everything is, the new key once, and what to try next; a demonstration that follows says that later."""
+    """Print where everything is, a new admin key once, and what to try next (unless the demo follows and prints it)."""
     console = Console(highlight=False)
-    console.print(f"\n[bold]Callsheet[/] answers at [bold cyan]{server.url}[/]\n")
+    console.print(f"\n[bold]Callsheet[/] is running at [bold cyan]{server.url}[/]\n")
     details = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     details.add_row("  API page", f"{server.url}/docs")
     details.add_row("  data", escape(_relative_path(options.data)))
@@ -30,13 +30,11 @@ def banner(
     )
     console.print(details)
     if server.key_is_new and server.key_file is not None:
-        console.print(
-            f"\n  The admin key was made just now and is shown this once:\n  [bold]{_read_admin_key(server)}[/]"
-        )
+        console.print(f"\n  New admin key, shown only once:\n  [bold]{_read_admin_key(server)}[/]")
     if no_worker:
         console.print(
-            "\n  No worker runs in this process, for it has the demonstration's handlers only:\n"
-            f"  [cyan]{escape(shell_command('work'))}[/] runs yours.",
+            "\n  No worker runs in this process. Run your handlers with\n"
+            f"  [cyan]{escape(shell_command('worker MODULE:WORKER'))}[/]",
             soft_wrap=True,
         )
     console.print()
@@ -58,7 +56,7 @@ def _print_next_steps(console: Console, server: LocalServer, options: ServerOpti
 
 
 def data_option(data: Path) -> str:
-    """Return the words that lead a command to the server of a folder, if it does not look there by itself."""
+    """Return the --data-dir option that leads a command to a folder's server; empty for the default folder."""
     return (
         "" if _relative_path(data) == str(DEFAULT_DATA_FOLDER) else f" --data-dir {shlex.quote(_relative_path(data))}"
     )
@@ -69,6 +67,6 @@ def _read_admin_key(server: LocalServer) -> str:
 
 
 def _relative_path(path: Path) -> str:
-    """Return a path as one would type it here."""
+    """Return a path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _VALIDATION_STATUSES = frozenset({400, 422})
 _CONTENT_CODES = frozenset({"invalid_file", "invalid_graph", "invalid_input", "invalid_quote", "invalid_definition",
                        "invalid_workflow"})  # fmt: skip
-"""Refusals of what was sent, not of how the command was called."""
+"""Errors about the content of a file or input, not about how the command was called."""
 Url = Annotated[str | None, typer.Option("--url", help="URL of the server, or CALLSHEET_URL.")]
 ApiKey = Annotated[str | None, typer.Option("--api-key", help="API key, or CALLSHEET_API_KEY.")]
 Data = Annotated[
@@ -35,19 +35,19 @@ Data = Annotated[
 ]
 Tenant = Annotated[
     str | None,
-    typer.Option("--tenant", help="Whom an operator acts for, whose key is of no tenant; or CALLSHEET_TENANT."),
+    typer.Option("--tenant", help="Tenant to act for, with an operator key (or CALLSHEET_TENANT)."),
 ]
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
-    """What a running server says of itself in its data folder."""
+    """The server.json of a running server."""
 
     url: str
     admin_key_file: str | None = None
 
 
 class Server(NamedTuple):
-    """The server that a command speaks to, and whether it prints JSON."""
+    """The server that a command calls, and whether it prints JSON."""
 
     url: str | None
     key: str | None
@@ -57,7 +57,7 @@ class Server(NamedTuple):
 
     @contextmanager
     def client(self, *, wait_for_server: bool = False) -> Iterator["Client"]:
-        """Give a client; what goes wrong with it is one sentence. A patient one waits for a server that restarts."""
+        """Yield a client whose errors become failures. With `wait_for_server` it retries while a server restarts."""
         from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - brings httpx
 
         url, key, from_data_dir = self._resolve()
@@ -70,13 +70,13 @@ class Server(NamedTuple):
             if from_data_dir and failure.exit_code == NO_SERVER:
                 failure.args = (f"{failure} Start it with `{shell_command('up')}{self._data_option}`.",)
             raise failure from None
-        except BrokenPipeError:  # whoever read the output has gone: `callsheet jobs | head`
+        except BrokenPipeError:  # the reader closed the pipe: `callsheet jobs | head`
             raise
         except OSError as error:
             raise Failure(f"{error.filename}: {error.strerror}." if error.filename else f"{error}") from None
 
     def _resolve(self) -> tuple[str, str | None, bool]:
-        """Return the address, the key, and whether they are those that a server noted in its folder."""
+        """Return the URL, the key, and whether they come from the data folder."""
         url, key = self.url or os.environ.get("CALLSHEET_URL"), self.key or os.environ.get("CALLSHEET_API_KEY")
         if url:
             return validate_url(url), key, False
@@ -86,8 +86,8 @@ class Server(NamedTuple):
                 key = (self.data / server_info.admin_key_file).read_text().strip()
         except (OSError, msgspec.MsgspecError):
             raise Failure(
-                f"No server found in {self.data}. Start one with `{shell_command('up')}{self._data_option}`, or name "
-                "it with --url, CALLSHEET_URL or --data-dir.", NO_SERVER, code="no_server",
+                f"No server found in {self.data}. Start one with `{shell_command('up')}{self._data_option}`, or pass "
+                "--url or --data-dir, or set CALLSHEET_URL.", NO_SERVER, code="no_server",
             ) from None  # fmt: skip
         return server_info.url, key, True
 
@@ -97,24 +97,24 @@ class Server(NamedTuple):
 
 
 def failure_from(error: "CallsheetError", url: str) -> Failure:
-    """Say what went wrong with a server; a value that it does not take is a wrong call, as one that we do not take."""
+    """Turn a client error into a failure. A value that the server rejects is a usage error, as in the CLI itself."""
     from callsheet.client import APIConnectionError  # noqa: PLC0415 - brings httpx
 
     if isinstance(error, APIConnectionError):
         return Failure(error.message, NO_SERVER, code=error.code)
     message = error.message
     if error.code == "missing_key":
-        first = f"The first one is in {ADMIN_KEY_FILE} of the server's data folder."
-        message = f"{without_secrets(url)} wants a key: --api-key, or CALLSHEET_API_KEY. {first}"
+        first = f"The first admin key is in {ADMIN_KEY_FILE} of the server's data folder."
+        message = f"{without_secrets(url)} requires an API key. Pass --api-key, or set CALLSHEET_API_KEY. {first}"
     is_validation_error = error.status in _VALIDATION_STATUSES and error.code.startswith(("invalid_", "out_of_range"))
     is_usage_error = is_validation_error and error.code not in _CONTENT_CODES
     return Failure(message, USAGE_ERROR if is_usage_error else FAILED, code=error.code, request_id=error.request_id)
 
 
 def read_server_info(data: Path) -> ServerInfo:
-    """Return what the server that runs on a folder says of itself; OSError or MsgspecError if none does.
+    """Return the server.json of the server that runs on a folder; raise OSError or MsgspecError if none runs.
 
-    What one that was killed has left says nothing: its address may be another program's by now.
+    The file of a killed server is ignored: another program may have its port by now.
     """
     server_info = running(data)
     if server_info is None:
@@ -123,7 +123,7 @@ def read_server_info(data: Path) -> ServerInfo:
 
 
 def validate_url(url: str) -> str:
-    """Return an address if it is one; what is wrong with it is a wrong call, not a server that does not answer."""
+    """Return a valid URL unchanged. An invalid one is a usage error, not a server that does not answer."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -131,14 +131,14 @@ def validate_url(url: str) -> str:
         valid = False
     if not valid:
         raise Failure(
-            f"{without_secrets(url)!r} is no address of a server: write http://HOST:PORT or https://HOST, in --url or "
+            f"{without_secrets(url)!r} is not a server URL. Write http://HOST:PORT or https://HOST in --url or "
             "CALLSHEET_URL.", USAGE_ERROR, code="invalid_url",
         )  # fmt: skip
     return url
 
 
 def without_secrets(url: str) -> str:
-    """Return an address without the name and password that it may hold."""
+    """Return a URL without user name and password."""
     scheme, mark, rest = url.rpartition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
@@ -146,9 +146,9 @@ def without_secrets(url: str) -> str:
 def command(
     group: typer.Typer, name: str | None = None, *, is_default: bool = False, **kwargs: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command that speaks to a server: its first parameter is the Server, made from five options.
+    """Add a command that calls a server: its first parameter is the Server, made from five options.
 
-    A bare one is what the group does when none of its commands is named.
+    The default command runs when no command of the group is named.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
@@ -175,7 +175,7 @@ def command(
 
 
 def _name_missing_resource(failure: Failure, given: dict[str, Any]) -> Failure:
-    """Say which job, file or key is not there: the one that was asked for."""
+    """Name the job, file or key that does not exist."""
     what, mark, _ = failure.code.partition("_not_found")
     name = given.get(f"{what}_id")
     if mark and name:
@@ -184,7 +184,7 @@ def _name_missing_resource(failure: Failure, given: dict[str, Any]) -> Failure:
 
 
 def _without_subcommand(run: Callable[..., None]) -> Callable[..., None]:
-    """Run unless a command of the group was named."""
+    """Return a callback that runs the command unless a subcommand is named."""
 
     def run_without_subcommand(ctx: typer.Context, **given: Any) -> None:
         if ctx.invoked_subcommand is None:

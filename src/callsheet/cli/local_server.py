@@ -1,4 +1,4 @@
-"""A whole Callsheet standing in this process: the house, its edge behind a socket, and a crew that works in it."""
+"""A complete Callsheet in this process: the engine, its HTTP server and a worker."""
 
 import fcntl
 import ipaddress
@@ -54,7 +54,7 @@ _LOCK_ATTEMPTS, _LOCK_RETRY_SECONDS = 5, 0.05
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
-    """What shall stand where."""
+    """Options of a local server."""
 
     data: Path
     host: str = "127.0.0.1"
@@ -72,10 +72,10 @@ class LocalServer:
     """A server that answers for as long as the `with` lasts."""
 
     def __init__(self, options: ServerOptions, log: TextIO | None = None) -> None:
-        self._plan = options
+        self._options = options
         self._log = log
         self._ready = threading.Event()
-        self._shift: WorkerRun | None = None
+        self._worker_run: WorkerRun | None = None
         with ExitStack() as stack:
             stack.enter_context(lock_directory(options.data, shared=options.database is not None))
             listener = stack.enter_context(_bind_socket(options))
@@ -89,28 +89,28 @@ class LocalServer:
         self.url = _local_url(options.host, listener.getsockname()[1])
 
     def __enter__(self) -> Self:
-        """Begin to answer."""
+        """Start answering requests."""
         self.callsheet.start(self._log)
         self._thread.start()
         if not self._ready.wait(_READY_SECONDS):
-            raise Failure("The server did not begin to answer.")
+            raise Failure(f"The server did not start within {_READY_SECONDS:.0f} seconds.")
         server_info = {"url": self.url, "admin_key_file": self.key_file and str(self.key_file), "pid": os.getpid()}
-        write_private(self._plan.data / SERVER_FILE, json.dumps(server_info) + "\n", overwrite=True)
+        write_private(self._options.data / SERVER_FILE, json.dumps(server_info) + "\n", overwrite=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give back what is being worked on, hang up, let go of the database."""
-        if self._shift is not None:
-            self._shift.stop(_GRACE_SECONDS)
-        _remove_server_file(self._plan.data)
+        """Requeue running tasks, stop the HTTP server and close the database."""
+        if self._worker_run is not None:
+            self._worker_run.stop(_GRACE_SECONDS)
+        _remove_server_file(self._options.data)
         self._server.should_exit = True
         self._thread.join()
         self._resources.close()
 
     def put_workflows(self, definitions: Sequence[WorkflowDefinition]) -> None:
-        """Put workflows before anybody may ask for them; an equal one changes nothing."""
+        """Apply workflows before the server starts. An unchanged one creates no version."""
         try:
             for definition in definitions:
                 self.callsheet.engine.execute(PutWorkflow(definition=definition, requested_by="callsheet"))
@@ -119,19 +119,19 @@ class LocalServer:
             raise Failure(str(error)) from None
 
     def start_worker(self, worker: Worker, concurrency: int) -> None:
-        """Let a worker work in this process."""
+        """Start a worker in this process."""
         state = self.callsheet.state
         name = f"embedded-{secrets.token_hex(3)}"
-        self._shift = worker.start(EngineLink(state.engine, state.blobs, name), concurrency)
+        self._worker_run = worker.start(EngineLink(state.engine, state.blobs, name), concurrency)
 
     def _ensure_admin_key(self) -> tuple[Path | None, bool]:
-        """Make the admin key at the first start; where others are the door's keepers, make none."""
-        options = self._plan
+        """Create the admin key at the first start, unless other servers manage the keys of this database."""
+        options = self._options
         has_keys = self.callsheet.has_keys()
         if not is_loopback(options.host) and not has_keys:
             raise Failure(
-                f"Nobody has a key yet, so {options.host} stays closed to other machines: start once without --host, "
-                "which makes the admin key, then again with --host and --public."
+                f"No API key exists yet, so the server does not listen on {options.host}. Start once without --host, "
+                "which creates the admin key, then again with --host and --public."
             )
         if has_keys and not options.cannot_revoke_own_key:
             return None, False
@@ -142,11 +142,11 @@ class LocalServer:
             raise Failure(str(error)) from None
 
 
-# -- addresses
+# -- sockets
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine can reach an address."""
+    """Return whether only this machine can reach a host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -155,11 +155,11 @@ def is_loopback(host: str) -> bool:
 
 def _bind_socket(options: ServerOptions) -> socket.socket:
     if not is_loopback(options.host) and not options.public:
-        raise Failure(f"{options.host} can be reached from other machines: say --public if that is what you want.")
+        raise Failure(f"{options.host} can be reached from other machines. Pass --public to allow that.")
     try:
         return bind(options.host, options.port)
     except OSError as error:
-        hint = " Name it with --port; 0 takes a free one." if error.errno in {EADDRINUSE, EACCES} else ""
+        hint = " Choose another with --port; 0 picks a free one." if error.errno in {EADDRINUSE, EACCES} else ""
         raise Failure(f"{error.strerror}{hint}") from None
 
 
@@ -167,11 +167,11 @@ def _bind_api_ports(callsheet: Callsheet, host: str) -> list[socket.socket]:
     try:
         return callsheet.bind_api_ports(host)
     except OSError as error:
-        raise Failure(f"An API cannot have its own port. {error.strerror}") from None
+        raise Failure(f"An API cannot listen on its own port. {error.strerror}") from None
 
 
 def _local_url(host: str, port: int) -> str:
-    """Return where this machine reaches the server."""
+    """Return the URL at which this machine reaches the server."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -182,20 +182,20 @@ def _local_url(host: str, port: int) -> str:
 
 
 def _warn_about_open_files(streams: int) -> None:
-    """Say if the system lets this process have fewer connections than it would have streams."""
+    """Warn if the limit of open files allows fewer connections than streams_max."""
     connections_max = raise_file_limit() - RESERVED_FILES
     if connections_max < streams:
         sys.stderr.write(
-            f"callsheet: This process may open {connections_max} connections, fewer than streams_max ({streams}): "
-            "raise its limit of open files (ulimit -n).\n"
+            f"callsheet: This process may open {connections_max} connections, fewer than streams_max ({streams}). "
+            "Raise the limit of open files (ulimit -n).\n"
         )
 
 
-# -- the folder
+# -- data folder
 
 
 def prepare_directory(options: ServerOptions) -> ServerOptions:
-    """Make the folder of a plan; a new one is made only for a server that can have its address."""
+    """Create the data folder. A new one is created only if the server can listen on its port."""
     options = replace(options, host=options.host.removeprefix("[").removesuffix("]"))
     if not options.data.exists():
         _bind_socket(options).close()
@@ -203,36 +203,36 @@ def prepare_directory(options: ServerOptions) -> ServerOptions:
 
 
 def folder(data: Path) -> Path:
-    """Make the folder, or say why it cannot be used."""
+    """Create a data folder, or fail with the reason why it cannot be used."""
     try:
         data.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER_MODE)
     except OSError as error:
-        raise Failure(f"The folder {data} cannot be made: {error.strerror}.") from None
+        raise Failure(f"Cannot create the folder {data}: {error.strerror}.") from None
     if not os.access(data, os.W_OK | os.X_OK):
-        raise Failure(f"The folder {data} cannot be written to: choose another with --data-dir.")
+        raise Failure(f"The folder {data} is not writable. Choose another with --data-dir.")
     if not is_private(data):
-        sys.stderr.write(f"callsheet: Others on this machine may look into {data}: chmod 700 {data} keeps them out.\n")
+        sys.stderr.write(f"callsheet: Other users of this machine can read {data}. Run chmod 700 {data}.\n")
     return data.resolve()
 
 
 def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
-    """Hold the folder for this process; the system lets go of it even if the process is killed.
+    """Lock the folder for this process. The system releases the lock even if the process is killed.
 
-    SQLite has one server. Servers on one PostgreSQL may share the folder; their hold only shows that somebody lives.
+    SQLite allows one server. Servers on one PostgreSQL may share the folder; their lock only shows that one is running.
     """
     file = (data / LOCK_FILE).open("a")
     for _ in range(_LOCK_ATTEMPTS):
         if held(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             return file
-        time.sleep(_LOCK_RETRY_SECONDS)  # it may be held for a moment by somebody who only looks
+        time.sleep(_LOCK_RETRY_SECONDS)  # another process may hold it briefly to check for a running server
     file.close()
     server_info = running(data)
     location = f" at {server_info['url']}" if server_info else ""
-    raise Failure(f"A server already runs on {data}{location}: use it, or choose another --data-dir.")
+    raise Failure(f"A server already runs on {data}{location}. Use it, or choose another --data-dir.")
 
 
 def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:
-    """Return where log lines go: quiet, into files of the folder; else to standard error."""
+    """Return the log's destination: rotating files in the data folder if `quiet`, else standard error."""
     if not quiet:
         return sys.stderr
     rolled = RotatingFile(options.data / LOG_FILE, options.settings.log_bytes_max, options.settings.log_files_max)
@@ -240,17 +240,17 @@ def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:
 
 
 def load_signing_secret(file: Path | None, configured: str | None) -> bytes | None:
-    """Return the secret that several servers share, from a file or the environment; None is the folder's own."""
+    """Return the signing secret from a file or the environment; None means the data folder's own."""
     try:
         text = file.read_text() if file is not None else configured
     except OSError as error:
-        raise Failure(f"The secret file {file} cannot be read: {error.strerror}.") from None
+        raise Failure(f"Cannot read the signing secret from {file}: {error.strerror}.") from None
     if text is None:
         return None
     secret = text.strip().encode()
     if len(secret) < _SECRET_BYTES_MIN:
         raise Failure(
-            f"The signing secret has {pluralize(len(secret), 'byte')}; it needs at least {_SECRET_BYTES_MIN}."
+            f"The signing secret has {pluralize(len(secret), 'byte')}; at least {_SECRET_BYTES_MIN} are required."
         )
     return secret
 
@@ -262,7 +262,7 @@ def _open_callsheet(options: ServerOptions) -> Callsheet:
     except (StoreError, Refusal, BlobError) as error:
         raise Failure(str(error)) from None
     except OSError as error:
-        raise Failure(f"The folder {options.data} cannot be used: {error.strerror}.") from None
+        raise Failure(f"Cannot use the folder {options.data}: {error.strerror}.") from None
 
 
 def _remove_server_file(data: Path) -> None:
@@ -272,5 +272,5 @@ def _remove_server_file(data: Path) -> None:
 
 
 def demo_is_installed() -> bool:
-    """Say whether the demonstration has what it draws and films with."""
+    """Return whether the packages that the demo needs are installed."""
     return all(find_spec(name) for name in ("av", "numpy"))

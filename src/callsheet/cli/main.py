@@ -61,7 +61,7 @@ def root(
 
 
 def main() -> None:
-    """Run the command line; an output that cannot be written is one sentence as well, also where it is help."""
+    """Run the command line. Output that cannot be written is a failure of one sentence, also for --help."""
     _replace_closed_streams()
     try:
         try:
@@ -72,13 +72,13 @@ def main() -> None:
         if error.errno not in {*_WRITE_ERRNOS, errno.EPIPE} or error.filename is not None:
             raise
         failure = write_failure(error)
-        if error.errno in _WRITE_ERRNOS:  # else whoever read it has gone, and wants to hear nothing
+        if error.errno in _WRITE_ERRNOS:  # else the reader closed the pipe
             sys.stderr.write(f"{failure.line()}\n")
         sys.exit(FAILED)
 
 
 def _replace_closed_streams() -> None:
-    """Let what is printed go nowhere if whoever called us closed that (`>&-`): to Python there is no such output."""
+    """Send output to /dev/null if the caller closed the stream (`>&-`): Python has no such stream then."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - to the end of the process

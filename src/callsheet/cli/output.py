@@ -1,11 +1,11 @@
-"""What a command prints: a table for people, JSON for programs, one sentence when it fails."""
+"""Output of commands: tables for people, JSON for programs, one sentence for a failure."""
 
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,8 +28,8 @@ _METAVARS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER"}
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-class Failure(Exception):  # noqa: N818 - an ending, not an accident
-    """Something a person can act on, said in one sentence, and the exit code for scripts."""
+class Failure(Exception):  # noqa: N818 - an expected end of a command
+    """A failure that the user can act on: one sentence, and the exit code for scripts."""
 
     def __init__(self, message: str, exit_code: int = FAILED, *, code: str = "failed", request_id: str = "") -> None:
         super().__init__(message)
@@ -37,7 +37,7 @@ class Failure(Exception):  # noqa: N818 - an ending, not an accident
         self.code = code
         self.request_id = request_id
         self.json_output = False
-        """The command was called with --json, and so is its failure told."""
+        """Whether the command was called with --json, so that the failure is printed as JSON."""
 
     def line(self) -> str:
         if not self.json_output:
@@ -46,7 +46,7 @@ class Failure(Exception):  # noqa: N818 - an ending, not an accident
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands whose failures are one sentence, never a traceback, and whose help speaks in one way."""
+    """A group of commands that prints failures as one sentence, never a traceback, and uniform help."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -68,7 +68,7 @@ class CommandGroup(TyperGroup):
 
 
 def _set_metavar(parameter: Any) -> None:
-    """Name what goes in an argument's or an option's place as people write it: JOB and PATH, not {job} and <path>."""
+    """Show placeholders in help as JOB and PATH, not {job} and <path>."""
     if parameter.param_type_name == "argument":
         parameter.metavar = parameter.metavar or parameter.name.upper()
         parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - its name says it
@@ -84,24 +84,24 @@ def create_group(name: str, **kwargs: Any) -> typer.Typer:
 
 
 def print_line(line: str) -> None:
-    """Print a line, at once: whoever reads it through a pipe may be waiting for it."""
+    """Print a line and flush it: the reader of a pipe may be waiting for it."""
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has gone, which is no failure
+    except BrokenPipeError:  # the reader closed the pipe, which is no failure
         raise
     except OSError as error:
         raise write_failure(error) from None
 
 
 def write_failure(error: OSError) -> Failure:
-    """Say that nothing can be printed, and let what is left of it go nowhere: the end would stumble over it again."""
+    """Return a failure for unwritable output, and discard the buffered rest: flushing it at exit would raise again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return Failure(f"Not everything could be written: {error.strerror}.")
+    return Failure(f"Cannot write all of the output: {error.strerror}.")
 
 
 def shell_command(words: str) -> str:
-    """Return a command of ours as it works when typed here: by the path of this program, if the shell finds no such."""
+    """Return a `callsheet` command as the user can type it: with this program's path if it is not on PATH."""
     program, found = Path(sys.argv[0]), shutil.which("callsheet")
     if program.name != "callsheet" or (found and program.exists() and program.samefile(found)):
         return f"callsheet {words}"
@@ -109,8 +109,8 @@ def shell_command(words: str) -> str:
 
 
 def as_json(value: Any) -> None:
-    """Print a value for programs: one document."""
-    print_line(msgspec.json.format(_encode(value), indent=2).decode())
+    """Print a value as one JSON document."""
+    print_line(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def print_result(value: Any, sentence: str, *, json: bool) -> None:
@@ -123,29 +123,16 @@ def print_result(value: Any, sentence: str, *, json: bool) -> None:
 
 def json_line(value: Any) -> str:
     """Return a value as JSON on one line."""
-    return _encode(value).decode()
-
-
-def _encode(value: Any) -> bytes:
-    return msgspec.json.encode(_format_times(msgspec.to_builtins(value, builtin_types=(datetime,))))
-
-
-def _format_times(value: Any) -> Any:
-    """Return a value with its times as the API writes them: in UTC, to the millisecond."""
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, dict):
-        return {name: _format_times(one) for name, one in value.items()}
-    return [_format_times(one) for one in value] if isinstance(value, list | tuple) else value
+    return msgspec.json.encode(value).decode()
 
 
 def format_time(at: datetime | None) -> str:
-    """Write a time for people: by this machine's clock, with its zone, in one word that --since takes."""
+    """Format a time for people: in local time with its zone, in a form that --since accepts."""
     return at.astimezone().isoformat(timespec="seconds") if at else ""
 
 
 def format_duration(seconds: float) -> str:
-    """Write how long something takes as one says it: 40 seconds, 12 minutes, 3 hours."""
+    """Format a duration for people: 40 seconds, 12 minutes, 3 hours."""
     for unit, noun in ((_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute")):
         if seconds >= 1.5 * unit:
             return pluralize(round(seconds / unit), noun)
@@ -153,7 +140,7 @@ def format_duration(seconds: float) -> str:
 
 
 def sanitize(text: str) -> str:
-    """Return a text of somebody else's without what would command a terminal, on one line."""
+    """Return an untrusted text on one line, without terminal control characters."""
     return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
 
 
@@ -204,7 +191,7 @@ def _print_columns(
 
 
 def _print_records(console: "Console", headers: Sequence[str], lines: Sequence[Sequence["Text"]]) -> None:
-    """Print each line as a record, without its empty fields; what does not fit beside its name stands below it."""
+    """Print each row as a record, one field per line, without empty fields."""
     from rich.text import Text  # noqa: PLC0415 - `--help` and `--json` go without it
 
     name_width = max(map(len, headers))
@@ -217,7 +204,7 @@ def _print_records(console: "Console", headers: Sequence[str], lines: Sequence[S
 
 
 def _select_columns(headers: Sequence[str], widths: Sequence[int], width: int, least: Sequence[str]) -> list[int]:
-    """Return which columns are shown; none, if even the most important ones do not fit."""
+    """Return the columns to show; none, if even the most important ones do not fit."""
     columns, droppable = list(range(len(headers))), [headers.index(header) for header in least]
     while sum(widths[index] + _GAP for index in columns) - _GAP > width:
         if not droppable:

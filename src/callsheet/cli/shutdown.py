@@ -1,4 +1,4 @@
-"""Waiting for the end of a command that goes on until it is told to end."""
+"""Shutdown of commands that run until SIGINT or SIGTERM."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ _EXIT_WAIT_SECONDS = 1.0
 
 
 class ShutdownSignal:
-    """Waits for SIGINT or SIGTERM. The first one ends things in order, a second one at once."""
+    """Waits for SIGINT or SIGTERM. The first requests an orderly shutdown, the second exits at once."""
 
     def __init__(self) -> None:
         self._requested = threading.Event()
@@ -37,16 +37,16 @@ class ShutdownSignal:
         return self._requested.is_set()
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until somebody asks for the end, or for so long.
+        """Wait until a shutdown is requested, or for this many seconds.
 
-        The system may hand a signal to any thread, and Python acts on it in this one only: so it looks up now and then.
+        The system may deliver a signal to any thread, but Python handles it in the main thread only, so this polls.
         """
         deadline = float("inf") if seconds is None else time.monotonic() + seconds
         while not self._requested.is_set() and (remaining := deadline - time.monotonic()) > 0:
             self._requested.wait(min(remaining, POLL_SECONDS))
 
     def run_interruptible(self, call: Callable[[], object]) -> None:
-        """Do something that ends early when the end is asked for."""
+        """Run a call that a shutdown signal interrupts."""
         self._raise_on_signal = True
         try:
             if not self._requested.is_set():
@@ -66,7 +66,7 @@ class ShutdownSignal:
 
 
 def exit_despite_hanging_threads() -> None:
-    """End the process, everything being closed, if a thread hangs that Python would wait for: in a storage, say."""
+    """Exit even if a thread hangs that Python would wait for, such as one in a storage call."""
     deadline = time.monotonic() + _EXIT_WAIT_SECONDS
     threads = [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
     for one in threads:

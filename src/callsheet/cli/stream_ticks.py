@@ -1,4 +1,4 @@
-"""Listening without being held by it: what comes, and a beat whenever nothing does."""
+"""Streams with ticks: the items of a stream, and a tick whenever none came for a second."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -15,23 +15,23 @@ T = TypeVar("T")
 AddTicks = Callable[[Iterable[T]], Iterator[T | None]]
 TICK_SECONDS = 1.0
 _QUIET_TICKS = 6
-"""A moment later the server can tell that nobody takes a task: to it that takes five seconds."""
+"""The server needs five seconds to notice that no worker takes a task; this is a moment later."""
 _REPORT_GAP_TICKS_MAX = 60
 _EXPECTED_CODES = frozenset({"approval", "canceling", "ended", "queued"})
-"""What holds a job in its usual course, or is told in another way."""
+"""Constraints that are normal, or that are reported in another way."""
 _ACTIVE_CODES = frozenset({"provider", "running"})
 
 
 class _End(NamedTuple):
-    """Nothing more comes; perhaps something went wrong."""
+    """The end of the stream, with its error if it failed."""
 
     error: BaseException | None = None
 
 
 def add_ticks(source: Iterable[T], seconds: float = TICK_SECONDS) -> Iterator[T | None]:
-    """Yield what comes, and None whenever nothing came for a second: another thread waits for it."""
+    """Yield the items of a source, and None whenever none came for a second. Another thread reads the source."""
     items: Queue[T | _End] = Queue()
-    Thread(target=_forward, args=(source, items), name="hearing", daemon=True).start()
+    Thread(target=_forward, args=(source, items), name="stream-ticks", daemon=True).start()
     while True:
         try:
             one = items.get(timeout=seconds)
@@ -50,14 +50,14 @@ def _forward(source: Iterable[T], items: "Queue[T | _End]") -> None:
     try:
         for one in source:
             items.put(one)
-    except BaseException as error:  # noqa: BLE001 - raised where it is heard
+    except BaseException as error:  # noqa: BLE001 - raised again by the reader
         items.put(_End(error))
     else:
         items.put(_End())
 
 
 class StallReporter:
-    """Says what holds a job when nothing has happened to it for a while; the same thing once."""
+    """Reports what blocks a job when nothing has happened to it for a while, each reason once."""
 
     def __init__(self, client: "Client", job_id: str) -> None:
         self._client = client
@@ -65,12 +65,12 @@ class StallReporter:
         self.reset()
 
     def reset(self) -> None:
-        """Something happened to it."""
+        """Start over, because something happened to the job."""
         self._quiet_ticks, self._report_at = 0, _QUIET_TICKS
         self._reported: set[tuple[str, str | None]] = set()
 
     def tick(self) -> list[str]:
-        """Nothing happened for another beat: ask why when that is long enough, and then less and less often."""
+        """Count a tick without an event, and return new reasons when it is time to ask; less and less often."""
         self._quiet_ticks += 1
         if self._quiet_ticks < self._report_at:
             return []
@@ -80,7 +80,7 @@ class StallReporter:
     def _new_reasons(self) -> list[str]:
         from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
 
-        with suppress(CallsheetError):  # the next look may tell
+        with suppress(CallsheetError):  # the next request may succeed
             found = {(one.code, one.name): one.message for one in self._client.jobs.explain(self._job_id).constraints}
             active = any(code in _ACTIVE_CODES for code, _ in found)
             blocking = set() if active else {key for key in found if key[0] not in _EXPECTED_CODES}

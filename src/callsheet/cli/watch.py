@@ -1,4 +1,4 @@
-"""Following a job until it has ended: a bar on a terminal, lines elsewhere, one JSON document a line for programs."""
+"""Follow a job until it has ended: a progress bar on a terminal, else lines, or one JSON document per line."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ def _now() -> datetime:
 def follow(
     client: "Client", job_id: str, *, json: bool = False, ticker: "AddTicks[Event]" = add_ticks, now: Clock = _now
 ) -> "Job":
-    """Show what happens to a job, and return it when it has ended; `hear` says when nothing happens."""
+    """Show the events of a job, and return it when it has ended. `ticker` adds ticks to a quiet stream."""
     events = client.jobs.events(job_id)
     if json:
         for event in events:
@@ -39,7 +39,7 @@ def follow(
 
 
 def print_events(client: "Client", job_id: str, events: Iterable["Event"], *, json: bool) -> None:
-    """Say events in lines."""
+    """Print events, one per line."""
     names_of_parts = _PartNames(client, job_id)
     for event in events:
         for line in [json_line(event)] if json else _format_event(event, names_of_parts):
@@ -57,27 +57,29 @@ def _print_progress_lines(client: "Client", job_id: str, events: "TickedEvents")
 
 @contextmanager
 def hint_on_interrupt(job_id: str) -> Iterator[None]:
-    """Tell whoever stops waiting with Ctrl-C that the job does not stop."""
+    """On Ctrl-C, explain that the job keeps running."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Failure(f"The job goes on: callsheet watch {job_id}", INTERRUPTED, code="interrupted") from None
+        raise Failure(
+            f"The job keeps running. Follow it with: callsheet watch {job_id}", INTERRUPTED, code="interrupted"
+        ) from None
 
 
 def describe_end(job: "Job") -> str:
-    """Say how a job ended."""
+    """Describe how a job ended."""
     if job.error is None:
         return f"{job.id} is {job.status}."
     return f"{job.id} is {job.status}: {sanitize(job.error.message)} ({job.error.code})"
 
 
 def approval_hint(job_id: str, stage: "Stage") -> str:
-    """Say that a stage waits for a person, and what that person types."""
+    """Describe that a stage waits for approval, with the command that approves it."""
     return f"Stage {stage.no} ({stage.name}) waits for approval: callsheet approve {job_id} {stage.no}"
 
 
 class _PartNames:
-    """The stages and tasks of a job, asked for when an event is about one that is not known yet."""
+    """Names of a job's stages and tasks, fetched when an event names an unknown one."""
 
     def __init__(self, client: "Client", job_id: str) -> None:
         self._client = client
@@ -85,7 +87,7 @@ class _PartNames:
         self._names: dict[str, str] = {}
 
     def name(self, event: "Event") -> str:
-        """Say which stage or task an event is about; of the job itself there is nothing to say."""
+        """Return the name of the event's stage or task; empty if it is about the job itself."""
         one = event.entity_id
         if one is None or one == event.job_id:
             return ""
@@ -98,7 +100,7 @@ class _PartNames:
         return self._names.setdefault(one, "")
 
     def waiting_hint(self, event: "Event") -> str:
-        """Say what to type if the event's stage still waits for approval; who looks back hears of none that is over."""
+        """Return how to approve the event's stage, if it still waits for approval."""
         if event.type != "stage.waiting":
             return ""
         found = (stage for stage in self._client.jobs.stages(self._job_id) if stage.id == event.entity_id)
@@ -106,7 +108,7 @@ class _PartNames:
 
 
 def _format_event(event: "Event", names_of_parts: _PartNames) -> Iterator[str]:
-    """Say an event in a line; a worker's own lines are one each."""
+    """Format an event as a line; each log line of a worker gets its own."""
     data = _data(event)
     prefix = [format_time(event.at), event.type, names_of_parts.name(event)]
     for messages in _log_lines(event) or [""]:
@@ -152,7 +154,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
 
 
 def estimate_progress(job: "Job", now: datetime) -> tuple[int, str]:
-    """Return how far a job is in percent, and how that is written; where its kind reports nothing, a guess (~)."""
+    """Return a job's progress in percent and its text. Without reported progress it is an estimate, marked ~."""
     if job.progress or job.duration_estimate is None or job.started_at is None or job.ended:
         return job.progress, f"{job.progress} %"
     median, p90 = (

@@ -33,13 +33,13 @@ class Line:
         self.blocked_by = ""
 
     def update(self, percent: int, status_text: str) -> None:
-        if self.status:  # it has ended, and was told so
+        if self.status:  # it has ended and was reported
             return
         self.percent, self.status_text, self.blocked_by = percent, status_text, ""
         self._board.refresh(self)
 
     def show_blocked(self, why: str) -> None:
-        """Say what it waits for, until it goes on; where there is no terminal, once."""
+        """Show what the job waits for, until it continues; without a terminal, once."""
         if self.status:
             return
         if not self.blocked_by:

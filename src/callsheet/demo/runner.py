@@ -31,9 +31,9 @@ _WORKFLOWS_MISSING = (
     "This server has no demonstration workflows: start it with `callsheet up` (without --no-demo-workflows)."
 )
 _POLL_SECONDS = 0.25
-"""How often whoever waits for jobs looks whether to stop."""
+"""Polling interval of the check for an interrupt."""
 _QUIET_SECONDS = 3.0
-"""A job of which nothing was heard for so long is asked what holds it."""
+"""After this long without an event, ask the server what blocks the job."""
 _CANCEL_WAIT_SECONDS = 5.0
 """How long a board waits for the last word about what was canceled."""
 _EXPECTED_CODES = frozenset({"ended", "queued", "running"})
@@ -63,7 +63,7 @@ def show(
 ) -> DemoResult:
     """Run the demonstration; one that is interrupted leaves nothing behind that waits and holds credits.
 
-    An interrupt can be raised where nobody sees it; whoever heard it says so with `interrupted`.
+    An interrupt may be raised in another thread; `interrupted` returns whether one was.
     """
     with Client(url, key) as client:
         _ensure_credits(client, console, _total_price(client))
@@ -74,7 +74,9 @@ def show(
             console.print("\nInterrupted: what had not ended is canceled.")
             for job in client.jobs.list(label=f"{_LABEL}={run_label}"):
                 if not job.ended:
-                    console.print(f"{job.workflow} goes on: callsheet watch {job.id}", soft_wrap=True)
+                    console.print(
+                        f"{job.workflow} keeps running. Follow it with: callsheet watch {job.id}", soft_wrap=True
+                    )
             raise
         files = [one for job in jobs if job.completed for one in _download_outputs(client, job, folder)]
         _print_summary(client, console, jobs, files, folder)
@@ -97,7 +99,7 @@ def _run_jobs(client: Client, board: Board, run_label: str, interrupted: Callabl
 
 
 def _wait_for_jobs(followers: Sequence["_Follower"], interrupted: Callable[[], bool]) -> list[Job]:
-    """Wait for the jobs' ends. Whoever stops waiting leaves nothing behind that keeps the process alive."""
+    """Wait until the jobs have ended. An interrupted wait leaves no thread that keeps the process alive."""
     while True:
         done, rest = wait([follower.done for follower in followers], _POLL_SECONDS)
         for one in done:
@@ -111,7 +113,7 @@ def _wait_for_jobs(followers: Sequence["_Follower"], interrupted: Callable[[], b
 
 
 def _cancel(client: Client, run_label: str) -> None:
-    """Cancel what has not ended, also what was submitted while nobody waited for the answer any more."""
+    """Cancel jobs that have not ended, also those whose submit was still unanswered at the interrupt."""
     for job in list(client.jobs.list(label=f"{_LABEL}={run_label}")):
         if not job.ended:
             with suppress(CallsheetError):  # it ended in the meantime
@@ -119,7 +121,7 @@ def _cancel(client: Client, run_label: str) -> None:
 
 
 def _total_price(client: Client) -> int:
-    """Return what the jobs cost here; a workflow of somebody else's that has the name of one of ours is left alone."""
+    """Return the price of the jobs. Fails if a workflow has a demo name but another definition."""
     price = 0
     for demo_workflow in load(WORKFLOWS):
         try:
@@ -138,7 +140,7 @@ def _total_price(client: Client) -> int:
 
 
 def _ensure_credits(client: Client, console: Console, price: int) -> None:
-    """See that the user can pay; a house in which the demonstration was run often is topped up."""
+    """Top up the demo user if the balance does not cover the price."""
     balance = client.wallets.get(USER).balance
     if balance < price:
         balance = client.wallets.top_up(USER, CREDITS, reason="for the demonstration").balance
@@ -177,7 +179,7 @@ class _Follower:
         if self.done.done() or time.monotonic() - self._last_event_at < _QUIET_SECONDS:
             return
         self._last_event_at = time.monotonic()
-        with suppress(CallsheetError):  # the next look may tell
+        with suppress(CallsheetError):  # the next request may succeed
             constraints_by_code = {one.code: one.message for one in self._client.jobs.explain(self._job.id).constraints}
             unusual = [message for code, message in constraints_by_code.items() if code not in _EXPECTED_CODES]
             if unusual and "running" not in constraints_by_code:

@@ -1,4 +1,4 @@
-"""What the demonstration needs in a house: its workflows, and a user with credits to spend."""
+"""Data that the demo needs on a server: its workflows, and a user with credits."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ WORKFLOWS = Path(__file__).with_name("workflows")
 
 
 def seed_demo(engine: Engine) -> None:
-    """Put the workflows that are not there yet, and give the user some credits, once in a house's life."""
+    """Create the demo workflows that do not exist yet, and top up the demo user once."""
     demo_definitions = load(WORKFLOWS)
     existing = {
         row[0]

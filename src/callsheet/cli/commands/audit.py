@@ -15,8 +15,8 @@ def register(app: typer.Typer) -> None:
 
 def audit(
     server: Server,
-    subject: Annotated[str, typer.Option("--subject", help="Only what was done to this id or name.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many lines.")] = 20,
+    subject: Annotated[str, typer.Option("--subject", help="Only entries about this id or name.")] = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of results.")] = 20,
 ) -> None:
     """List administrative changes, newest first."""
     with server.client() as client:
@@ -27,7 +27,7 @@ def audit(
     table(
         ("AT", "BY", "ACTION", "SUBJECT", "TENANT", "DATA"),
         ((format_time(a.at), a.by, a.action, a.subject, a.tenant, json_line(a.data) if a.data else "") for a in found),
-        empty="Nobody did anything yet.",
+        empty="There are no audit entries.",
         least=("DATA", "TENANT", "BY"),
         text=("DATA",),
     )

@@ -1,4 +1,4 @@
-"""The house from inside, without a server: prove a database, bring it up to date, print the API's description."""
+"""Commands without a server: `verify` and `migrate` a database, print the OpenAPI document."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ DatabaseUrl = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="The server's TOML file: how its database is spoken to, and where its files lie."),
+    typer.Option("--config", help="The server's TOML file, for its database and file storage settings."),
 ]
 
 
@@ -45,14 +45,14 @@ def verify(
     files: Annotated[
         bool, typer.Option("--files", help="Also verify the content of every file.")
     ] = False,
-    newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: only so many of the newest.")] = 0,
+    newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: check only the newest ones.")] = 0,
 ) -> None:  # fmt: skip
-    """Prove that every job, lease and credit is in its place.
+    """Verify that jobs, leases and credits are consistent.
 
-    With --files, every file as well. Exit code 1 if one is not.
+    With --files, also verify every file. Exit code 1 on a violation.
     """
     if newest and not files:
-        raise typer.BadParameter("--newest is about files: it goes with --files.")
+        raise typer.BadParameter("--newest needs --files.")
     from callsheet.store import verify as proof  # noqa: PLC0415 - brings the databases with it
 
     connection = resolve_database(None if files and database else data, database, config, reading=True).connect(
@@ -81,7 +81,7 @@ def verify(
 
 
 def migrate(data: Data = None, database: DatabaseUrl = None, json: AsJson = False, config: Config = None) -> None:
-    """Bring a database to the newest schema; safe while servers run."""
+    """Migrate a database to the newest schema; safe while servers run."""
     from callsheet.store import migrate as schema  # noqa: PLC0415 - brings the databases with it
 
     connection = resolve_database(data, database, config, reading=False).connect()
@@ -109,7 +109,7 @@ def openapi(json: AsJson = False) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of the house."""
+    """Add the commands."""
     for command in (verify, migrate, openapi):
         app.command()(command)
 
@@ -118,7 +118,7 @@ def register(app: typer.Typer) -> None:
 def open_storage(
     data: Path | None, url: str | None, config: Path | None
 ) -> Iterator[tuple["BlockingReader", "Blobs", "BlobSettings"]]:
-    """Open a house's database to read, and where its files lie: below --data-dir, or where its settings say."""
+    """Open a server's database for reading, and its file storage: below --data-dir, or where the settings say."""
     from callsheet.blobs.base import BlobError  # noqa: PLC0415 - brings httpx with it
     from callsheet.blobs.factory import open_blobs  # noqa: PLC0415 - the same
     from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same

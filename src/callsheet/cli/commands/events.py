@@ -21,14 +21,17 @@ def register(app: typer.Typer) -> None:
 def events(
     server: Server,
     *,
-    after: Annotated[str, typer.Option("--after", help="An event's cursor, or `now` to skip the past.")] = "",
+    after: Annotated[
+        str, typer.Option("--after", help="Start after this event cursor, or `now` to skip past events.")
+    ] = "",
     types: Annotated[
-        list[str] | None, typer.Option("--type", help="Only of this type, or how it begins: job. May be repeated.")
+        list[str] | None,
+        typer.Option("--type", help="Only this event type, or a prefix such as `job.`. May be repeated."),
     ] = None,
 ) -> None:
-    """Follow what happens to the tenant's jobs, until Ctrl-C.
+    """Stream the events of the tenant's jobs, until Ctrl-C.
 
-    With --json, one event a line.
+    With --json, one event per line.
     """
     last = after
     with server.client(wait_for_server=True) as client:
@@ -39,7 +42,7 @@ def events(
         except KeyboardInterrupt:
             resume_option = f" --after {last}" if last else ""
             raise Failure(
-                f"To go on here: {shell_command('events')}{resume_option}", INTERRUPTED, code="interrupted"
+                f"Continue with: {shell_command('events')}{resume_option}", INTERRUPTED, code="interrupted"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Commands about files: bring, list, fetch and delete them; sweep what nobody needs."""
+"""`callsheet files`: upload, list, download, delete and prune files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,12 +27,12 @@ def register(app: typer.Typer) -> None:
 
 def upload(
     server: Server,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files of this machine.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Files on this machine.")],
     *,
-    user: Annotated[str, typer.Option("--user", help="Whose they are.")],
+    user: Annotated[str, typer.Option("--user", help="Owner of the files.")],
     media_type: Annotated[str | None, typer.Option("--media-type", help="Media type; guessed by default.")] = None,
 ) -> None:
-    """Bring files; a job's input refers to one as {"$file": "ID"}."""
+    """Upload files; a job's input refers to one as {"$file": "ID"}."""
     done = []
     with server.client(wait_for_server=True) as client, progress_bars(server) as progress_for:
         for path in paths:
@@ -47,7 +47,7 @@ def upload(
 def _upload_one(
     client: "Client", path: Path, user: str, media_type: str | None, progress_for: ProgressFactory
 ) -> "File":
-    """Bring a file; what is refused is named, for it may be one of many."""
+    """Upload a file. An error names it, because it may be one of many."""
     from callsheet.client import APIConnectionError, CallsheetError  # noqa: PLC0415 - brings httpx
 
     try:
@@ -63,32 +63,32 @@ def _upload_one(
 def list_files(
     server: Server,
     *,
-    user: Annotated[str, typer.Option("--user", help="Whose files.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+    user: Annotated[str, typer.Option("--user", help="Owner of the files.")],
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of results.")] = 20,
 ) -> None:
-    """List the files that a user brought, newest first."""
+    """List a user's uploaded files, newest first."""
     with server.client() as client:
         found = list(client.files.list(user, limit=limit))
     if server.json:
         as_json({"files": found})
         return
     table(
-        ("FILE", "NAME", "TYPE", "BYTES", "STATUS", "BROUGHT"),
+        ("FILE", "NAME", "TYPE", "BYTES", "STATUS", "UPLOADED"),
         ((f.id, f.name, f.media_type, f.bytes, f.status, format_time(f.created_at)) for f in found),
         empty="There are no such files.",
-        least=("BROUGHT", "TYPE", "BYTES"),
+        least=("UPLOADED", "TYPE", "BYTES"),
         text=("NAME",),
     )
 
 
 def show(server: Server, file_id: FileId) -> None:
-    """Show what is known of a file."""
+    """Show a file's name, type, size and digest."""
     with server.client() as client:
         file = client.files.get(file_id)
     if server.json:
         as_json(file)
         return
-    origin = f"made by job {file.job_id}" if file.job_id else "brought"
+    origin = f"Created by job {file.job_id}" if file.job_id else "Uploaded"
     print_line(f"{file.id} is {file.name}, {file.media_type}, {pluralize(file.bytes, 'byte')}, {file.status}.")
     print_line(f"{origin} for {file.user}, {format_time(file.created_at)}; sha256 {file.sha256}")
 
@@ -97,10 +97,10 @@ def download(
     server: Server,
     file_id: FileId,
     output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="A path, or a folder: one that is there, or ends with a /.")
+        str, typer.Option("--output", metavar="PATH", help="Path, or folder: one that exists, or ends with /.")
     ] = ".",
 ) -> None:
-    """Fetch a file, proved by its digest."""
+    """Download a file and verify its digest."""
     target = parse_directory(output) if output.endswith("/") else Path(output)
     with server.client() as client, progress_bars(server) as progress_for:
         file = client.files.get(file_id)
@@ -120,7 +120,7 @@ def delete(server: Server, file_id: FileId) -> None:
     if server.json:
         as_json(deleted)
         return
-    pending_note = " The storage does not answer: its bytes go later." if deleted.pending else ""
+    pending_note = " The storage does not answer; the bytes are deleted later." if deleted.pending else ""
     print_line(f"Deleted: {pluralize(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
 
 
@@ -135,12 +135,14 @@ def prune(
     data: Data = None,
     database: DatabaseUrl = None,
     config: Config = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Remove stored objects that no job and no file needs.
+    """Delete stored objects that no job and no file needs.
 
-    A server does this by itself. Run it on the server's machine: files are in --data-dir, or where --config says.
+    A server does this by itself. Run it on the server's machine, with the server's --data-dir and --config.
     """
     from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts  # noqa: PLC0415 - brings the engine with it
 
@@ -167,12 +169,16 @@ def _print_summary(counts: "StorageCounts", grace: int, *, dry_run: bool) -> Non
     size = pluralize(counts.bytes, "byte")
     if counts.orphans:
         print_line(
-            f"{counts.orphans} of {pluralize(counts.objects, 'object')} ({size}) {verb} removed: nothing needs them."
+            f"{counts.orphans} of {pluralize(counts.objects, 'object')} ({size}) {verb} deleted: nothing needs them."
         )
     else:
-        print_line(f"{pluralize(counts.objects, 'object', verb='is')} there, and none of them {verb} removed.")
-    print_line(f"{counts.needed} are needed; {counts.young} are not, and younger than {pluralize(grace, 'second')}.")
+        print_line(f"{pluralize(counts.objects, 'object', verb='is')} stored; none {verb} deleted.")
+    print_line(
+        f"{counts.needed} are needed; {counts.young} are not needed but newer than {pluralize(grace, 'second')}."
+    )
     if counts.unknown:
-        print_line(f"{counts.unknown} are older than this database and unknown to it: of another? They are left alone.")
+        print_line(
+            f"{counts.unknown} are older than this database and unknown to it, perhaps from another one. They are kept."
+        )
     if counts.foreign:
-        print_line(f"{counts.foreign} have names that Callsheet does not give. They are left alone.")
+        print_line(f"{counts.foreign} have names that Callsheet does not use. They are kept.")

@@ -25,7 +25,7 @@ def register(_app: typer.Typer) -> None:
 
 def import_graph(
     graph: Annotated[Path, typer.Argument(metavar="GRAPH", help="JSON file from ComfyUI's Workflow > Export (API).")],
-    name: Annotated[str | None, typer.Option("--name", help="The workflow's name; by default the file's.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Workflow name. Default: the file's name.")] = None,
     output_dir: Annotated[
         Path,
         typer.Option(
@@ -33,20 +33,22 @@ def import_graph(
         ),
     ] = Path(),
     object_info: Annotated[
-        Path | None, typer.Option("--object-info", help="A ComfyUI's /object_info in a file, for bounds and choices.")
+        Path | None,
+        typer.Option("--object-info", help="File with ComfyUI's /object_info response, for bounds and choices."),
     ] = None,
     server: Annotated[
-        str | None, typer.Option("--comfyui-url", help="A ComfyUI to ask for it: http://host:8188.")
+        str | None,
+        typer.Option("--comfyui-url", help="ComfyUI server to fetch /object_info from, such as http://host:8188."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Make a workflow from a graph that ComfyUI exported.
+    """Create a workflow file from a graph that ComfyUI exported.
 
-    Its inputs are those that users would want to set.
+    Its inputs are the fields that users usually set, such as prompt and seed.
     """
     if object_info is not None and server is not None:
-        raise typer.BadParameter("Name one: --object-info FILE or --comfyui-url URL.")
+        raise typer.BadParameter("Pass only one of --object-info and --comfyui-url.")
     try:
         graph_data = _read_graph(graph)
         info = (
@@ -75,7 +77,7 @@ class _ImportedWorkflow(NamedTuple):
 
 
 def _read_graph(file: Path) -> dict[str, Any]:
-    """Read a graph; everything that is wrong with it is said."""
+    """Read a graph. A failure lists every finding."""
     from callsheet.catalog.source_file import Finding, locate_in_graph, read_graph  # noqa: PLC0415 - the same
     from callsheet.catalog.struct_check import Violation  # noqa: PLC0415 - brings the schema library
     from callsheet.comfyui.validate import find_graph_issues  # noqa: PLC0415 - the same
@@ -115,7 +117,7 @@ def _write_files(imported: _ImportedWorkflow, output_dir: Path, *, force: bool) 
     if existing and not force:
         verb = "is" if len(existing) == 1 else "are"
         raise Failure(
-            f"{' and '.join(existing)} {verb} there: choose another --name or --output-dir, or --force.",
+            f"{' and '.join(existing)} {verb} there already. Choose another --name or --output-dir, or pass --force.",
             code="file_exists",
         )
     try:
@@ -130,7 +132,7 @@ def _write_files(imported: _ImportedWorkflow, output_dir: Path, *, force: bool) 
     return toml, graph
 
 
-# -- what a server says of its nodes
+# -- node definitions of a ComfyUI server
 
 
 def _read_object_info(file: Path) -> dict[str, Any]:
@@ -148,11 +150,13 @@ def _fetch_object_info(server: str) -> dict[str, Any]:
     try:
         with httpx.stream("GET", url, timeout=_OBJECT_INFO_TIMEOUT_SECONDS, trust_env=False) as answer:
             if answer.status_code != httpx.codes.OK:
-                raise Failure(f"{server} answers {answer.status_code} to /object_info: is it a ComfyUI?")
+                raise Failure(
+                    f"{server} answered {answer.status_code} to /object_info. Check that it is a ComfyUI server."
+                )
             for part in answer.iter_bytes():
                 body += part
                 if len(body) > _OBJECT_INFO_BYTES_MAX:
-                    raise Failure(f"{server} says more than {_OBJECT_INFO_BYTES_MAX} bytes of its nodes.")
+                    raise Failure(f"The /object_info of {server} has more than {_OBJECT_INFO_BYTES_MAX} bytes.")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise Failure(f"{server} does not answer: {error}.") from None
     return _parse_object_info(bytes(body), url)
@@ -164,10 +168,10 @@ def _parse_object_info(data: bytes, source: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        raise Failure(f"{source} is not what ComfyUI says under /object_info.") from None
+        raise Failure(f"{source} is not a ComfyUI /object_info response.") from None
 
 
-# -- what is told
+# -- output
 
 
 def _print_result(draft: "WorkflowDraft", files: tuple[Path, Path], *, as_json_document: bool) -> None:
@@ -187,7 +191,7 @@ def _print_result(draft: "WorkflowDraft", files: tuple[Path, Path], *, as_json_d
             )
             for one in draft.inputs
         ),
-        empty="Nothing in this graph looks like something to set: name inputs in the file yourself.",
+        empty="Found no inputs in this graph. Add them to the file yourself.",
         least=("NODE", "IN THE GRAPH"),
         text=("SETS", "IN THE GRAPH"),
     )  # fmt: skip

@@ -34,17 +34,20 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     role: Annotated[Role, typer.Option("--role", help="What it may do.")],
     operator: Annotated[
-        bool, typer.Option("--operator", help="Of no tenant: an admin key for the whole house (--role admin).")
+        bool,
+        typer.Option("--operator", help="Create an operator key: an admin key for all tenants (with --role admin)."),
     ] = False,
-    expires_in: Annotated[int | None, typer.Option("--expires-in", min=1, help="Seconds until it ends.")] = None,
+    expires_in: Annotated[
+        int | None, typer.Option("--expires-in", min=1, help="Seconds until the key expires.")
+    ] = None,
 ) -> None:
-    """Make a key and print its secret, this once.
+    """Create a key and print its secret, only once.
 
-    It is of your tenant, or of the one in --tenant. `--role admin --operator` makes another operator, `--role worker` a
-    secret for the fleet.
+    The key belongs to your tenant, or to --tenant. `--role admin --operator` creates an operator key, `--role worker` a
+    fleet secret.
     """
     if operator and (server.tenant is not None or role is not Role.admin):
-        raise typer.BadParameter("--operator goes with --role admin, and without --tenant: it is of no tenant.")
+        raise typer.BadParameter("--operator needs --role admin and no --tenant: an operator key has no tenant.")
     with server.client() as client:
         created = client.keys.create(
             name, role.value, tenant="" if operator else server.tenant, expires_in_seconds=expires_in
@@ -60,7 +63,7 @@ def create(
 
 
 def list_keys(server: Server) -> None:
-    """List keys, oldest first; secrets are not kept."""
+    """List keys, oldest first, without their secrets."""
     with server.client() as client:
         found = list(client.keys.list())
     if server.json:
@@ -86,7 +89,7 @@ def list_keys(server: Server) -> None:
 
 
 def _role_name(key: "Key") -> str:
-    """Name a role as `/v1/me` does: the admin of no tenant is an operator."""
+    """Return a role as `/v1/me` names it: an admin key without a tenant is an operator."""
     return "operator" if key.role == Role.admin and not key.tenant else key.role
 
 
@@ -97,7 +100,7 @@ def _key_status(key: "Key") -> str:
 
 
 def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key's id.")]) -> None:
-    """Revoke a key: nobody gets in with it any more."""
+    """Revoke a key: requests with it fail from now on."""
     with server.client() as client:
         done = client.keys.revoke(key_id)
     if server.json:

@@ -27,46 +27,50 @@ Data = Annotated[
         "--data-dir",
         parser=parse_directory,
         metavar="DIR",
-        help="Folder for the database, the files and the admin key.",
+        help="Folder for the database, files and admin key.",
     ),
 ]
 Database = Annotated[
     str | None,
     typer.Option(
-        "--database", parser=parse_postgresql_url, metavar="URL", help="postgresql:// URL, in place of SQLite."
+        "--database",
+        parser=parse_postgresql_url,
+        metavar="URL",
+        help="postgresql:// URL. Default: SQLite in the data folder.",
     ),
 ]
-Host = Annotated[str, typer.Option("--host", help="Address to listen at.")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen at; 0 takes a free one.")]
-Public = Annotated[bool, typer.Option("--public", help="Allow an address that other machines can reach.")]
+Host = Annotated[str, typer.Option("--host", help="Host to listen on.")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 picks a free one.")]
+Public = Annotated[bool, typer.Option("--public", help="Allow a host that other machines can reach.")]
 JsonWhenReady = Annotated[
     bool,
-    typer.Option("--json", help="Print one line of JSON (url, admin_key_file, pid, dialects) as soon as it answers."),
+    typer.Option(
+        "--json", help="Print one line of JSON (url, admin_key_file, pid, dialects) when the server is ready."
+    ),
 ]
 SigningSecretFile = Annotated[
     Path | None,
     typer.Option(
-        "--signing-secret-file", help="Signing secret that several servers share (or CALLSHEET_SIGNING_SECRET)."
+        "--signing-secret-file",
+        help="File with the signing secret that several servers share (or set CALLSHEET_SIGNING_SECRET).",
     ),
 ]
-ExitWhenDone = Annotated[
-    bool, typer.Option("--once", help="Exit when it is done, also if a server was started for it.")
-]
+ExitWhenDone = Annotated[bool, typer.Option("--once", help="Exit when done, even if the command started a server.")]
 ServerUrl = Annotated[
-    str | None, typer.Option("--url", help="A server to run it on (or CALLSHEET_URL); its key is in CALLSHEET_API_KEY.")
+    str | None, typer.Option("--url", help="URL of the server (or CALLSHEET_URL). Set CALLSHEET_API_KEY to its key.")
 ]
 JsonWhenDone = Annotated[
     bool,
-    typer.Option("--json", help="Print one line of JSON (completed, jobs, files) when it has been shown, and exit."),
+    typer.Option("--json", help="Print one line of JSON (completed, jobs, files) when done, and exit."),
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Number of tasks to run at once.")]
 Config = Annotated[
     Path | None, typer.Option("--config", help="TOML file with settings: docs/reference/settings.md has all.")
 ]
 WorkflowsDirectory = Annotated[
-    Path | None, typer.Option("--workflows", help="Folder whose workflow files are put before the server answers.")
+    Path | None, typer.Option("--workflows", help="Folder of workflow files to apply before the server starts.")
 ]
-_DEMO_NOT_INSTALLED = "The demonstration is not installed: pip install 'callsheet[demo]'."
+_DEMO_NOT_INSTALLED = "The demo is not installed. Run pip install 'callsheet[demo]'."
 
 
 def up(  # noqa: PLR0913, PLR0917 - one per option of the command
@@ -78,12 +82,12 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
 ) -> None:  # fmt: skip
     """Start everything in one process.
 
-    That is the API, a worker, the sweeper, the relay and the collector. On a terminal the log goes to callsheet.log in
-    the data folder; with --json, or where standard error is no terminal, to standard error.
+    This runs the API, a worker and the background loops. On a terminal, logs go to callsheet.log in the data folder.
+    With --json, or if standard error is not a terminal, they go to standard error.
     """
     if run_demo and no_demo:
-        raise typer.BadParameter("--demo and --no-demo-workflows exclude each other.")
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+        raise typer.BadParameter("--demo needs the demo workflows. Remove --demo or --no-demo-workflows.")
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
     from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
 
     demo_installed = not no_demo and base.demo_is_installed()
@@ -115,7 +119,7 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
             _announce_staying_up(server.url, options.data, shutdown)
         shutdown.wait()
         if not json:
-            print_line("Stopping: what is in hand is given back.")
+            print_line("Stopping. Running tasks are requeued.")
     exit_despite_hanging_threads()
 
 
@@ -126,9 +130,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
 ) -> None:  # fmt: skip
     """Start a server without a worker.
 
-    Any number of them may share a database, a files folder and a secret. The log goes where that of `up` goes.
+    Several servers may share a database, a files folder and a secret. Logs go to the same place as with `up`.
     """
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
     from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
 
     settings, http_settings = load_settings(config)
@@ -149,7 +153,7 @@ def demo(
 ) -> None:
     """Make a picture, a tone, a clip and a short video.
 
-    You see it happen, on the server of --data-dir or a new one.
+    The demo shows the progress of its jobs. It uses the server of --data-dir, or starts one.
     """
     try:
         _run_demo_command(url, data, once=once, json=json)
@@ -168,7 +172,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) -> None:
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
 
     if not base.demo_is_installed():
         raise Failure(_DEMO_NOT_INSTALLED)
@@ -218,8 +222,8 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
 def _running_server(
     options: "ServerOptions", *, json: bool, concurrency: int, definitions: Sequence["WorkflowDefinition"] = ()
 ) -> Iterator["LocalServer"]:
-    """Stand a server up, with the demonstration and so many hands for it, and take it down."""
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - brings the whole house with it
+    """Start a server, with the demo and its worker if `concurrency` is not 0, and stop it at the end."""
+    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
 
     log = base.open_log(options, quiet=not json and sys.stderr.isatty())
     server = base.LocalServer(options, log)
@@ -241,7 +245,7 @@ def _announce(
     no_worker: bool = False,
     demo_follows: bool = False,
 ) -> None:  # fmt: skip
-    """Say where the server is: one line for programs, or what a person may do next."""
+    """Print where the server is: one line of JSON for programs, or a banner with next steps."""
     if json:
         key_file = str(server.key_file) if server.key_file else None
         line: dict[str, Any] = {"url": server.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
@@ -256,11 +260,11 @@ def _announce(
 def _announce_staying_up(url: str, data: Path, shutdown: ShutdownSignal) -> None:
     if not shutdown.requested:
         _print_next_steps(url, data)
-        print_line(f"\nCallsheet stays up at {url}. Ctrl-C ends it.")
+        print_line(f"\nCallsheet keeps running at {url}. Press Ctrl-C to stop it.")
 
 
 def _print_next_steps(url: str, data: Path) -> None:
-    """Say what there is to do once the demonstration has been seen."""
+    """Print what to try after the demo."""
     from callsheet.cli.banner import data_option  # noqa: PLC0415 - draws with rich
     from callsheet.demo.setup import USER  # noqa: PLC0415 - an extra
 
@@ -272,7 +276,7 @@ def _print_next_steps(url: str, data: Path) -> None:
 def _run_demo(
     url: str, key: str, data: Path, shutdown: ShutdownSignal, *, to_stderr: bool = False, print_result: bool = False
 ) -> bool:
-    """Run the demonstration; `aside` leaves standard output to programs, and `told` says to them how it ended."""
+    """Run the demo. `to_stderr` keeps its display off standard output; `print_result` prints the result as JSON."""
     from rich.console import Console  # noqa: PLC0415 - only what draws needs it
 
     from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - the same
@@ -280,7 +284,7 @@ def _run_demo(
 
     try:
         with Client(url, key, retry_policy=RetryPolicy(retries_max=2)) as client:
-            client.identity.get()  # once it was there, a server is waited for that restarts
+            client.identity.get()  # fail fast now; later requests wait for a restart
         result = show(url, key, data / "demo", Console(highlight=False, stderr=to_stderr), lambda: shutdown.requested)
     except CallsheetError as error:
         raise failure_from(error, url) from None
@@ -297,6 +301,4 @@ def _read_key(file: Path | None) -> str:
     try:
         return file.read_text().strip() if file else ""
     except OSError:
-        raise Failure(
-            f"The key in {file} cannot be read: name the server with --url, its key in CALLSHEET_API_KEY."
-        ) from None
+        raise Failure(f"Cannot read the API key in {file}. Pass --url and set CALLSHEET_API_KEY.") from None

@@ -14,7 +14,7 @@ tenants = create_group("tenants", help="List, create and update tenants.", invok
 
 
 class Status(StrEnum):
-    """Whether a tenant gets in."""
+    """Whether a tenant's keys are accepted."""
 
     active = "active"
     suspended = "suspended"
@@ -53,8 +53,10 @@ def set_tenant(
     server: Server,
     name: Annotated[str, typer.Argument(help="The tenant's name.")],
     *,
-    weight: Annotated[int | None, typer.Option("--weight", min=1, help="Its share where work waits.")] = None,
-    status: Annotated[Status | None, typer.Option("--status", help="Whether its keys are let in.")] = None,
+    weight: Annotated[
+        int | None, typer.Option("--weight", min=1, help="Its share of the workers when tasks are waiting.")
+    ] = None,
+    status: Annotated[Status | None, typer.Option("--status", help="`suspended` rejects the tenant's keys.")] = None,
     active_jobs_max: Annotated[
         int | None, typer.Option("--active-jobs-max", min=0, help="The maximum number of active jobs of a user.")
     ] = None,
@@ -62,7 +64,7 @@ def set_tenant(
         bool, typer.Option("--no-active-jobs-max", help="Remove the limit on active jobs.")
     ] = False,
 ) -> None:
-    """Make or change a tenant; what is left out stays as it is."""
+    """Create or update a tenant. Options that you omit stay unchanged."""
     with server.client() as client:
         done = client.tenants.put(
             name, weight=weight, status=None if status is None else status.value,

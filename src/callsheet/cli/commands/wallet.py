@@ -1,4 +1,4 @@
-"""Commands about money: what a user has, adding to it, correcting it, and what a job would cost."""
+"""`callsheet wallet` and `callsheet quote`: show, top up and adjust a wallet, and price a job."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +20,12 @@ IdempotencyKey = Annotated[
     ),
 ]
 _ALLOW_NEGATIVE = {"ignore_unknown_options": True}
-"""A number below 0 is a number, and no option."""
+"""A negative number is an argument, not an option."""
 wallet = create_group("wallet", help="Show, top up and adjust a wallet.")
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands about money."""
+    """Add the commands."""
     app.add_typer(wallet)
     command(app)(quote)
 
@@ -33,18 +33,16 @@ def register(app: typer.Typer) -> None:
 def show(
     server: Server,
     user: User,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="How many lines of the ledger.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of ledger entries.")] = 10,
 ) -> None:
-    """Show a user's balance, what is reserved, the newest ledger lines."""
+    """Show a user's balance, reserved credits and newest ledger entries."""
     with server.client() as client:
         found = client.wallets.get(user)
         entries = list(client.wallets.entries(user, limit=limit)) if limit else []
     if server.json:
         as_json({"wallet": found, "entries": entries})
         return
-    print_line(
-        f"{found.user} has {pluralize(found.balance, 'credit')}, and {found.reserved} reserved for jobs under way."
-    )
+    print_line(f"{found.user} has {pluralize(found.balance, 'credit')}, and {found.reserved} reserved for active jobs.")
     if entries:
         print_line("")
         table(
@@ -60,7 +58,7 @@ def topup(
     server: Server,
     user: User,
     amount: Annotated[int, typer.Argument(min=1, help="Credits to add.")],
-    reason: Annotated[str, typer.Option("--reason", help="What the ledger says.")] = "top-up",
+    reason: Annotated[str, typer.Option("--reason", help="Reason shown in the ledger.")] = "top-up",
     idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Add credits to a user's wallet."""
@@ -71,12 +69,12 @@ def topup(
 def adjust(
     server: Server,
     user: User,
-    amount: Annotated[int, typer.Argument(help="Credits to add; below 0, to take away.")],
+    amount: Annotated[int, typer.Argument(help="Credits to add, or to remove if negative.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")],
+    reason: Annotated[str, typer.Option("--reason", help="Reason to record.")],
     idempotency_key: IdempotencyKey = None,
 ) -> None:
-    """Correct a user's balance by hand, up or down."""
+    """Adjust a user's balance, up or down."""
     with server.client() as client:
         _print_balance(server, client.wallets.adjust(user, amount, reason=reason, idempotency_key=idempotency_key))
 
@@ -85,7 +83,7 @@ def quote(
     server: Server,
     workflow: Annotated[str, typer.Argument(help="Name of the workflow.")],
     *,
-    user: Annotated[str, typer.Option("--user", help="Who would ask for it and pay.")],
+    user: Annotated[str, typer.Option("--user", help="User who would pay.")],
     input: Input = None,
 ) -> None:
     """Quote the price of a job."""
@@ -98,7 +96,7 @@ def quote(
     print_line(
         f"{result.workflow} costs {pluralize(result.price, 'credit')}; {user} has {result.balance}, which is {enough}."
     )
-    print_line(f"The quote holds until {format_time(result.expires_at)}:")
+    print_line(f"The quote is valid until {format_time(result.expires_at)}:")
     print_line(result.quote)
 
 
@@ -106,7 +104,7 @@ def _print_balance(server: Server, done: "Balance") -> None:
     if server.json:
         as_json(done)
         return
-    replay_note = "; this key had moved them before" if done.replay else ""
+    replay_note = "; this idempotency key was used before" if done.replay else ""
     print_line(f"{done.user} has {pluralize(done.balance, 'credit')}{replay_note}.")
 
 

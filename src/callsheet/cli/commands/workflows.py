@@ -25,9 +25,9 @@ def apply(
     server: Server,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="TOML files, or folders with them.")],
 ) -> None:
-    """Put workflows on a server: all or, if one is unsound, none.
+    """Apply workflow files to a server: all, or none.
 
-    An equal one changes nothing.
+    Nothing is applied if a file is invalid. An unchanged workflow keeps its version.
     """
     import msgspec  # noqa: PLC0415 - only this command needs it
 
@@ -42,7 +42,7 @@ def apply(
 
 
 def load_definitions(paths: Sequence[Path]) -> list["WorkflowDefinition"]:
-    """Read workflow files; what is wrong with them is a failure, one line each."""
+    """Read workflow files. A failure has one line per finding."""
     from callsheet import catalog  # noqa: PLC0415 - brings the schema library
 
     try:
@@ -76,12 +76,15 @@ def show_workflow(
     if server.json:
         as_json(found)
         return
-    disabled_note = "" if found.enabled else ", and is not offered"
+    disabled_note = "" if found.enabled else ", and is disabled"
     print_line(f"{found.name} is version {found.version}, for {pluralize(found.price, 'credit')}{disabled_note}.\n")
     table(
         ("STAGE", "KIND", "TASKS", "APPROVAL"),
-        ((s["name"], s["kind"], s.get("tasks"), "yes" if s.get("gate") else "no") for s in found.definition["stages"]),
-        empty="It has no stages: a job brings its own.",
+        (
+            (s["name"], s["kind"], s.get("tasks"), "yes" if s.get("approval") else "no")
+            for s in found.definition["stages"]
+        ),
+        empty="It has no stages; each job defines its own.",
     )
     schema = found.definition.get("input_schema")
     if schema is not None:
@@ -109,7 +112,7 @@ def check(
 
 
 def _format_summary(count: int) -> str:
-    return {0: "Every workflow is sound.", 1: "1 finding."}.get(count, f"{count} findings.")
+    return {0: "All workflows are valid.", 1: "1 finding."}.get(count, f"{count} findings.")
 
 
 command(workflows)(apply)

@@ -1,4 +1,4 @@
-"""`callsheet workers autoscale`: say how many workers each kind needs, and have a command see to it.
+"""`callsheet workers autoscale`: compute how many workers each kind needs, and run a command when that changes.
 
 More are desired at once. Fewer are desired only after a while in which fewer would have done all the time, and then as
 many as were needed at most in that while; never fewer than are busy.
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS = 120.0
 _PLACEHOLDERS = ("{kind}", "{desired}", "{workers}")
 _PERMANENT_STATUSES = range(400, 429)
-"""Statuses that say that the call or the key is wrong: to ask again would not help."""
+"""Statuses of a wrong call or key. A retry would not help."""
 
 
 class ScaleTarget(Struct, frozen=True):
-    """How many workers of one kind were asked for last, and since when fewer would do."""
+    """The last desired number of workers of one kind, and since when fewer would do."""
 
     desired: int
     scale_down_since: float | None = None
@@ -41,7 +41,7 @@ class ScaleTarget(Struct, frozen=True):
 
 def decide_target(before: ScaleTarget | None, observed: "ScaleSignals", now: float, cooldown: float) -> ScaleTarget:
     """Decide how many workers are desired now."""
-    target = before or ScaleTarget(observed.workers)  # whoever is there when we come was desired by somebody
+    target = before or ScaleTarget(observed.workers)  # at the first check, assume that the running workers are desired
     needed = max(observed.recommended_workers, observed.busy_workers)
     if needed >= target.desired:
         return ScaleTarget(needed)
@@ -55,7 +55,7 @@ def decide_target(before: ScaleTarget | None, observed: "ScaleSignals", now: flo
 
 
 class ScaleDecision(NamedTuple):
-    """One kind after a look: what the server says, what is desired, whether the command had to be run for it."""
+    """The decision about one kind: the server's signals, the desired number, and whether the command was run."""
 
     signals: "ScaleSignals"
     desired: int
@@ -68,12 +68,12 @@ class ScaleDecision(NamedTuple):
         if self.error is not None:
             return f"{said} {self.error}"
         if self.desired > max(self.signals.recommended_workers, self.signals.busy_workers):
-            return f"{said} Fewer would do, if it stays so."
+            return f"{said} Fewer would do; waiting for the cooldown."
         return said
 
 
 class Autoscaler:
-    """Looks, decides, and tells a command."""
+    """Fetches signals, decides, and runs the command."""
 
     def __init__(
         self, check: "Callable[[], Sequence[ScaleSignals]]", words: "Sequence[str]", cooldown: float,
@@ -86,7 +86,7 @@ class Autoscaler:
         self._targets: dict[str, ScaleTarget] = {}
 
     def check(self) -> list[ScaleDecision]:
-        """Look once at every kind; what a command could not do is tried again at the next look."""
+        """Check every kind once. A command that failed is run again at the next check."""
         return [self._decide(one) for one in self._fetch_signals()]
 
     def _decide(self, one: "ScaleSignals") -> ScaleDecision:
@@ -118,7 +118,7 @@ def _run_command(words: "Sequence[str]", one: "ScaleSignals", desired: int) -> s
         return f"{arguments[0]} took longer than {_COMMAND_SECONDS:.0f} seconds."
     if not done.returncode:
         return None
-    last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    last = done.stderr.strip().splitlines()[-1:] or ["no error output"]
     return f"{arguments[0]} ended with {done.returncode}: {last[0]}."
 
 
@@ -136,37 +136,39 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
     kind: Annotated[str, typer.Option("--kind", help="Only this kind; by default every kind.")] = "",
     target_wait: Annotated[
         float | None,
-        typer.Option("--target-wait", min=1, help="Seconds that a task may wait; by default the server's."),
+        typer.Option("--target-wait", min=1, help="Seconds that a task may wait. Default: the server's setting."),
     ] = None,
     window: Annotated[int | None, typer.Option("--window", min=1, help="Seconds to look back for durations.")] = None,
-    least: Annotated[int, typer.Option("--min", min=0, help="Never want fewer workers of a kind.")] = 0,
-    most: Annotated[int | None, typer.Option("--max", min=1, help="Never want more, unless more are busy.")] = None,
+    least: Annotated[int, typer.Option("--min", min=0, help="Minimum number of workers of a kind.")] = 0,
+    most: Annotated[
+        int | None, typer.Option("--max", min=1, help="Maximum number of workers of a kind, unless more are busy.")
+    ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option("--concurrency", min=1, help="Tasks that one worker does at once."),
+        typer.Option("--concurrency", min=1, help="Tasks that one worker runs at once."),
     ] = None,
     exec_command: Annotated[
         str,
-        typer.Option("--exec", help="Run this when the number changes, with {kind} and {desired} filled in."),
+        typer.Option("--exec", help="Command to run when the number changes, with {kind} and {desired} filled in."),
     ] = "",
     cooldown: Annotated[
-        float, typer.Option("--cooldown", min=0, help="Seconds that fewer must do before fewer are desired.")
+        float, typer.Option("--cooldown", min=0, help="Seconds that fewer workers must be enough before scaling down.")
     ] = 300,
     interval: Annotated[
-        float | None, typer.Option("--interval", min=1, help="Look again after so many seconds.")
+        float | None, typer.Option("--interval", min=1, help="Check again every so many seconds.")
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Look once; that is so without --interval.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check once. This is the default without --interval.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print; run nothing.")] = False,
 ) -> None:
-    """Say how many workers each kind needs, and why.
+    """Print how many workers each kind needs, and why.
 
-    With --exec a command sees to it. A single look wants fewer workers only with --cooldown 0: it cannot know for how
-    long fewer would have done.
+    With --exec, run a command when the number changes. A single check scales down only with --cooldown 0, because it
+    cannot know for how long fewer workers would have been enough.
     """
     if once and interval is not None:
-        raise typer.BadParameter("--once and --interval exclude each other.")
+        raise typer.BadParameter("--once and --interval cannot be combined.")
     if most is not None and least > most:
-        raise typer.BadParameter("--min is more than --max.")
+        raise typer.BadParameter("--min is greater than --max.")
     words = _command_words(exec_command)
     with server.client(wait_for_server=True) as client:
         scaler = Autoscaler(
@@ -186,7 +188,7 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
 
 
 def _run_loop(scaler: Autoscaler, server: Server, interval: float) -> None:
-    """Look until somebody asks for the end; a server that is away for a while is waited for."""
+    """Check at every interval until a shutdown is requested; wait for a server that does not answer."""
     from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
 
     with ShutdownSignal() as shutdown:
@@ -196,7 +198,7 @@ def _run_loop(scaler: Autoscaler, server: Server, interval: float) -> None:
             except CallsheetError as error:
                 if error.status in _PERMANENT_STATUSES:
                     raise
-                sys.stderr.write(f"callsheet: {error.message} Nothing is decided meanwhile.\n")
+                sys.stderr.write(f"callsheet: {error.message} Autoscaling is paused until the server answers.\n")
             shutdown.wait(interval)
 
 
@@ -204,9 +206,9 @@ def _command_words(exec_command: str) -> list[str]:
     try:
         words = shlex.split(exec_command)
     except ValueError as error:
-        raise typer.BadParameter(f"--exec cannot be read: {error}.") from None
+        raise typer.BadParameter(f"--exec is not a valid command line: {error}.") from None
     if words and not any("{desired}" in word for word in words):
-        raise typer.BadParameter("--exec says nowhere how many: put {desired} into it.")
+        raise typer.BadParameter("--exec has no {desired}. Add it where the number of workers belongs.")
     return words
 
 
@@ -231,12 +233,12 @@ def _show(observed: "Sequence[ScaleDecision]", server: Server, *, streaming: boo
         sys.stdout.flush()
         return
     table(
-        ("KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "WANTED", "WHY"),
+        ("KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "DESIRED", "REASON"),
         ((one.signals.kind, one.signals.depth, _age(one.signals), one.signals.running, one.signals.workers, one.desired,
           one.reason) for one in observed),
-        empty="No kind of work is known yet.",
+        empty="No kinds are known yet.",
         least=("OLDEST", "RUNNING", "DEPTH"),
-        text=("WHY",),
+        text=("REASON",),
     )  # fmt: skip
     sys.stdout.flush()
 

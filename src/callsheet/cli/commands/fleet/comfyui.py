@@ -31,7 +31,7 @@ _GIB = 1024**3
 
 
 class Api(StrEnum):
-    """Which wire the server speaks."""
+    """The API of the ComfyUI server."""
 
     self_hosted = "self-hosted"
     cloud = "cloud"
@@ -40,17 +40,17 @@ class Api(StrEnum):
 
 ComfyUrl = Annotated[
     str | None,
-    typer.Option("--comfyui-url", help="ComfyUI's address; by default http://127.0.0.1:8188, or the cloud's."),
+    typer.Option("--comfyui-url", help="URL of ComfyUI. Default: http://127.0.0.1:8188, or Comfy Cloud."),
 ]
 ApiChoice = Annotated[
-    Api, typer.Option("--api", help="What the server speaks: its own API, Comfy Cloud's first, or v2.")
+    Api, typer.Option("--api", help="API of the server: ComfyUI's own, or Comfy Cloud's version 1 or 2.")
 ]
 ApiKeyFile = Annotated[
     Path | None,
-    typer.Option("--comfy-api-key-file", help="File with the key of Comfy Cloud (or COMFY_API_KEY itself)."),
+    typer.Option("--comfy-api-key-file", help="File with the Comfy Cloud API key (or set COMFY_API_KEY)."),
 ]
-Kinds = Annotated[str, typer.Option("--kinds", help="Kinds to take, with commas.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds that a graph may run.")]
+Kinds = Annotated[str, typer.Option("--kinds", help="Kinds to run, comma-separated.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Maximum run time of a graph in seconds.")]
 
 
 def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
@@ -64,20 +64,20 @@ def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
 ) -> None:  # fmt: skip
     """Run the graphs of workflows on a ComfyUI server.
 
-    The house is reached over HTTP. It needs no code of yours: a stage with a graph (see `callsheet workflows import`)
-    is all that it takes.
+    The worker reaches the Callsheet server over HTTP. It needs no code: it runs every stage that has a graph (see
+    `callsheet workflows import`).
     """
     from callsheet.worker.comfyui import MissingApiKeyError, Timeouts, comfyui_worker, create_comfy_backend  # noqa: PLC0415 - `--help` goes without it
 
     try:
         comfy = create_comfy_backend(api.value, server, _read_api_key(comfy_api_key_file))
     except MissingApiKeyError as error:
-        raise typer.BadParameter(f"{error} Name its file with --comfy-api-key-file, or set COMFY_API_KEY.") from None
+        raise typer.BadParameter(f"{error} Pass --comfy-api-key-file, or set COMFY_API_KEY.") from None
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     kind_list = [kind.strip() for kind in kinds.split(",") if kind.strip()]
     if not kind_list:
-        raise typer.BadParameter("--kinds names at least one kind.")
+        raise typer.BadParameter("--kinds is empty. Name at least one kind.")
     options = CommandOptions(
         url=url, fleet_secret_file=fleet_secret_file, name=name, concurrency=concurrency, cache=cache,
         cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
@@ -97,4 +97,4 @@ def _read_api_key(file: Path | None) -> str | None:
     try:
         return file.read_text().strip()
     except (OSError, UnicodeDecodeError):
-        raise Failure(f"The key of Comfy Cloud cannot be read from {file}.") from None
+        raise Failure(f"Cannot read the Comfy Cloud API key from {file}.") from None

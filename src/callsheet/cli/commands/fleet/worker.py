@@ -1,4 +1,4 @@
-"""`callsheet worker`: the handlers of a module, on any machine that reaches the house over HTTP."""
+"""`callsheet worker`: run the handlers of a module on any machine that reaches the server over HTTP."""
 
 import importlib
 import os
@@ -22,53 +22,60 @@ if TYPE_CHECKING:
     from callsheet.worker.runtime.events import EventListener, WorkerEvent
 
 _GIB = 1024**3
-Module = Annotated[str, typer.Argument(metavar="MODULE:WORKER", help="Where the worker is: package.module:worker.")]
-ServerUrl = Annotated[str | None, typer.Option("--url", help="The house to work for (or CALLSHEET_URL).")]
+Module = Annotated[str, typer.Argument(metavar="MODULE:WORKER", help="The worker to run, as package.module:worker.")]
+ServerUrl = Annotated[str | None, typer.Option("--url", help="URL of the server (or CALLSHEET_URL).")]
 FleetSecretFile = Annotated[
     Path | None,
-    typer.Option("--fleet-secret-file", help="File with the fleet's secret (or CALLSHEET_FLEET_SECRET itself)."),
+    typer.Option("--fleet-secret-file", help="File with the fleet secret (or set CALLSHEET_FLEET_SECRET)."),
 ]
 Name = Annotated[
-    str | None, typer.Option("--name", help="The worker's name; by default this machine's, kept in the cache folder.")
+    str | None, typer.Option("--name", help="Worker name. Default: the machine's name, stored in the cache folder.")
 ]
 Kinds = Annotated[
-    str | None, typer.Option("--kinds", help="Kinds to take, with commas; by default all that it has handlers for.")
+    str | None, typer.Option("--kinds", help="Kinds to run, comma-separated. Default: every kind with a handler.")
 ]
-Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="How many tasks to work on at once.")]
+Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Number of tasks to run at once.")]
 CacheDirectory = Annotated[
     Path | None,
     typer.Option(
         "--cache-dir",
         parser=parse_directory,
         metavar="DIR",
-        help="Folder for files kept between tasks, tasks' folders and the name.",
+        help="Folder for cached files, task folders and the worker's name.",
     ),
 ]
 CacheBytes = Annotated[
-    int, typer.Option("--cache-bytes-max", min=0, help="How much to keep between tasks; 0 keeps nothing.")
+    int, typer.Option("--cache-bytes-max", min=0, help="Maximum size of the file cache; 0 disables it.")
 ]
 InterruptionSources = Annotated[
     list[str] | None,
     typer.Option(
         "--interruption-source",
-        help="Where word of the machine's end comes from: aws, aws:interruption (no rebalancing), file:PATH, url:URL.",
+        help="Where spot interruption notices come from: aws, aws:interruption (no rebalancing), file:PATH, url:URL.",
     ),
 ]
 ProtectCommand = Annotated[
     str | None,
-    typer.Option("--protect-command", help="Command that is run with `on` while there is work, with `off` after it."),
+    typer.Option(
+        "--protect-command",
+        help="Scale-in protection: command to run with `on` when a task starts, with `off` when none runs.",
+    ),
 ]
-Grace = Annotated[float, typer.Option("--grace", min=0, help="Seconds to finish in before work is given back.")]
-Label = Annotated[list[str] | None, typer.Option("--label", help="What operators shall see of it, as NAME=VALUE.")]
+Grace = Annotated[
+    float, typer.Option("--grace", min=0, help="Seconds that running tasks have to finish before they are requeued.")
+]
+Label = Annotated[
+    list[str] | None, typer.Option("--label", help="Label for operators, as NAME=VALUE. May be repeated.")
+]
 Capability = Annotated[
     list[str] | None,
-    typer.Option("--capability", help="What this machine has, as NAME=TEXT or NAME:=JSON: gpu=H100, vram_gb:=80."),
+    typer.Option("--capability", help="Capability of this machine, as NAME=TEXT or NAME:=JSON: gpu=H100, vram_gb:=80."),
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="Print a line of JSON for everything that happens.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="Print each event as one line of JSON.")]
 
 
 class CommandOptions(Struct, frozen=True, kw_only=True):
-    """On which terms a worker works on this machine: the options of the command."""
+    """The options of the command."""
 
     url: str | None = None
     data: Path = DEFAULT_DATA_FOLDER
@@ -96,8 +103,8 @@ def work(  # noqa: PLR0913, PLR0917 - one per option of the command
 ) -> None:  # fmt: skip
     """Run the handlers of a module on this machine.
 
-    The house is reached over HTTP. A worker that is told to stop (SIGTERM, Ctrl-C) or whose machine is taken away gives
-    back what it has in hand, says goodbye and exits with 0.
+    The worker reaches the server over HTTP. On SIGTERM, Ctrl-C or a spot interruption it requeues its running tasks,
+    deregisters and exits with code 0.
     """
     options = CommandOptions(
         url=url, fleet_secret_file=fleet_secret_file, name=name, kinds=kinds, concurrency=concurrency, cache=cache,
@@ -108,7 +115,7 @@ def work(  # noqa: PLR0913, PLR0917 - one per option of the command
 
 
 def run_worker(worker: "Worker", options: CommandOptions) -> None:
-    """Let a worker work on these terms until it is told to stop, or has nothing to stay for."""
+    """Run a worker until it is stopped or drained."""
     from callsheet.cli.shutdown import ShutdownSignal  # noqa: PLC0415 - `--help` goes without it
     from callsheet.worker import HttpLink, InterruptionWatcher  # noqa: PLC0415 - the same
     from callsheet.worker.runtime.identity import NameTakenError, hold_worker_name  # noqa: PLC0415 - the same
@@ -140,7 +147,7 @@ def run_worker(worker: "Worker", options: CommandOptions) -> None:
     if worker_run.failure is not None:
         raise Failure(worker_run.failure)
     for reason in stop_reasons:
-        print_line(f"Gone: {reason.rstrip('.')}.")
+        print_line(f"Stopped: {reason.rstrip('.')}.")
 
 
 def register(app: typer.Typer) -> None:
@@ -163,7 +170,7 @@ def _worker_options(options: CommandOptions, folder: Path, on_event: "EventListe
 
 
 def _wait_until_stopped(worker_run: "WorkerRun", shutdown: "ShutdownSignal", grace: float) -> None:
-    """Wait for the end of the shift, and bring it about when the end of the command is asked for."""
+    """Wait until the worker has stopped, and begin its shutdown when a signal requests it."""
     from callsheet.cli.shutdown import POLL_SECONDS  # noqa: PLC0415 - `--help` goes without it
     from callsheet.worker import Shutdown  # noqa: PLC0415 - the same
 
@@ -173,7 +180,7 @@ def _wait_until_stopped(worker_run: "WorkerRun", shutdown: "ShutdownSignal", gra
 
 
 def _on_interruption(worker_run: "WorkerRun", interruption: "Interruption") -> None:
-    """Do what a notice asks for: end what is in hand, or give it back at once."""
+    """Act on a notice: drain the worker, or requeue its tasks at once."""
     from callsheet.worker import Shutdown  # noqa: PLC0415 - `--help` goes without it
 
     if interruption.drain:
@@ -193,13 +200,15 @@ def _parse_interruption_source(text: str) -> "InterruptionSource":
         return FileSource(Path(where))
     if how == "url" and where.startswith(("http://", "https://")):
         return UrlSource(where)
-    raise ValueError(f"--interruption-source {text}: choose aws, aws:interruption, file:PATH or url:http://….")
+    raise ValueError(
+        f"--interruption-source {text} is not valid. Choose aws, aws:interruption, file:PATH or url:http://…."
+    )
 
 
 def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
-    """Return the house and what reads its secret: as named, or as found in the data folder of a server here.
+    """Return the server's URL and a reader of the fleet secret, from the options or a local server's data folder.
 
-    A folder's secret goes to that folder's server only.
+    The secret of a data folder is sent to that folder's server only.
     """
     file, url = options.fleet_secret_file, options.url or os.environ.get("CALLSHEET_URL")
     if not url:
@@ -207,7 +216,7 @@ def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
             url = read_server_info(options.data).url
         except (OSError, MsgspecError):
             raise typer.BadParameter(
-                f"Name the house with --url, or CALLSHEET_URL: there is no server in {options.data}."
+                f"No server found in {options.data}. Start one with `callsheet up`, or pass --url or set CALLSHEET_URL."
             ) from None
         if file is None and not os.environ.get("CALLSHEET_FLEET_SECRET"):
             file = options.data / FLEET_KEY_FILE
@@ -215,10 +224,10 @@ def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
 
 
 def _secret_reader(file: Path | None) -> Callable[[], str]:
-    """Return what reads the fleet's secret: a file is read at every registration, for it may have changed."""
+    """Return a reader of the fleet secret. A file is read again at every registration, because it may have changed."""
     given = os.environ.get("CALLSHEET_FLEET_SECRET", "").strip()
     if file is None and not given:
-        raise typer.BadParameter("Name the fleet's secret with --fleet-secret-file, or CALLSHEET_FLEET_SECRET.")
+        raise typer.BadParameter("No fleet secret. Pass --fleet-secret-file, or set CALLSHEET_FLEET_SECRET.")
 
     def read() -> str:
         from callsheet.worker import RegistrationError  # noqa: PLC0415 - `--help` goes without it
@@ -228,7 +237,7 @@ def _secret_reader(file: Path | None) -> Callable[[], str]:
         try:
             return file.read_text().strip()
         except (OSError, UnicodeDecodeError):
-            raise RegistrationError(f"The fleet's secret cannot be read from {file}.") from None
+            raise RegistrationError(f"Cannot read the fleet secret from {file}.") from None
 
     return read
 
@@ -240,17 +249,17 @@ def _cache_directory(given: Path | None) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise Failure(
-            f"The folder {folder} cannot be made: {error.strerror}. Choose another with --cache-dir."
+            f"Cannot create the folder {folder}: {error.strerror}. Choose another with --cache-dir."
         ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise Failure(f"The folder {folder} cannot be written to: choose another with --cache-dir.")
+        raise Failure(f"The folder {folder} is not writable. Choose another with --cache-dir.")
     return folder.resolve()
 
 
 def _parse_label(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not name or not separator:
-        raise typer.BadParameter(f"--label {text}: a label is NAME=VALUE.")
+        raise typer.BadParameter(f"--label {text} is not valid. Write NAME=VALUE.")
     return name, value
 
 
@@ -259,25 +268,25 @@ def _import_worker(module: str) -> "Worker":
 
     path, _, name = module.partition(":")
     if not path:
-        raise typer.BadParameter("Name a module and the worker in it: package.module:worker.")
+        raise typer.BadParameter("The module is missing. Write package.module:worker.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(path), name or "worker", None)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does while it is read
         raise typer.BadParameter(f"{path} cannot be imported: {_describe_import_error(error).rstrip('.')}.") from None
     if found is None:
-        raise typer.BadParameter(f"There is no {name or 'worker'} in {path}: name what is, {path}:NAME.")
+        raise typer.BadParameter(f"{path} has no {name or 'worker'}. Name a worker that exists, as {path}:NAME.")
     if not isinstance(found, Worker):
-        raise typer.BadParameter(f"{module} is not a callsheet.worker.Worker but of type {type(found).__name__}.")
+        raise typer.BadParameter(f"{module} is of type {type(found).__name__}. It must be a callsheet.worker.Worker.")
     if not found.handlers:
         raise typer.BadParameter(
-            f"{module} has no handlers: @{name or 'worker'}.task(KIND) above a function makes one."
+            f"{module} has no handlers. Add one with @{name or 'worker'}.task(KIND) above a function."
         )
     return found
 
 
 def _describe_import_error(error: BaseException) -> str:
-    """Say what went wrong in a module that was read, and where in it."""
+    """Describe why a module could not be imported, with the file and line."""
     frames = [
         frame for frame in extract_tb(error.__traceback__) if frame.filename not in {__file__, importlib.__file__}
     ]
@@ -288,11 +297,11 @@ def _describe_import_error(error: BaseException) -> str:
     return f"{''.join(locations[-1:])}{kind}{error}"
 
 
-# -- what it prints
+# -- output
 
 
 def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
-    """Return what prints all that happens; why the worker has gone is left in a list: that may be a failure to tell."""
+    """Return a listener that prints events and collects stop reasons, which the caller may report as a failure."""
     from callsheet.worker.runtime.events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - `--help` goes without it
 
     def on_event(event: "WorkerEvent") -> None:
@@ -338,12 +347,14 @@ def _event_text(event: "WorkerEvent") -> str | None:
 
     match event:
         case events.WorkerRegistered(worker, kinds, approved):
-            next_step = "Ctrl-C gives back what is in hand." if approved else "An operator has to approve it first."
-            return f"{worker} works on {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {next_step}"
+            next_step = "Ctrl-C requeues its running tasks." if approved else "An operator must approve it first."
+            return f"{worker} runs {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {next_step}"
         case events.WorkerReady():
-            return "What it waited for is there: it takes work."
+            return "The worker is ready and takes tasks."
         case events.TaskStarted(work):
-            return f"{work.kind} {work.lease.task_id[-8:]} begins (job {work.lease.job_id}, try {work.lease.attempt})"
+            return (
+                f"{work.kind} {work.lease.task_id[-8:]} started (job {work.lease.job_id}, attempt {work.lease.attempt})"
+            )
         case events.TaskEnded(work, outcome, seconds):
             return f"{work.kind} {work.lease.task_id[-8:]} {outcome} after {seconds:.1f} s"
         case _:

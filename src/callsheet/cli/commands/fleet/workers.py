@@ -1,4 +1,4 @@
-"""Commands for the fleet: who is here, approve, drain, assign, revoke, rotate."""
+"""`callsheet workers`: list, approve, drain, assign and revoke workers, and rotate their tokens."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,25 +24,25 @@ def register(app: typer.Typer) -> None:
 
 
 def list_workers(server: Server, include_deregistered: IncludeOffline = False) -> None:
-    """List workers: what they have and hold, when they were heard of."""
+    """List workers with their kinds, load and last heartbeat."""
     with server.client() as client:
         found = list(client.workers.list(include_deregistered=include_deregistered))
     if server.json:
         as_json({"workers": found})
         return
     table(
-        ("WORKER", "STATUS", "KINDS", "HOLDS", "LAST HEARD", "LABELS", "CAPABILITIES"),
+        ("WORKER", "STATUS", "KINDS", "TASKS", "LAST SEEN", "LABELS", "CAPABILITIES"),
         ((w.worker, _format_status(w), ", ".join(w.kinds), _format_load(w), format_time(w.last_seen_at),
         _truncate_fields(w.labels),
           _truncate_fields(w.capabilities)) for w in found),
-        empty="There are no workers: start one with `callsheet worker`. The one inside `callsheet up` is not listed.",
-        least=("CAPABILITIES", "LABELS", "LAST HEARD", "HOLDS"),
+        empty="There are no workers. Start one with `callsheet worker`. The one inside `callsheet up` is not listed.",
+        least=("CAPABILITIES", "LABELS", "LAST SEEN", "TASKS"),
         text=("KINDS",),
     )  # fmt: skip
 
 
 def show(server: Server, worker: Name) -> None:
-    """Show a worker, what its machine has, and the tasks in its hand."""
+    """Show a worker, its capabilities and its running tasks."""
     with server.client() as client:
         found = client.workers.get(worker)
     if server.json:
@@ -52,58 +52,60 @@ def show(server: Server, worker: Name) -> None:
     print_line(
         f"{found.worker} is {_format_status(found)}. It started {starts}, last at {format_time(found.started_at)}."
     )
-    print_line(f"It offers {', '.join(found.offered_kinds)} and may take {', '.join(found.kinds) or 'nothing'}.")
+    print_line(f"It offers {', '.join(found.offered_kinds)} and may run {', '.join(found.kinds) or 'nothing'}.")
     for what, mapping in (("Labels", found.labels), ("Capabilities", found.capabilities)):
         if mapping:
             print_line(f"{what}: {_format_fields(mapping)}.")
     table(
-        ("TASK", "JOB", "KIND", "TRY", "PROGRESS", "LEASED UNTIL"),
+        ("TASK", "JOB", "KIND", "ATTEMPT", "PROGRESS", "LEASED UNTIL"),
         ((one.task_id, one.job_id, one.kind, one.attempt, f"{one.progress} %", format_time(one.lease_expires_at))
          for one in found.leases),
-        empty="It has no work in hand.",
-        least=("LEASED UNTIL", "TASK", "TRY"),
+        empty="It has no running tasks.",
+        least=("LEASED UNTIL", "TASK", "ATTEMPT"),
         text=("KIND",),
     )  # fmt: skip
 
 
 def approve(server: Server, worker: Name) -> None:
-    """Let a new or a revoked worker take work."""
+    """Approve a new or a revoked worker."""
     _update_worker(server, worker, approved=True)
 
 
 def drain(
-    server: Server, worker: Name, undo: Annotated[bool, typer.Option("--undo", help="Let it take work again.")] = False
+    server: Server, worker: Name, undo: Annotated[bool, typer.Option("--undo", help="Stop draining.")] = False
 ) -> None:
-    """Let a worker finish what it holds and go."""
+    """Drain a worker: it finishes its tasks and exits."""
     _update_worker(server, worker, draining=not undo)
 
 
 def assign(
     server: Server,
     worker: Name,
-    kinds: Annotated[list[str] | None, typer.Argument(metavar="KIND", help="None is all that it offers.")] = None,
+    kinds: Annotated[
+        list[str] | None, typer.Argument(metavar="KIND", help="Kinds to assign. Default: all that it offers.")
+    ] = None,
 ) -> None:
-    """Say which of the kinds that a worker offers it may take."""
+    """Limit a worker to some of the kinds that it offers."""
     _update_worker(server, worker, kinds=kinds or [])
 
 
 def revoke(server: Server, worker: Name) -> None:
-    """Let a worker in no longer; what it holds is given back."""
+    """Revoke a worker's access; its tasks are requeued."""
     with server.client() as client:
         _print_worker(server, client.workers.revoke(worker))
 
 
 def rotate_token(server: Server, worker: Name) -> None:
-    """Give a worker another token, shown this once.
+    """Replace a worker's token. The new one is shown only once.
 
-    The old one fails at once.
+    The old one is rejected immediately.
     """
     with server.client() as client:
         rotated = client.workers.rotate_token(worker)
     if server.json:
         as_json(rotated)
         return
-    print_line(f"{rotated.worker} has a new token, shown this once:")
+    print_line(f"{rotated.worker} has a new token, shown only once:")
     print_line(rotated.token)
 
 
@@ -117,7 +119,7 @@ def _print_worker(server: Server, worker: "Worker") -> None:
         as_json(worker)
         return
     kinds = ", ".join(worker.kinds) or "nothing"
-    suffix = {"approved": f" and may take {kinds}", "pending": f"; once it is approved, it may take {kinds}"}
+    suffix = {"approved": f" and may run {kinds}", "pending": f"; once it is approved, it may run {kinds}"}
     print_line(f"{worker.worker} is {_format_status(worker)}{suffix.get(worker.status, '')}.")
 
 
@@ -130,7 +132,7 @@ def _format_load(worker: "Worker") -> str:
 
 
 def _truncate_fields(mapping: Mapping[str, Any] | None) -> str:
-    """Say what a worker noted, as far as a table has room; `workers show` says it all."""
+    """Format fields for a table cell, truncated; `workers show` prints all of them."""
     text = _format_fields(mapping or {})
     return text if len(text) <= _CELL_CHARS_MAX else f"{text[: _CELL_CHARS_MAX - 1]}…"
 
@@ -140,7 +142,7 @@ def _format_fields(mapping: Mapping[str, Any]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Say a text as it is, and anything else as JSON: what a machine says of itself commands no terminal."""
+    """Return a printable text as it is, and anything else as JSON, which has no terminal control characters."""
     return value if isinstance(value, str) and value.isprintable() else json_line(value)
 
 

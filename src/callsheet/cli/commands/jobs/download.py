@@ -1,4 +1,4 @@
-"""`callsheet jobs download`: the files of a job, each under a name of its own; and bars for files on their way."""
+"""`callsheet jobs download`: save the files of a job, with progress bars."""
 
 import sys
 from collections.abc import Callable, Container, Iterator
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from callsheet.client import Client
 
 _BAR_BYTES_MIN = 4 * 1024 * 1024
-"""From here on a person wonders how long it takes."""
+"""Smaller files need no progress bar."""
 ProgressFactory = Callable[[str, int], Callable[[int], object] | None]
-"""Returns who is told how far a file of this name and size is, if anybody is."""
+"""Returns the progress callback for a file of this name and size, or None."""
 
 
 def download(
     server: Server,
     job_id: JobId,
     directory: Annotated[
-        Path, typer.Option("--output", help="Folder for the files; made if it is not there.")
+        Path, typer.Option("--output", help="Folder for the files; created if it does not exist.")
     ] = Path(),
 ) -> None:
-    """Fetch the files of a job.
+    """Download the files of a job.
 
-    They are proved by their digests; what is there already is kept.
+    Digests are verified. Existing files are never overwritten.
     """
     with server.client() as client, progress_bars(server) as progress_for:
         saved = _download_all(client, job_id, directory, progress_for)
@@ -42,7 +42,7 @@ def download(
     for path in saved:
         print_line(str(path))
     if not saved:
-        print_line("It has no files.")
+        print_line("The job has no files.")
 
 
 def _download_all(client: "Client", job_id: str, directory: Path, progress_for: ProgressFactory) -> list[Path]:
@@ -59,7 +59,7 @@ def _download_all(client: "Client", job_id: str, directory: Path, progress_for: 
 
 
 def _unique_name(saved: Container[str], name: str) -> str:
-    """Return a name that none has yet, also where capitals are not told apart: a.png, then a-2.png."""
+    """Return an unused name, also on case-insensitive file systems: a.png, then a-2.png."""
     path = Path(name)
     numbered = (f"{path.stem}-{no}{path.suffix}" for no in count(2))
     return next(one for one in chain([name], numbered) if one.casefold() not in saved)
@@ -67,7 +67,7 @@ def _unique_name(saved: Container[str], name: str) -> str:
 
 @contextmanager
 def progress_bars(server: Server) -> Iterator[ProgressFactory]:
-    """Show a bar for each large file, while it comes or goes, to a person."""
+    """Show a progress bar for each large file on a terminal."""
     if server.json or not sys.stdout.isatty():
         yield lambda _name, _size: None
         return

@@ -1,4 +1,4 @@
-"""Commands that look into one job or change what it is: its input, its events, its notes, its tasks, its deletion."""
+"""Commands about one job: print its input and events, update it, add tasks, delete it."""
 
 import sys
 from collections.abc import Iterator
@@ -27,19 +27,19 @@ Priority = Annotated[int | None, typer.Option("--priority", help="0 to 100; high
 def delete(server: Server, job_id: JobId) -> None:
     """Delete a job with its files.
 
-    One that has not ended is stopped first.
+    An active job is stopped first.
     """
     with server.client() as client:
         deleted = client.jobs.delete(job_id)
     if server.json:
         as_json(deleted)
         return
-    pending_note = " The storage does not answer: its bytes go later." if deleted.pending else ""
+    pending_note = " The storage does not answer; the bytes are deleted later." if deleted.pending else ""
     print_line(f"{job_id} is deleted: {pluralize(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
 
 
 def show_input(server: Server, job_id: JobId) -> None:
-    """Print what a job was asked to make, as JSON."""
+    """Print a job's input as JSON."""
     with server.client() as client:
         as_json(client.jobs.get_input(job_id))
 
@@ -48,9 +48,9 @@ def events(
     server: Server,
     job_id: JobId,
     *,
-    follow: Annotated[bool, typer.Option("--follow", help="And those that come, until it has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Also print new events, until the job has ended.")] = False,
 ) -> None:
-    """Print what has happened to a job, one event a line."""
+    """Print a job's events, one per line."""
     with server.client(wait_for_server=follow) as client, hint_on_interrupt(job_id):
         print_events(
             client, job_id, client.jobs.events(job_id) if follow else _stored_events(client, job_id), json=server.json
@@ -63,16 +63,16 @@ def update(
     *,
     priority: Priority = None,
     label: Annotated[
-        list[str] | None, typer.Option("--label", help="name=value; may be repeated. They replace all that it has.")
+        list[str] | None, typer.Option("--label", help="name=value; may be repeated. Replaces all labels of the job.")
     ] = None,
     metadata: Metadata = None,
 ) -> None:
-    """Change what may change while a job lives.
+    """Update a job's priority, labels or metadata.
 
-    What is left out stays as it is.
+    Options that you omit stay unchanged.
     """
     if priority is None and not label and metadata is None:
-        raise typer.BadParameter("Say what changes: --priority, --label or --metadata.")
+        raise typer.BadParameter("Nothing to update. Pass --priority, --label or --metadata.")
     labels, metadata_value = parse_labels(label or []), parse_document("--metadata", metadata, dict[str, Any])
     with server.client() as client:
         job = client.jobs.update(job_id, priority=priority, labels=labels, metadata=metadata_value)
@@ -88,7 +88,7 @@ def update(
 def add_tasks(
     server: Server,
     job_id: JobId,
-    stage: Annotated[str, typer.Argument(help="A stage that has not ended: its number or its name.")],
+    stage: Annotated[str, typer.Argument(help="Number or name of a stage that has not ended.")],
     *,
     input: Annotated[
         list[str], typer.Option("--input", help="A task's input: JSON, @FILE, name=text or name:=JSON; one task each.")
@@ -106,11 +106,11 @@ def add_tasks(
     print_line(f"Stage {added.stage_no} has {pluralize(count, 'more task')}: {numbers}.")
 
 
-# -- what is typed
+# -- parsing
 
 
 def parse_labels(arguments: list[str]) -> dict[str, str] | None:
-    """Read labels."""
+    """Parse labels of the form name=value."""
     pairs = [argument.partition("=") for argument in arguments]
     if any(not name or not sign for name, sign, _ in pairs):
         raise typer.BadParameter("--label takes name=value.")
@@ -118,7 +118,7 @@ def parse_labels(arguments: list[str]) -> dict[str, str] | None:
 
 
 def parse_document(option: str, given: str | None, expected_type: type[T]) -> T | None:
-    """Read the JSON of an option, or of the file that it names."""
+    """Parse the JSON of an option, or of the file that it names."""
     if given is None:
         return None
     try:
@@ -132,11 +132,11 @@ def read_text_file(name: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text()
     except (OSError, UnicodeDecodeError):
-        raise typer.BadParameter(f"The file {name} cannot be read.") from None
+        raise typer.BadParameter(f"Cannot read the file {name}.") from None
 
 
 def _stored_events(client: "Client", job_id: str) -> Iterator["Event"]:
-    """Yield the events up to now: a stream of a job that lives does not end there."""
+    """Yield the events up to now. The stream of an active job would continue."""
     last = client.jobs.get(job_id).last_event_seq
     with closing(client.jobs.events(job_id)) as stream:
         for event in stream:

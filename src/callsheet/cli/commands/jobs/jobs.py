@@ -1,4 +1,4 @@
-"""Commands about jobs: watch, list, look closer, move; those that submit, shape and fetch stand beside this."""
+"""`callsheet jobs`, `watch` and `approve`: list, show, watch, approve, cancel, pause, retry and refund jobs."""
 
 import getpass
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def watch(server: Server, job_id: JobId) -> None:
-    """Follow a job until it ends; exit code 1 unless it completes. With --json, one event a line."""
+    """Follow a job until it ends; exit code 1 unless it completes. With --json, one event per line."""
     with server.client(wait_for_server=True) as client, hint_on_interrupt(job_id):
         job = follow(client, job_id, json=server.json)
     if not server.json:
@@ -48,7 +48,7 @@ def watch(server: Server, job_id: JobId) -> None:
 
 
 def _complete_status(incomplete: str) -> list[str]:
-    """Return the statuses that begin so, for the shell."""
+    """Return the statuses that begin with a text, for shell completion."""
     return sorted({move.target for move in JOB.moves if move.target.startswith(incomplete)})
 
 
@@ -64,7 +64,7 @@ def list_jobs(  # noqa: PLR0913 - filters
     label: Annotated[str, typer.Option("--label", help="Only with this name=value.")] = "",
     since: Annotated[str, typer.Option("--since", help="Submitted at or after, like 2026-01-31T12:00:00Z.")] = "",
     until: Annotated[str, typer.Option("--until", help="Submitted before.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of results.")] = 20,
 ) -> None:
     """List jobs, newest first."""
     with server.client() as client:
@@ -92,8 +92,10 @@ def list_jobs(  # noqa: PLR0913 - filters
 def approve(
     server: Server,
     job_id: JobId,
-    stage: Annotated[str, typer.Argument(help="The stage that waits: its number or its name.")],
-    approver: Annotated[str | None, typer.Option("--approver", help="Who approves; by default you.")] = None,
+    stage: Annotated[str, typer.Argument(help="Number or name of the stage.")],
+    approver: Annotated[
+        str | None, typer.Option("--approver", help="Name of the approver. Default: your user name.")
+    ] = None,
 ) -> None:
     """Approve a stage that needs approval."""
     with server.client() as client:
@@ -120,13 +122,13 @@ def show(server: Server, job_id: JobId) -> None:
     )
     stages_by_id = {stage.id: stage for stage in stages}
     table(
-        ("STAGE", "TASK", "KIND", "STATUS", "PROGRESS", "TRIES", "MESSAGE"),
+        ("STAGE", "TASK", "KIND", "STATUS", "PROGRESS", "ATTEMPTS", "MESSAGE"),
         (
             (stages_by_id[t.stage_id].name, t.no, t.kind, t.phase or t.status, f"{t.progress} %", t.attempts,
              t.error.message if t.error else t.message or _waiting_note(stages_by_id[t.stage_id])) for t in tasks
         ),
         empty="It has no tasks yet.",
-        least=("TRIES", "KIND", "PROGRESS"),
+        least=("ATTEMPTS", "KIND", "PROGRESS"),
         text=("MESSAGE",),
     )  # fmt: skip
     for stage in stages:
@@ -145,8 +147,8 @@ def show(server: Server, job_id: JobId) -> None:
 def cancel(
     server: Server,
     job_id: JobId,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why; it is kept.")] = None,
-    grace: Annotated[int | None, typer.Option("--grace", help="Seconds a worker has to stop.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Reason to record.")] = None,
+    grace: Annotated[int | None, typer.Option("--grace", help="Seconds that workers have to stop.")] = None,
 ) -> None:
     """Cancel a job and release its reserved credits."""
     with server.client() as client:
@@ -168,7 +170,7 @@ def resume(server: Server, job_id: JobId) -> None:
 def retry(
     server: Server,
     job_id: JobId,
-    as_new_job: Annotated[bool, typer.Option("--as-new-job", help="A new job, in place of a new run.")] = False,
+    as_new_job: Annotated[bool, typer.Option("--as-new-job", help="Create a new job instead of a new run.")] = False,
 ) -> None:
     """Retry a failed or expired job."""
     with server.client() as client:
@@ -178,8 +180,8 @@ def retry(
 def refund(
     server: Server,
     job_id: JobId,
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is kept.")],
-    run: Annotated[int | None, typer.Option("--run", min=1, help="Of this run; by default the last.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Reason to record.")],
+    run: Annotated[int | None, typer.Option("--run", min=1, help="Run to refund. Default: the last.")] = None,
 ) -> None:
     """Refund what a job has consumed."""
     with server.client() as client:
@@ -188,14 +190,14 @@ def refund(
         as_json(done)
         return
     print_line(
-        f"{done.user} has {pluralize(done.balance, 'credit')}{': it was given back before' if done.replay else ''}."
+        f"{done.user} has {pluralize(done.balance, 'credit')}{'; it was refunded before' if done.replay else ''}."
     )
 
 
 def why(server: Server, job_id: JobId) -> None:
-    """Say what holds a job.
+    """Explain why a job is waiting.
 
-    Also its place in its queue, and when it may start and end, which is an estimate.
+    Also prints its position in the queue, and estimates of when it starts and ends.
     """
     with server.client() as client:
         explanation = client.jobs.explain(job_id)
@@ -205,9 +207,9 @@ def why(server: Server, job_id: JobId) -> None:
     for constraint in explanation.constraints:
         print_line(f"{constraint.message} ({constraint.code})")
     if not explanation.constraints:
-        print_line(f"{explanation.job_id} is {explanation.status}; nothing holds it.")
+        print_line(f"{explanation.job_id} is {explanation.status}; nothing blocks it.")
     if explanation.position is not None:
-        print_line(f"Its place in the queue is {explanation.position}.")
+        print_line(f"Its position in the queue is {explanation.position}.")
     for line in (_format_start(explanation), _format_remaining(explanation.remaining)):
         if line:
             print_line(line)
@@ -225,7 +227,7 @@ command(jobs, "add-tasks")(add_tasks)
 
 
 def _format_start(explanation: "JobExplanation") -> str:
-    """Say when a job may start, and that it is a guess; of one that waits for its turn, why none can be made."""
+    """Format the estimated start of a job; for a queued job without an estimate, the reason why there is none."""
     start = explanation.start
     if start.estimated_seconds is None:
         return start.reason if explanation.position is not None else ""
@@ -234,7 +236,7 @@ def _format_start(explanation: "JobExplanation") -> str:
 
 
 def _format_remaining(estimate: "ProgressEstimate") -> str:
-    """Say how far a job may be, and that it is a guess; one that is over all that were before has no end to tell."""
+    """Format the estimated progress and remaining time of a job."""
     if estimate.percent is None:
         return ""
     if estimate.remaining_seconds_p50 is None:

@@ -1,4 +1,4 @@
-"""`callsheet submit`: one job from the words of a command line, or many from a file."""
+"""`callsheet submit`: one job from the command line, or many from a file."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,20 +20,20 @@ def submit(  # noqa: PLR0913 - what a job is made of
     server: Server,
     workflow: Annotated[str, typer.Argument(help="Name of the workflow.", show_default=False)] = "",
     *,
-    user: Annotated[str, typer.Option("--user", help="Who asks for it and pays.", show_default=False)] = "",
+    user: Annotated[str, typer.Option("--user", help="User who pays for the job.", show_default=False)] = "",
     input: Input = None,
     label: Annotated[list[str] | None, typer.Option("--label", help="name=value; may be repeated.")] = None,
     metadata: Metadata = None,
     priority: Priority = None,
-    start_in: Annotated[float, typer.Option("--start-in", help="Seconds to wait before it may start.")] = 0,
+    start_in: Annotated[float, typer.Option("--start-in", help="Seconds to wait before the job may start.")] = 0,
     deadline: Annotated[
-        int | None, typer.Option("--deadline", metavar="SECONDS", help="Seconds after which it expires.")
+        int | None, typer.Option("--deadline", metavar="SECONDS", help="Seconds after which the job expires.")
     ] = None,
     stages: Annotated[
         str | None,
-        typer.Option("--stages", metavar="JSON", help="The job's own stages: a list, or @FILE with one."),
+        typer.Option("--stages", metavar="JSON", help="The job's own stages: a JSON list, or @FILE with one."),
     ] = None,
-    quote: Annotated[str | None, typer.Option("--quote", metavar="TOKEN", help="A quote that fixes the price.")] = None,
+    quote: Annotated[str | None, typer.Option("--quote", metavar="TOKEN", help="Quote that fixes the price.")] = None,
     idempotency_key: Annotated[
         str | None,
         typer.Option(
@@ -43,11 +43,11 @@ def submit(  # noqa: PLR0913 - what a job is made of
     batch: Annotated[
         str | None,
         typer.Option(
-            "--batch", metavar="FILE", help="Many jobs, one JSON object a line (- is standard input); exit code 1 if "
-            "one is refused. WORKFLOW and --user are of those that name none.",
+            "--batch", metavar="FILE", help="Many jobs, one JSON object per line (- is standard input). WORKFLOW and "
+            "--user are the defaults for lines without them. Exit code 1 if a job is rejected.",
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end; exit code 1 if that is bad.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job; exit code 1 unless it completes.")] = False,
 ) -> None:  # fmt: skip
     """Submit a job, or many."""
     options = {
@@ -96,27 +96,31 @@ def _describe_submitted(job: "SubmittedJob") -> str:
 
 
 def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetError") -> Exception:
-    """Say what is wrong with a job that was submitted without an input: what its workflow requires, if that is it."""
+    """Return an error that lists the required input fields, if their absence is what is wrong."""
     schema = client.workflows.get(workflow).definition.get("input_schema") if error.code == "invalid_input" else None
     required = schema.get("required") if isinstance(schema, dict) else None
     if not required:
         return error
-    return Failure(f"{workflow} needs --input: {', '.join(required)}.", code=error.code, request_id=error.request_id)
+    return Failure(
+        f"{workflow} requires --input with {', '.join(required)}.", code=error.code, request_id=error.request_id
+    )
 
 
 # -- many
 
 
 def _reject_single_job_options(**others: Any) -> None:
-    """Refuse what is said about one job: of many, each line says it."""
+    """Reject options of a single job: with --batch, each line has its own."""
     names = {"labels": "label", "start_in_seconds": "start-in", "deadline_seconds": "deadline"}
     fields = [f"--{names.get(name, name).replace('_', '-')}" for name, value in others.items() if value]
     if fields:
-        raise typer.BadParameter(f"--batch takes its jobs from the file: {', '.join(fields)} is for one job.")
+        raise typer.BadParameter(
+            f"--batch cannot be combined with {', '.join(fields)}. Write these fields in the file."
+        )
 
 
 def _read_jobs(name: str, given: dict[str, str]) -> "list[NewJob]":
-    """Read jobs, one a line; all of them, before one is sent."""
+    """Read all jobs, one per line, before any is sent."""
     from callsheet.client import NewJob  # noqa: PLC0415 - brings httpx
 
     shared = {name: value for name, value in given.items() if value}
@@ -126,13 +130,10 @@ def _read_jobs(name: str, given: dict[str, str]) -> "list[NewJob]":
             try:
                 fields = msgspec.json.decode(line, type=dict[str, Any])
                 jobs.append(msgspec.convert(shared | fields, NewJob))
-                unknown = fields.keys() - set(NewJob.__struct_fields__)
             except msgspec.MsgspecError as error:
-                raise typer.BadParameter(f"Line {no} of {name} is no job: {error}.") from None
-            if unknown:
-                raise typer.BadParameter(f"Line {no} of {name} is no job: it has no field {min(unknown)!r}.")
+                raise typer.BadParameter(f"Line {no} of {name} is not a valid job: {error}.") from None
     if not jobs:
-        raise typer.BadParameter(f"There is no job in {name}.")
+        raise typer.BadParameter(f"{name} has no jobs.")
     return jobs
 
 
