@@ -3,15 +3,16 @@
 import inspect
 import re
 from collections.abc import Iterable
+from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
 from msgspec.structs import fields
 
 from callsheet.api.errors import Problem
-from callsheet.http.openapi.error_codes import ANY_CODE, CODE_MEANINGS
+from callsheet.http.openapi.error_codes import ANY_CODE, describe_code
 from callsheet.http.openapi.groups import group_of, group_routes
-from callsheet.http.openapi.parameters import HEADER_DOCS, PATH_DOCS, ParameterDoc
+from callsheet.http.openapi.parameters import HEADER_DOCS, ParameterDoc, header_doc, path_doc
 from callsheet.http.openapi.response_examples import apply_example_changes
 from callsheet.http.openapi.schemas import Schema, Schemas, parameters
 from callsheet.http.server.problems import CONTENT_TYPE
@@ -158,9 +159,7 @@ def _about(route: Route) -> str:
 
 
 def _parameters(route: Route) -> list[Schema]:
-    found = [
-        _in_path(name, PATH_DOCS.get(f"{route.name}.{name}", PATH_DOCS[name])) for name in PARAMETER.findall(route.path)
-    ]
+    found = [_in_path(name, path_doc(route, name)) for name in PARAMETER.findall(route.path)]
     if route.query is not None:
         found += parameters(route.query)
     found += [_header(name) for name in route.request_headers]
@@ -179,7 +178,7 @@ def _in_path(name: str, doc: ParameterDoc) -> Schema:
 
 
 def _header(name: str) -> Schema:
-    doc = HEADER_DOCS[name]
+    doc = header_doc(name)
     schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
     return {
         "name": name, "in": "header", "required": False, "description": doc.description, "schema": schema,
@@ -211,13 +210,13 @@ def _answers(route: Route, schemas: Schemas, shared: dict[str, Any]) -> dict[str
 
 def _success_response(route: Route, status: int, schemas: Schemas) -> dict[str, Any]:
     answer: dict[str, Any] = {
-        "description": _TITLES[status],
+        "description": _title(status),
         "headers": _headers(("X-Request-Id", *route.response_headers)),
     }
     if status in {204, 303, 304, 307}:
         return answer
     if route.response is not None:
-        answer["description"] = inspect.getdoc(route.response) or _TITLES[status]
+        answer["description"] = inspect.getdoc(route.response) or _title(status)
         content = _content(route.response, schemas)
         answer["content"] = {_JSON: {**content, "example": apply_example_changes(route.name, content["example"])}}
     else:
@@ -233,9 +232,9 @@ def _problem_response(status: int, codes: list[str]) -> dict[str, Any]:
     schema: Schema = {"$ref": "#/components/schemas/Problem"}
     if ANY_CODE not in codes:
         schema = {**schema, "properties": {"code": {"enum": codes}}}
-    lines = "\n".join(f"- `{code}`: {CODE_MEANINGS[code]}" for code in codes)
+    lines = "\n".join(f"- `{code}`: {describe_code(code)}" for code in codes)
     return {
-        "description": f"{_TITLES[status]}\n\n{lines}",
+        "description": f"{_title(status)}\n\n{lines}",
         "headers": _headers(("X-Request-Id", *_HEADERS_OF.get(status, ()))),
         "content": {
             CONTENT_TYPE: {
@@ -249,11 +248,18 @@ def _problem_response(status: int, codes: list[str]) -> dict[str, Any]:
 
 def _sample(status: int, code: str) -> dict[str, Any]:
     request_id = HEADER_DOCS["X-Request-Id"].example
-    return {"code": code, "message": CODE_MEANINGS[code], "status": status, "request_id": request_id}
+    return {"code": code, "message": describe_code(code), "status": status, "request_id": request_id}
 
 
 def _headers(names: Iterable[str]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    return {
+        name: {"$ref": f"#/components/headers/{name}"} if name in HEADER_DOCS else _set_header(header_doc(name))
+        for name in names
+    }
+
+
+def _title(status: int) -> str:
+    return _TITLES.get(status) or f"{HTTPStatus(status).phrase}."
 
 
 def _set_header(doc: ParameterDoc) -> dict[str, Any]:

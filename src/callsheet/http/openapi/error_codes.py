@@ -160,3 +160,8 @@ CODE_MEANINGS: dict[str, str] = {
     "workflow_disabled": "The workflow is disabled.",
     "workflow_not_found": "The workflow does not exist.",
 }
+
+
+def describe_code(code: str) -> str:
+    """Return what a code means. A plugin's API may have codes that are not listed here."""
+    return CODE_MEANINGS.get(code) or f"{code.replace('_', ' ').capitalize()}."

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 from callsheet.api.base import Example
+from callsheet.http.server.router import Route
 
 
 class ParameterDoc(NamedTuple):
@@ -55,3 +56,13 @@ HEADER_DOCS: dict[str, ParameterDoc] = {
         "Id of the request in the server's log. The server uses yours if you send one.", "f5e31b5f0b9b2c77"
     ),
 }
+
+
+def path_doc(route: Route, name: str) -> ParameterDoc:
+    """Return the documentation of a path parameter. A plugin's API may have parameters that are not listed here."""
+    return PATH_DOCS.get(f"{route.name}.{name}") or PATH_DOCS.get(name) or ParameterDoc(f"The {name}.", name)
+
+
+def header_doc(name: str) -> ParameterDoc:
+    """Return the documentation of a header. A plugin's API may have headers that are not listed here."""
+    return HEADER_DOCS.get(name) or ParameterDoc(f"The {name} header.", "example")
