@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.http.test_uploads import upload_file
+from tests.http.upload_requests import upload_file
 from tests.http.worker_sandbox import PNG, WorkerSandbox, expect_json, output_file_of
 from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until

@@ -131,75 +131,75 @@ class Report:
 
 
 @pytest.fixture
-def report(sandbox: WorkerSandbox, bucket: S3Blobs, double: S3Double) -> Report:
+def task_report(sandbox: WorkerSandbox, bucket: S3Blobs, double: S3Double) -> Report:
     return Report(sandbox, bucket, double)
 
 
-def test_a_report_and_its_repeat_are_looked_at_once(report: Report) -> None:
-    assert asyncio.run(report.twice()) == [None, None]
-    assert report.lookups == 1
+def test_a_report_and_its_repeat_are_looked_at_once(task_report: Report) -> None:
+    assert asyncio.run(task_report.twice()) == [None, None]
+    assert task_report.lookups == 1
 
     async def later() -> None:
-        await report.check()
+        await task_report.check()
 
     asyncio.run(later())
-    assert report.lookups == 2, "what has ended is nobody's answer any more"
+    assert task_report.lookups == 2, "what has ended is nobody's answer any more"
 
 
-def test_whoever_waits_hears_what_was_found(report: Report) -> None:
-    found = asyncio.run(report.twice(b"a lie!"))
+def test_whoever_waits_hears_what_was_found(task_report: Report) -> None:
+    found = asyncio.run(task_report.twice(b"a lie!"))
     assert [(type(one), one.code) for one in found] == [(BadInput, "digest_mismatch")] * 2
-    assert report.lookups == 1
+    assert task_report.lookups == 1
 
 
-def test_another_report_waits_and_is_looked_at_for_itself(report: Report) -> None:
-    report.double.fail("hung", method="HEAD")
+def test_another_report_waits_and_is_looked_at_for_itself(task_report: Report) -> None:
+    task_report.double.fail("hung", method="HEAD")
 
     async def two() -> list[Any]:
-        true, lie = report.check(), report.check(b"a lie!")
-        await report.hangs()
+        true, lie = task_report.check(), task_report.check(b"a lie!")
+        await task_report.hangs()
         assert not lie.done()
-        report.double.release.set()
+        task_report.double.release.set()
         return list(await asyncio.gather(true, lie, return_exceptions=True))
 
     first, second = asyncio.run(two())
-    assert (first, second.code, report.lookups) == (None, "digest_mismatch", 2)
+    assert (first, second.code, task_report.lookups) == (None, "digest_mismatch", 2)
 
 
-def test_whoever_goes_away_does_not_take_the_answer_with_him(report: Report) -> None:
-    report.double.fail("hung", method="HEAD")
+def test_whoever_goes_away_does_not_take_the_answer_with_him(task_report: Report) -> None:
+    task_report.double.fail("hung", method="HEAD")
 
     async def two() -> None:
-        gone, left = report.check(), report.check()
-        await report.hangs()
+        gone, left = task_report.check(), task_report.check()
+        await task_report.hangs()
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        report.double.release.set()
+        task_report.double.release.set()
         await left
 
     asyncio.run(two())
-    assert report.lookups == 1
+    assert task_report.lookups == 1
 
 
-def test_two_loops_share_one_look(report: Report) -> None:
+def test_two_loops_share_one_look(task_report: Report) -> None:
     """Workers of the same process each have a loop of their own."""
-    report.double.fail("hung", method="HEAD")
+    task_report.double.fail("hung", method="HEAD")
     waits = threading.Event()
 
     async def another() -> None:
-        check = report.check()
+        check = task_report.check()
         await asyncio.sleep(0)  # until it waits
         waits.set()
         await check
 
     async def two() -> None:
-        check = report.check()
-        await report.hangs()
+        check = task_report.check()
+        await task_report.hangs()
         other = asyncio.create_task(asyncio.to_thread(asyncio.run, another()))
         await asyncio.to_thread(waits.wait, 30)
-        report.double.release.set()
+        task_report.double.release.set()
         await asyncio.gather(check, other)
 
     asyncio.run(two())
-    assert (waits.is_set(), report.lookups) == (True, 1)
+    assert (waits.is_set(), task_report.lookups) == (True, 1)

@@ -109,7 +109,7 @@ def test_a_reader_finds_a_route_by_what_it_is_about() -> None:
     assert [tag["name"] for tag in DOCUMENT["tags"]] == list(found)
 
 
-def test_every_route_of_our_own_is_documented_by_hand() -> None:
+def test_every_native_route_has_a_group_and_texts_of_its_own() -> None:
     """The document falls back to the bare names for a plugin's routes, so a missing text would not fail there."""
     names = {f"{route.name}.{name}": name for route in ROUTES for name in PARAMETER.findall(route.path)}
     headers = {name for route in ROUTES for name in (*route.request_headers, *route.response_headers)}

@@ -9,7 +9,7 @@ from callsheet.http.auth.schemes import authenticate_by_header
 from callsheet.http.server.api import Api
 from callsheet.http.server.request import Request
 from callsheet.http.server.router import READERS, WRITERS, Response, Route
-from tests.support.live_server import LiveServer
+from tests.support.processes.live_server import LiveServer
 
 
 class Poster(msgspec.Struct, forbid_unknown_fields=True):

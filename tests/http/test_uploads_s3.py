@@ -19,7 +19,7 @@ from callsheet.core.policy.limits import Limits
 from callsheet.dispatch.task_payloads import PREVIEW_BYTES_MAX
 from callsheet.engine.file_check import verify_files
 from callsheet.engine.loops.orphan_files import OrphanCollector
-from tests.http.test_uploads import code, upload_body
+from tests.http.upload_requests import code, upload_body
 from tests.http.worker_sandbox import PNG, WorkerSandbox, output_file_of
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double

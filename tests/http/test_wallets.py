@@ -85,7 +85,7 @@ def test_a_refund_that_cannot_be_is_refused(live_server: LiveServer) -> None:
         (409, "nothing_to_refund"), (422, "reason_required"), (404, "run_not_found"), (422, "invalid_body"),
         (422, "invalid_body"), (404, "job_not_found"), (403, "forbidden"), (403, "forbidden"),
     ]  # fmt: skip
-    assert said[0].json()["message"] == "Run 1 kept nothing: 3 credits went back when it ended."
+    assert said[0].json()["message"] == "Run 1 consumed no credits: 3 credits of its price were refunded when it ended."
 
 
 def test_a_wallet_knows_what_was_ever_bought_and_used(live_server: LiveServer) -> None:

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from callsheet.dispatch import task_payloads
-from tests.http.test_uploads import upload_file
+from tests.http.upload_requests import upload_file
 from tests.http.worker_sandbox import HttpWorker
 from tests.support import comfyui_graphs
 from tests.support.processes.live_server import LiveServer
