@@ -153,7 +153,7 @@ def test_what_is_wanted_and_why_is_printed(live_server: LiveServer, run: Run) ->
     assert heads.split() == ["KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "DESIRED", "REASON"]
     kind, depth, _, _, running, workers, desired, *reason = line.split()
     assert (kind, depth, running, workers, desired) == ("weld", "3", "0", "0", "1")
-    assert " ".join(reason) == "3 tasks wait, 0 run; how long it takes is not known yet, so one begins."
+    assert " ".join(reason) == "3 tasks wait, 0 run; the duration is not known yet, so start with one."
     words = ["workers", "autoscale", "--kind", "weld", "--json", "--max", "1", *window_option()]
     (kind,) = run(*words, role="operator").json["kinds"]
     assert (kind["kind"], kind["desired"], kind["executed"], kind["signals"]["depth"]) == ("weld", 1, False, 3)

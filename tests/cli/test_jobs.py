@@ -264,7 +264,7 @@ def test_a_job_that_waits_says_why_no_start_can_be_estimated_or_how_it_was_estim
     assert run("jobs", "why", job).out.splitlines() == [
         "It is next in its queue. (queued)",
         "Its place in the queue is 1.",
-        "0 tasks of its queue were completed so far; an estimate takes 5.",
+        "0 tasks of its queue completed so far; an estimate needs at least 5.",
     ]
     run("jobs", "cancel", job)
     printed = job_why_lines(estimated_seconds=718.4, reason="2 at a time, each as long as the last 40 took.")
@@ -277,12 +277,12 @@ def test_a_job_that_waits_says_why_no_start_can_be_estimated_or_how_it_was_estim
 
 def test_the_remaining_time_of_a_job_is_marked_as_an_estimate() -> None:
     ends = {"percent": 40, "remaining_seconds_p50": 12.2, "remaining_seconds_p90": 20.0, "samples": 34}
-    assert job_why_lines(remaining=ends | {"reason": "Until it has ended."})[-1] == (
-        "About 12 seconds to go, and about 40 % done, says an estimate from 34 tasks. Until it has ended."
+    assert job_why_lines(remaining=ends | {"reason": "Time until it ends."})[-1] == (
+        "About 12 seconds to go, and about 40 % done, says an estimate from 34 tasks. Time until it ends."
     )
-    late = {"percent": 99, "samples": 34, "reason": "It takes longer than any of the last 34 did."}
+    late = {"percent": 99, "samples": 34, "reason": "It has taken longer than each of the last 34."}
     assert job_why_lines(remaining=late)[-1] == (
-        "About 99 % is done, says an estimate from 34 tasks. It takes longer than any of the last 34 did."
+        "About 99 % is done, says an estimate from 34 tasks. It has taken longer than each of the last 34."
     )
 
 

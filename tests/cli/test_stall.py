@@ -58,7 +58,8 @@ class StubServer:
 
 
 NOBODY = (
-    "Nobody works on kind etch, and nobody has taken this in the last {} seconds: is a worker of this kind running?"
+    "No worker runs tasks of kind etch, and none has claimed this one in the last {} seconds: start a worker of this "
+    "kind."
 )
 ALONE = [why_body(("no_worker", NOBODY.format(seconds)), ("queued", "It is next in its queue.")) for seconds in (5, 10)]
 
@@ -98,9 +99,9 @@ def test_news_begin_the_quiet_anew() -> None:
 
 
 @pytest.mark.parametrize("said", [
-    why_body(("queued", "It waits in the queue behind 3 other tasks.")),
+    why_body(("queued", "It is queued after 3 other tasks.")),
     why_body(("backoff", "1 task failed."), ("running", "1 task is running on 1 worker.")),
-    why_body(("approval", "Stage 2 (render) waits until somebody approves it.")), 404,
+    why_body(("approval", "Stage 2 (render) waits for approval.")), 404,
 ])  # fmt: skip
 def test_the_usual_course_is_not_printed_and_a_server_without_reasons_is_no_failure(said: Any) -> None:
     house = StubServer([said])
@@ -120,7 +121,7 @@ def test_who_follows_a_job_that_nobody_can_do_reads_so(
     monkeypatch.setenv("COLUMNS", "200")
     house = StubServer(ALONE, events_text=frames(1, kind="job.created"))
     assert follow(house.client, "j1", ticker=ticker).completed
-    assert capsys.readouterr().out.count("Nobody works on kind etch") == 1
+    assert capsys.readouterr().out.count("No worker runs tasks of kind etch") == 1
 
 
 def test_a_bar_moves_by_a_guess_while_its_kind_reports_nothing(

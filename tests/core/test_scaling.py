@@ -201,18 +201,18 @@ def test_quantiles_are_of_single_tries_in_the_window() -> None:
     ("aim", "fields", "said"),
     [
         (MINUTE, {}, "Nothing waits and nothing runs."),
-        (MINUTE, {"ready": 1}, "1 task waits, 0 run; how long it takes is not known yet, so one begins."),
+        (MINUTE, {"ready": 1}, "1 task waits, 0 run; the duration is not known yet, so start with one."),
         (MINUTE, {"ready": 3, "attempt_durations": seconds(40)}, "3 tasks wait, 0 run; an attempt takes 40 s."),
         (MINUTE, {"ready": 3, "startable": 1, "attempt_durations": seconds(400)},
-         "3 tasks wait, 0 run; an attempt takes 400 s. A running limit lets 1 run at once."),
+         "3 tasks wait, 0 run; an attempt takes 400 s. A running limit allows 1 at once."),
         (MINUTE, {"running": 1, "busy": 1, "workers": 1, "capacity": 1, "elapsed": 0}, "Nothing waits; 1 task runs."),
         (ScalingTarget(wait_seconds=60, workers_max=1), {"ready": 90, "attempt_durations": seconds(1.5)},
-         "90 tasks wait, 0 run; an attempt takes 1.5 s. 3 would do; the most is 1."),
+         "90 tasks wait, 0 run; an attempt takes 1.5 s. 3 workers would be enough; the maximum is 1."),
         (ScalingTarget(wait_seconds=60, workers_min=2), {},
-        "Nothing waits and nothing runs. 0 would do; the least is 2."),
+        "Nothing waits and nothing runs. 0 workers would be enough; the minimum is 2."),
         (ScalingTarget(wait_seconds=60, workers_max=1),
          {"running": 2, "busy": 2, "workers": 2, "capacity": 2, "attempt_durations": seconds(2)},
-         "Nothing waits; 2 tasks run. 2 workers are busy, and stay."),
+         "Nothing waits; 2 tasks run. 2 workers are busy and must stay."),
     ],
 )  # fmt: skip
 def test_the_reason_is_said_in_words(aim: ScalingTarget, fields: dict[str, Any], said: str) -> None:

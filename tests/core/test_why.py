@@ -78,7 +78,7 @@ def test_a_paused_job_says_that_somebody_must_resume_it() -> None:
     harness.do(c.Pause(tenant="acme", job_id=job_id))
     found = why(harness, job_id, durations=MINUTE)
     assert "resume" in only(found, "paused").message
-    assert (found.start.wait, found.start.reason) == (None, "It starts when somebody resumes it.")
+    assert (found.start.wait, found.start.reason) == (None, "It starts after it is resumed.")
 
 
 def test_a_paused_job_whose_task_goes_on_says_both() -> None:
@@ -95,8 +95,8 @@ def test_a_waiting_stage_is_named() -> None:
         harness.do(c.Complete(lease=leased.lease))
     found = why(harness, job_id)
     held = only(found, "approval")
-    assert (held.name, held.message) == ("cut", "Stage 2 (cut) waits until somebody approves it.")
-    assert found.start.reason == "It starts when somebody approves it."
+    assert (held.name, held.message) == ("cut", "Stage 2 (cut) waits for approval.")
+    assert found.start.reason == "It starts after its approval."
 
 
 def test_a_job_that_is_being_canceled_says_how_long_its_workers_have() -> None:
@@ -130,14 +130,14 @@ def test_a_queued_job_says_how_many_are_ahead_and_its_position() -> None:
     found = why(harness, harness.submit(), ahead=4, running=2, live_leases=2)
     held = only(found, "queued")
     assert (held.ahead, held.running, held.tasks, found.position) == (4, 2, 1, 5)
-    assert held.message == "It waits in the queue behind 4 other tasks."
+    assert held.message == "It is queued after 4 other tasks."
 
 
 def test_the_first_in_the_queue_is_next_and_one_is_no_plural() -> None:
     harness = CoreHarness(DRAW)
     job_id = harness.submit()
     assert only(why(harness, job_id, live_leases=1), "queued").message == "It is next in its queue."
-    assert only(why(harness, job_id, live_leases=1, ahead=1), "queued").message.endswith("behind 1 other task.")
+    assert only(why(harness, job_id, live_leases=1, ahead=1), "queued").message.endswith("after 1 other task.")
     assert "more than 10000" in only(why(harness, job_id, live_leases=1, ahead=AHEAD_MAX), "queued").message
 
 
@@ -161,7 +161,7 @@ def test_a_full_rate_is_named_with_its_numbers_and_when_it_lets_the_next_one_sta
     assert codes(found) == ["rate_limit", "queued"]
     held = found.constraints[0]
     assert held.message == (
-        f"3 tasks of {of} a started in the last minute, which is all that may: the next one may start in 12 seconds."
+        f"3 tasks of {of} a started in the last minute, which is the limit: the next one may start in 12 seconds."
     )
     assert (held.of, held.name, held.started, held.started_in_window_max, held.within_seconds, held.tasks) == (
         of,
@@ -196,7 +196,7 @@ def test_no_worker_is_said_only_after_nobody_came_for_a_while() -> None:
     assert codes(found) == ["no_worker", "queued"]
     held = found.constraints[0]
     assert (held.of, held.name, held.active_since_at, held.workers) == ("kind", "draw", since, 0)
-    assert (found.start.wait, found.start.reason) == (None, "No worker takes this kind of task now.")
+    assert (found.start.wait, found.start.reason) == (None, "No worker serves this kind of task now.")
 
 
 def test_a_worker_that_works_or_has_just_ended_is_a_worker() -> None:
@@ -267,7 +267,7 @@ def test_a_call_without_an_answer_says_that_it_is_looked_up() -> None:
     harness.advance(1_000)
     harness.tick()
     held = only(why(harness, job_id), "provider")
-    assert held.message == "Whether fal accepted 1 task is unknown: it is looked up, not repeated."
+    assert held.message == "It is unknown whether fal accepted 1 task: the server looks it up."
 
 
 def test_a_running_job_says_since_when_how_far_and_on_how_many_workers() -> None:
@@ -313,7 +313,7 @@ def test_without_enough_samples_there_is_no_estimate_but_a_reason() -> None:
     job_id = harness.submit()
     start = why(harness, job_id, durations=MINUTE[:4]).start
     assert (start.wait, start.p50, start.p90, start.samples) == (None, None, None, 4)
-    assert start.reason == "4 tasks of its queue were completed so far; an estimate takes 5."
+    assert start.reason == "4 tasks of its queue completed so far; an estimate needs at least 5."
 
 
 def test_progress_is_estimated_for_a_kind_that_reports_none() -> None:
@@ -329,7 +329,7 @@ def test_progress_is_estimated_for_a_kind_that_reports_none() -> None:
         (99, None, None), (99, None, None),
     ]  # fmt: skip
     late = why(harness, job_id, durations=MINUTE).remaining
-    assert (late.samples, late.reason) == (10, "It takes longer than any of the last 10 did.")
+    assert (late.samples, late.reason) == (10, "It has taken longer than each of the last 10.")
 
 
 def test_reported_progress_goes_before_an_estimate() -> None:
@@ -348,14 +348,14 @@ def test_progress_counts_what_is_done_and_says_what_is_left_out() -> None:
     harness.do(c.Complete(lease=leased[0].lease))
     harness.advance(20)
     left = why(harness, job_id, durations=MINUTE).remaining
-    assert (left.percent, left.reason) == (26, "Until its running tasks have ended; others follow.")
+    assert (left.percent, left.reason) == (26, "Time until its running tasks end; more tasks follow.")
     assert harness.job(job_id).progress <= 26
 
 
 def test_nothing_is_estimated_of_what_does_not_run() -> None:
     harness = CoreHarness(DRAW)
     left = why(harness, harness.submit(), durations=MINUTE).remaining
-    assert (left.percent, left.reason) == (None, "Nothing of it runs now.")
+    assert (left.percent, left.reason) == (None, "None of its tasks is running.")
 
 
 def test_the_first_ready_task_is_the_one_a_claim_would_be_offered() -> None:

@@ -67,8 +67,8 @@ def test_what_nobody_works_on_says_so(
         monkeypatch.setattr(quiet, 0)
     told = io.StringIO()
     console = Console(file=told, width=200, force_terminal=terminal, color_system=None)
-    said = interrupted(furnished, tmp_path, console, told, "is a worker of this kind running?")
-    assert re.search(r"^(sketch|tone|clip|short-video): .*is a worker of this kind running\?", said, re.MULTILINE)
+    said = interrupted(furnished, tmp_path, console, told, "start a worker of this kind.")
+    assert re.search(r"^(sketch|tone|clip|short-video): .*start a worker of this kind\.", said, re.MULTILINE)
 
 
 @pytest.mark.parametrize("width", [50, 80])

@@ -282,7 +282,7 @@ def test_estimates_come_from_this_queue_and_are_labelled(live_server: LiveServer
     claim_lease(live_server, name)
     first, second = submit_job(live_server, name), submit_job(live_server, name)
     left = get_why(live_server, running)["remaining"]
-    assert (left["samples"], left["percent"], left["reason"]) == (6, 0, "Until it has ended.")
+    assert (left["samples"], left["percent"], left["reason"]) == (6, 0, "Time until it ends.")
     assert 25 < left["remaining_seconds_p50"] <= 30
     assert 55 < left["remaining_seconds_p90"] <= 60
     starts = [get_why(live_server, job)["start"] for job in (first, second)]

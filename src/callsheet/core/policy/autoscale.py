@@ -1,8 +1,8 @@
-"""How many workers a kind of work needs: what was observed of it in, signals out. Rules only; nothing is read here.
+"""Autoscaling: computes the recommended number of workers of a kind from an observation. Reads nothing itself.
 
-A waiting task begins within the wait T that is aimed at if, with P places of S seconds a try, at most P * (T + S) / S
-tasks are in front: those that begin at once, and those that follow within T. Hence P = tasks * S / (T + S), never less
-than what runs now: a busy machine is never in the way.
+With P slots and S seconds per attempt, P * (T + S) / S tasks start within the target wait T: P start at once, the
+others follow. Hence P = tasks * S / (T + S). The result is never lower than the number of running tasks, so a busy
+worker is never removed.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ _MEDIAN, _P95 = 50, 95
 
 
 class KindObservation(Struct, frozen=True, kw_only=True):
-    """What was read of one kind at one moment; durations in microseconds."""
+    """The state of one kind at one moment; durations in microseconds."""
 
     kind: str
     ready: int = 0
-    """Tasks that a worker could take."""
+    """Claimable tasks."""
     backoff: int = 0
-    """Tasks that wait for their next try."""
+    """Tasks that wait for their next attempt."""
     startable: int = 0
-    """Of both, those that running limits let begin beside what runs."""
+    """Of both, the tasks that running limits allow to start in addition to the running ones."""
     oldest_wait: int | None = None
-    """How long the oldest of those that are ready has waited."""
+    """How long the oldest ready task has waited."""
     running: int = 0
-    """Leases: a task on its last try is one like any other."""
+    """Leased tasks."""
     elapsed: int | None = None
-    """How long the oldest of them has run."""
+    """How long the oldest running task has run."""
     workers: int = 0
     busy: int = 0
-    """Of the workers, those that hold a lease of this kind, however long they were not heard of."""
+    """Workers that hold a lease of this kind, even if they have sent no heartbeat lately."""
     capacity: int = 0
     free: int = 0
     attempt_durations: Sequence[int] = ()
-    """How long tries took that completed in the window: each try by itself."""
+    """Durations of the attempts that completed in the window."""
     older: Sequence[int] = ()
-    """The same of the newest ones before the window."""
+    """Durations of the newest attempts before the window."""
     arrivals_per_second: float = 0.0
     completions_per_second: float = 0.0
     failed: int = 0
@@ -54,69 +54,69 @@ class KindObservation(Struct, frozen=True, kw_only=True):
 
 
 class ScalingTarget(Struct, frozen=True, kw_only=True):
-    """What the number of workers shall reach, and its bounds."""
+    """The target wait, and the bounds of the number of workers."""
 
     wait_seconds: float
     workers_min: int = 0
     workers_max: int = 1_000
     concurrency: int | None = None
-    """Tasks that one worker does at once; without it, what those of the kind do now."""
+    """Tasks that one worker runs at once; None for the current average of the kind."""
 
 
 class ScaleSignals(Struct, frozen=True, kw_only=True):
-    """One kind of work: what waits, what runs, who works, and how many workers it needs."""
+    """Queue depth, load and recommended number of workers of one kind."""
 
     kind: str
-    """Kind of work."""
+    """Kind of task."""
     depth: int
-    """Tasks that wait: `ready` and `backoff` together, counted up to 100,000 per workflow."""
+    """Waiting tasks: `ready` plus `backoff`, counted up to 100,000 per workflow."""
     ready: int
-    """Tasks that a worker could take now."""
+    """Tasks that a worker can claim now."""
     backoff: int
-    """Tasks whose next try begins later."""
+    """Tasks that wait for their next attempt."""
     oldest_wait_seconds: float | None
     """How long the oldest ready task has waited; null if none is ready."""
     running: int
-    """Tasks in the hands of workers; those on their last try too, those at a provider not."""
+    """Tasks that are leased to workers. Tasks at a provider are not included."""
     workers: int
-    """Workers that take this kind: with a lease of it, or registered, approved and heard of lately."""
+    """Workers of this kind: those with a lease of it, and approved workers with a recent heartbeat."""
     busy_workers: int
     """Workers that hold a lease of this kind."""
     capacity: int
-    """Tasks that these workers do at once; one that takes several kinds counts in each."""
+    """Tasks that these workers can run at once. A worker with several kinds counts for each of them."""
     free: int
-    """Places of them with nothing to do."""
+    """Unused part of `capacity`."""
     attempt_seconds_p50: float | None
-    """Half of the completed tries took no longer; each try by itself, not its task with all tries."""
+    """Median duration of completed attempts. Each attempt counts by itself."""
     attempt_seconds_p95: float | None
-    """Nineteen of twenty completed tries took no longer."""
+    """95th percentile of the duration of completed attempts."""
     samples: int
-    """From how many tries these two are."""
+    """Number of attempts behind the two percentiles."""
     basis: str
-    """Where durations are from: `window`; `older` tries if it has none; `running` ones if none completed; `none`."""
+    """Source of the durations: `window`; `older` attempts if it has none; `running` if none completed; `none`."""
     arrivals_per_second: float
-    """Tasks made per second in the window."""
+    """Tasks created per second in the window."""
     completions_per_second: float
     """Tasks completed per second in the window."""
     estimated_wait_seconds: float | None
-    """How long a new task may wait; null if that cannot be said: no worker, or nothing completed yet."""
+    """Estimated wait of a new task; null if unknown, because there is no worker or nothing has completed yet."""
     recommended_workers: int
-    """Workers with which what waits begins within the wait that is aimed at. Never fewer than are busy; 0 only if
-    nothing waits and nothing runs."""
+    """Workers needed to start all waiting tasks within the target wait. Never fewer than are busy; 0 only if nothing
+    waits and nothing runs."""
     scale_down_safe: bool
-    """Whether fewer workers, down to the recommended number, would keep nobody waiting longer than is aimed at."""
+    """Whether the fleet can shrink to `recommended_workers` without exceeding the target wait."""
     failed_attempts: int
-    """Tries that failed in the window."""
+    """Attempts that failed in the window."""
     lost_leases: int
-    """Tries in the window whose worker was not heard of any more."""
+    """Attempts in the window whose lease expired because the worker stopped sending heartbeats."""
     spot_interruptions: int
-    """Tries in the window that were given back because the machine was taken away."""
+    """Attempts in the window that were requeued because of a spot interruption."""
     reason: str
-    """Why so many workers, in words."""
+    """Explanation of the recommendation."""
 
 
 def compute_signals(observed: KindObservation, target: ScalingTarget) -> ScaleSignals:
-    """Judge one kind."""
+    """Compute the signals of one kind."""
     durations_sorted = sorted(observed.attempt_durations or observed.older)
     median, p95 = (
         percentile(durations_sorted, percent) / SECOND if durations_sorted else None for percent in (_MEDIAN, _P95)
@@ -140,7 +140,7 @@ def compute_signals(observed: KindObservation, target: ScalingTarget) -> ScaleSi
 
 
 def estimate_wait(observed: KindObservation, median: float | None) -> float | None:
-    """Say how long a new task may wait behind those that are ready; None is honest where there is no data."""
+    """Estimate the wait of a new task after all ready ones; None without data."""
     if observed.free > observed.ready:
         return 0.0
     if median is None or not observed.capacity:
@@ -149,14 +149,14 @@ def estimate_wait(observed: KindObservation, median: float | None) -> float | No
 
 
 def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple[int, str]:
-    """Return how many workers it takes, and why."""
+    """Return the recommended number of workers, and the reason."""
     if not observed.depth and not observed.running:
         return _clamp(0, observed, target, "Nothing waits and nothing runs.")
     seconds, basis = _assume_duration(observed)
     tasks = observed.depth + observed.running
     if seconds is None:
         places = observed.running + min(observed.depth, 1)
-        explanation = "how long it takes is not known yet, so one begins"
+        explanation = "the duration is not known yet, so start with one"
     else:
         places = ceil(tasks * seconds / (target.wait_seconds + seconds)) if seconds else 0
         explanation = _BASES[basis].format(_format_seconds(seconds))
@@ -165,7 +165,7 @@ def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple
         text = f"Nothing waits; {pluralize(observed.running, 'task', verb='runs')}."
     elif places > observed.running + observed.startable:
         places = observed.running + observed.startable
-        text += f" A running limit lets {places} run at once."
+        text += f" A running limit allows {places} at once."
     each = target.concurrency or (observed.capacity // observed.workers if observed.workers else 1)
     return _clamp(ceil(max(places, observed.running, 1) / max(each, 1)), observed, target, text)
 
@@ -173,12 +173,12 @@ def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple
 _BASES = {
     "window": "an attempt takes {}",
     "older": "earlier attempts took {}",
-    "running": "none has completed, and they have taken {} so far",
+    "running": "none has completed, and the oldest has run for {}",
 }
 
 
 def _assume_duration(observed: KindObservation) -> tuple[float | None, str]:
-    """Return how many seconds a try is taken for, and where that is from; what runs has taken at least so long."""
+    """Return the assumed seconds per attempt and their basis; without completed attempts, the oldest running one."""
     for attempt_durations, basis in ((observed.attempt_durations, "window"), (observed.older, "older")):
         if attempt_durations:
             return percentile(sorted(attempt_durations), _MEDIAN) / SECOND, basis
@@ -188,13 +188,13 @@ def _assume_duration(observed: KindObservation) -> tuple[float | None, str]:
 
 
 def _clamp(workers: int, observed: KindObservation, target: ScalingTarget, reason: str) -> tuple[int, str]:
-    """Keep to the bounds; but whoever is busy stays, whatever they say."""
+    """Apply the bounds, but never go below the number of busy workers."""
     bounded = min(max(workers, target.workers_min), target.workers_max)
     if observed.busy > bounded:
-        stay_verb = "stays" if observed.busy == 1 else "stay"
-        return observed.busy, f"{reason} {pluralize(observed.busy, 'worker', verb='is')} busy, and {stay_verb}."
+        return observed.busy, f"{reason} {pluralize(observed.busy, 'worker', verb='is')} busy and must stay."
     if bounded != workers:
-        reason += f" {workers} would do; the {'least' if bounded > workers else 'most'} is {bounded}."
+        bound = "minimum" if bounded > workers else "maximum"
+        reason += f" {pluralize(workers, 'worker')} would be enough; the {bound} is {bounded}."
     return bounded, reason
 
 
@@ -203,4 +203,4 @@ def _round(value: float | None) -> float | None:
 
 
 def _format_seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - two digits tell enough
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"  # noqa: PLR2004 - two significant digits

@@ -1,7 +1,7 @@
-"""What may hold a job, told in order: each rule looks at rows and counts, and says what it sees.
+"""Reasons why a job does not run: each rule reads rows and counts and returns the constraints it finds, in order.
 
-A cap on a user's active jobs is never a reason: it refuses a job when it is submitted and holds none that was accepted.
-Other tenants show up in counts only.
+The limit of active jobs per user is not among them: it refuses a submit and never delays an accepted job. Other
+tenants appear in counts only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,18 +17,18 @@ from callsheet.core.policy.capacity import UnavailableWorkers
 from callsheet.core.policy.rate_limits import Limit
 
 NO_WORKER_SECONDS = 5
-"""A worker that waits for work looks every few seconds: a task that was free to take for longer has none."""
+"""Idle workers poll every few seconds: if a task was claimable for longer, no worker serves its kind."""
 AHEAD_MAX = 10_000
-"""Tasks in front are counted up to here."""
+"""Maximum up to which the tasks ahead are counted."""
 
 
 class LimitUsage(NamedTuple):
-    """A limit, and what counts towards it now."""
+    """A limit and its current use."""
 
     limit: Limit
     counted: int
     oldest: int | None = None
-    """When the first of those that count started, if it is a rate."""
+    """For a rate: when the first start within the period happened."""
 
     @property
     def full(self) -> bool:
@@ -36,34 +36,34 @@ class LimitUsage(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What was read and counted at one moment."""
+    """Rows and counts that were read at one moment."""
 
     now: int
     ahead: int = 0
-    """Tasks in front of the first waiting one, in its queue."""
+    """Tasks ahead of the job's first waiting task in the same queue."""
     running: int = 0
-    """Running tasks of its queue."""
+    """Running tasks of the queue."""
     live_leases: int = 0
-    """Leases of its kind that have not run out."""
+    """Leases of the kind that have not expired."""
     last_completed_at: int | None = None
-    """When a task of its kind was last completed."""
+    """When a task of the kind was last completed."""
     limits: Sequence[LimitUsage] = ()
     durations: Sequence[int] = ()
     leased_at: Mapping[str, int] = {}
-    """When the running tries began, by task."""
+    """When the running attempts were leased, by task."""
     calls: Mapping[str, Call] = {}
-    """The provider calls of running tries, by task."""
+    """The provider calls of running attempts, by task."""
     unavailable: UnavailableWorkers = UnavailableWorkers()
-    """Workers of the fleet that could do its kind, and may not."""
+    """Workers that offer the kind but may not claim it."""
 
 
 class Constraint(Struct, frozen=True, omit_defaults=True):
-    """One thing that holds a job, or some of its tasks."""
+    """One reason why a job, or some of its tasks, does not run."""
 
     code: str
     message: str
     tasks: int = 0
-    """How many of its tasks it is about; 0 is the whole job."""
+    """Number of tasks concerned; 0 for the whole job."""
     active_since_at: int | None = None
     active_until_at: int | None = None
     of: str | None = None
@@ -78,7 +78,7 @@ class Constraint(Struct, frozen=True, omit_defaults=True):
     workers: int | None = None
 
 
-# -- the constraints, in the order in which they are told
+# -- the rules, in the order of the answer
 
 Constraints = list[Constraint]
 
@@ -109,7 +109,7 @@ def _canceling(job: Job, stage: Stage | None, _tasks: Sequence[Task], observatio
 def _paused(job: Job, _stage: Stage | None, _tasks: Sequence[Task], _observation: Observation) -> Constraints:
     if job.status != "paused":
         return []
-    return [Constraint("paused", "It is paused: resume it to go on. What runs already is finished and counts.")]
+    return [Constraint("paused", "It is paused: resume it to continue. Running tasks finish and their results count.")]
 
 
 def _scheduled(job: Job, _stage: Stage | None, _tasks: Sequence[Task], observation: Observation) -> Constraints:
@@ -132,7 +132,7 @@ def _empty(job: Job, stage: Stage | None, _tasks: Sequence[Task], _observation: 
 def _approval(job: Job, stage: Stage | None, _tasks: Sequence[Task], _observation: Observation) -> Constraints:
     if job.finished_at is not None or stage is None or stage.status != "waiting":
         return []
-    return [Constraint("approval", f"Stage {stage.no} ({stage.name}) waits until somebody approves it.",
+    return [Constraint("approval", f"Stage {stage.no} ({stage.name}) waits for approval.",
                        name=stage.name, active_since_at=job.waiting_at)]  # fmt: skip
 
 
@@ -151,8 +151,8 @@ def _running_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], observa
     return [
         Constraint(
             "running_limit",
-            f"{limit.of.capitalize()} {limit.name} has {pluralize(count, 'running task')}, and may have "
-            f"{limit.maximum}: the next one starts when one ends.",
+            f"{limit.of.capitalize()} {limit.name} has {pluralize(count, 'running task')}; at most {limit.maximum} "
+            "may run at once: the next one starts when one ends.",
             ready, of=limit.of, name=limit.name, running=count, running_max=limit.maximum,
         )
         for limit, count, _ in full(observation)
@@ -168,7 +168,7 @@ def _rate_limit(job: Job, stage: Stage | None, tasks: Sequence[Task], observatio
             available_at = limit.headroom(count, oldest, observation.now).available_at
             text = (
                 f"{pluralize(count, 'task')} of {limit.of} {limit.name} started in the last {limit.period}, "
-                f"which is all that may: the next one may start in {_time_left(available_at, observation.now)}."
+                f"which is the limit: the next one may start in {_time_left(available_at, observation.now)}."
             )
             found.append(Constraint(
                 "rate_limit", text, ready, active_until_at=available_at, of=limit.of, name=limit.name, started=count,
@@ -186,10 +186,8 @@ def _no_worker(job: Job, stage: Stage | None, tasks: Sequence[Task], observation
         return []
     kind = next(task.kind for task in tasks if task.ready)
     waited = pluralize((observation.now - since) // SECOND, "second")
-    text = f"Nobody works on kind {kind}, and nobody has taken this in the last {waited}: " + (
-        f"of its workers {observation.unavailable}."
-        if any(observation.unavailable)
-        else "is a worker of this kind running?"
+    text = f"No worker runs tasks of kind {kind}, and none has claimed this one in the last {waited}: " + (
+        f"of its workers {observation.unavailable}." if any(observation.unavailable) else "start a worker of this kind."
     )
     return [Constraint("no_worker", text, ready, active_since_at=since, of="kind", name=kind, workers=0)]
 
@@ -200,7 +198,7 @@ def _queued(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: O
         return []
     if observation.ahead:
         count = f"more than {AHEAD_MAX}" if observation.ahead >= AHEAD_MAX else str(observation.ahead)
-        text = f"It waits in the queue behind {count} other {'task' if observation.ahead == 1 else 'tasks'}."
+        text = f"It is queued after {count} other {'task' if observation.ahead == 1 else 'tasks'}."
     else:
         text = "It is next in its queue."
     return [
@@ -224,9 +222,9 @@ def _provider(_job: Job, _stage: Stage | None, tasks: Sequence[Task], observatio
     return [
         Constraint(
             "provider",
-            f"{_count_tasks(calls)} {_is_or_are(calls)} at the provider {name} and asked about regularly."
+            f"{_count_tasks(calls)} {_is_or_are(calls)} running at the provider {name}; the server polls it."
             if accepted
-            else f"Whether {name} accepted {_count_tasks(calls).lower()} is unknown: it is looked up, not repeated.",
+            else f"It is unknown whether {name} accepted {_count_tasks(calls)}: the server looks it up.",
             len(calls), active_since_at=min(call.submitted_at or call.intended_at for call in calls),
             active_until_at=min(call.deadline_at for call in calls), of="provider", name=name,
         )
@@ -255,14 +253,11 @@ CODES = (
     "ended", "canceling", "paused", "scheduled", "no_stages", "no_tasks", "approval", "running_limit", "rate_limit",
     "no_worker", "queued", "backoff", "provider", "running",
 )  # fmt: skip
-"""Every code; they are stable."""
-
-
-# -- words
+"""All codes. They are stable."""
 
 
 def count_ready(job: Job, stage: Stage | None, tasks: Sequence[Task]) -> int:
-    """Count the tasks that a claim would be offered."""
+    """Count the claimable tasks."""
     if stage is None or not accepts_claims(job, stage):
         return 0
     return sum(task.ready for task in tasks)
@@ -273,7 +268,7 @@ def full(observation: Observation) -> list[LimitUsage]:
 
 
 def _claimable_since(job: Job, tasks: Sequence[Task]) -> int:
-    """Return since when, at the least, the first task has been free to take: nothing happened to the job since."""
+    """Return a time since which the first task has been claimable: the job has not changed since then."""
     return max(job.updated_at, *((task.ready_at or 0) for task in tasks if task.ready), 0)
 
 
@@ -282,7 +277,7 @@ def _is_backing_off(task: Task) -> bool:
 
 
 def _provider_call(task: Task, observation: Observation) -> Call | None:
-    """Return the call of a task that no worker holds any more."""
+    """Return the provider call of a task whose worker has handed it off."""
     return observation.calls.get(task.id) if task.status == "running" and task.token_hash is None else None
 
 

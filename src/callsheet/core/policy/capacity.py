@@ -1,4 +1,7 @@
-"""Who takes a kind of work: from leases first, so that a worker on a long task never vanishes, then from the fleet."""
+"""Capacity per kind: how many workers serve a kind of task, and how many slots they have.
+
+Counts leases as well as registered workers, so that a worker on a long task is always included.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,7 +14,7 @@ from callsheet.core.model.rows import Worker
 
 
 class WorkerLeases(NamedTuple):
-    """What a worker holds of one kind: how many leases, and since when the oldest."""
+    """The leases of a worker of one kind: their number, and the time of the oldest."""
 
     worker_id: str
     kind: str
@@ -20,7 +23,7 @@ class WorkerLeases(NamedTuple):
 
 
 class KindCapacity:
-    """The workers of one kind."""
+    """The workers of one kind and their slots."""
 
     __slots__ = ("busy", "capacity", "free", "leased_at", "running", "workers")
 
@@ -34,7 +37,7 @@ class KindCapacity:
 
 
 def capacity_by_kind(fleet: Iterable[Worker], held: Iterable[WorkerLeases], seen_since: int) -> dict[str, KindCapacity]:
-    """Count workers and their places by kind. A draining one, and one nobody registered, counts by what it holds."""
+    """Count workers and slots by kind. Draining and unregistered workers count only with the leases they hold."""
     lease_rows = list(held)
     leases: Counter[str] = Counter()
     for one in lease_rows:
@@ -61,20 +64,20 @@ def capacity_by_kind(fleet: Iterable[Worker], held: Iterable[WorkerLeases], seen
 
 
 class UnavailableWorkers(NamedTuple):
-    """Why workers that offer a kind do not take it, and how many."""
+    """Number of workers that offer a kind but cannot claim it, by reason."""
 
     pending: int = 0
     draining: int = 0
     unassigned: int = 0
 
     def __str__(self) -> str:
-        """Say it, or nothing if there are none."""
+        """Return a list for messages; empty if there are none."""
         words = ("waiting for an operator's approval", "draining", "not assigned to it")
         return ", ".join(f"{count} {word}" for count, word in zip(self, words, strict=True) if count)
 
 
 def count_unavailable(fleet: Iterable[Worker], kind: str) -> UnavailableWorkers:
-    """Count the workers that could do a kind and may not."""
+    """Count the workers that offer a kind but may not claim it."""
     able = [worker for worker in fleet if kind in msgspec.json.decode(worker.offered)]
     pending = [worker for worker in able if worker.status == "pending"]
     draining = [worker for worker in able if worker.status == "approved" and worker.draining_at is not None]

@@ -1,6 +1,7 @@
-"""Guesses from past durations: how far something is, how long it will take, when it will start. Never a promise.
+"""Estimates from past durations: progress, remaining time, start time.
 
-Quantiles are by nearest rank: always a duration that really happened. Below `SAMPLES_MIN` of them there is no guess.
+Percentiles use the nearest rank, so that they are durations that were measured. With fewer than `SAMPLES_MIN` samples
+there is no estimate.
 """
 
 from bisect import bisect_right
@@ -9,10 +10,10 @@ from math import ceil
 
 SAMPLES_MIN = 5
 SAMPLES_MAX = 100
-"""The newest so many are looked at: what took long last year says little about today."""
+"""Number of the newest samples that are used; older ones say little about today."""
 _MEDIAN, _P90 = 50, 90
 _SHOWN_AT_MEDIAN, _SHOWN_AT_P90 = 90, 99
-"""What is shown when half, and when nine of ten, of the past ones were done; 100 is for what has ended."""
+"""Progress shown at the median and at the 90th percentile of past durations; 100 is reserved for ended tasks."""
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
@@ -21,7 +22,7 @@ def percentile(ordered: Sequence[int], percent: int) -> int:
 
 
 class PastDurations:
-    """How long the like took before, in microseconds."""
+    """Durations of comparable tasks, in microseconds."""
 
     def __init__(self, durations: Iterable[int]) -> None:
         self._ordered = sorted(max(duration, 0) for duration in durations)
@@ -37,7 +38,7 @@ class PastDurations:
         return percentile(self._ordered, _P90)
 
     def percent(self, elapsed: int) -> int:
-        """Say how far something is that began so long ago: it never goes back and never reaches 100."""
+        """Return the estimated progress after `elapsed`. It never decreases and never reaches 100."""
         half, most, elapsed = self.p50, self.p90, max(elapsed, 0)
         if elapsed < half:
             return _SHOWN_AT_MEDIAN * elapsed // half
@@ -46,12 +47,12 @@ class PastDurations:
         return _SHOWN_AT_P90
 
     def remaining(self, elapsed: int) -> tuple[int, int] | None:
-        """Say how much longer (p50, p90) those took that took longer than this; None if none ever did."""
+        """Return the remaining time (p50, p90) of tasks that took longer than `elapsed`; None if none did."""
         longer = self._ordered[bisect_right(self._ordered, elapsed) :]
         if not longer:
             return None
         return percentile(longer, _MEDIAN) - elapsed, percentile(longer, _P90) - elapsed
 
     def estimate_wait(self, before: int, places: int) -> int:
-        """Say how long it takes until so many have made room, with so many running at a time."""
+        """Return the time until `before` tasks are done, with `places` of them running at once."""
         return before * self.p50 // places

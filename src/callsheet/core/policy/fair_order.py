@@ -1,4 +1,4 @@
-"""Who comes next: priority first, then tenants by weighted virtual time, then the older task.
+"""Fair order of waiting tasks: priority first, then tenants by weighted virtual time, then the older task.
 
 A task gets its rank when it becomes ready: one stride after its tenant's last waiting task of the same queue and
 priority, and never before the queue's head. A tenant of weight 2 has strides half as long. Ranks come from live
@@ -17,12 +17,12 @@ STRIDE = 1_000_000
 
 
 def queue_of(kind: str, workflow: str, provider: str) -> str:
-    """Name the queue of a kind of work for a workflow, and of the provider that does it, if one does."""
+    """Return the id of the queue of a kind, workflow and provider; `provider` may be empty."""
     return f"{kind}/{workflow}/{provider}" if provider else f"{kind}/{workflow}"
 
 
 def next_rank(ws: WorkingSet, queue: str, priority: int, tenant: str) -> int:
-    """Give a newly ready task its place behind its tenant's others."""
+    """Return the rank of a newly ready task: one stride after the last task of its tenant."""
     key = (queue, priority, tenant)
     tail = ws.get_fact(facts.QUEUE_TAIL, key)
     stride = STRIDE // ws.get(Tenant, tenant).weight
@@ -33,19 +33,19 @@ def next_rank(ws: WorkingSet, queue: str, priority: int, tenant: str) -> int:
 
 
 def front_rank(ws: WorkingSet, task: Task) -> int:
-    """Put a task that was given back at the head of its queue, without pulling the queue's time back."""
+    """Return the rank of a requeued task: at the head of its queue, without moving virtual time back."""
     tail = ws.get_fact(facts.QUEUE_TAIL, (task.queue, task.priority, task.tenant))
     return task.rank if tail.head is None else max(task.rank, tail.head)
 
 
 class QueueHead(NamedTuple):
-    """A queue with waiting work and the priority of its first task."""
+    """A queue with waiting tasks, and the priority of its first task."""
 
     queue: str
     priority: int
 
 
 def order_queues(heads: Sequence[QueueHead], served: Mapping[str, int]) -> list[str]:
-    """Order queues by the priority at their head; among equals, the one that was served longest ago."""
+    """Order queues by the priority of their first task; equal ones by the time they were last served."""
     ordered = sorted(heads, key=lambda head: (-head.priority, served.get(head.queue, 0), head.queue))
     return [head.queue for head in ordered]

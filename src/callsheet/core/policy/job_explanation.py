@@ -1,6 +1,6 @@
-"""Why a job is where it is: which constraints hold it, its place in the queue, and when it may start or end.
+"""Explanation of a job's state: its constraints, its position in the queue, and estimates of its start and end.
 
-Given rows and numbers that reads counted, this only explains; nothing here decides.
+It explains rows and counts that were read before; nothing here decides.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _PERCENT_MAX = 100
 
 
 class StartEstimate(Struct, frozen=True):
-    """When the next task may start: microseconds from now, with the durations that this rests on."""
+    """Estimated start of the next task, in microseconds from now, and the durations behind it."""
 
     reason: str
     wait: int | None = None
@@ -26,7 +26,7 @@ class StartEstimate(Struct, frozen=True):
 
 
 class RemainingEstimate(Struct, frozen=True):
-    """How far a job may be, and how much longer its running tasks may take."""
+    """Estimated progress of a job, and the remaining time of its running tasks."""
 
     reason: str
     percent: int | None = None
@@ -36,7 +36,7 @@ class RemainingEstimate(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The answer to why."""
+    """Why a job does not run, and when it may start and end."""
 
     constraints: list[Constraint]
     position: int | None
@@ -45,7 +45,7 @@ class Explanation(Struct, frozen=True):
 
 
 def explain(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: Observation) -> Explanation:
-    """Explain a job by its current stage and the tasks of it that have not ended."""
+    """Explain a job from its current stage and the stage's open tasks."""
     constraints = [found for rule in RULES for found in rule(job, stage, tasks, observation)]
     position = observation.ahead + 1 if count_ready(job, stage, tasks) else None
     return Explanation(
@@ -57,20 +57,20 @@ def explain(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: O
 
 
 def first_ready(tasks: Iterable[Task]) -> Task | None:
-    """Return the task that a claim would be offered first."""
+    """Return the task that would be claimed first."""
     return min((task for task in tasks if task.ready), key=lambda t: (-t.priority, t.rank, t.id), default=None)
 
 
-# -- when it may start
+# -- estimated start
 
 
 _NO_START = {
     "ended": "The job has ended.",
     "canceling": "The job is being canceled.",
-    "paused": "It starts when somebody resumes it.",
+    "paused": "It starts after it is resumed.",
     "no_stages": "It starts when it has a stage.",
     "no_tasks": "It starts when its stage has tasks.",
-    "approval": "It starts when somebody approves it.",
+    "approval": "It starts after its approval.",
 }
 
 
@@ -86,34 +86,36 @@ def _estimate_start(
     moment = codes.get("scheduled") or codes.get("backoff")
     if moment is not None and not {"running", "provider"} & codes.keys():
         wait = max((moment.active_until_at or 0) - observation.now, 0)
-        return StartEstimate("Not before this moment; what will be in the queue by then is not known.", wait)
+        return StartEstimate("Not earlier than this; the length of the queue at that time is not known.", wait)
     return StartEstimate("It has started." if job.started_at else "It is about to be queued.")
 
 
 def _estimate_queued_start(position: int, no_worker: bool, observation: Observation) -> StartEstimate:  # noqa: FBT001 - one caller
     history = PastDurations(observation.durations)
     if no_worker:
-        return StartEstimate("No worker takes this kind of task now.", samples=history.samples)
+        return StartEstimate("No worker serves this kind of task now.", samples=history.samples)
     rate_wait = max(
         (counted.limit.wait(position, *counted[1:], observation.now) for counted in observation.limits), default=0
     )
     if not history.has_enough_samples:
         if rate_wait:
             return StartEstimate(
-                "Not before its rate lets it; what else is in front is not counted.", rate_wait, samples=history.samples
+                "Not earlier than its rate limit allows; other tasks ahead are not included.",
+                rate_wait,
+                samples=history.samples,
             )
         return StartEstimate(_too_few_samples(history), samples=history.samples)
     parallel = max(observation.running, 1)
     before = position if observation.running or observation.live_leases or full(observation) else position - 1
-    text = f"{parallel} of its queue at a time, each as long as the last {history.samples} took."
+    text = f"Assumes {parallel} of its queue at a time, and the durations of the last {history.samples}."
     if rate_wait:
-        text += " Not before its rate lets it."
+        text += " Not earlier than its rate limit allows."
     return StartEstimate(
         text, max(history.estimate_wait(before, parallel), rate_wait), history.p50, history.p90, history.samples
     )
 
 
-# -- how far it may be
+# -- estimated progress
 
 
 def _estimate_remaining(
@@ -122,7 +124,7 @@ def _estimate_remaining(
     running = [task for task in tasks if task.status == "running"]
     history = PastDurations(observation.durations)
     if stage is None or not running:
-        return RemainingEstimate("Nothing of it runs now.", samples=history.samples)
+        return RemainingEstimate("None of its tasks is running.", samples=history.samples)
     if not history.has_enough_samples:
         return RemainingEstimate(_too_few_samples(history), samples=history.samples)
     elapsed = [max(observation.now - observation.leased_at.get(task.id, observation.now), 0) for task in running]
@@ -134,16 +136,14 @@ def _estimate_remaining(
     )
     left = [history.remaining(one) for one in elapsed]
     if any(one is None for one in left):
-        text = f"It takes longer than any of the last {history.samples} did."
+        text = f"It has taken longer than each of the last {history.samples}."
         return RemainingEstimate(text, percent, samples=history.samples)
     more = len(tasks) > len(running) or stage.no < job.stages_total
-    text = "Until its running tasks have ended; others follow." if more else "Until it has ended."
+    text = "Time until its running tasks end; more tasks follow." if more else "Time until it ends."
     p50, p90 = (max(one[n] for one in left if one is not None) for n in (0, 1))
     return RemainingEstimate(text, percent, p50, p90, history.samples)
 
 
 def _too_few_samples(history: PastDurations) -> str:
-    were = "was" if history.samples == 1 else "were"
-    return (
-        f"{pluralize(history.samples, 'task')} of its queue {were} completed so far; an estimate takes {SAMPLES_MIN}."
-    )
+    completed = pluralize(history.samples, "task")
+    return f"{completed} of its queue completed so far; an estimate needs at least {SAMPLES_MIN}."

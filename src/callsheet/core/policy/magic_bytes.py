@@ -1,11 +1,11 @@
-"""What a file is by its first bytes, and whether that is what somebody says it is.
+"""Detection of media types by the first bytes of a file, and comparison with the declared type.
 
-Only types that begin with bytes of their own are told; texts, JSON and whatever else has none are believed, and are
-handed out as downloads only.
+Only types with a signature are recognized. Others, such as text and JSON, are accepted as declared and are only served
+as downloads.
 """
 
 HEAD_BYTES = 512
-"""So many bytes from the beginning are enough."""
+"""Number of leading bytes that detection needs."""
 
 PNG, JPEG, GIF, WEBP, AVIF = "image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"
 HEIC, HEIF = "image/heic", "image/heif"
@@ -28,11 +28,11 @@ _BRANDS: tuple[tuple[frozenset[bytes], str], ...] = (
     (frozenset({b"qt  "}), QUICKTIME),
 )
 _QUICKTIME_ATOMS = frozenset({b"moov", b"mdat", b"wide", b"pnot"})
-"""How a QuickTime file begins that is older than its brand."""
+"""Box types at the start of QuickTime files that have no `ftyp` box."""
 _M4A_BRAND = b"M4A "
 _EBML, _DOC_TYPE = b"\x1a\x45\xdf\xa3", b"\x42\x82"
 _MP4_FAMILY = frozenset({MP4, QUICKTIME, M4A})
-"""Two names of one container; cameras and browsers mix them up."""
+"""Types that share one container format; cameras and browsers confuse them."""
 
 _ALLOWED_CONTENT: dict[str, frozenset[str]] = {
     **{one: frozenset({one}) for one in (PNG, JPEG, GIF, WEBP, AVIF, WEBM, WAV, MP3, OGG, FLAC, PDF, ZIP)},
@@ -44,11 +44,11 @@ _ALLOWED_CONTENT: dict[str, frozenset[str]] = {
     "audio/mp3": frozenset({MP3}), "audio/webm": frozenset({WEBM}), "audio/x-flac": frozenset({FLAC}),
     "application/x-zip-compressed": frozenset({ZIP}),
 }  # fmt: skip
-"""What a file may begin like, by what it is said to be."""
+"""Detected types that are accepted, by declared type."""
 
 
 def sniff(head: bytes) -> str | None:
-    """Return the media type of a file by its first bytes; None if they do not tell."""
+    """Return the media type of a file by its first bytes; None if it is not recognized."""
     for start, found in _SIGNATURES:
         if head.startswith(start):
             return found
@@ -66,18 +66,18 @@ def sniff(head: bytes) -> str | None:
 
 
 def matches_type(media_type: str, head: bytes) -> bool:
-    """Say whether a file that begins so may be what it is said to be."""
+    """Return whether the first bytes of a file are compatible with its declared type."""
     declared, found = media_type.partition(";")[0].strip().lower(), sniff(head)
     if declared in _ALLOWED_CONTENT:
         return found in _ALLOWED_CONTENT[declared]
     if declared.startswith("text/") or declared == "application/json":
         return found is None
-    return True  # what we cannot tell may lie in a container that we can: documents in a zip, for one
+    return True  # an unknown declared type may use a known container, for example documents in a zip
 
 
 def _by_brand(head: bytes) -> str:
-    """Tell an ISO file by its brands: the main one, then those that it is compatible with."""
-    if head[8:12] == _M4A_BRAND:  # only as the main brand: videos name it as a compatible one
+    """Return the type of an ISO media file by its major brand, then by its compatible brands."""
+    if head[8:12] == _M4A_BRAND:  # only as the major brand: videos list it as a compatible one
         return M4A
     size = min(int.from_bytes(head[:4], "big"), len(head))
     brands = {head[8:12], *(head[at : at + 4] for at in range(16, size - 3, 4))}
@@ -91,12 +91,12 @@ def _by_doc_type(head: bytes) -> str | None:
 
 
 def _is_bmp(head: bytes) -> bool:
-    """Check the reserved bytes of the header too: two letters alone may begin a text."""
+    """Check the reserved header bytes too: a text may also start with the same two letters."""
     return head.startswith(b"BM") and head[6:10] == bytes(4)
 
 
 def _is_mp3_frame(head: bytes) -> bool:
-    """Say whether an MPEG frame of layer III begins here: a version, a bit rate and a sampling rate that exist."""
+    """Return whether an MPEG layer III frame starts here: valid version, bit rate and sampling rate."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # noqa: PLR2004 - bits of the frame's header
         return False
     version, rate, sampling = head[1] >> 3 & 3, head[2] >> 4, head[2] >> 2 & 3

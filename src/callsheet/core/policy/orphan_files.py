@@ -1,8 +1,8 @@
-"""Which stored objects nobody needs any more: decided from what a key says and what the rows say, from nothing else.
+"""Orphaned objects in storage: decides from an object's key and the rows whether it can be deleted.
 
-A key is given out only after its row is committed (an upload's, or the try's), and a file's row comes in the same
-step as the end of its try. So an object whose upload was deleted, or whose try has ended without naming it, can never
-be needed again. The age is a margin, not the proof.
+A key is only issued after its row is committed (of the upload or the attempt), and the rows of output files are
+committed together with the end of their attempt. So an object can never be needed again if its upload was deleted, or
+if its attempt ended without reporting it. The grace period is an additional margin.
 """
 
 from collections.abc import Mapping
@@ -14,27 +14,27 @@ ObjectState = Literal["needed", "young", "unknown", "orphan"]
 
 
 class AttemptFiles(NamedTuple):
-    """What the rows say of one try of a task, read in one moment."""
+    """One attempt of a task and its files, read at one moment."""
 
     tenant: str
     job_id: str
     open: bool
     files: Mapping[int, str]
-    """Status of its files, by number."""
+    """Status of the files by number."""
 
 
 class ObjectAge(NamedTuple):
-    """When an object was written, as seen from now."""
+    """The age of an object."""
 
     modified_at: int
     now: int
     database_created_at: int
-    """When the database was made; what is older and has no row was not made by it."""
+    """When the database was created. An older object without a row belongs to another database."""
     grace: int
 
 
 def classify_upload(tenant: str, file: File | None, age: ObjectAge) -> ObjectState:
-    """Decide about what a person brought, by the row of its id."""
+    """Classify an uploaded object by the row of its file."""
     if file is None or file.tenant != tenant or file.job_id is not None:
         return _classify_without_row(age)
     return "needed" if file.status != "deleted" else _orphan_or_young(age)
@@ -43,7 +43,7 @@ def classify_upload(tenant: str, file: File | None, age: ObjectAge) -> ObjectSta
 def classify_output(
     tenant: str, job_id: str, no: int | None, attempt: AttemptFiles | None, age: ObjectAge
 ) -> ObjectState:
-    """Decide about what a try of a task made: a file by its number, or its preview without one."""
+    """Classify an object of an attempt: an output file by its number, or a preview if `no` is None."""
     if attempt is None or (attempt.tenant, attempt.job_id) != (tenant, job_id):
         return _classify_without_row(age)
     if attempt.open or (no is not None and attempt.files.get(no) == "ready"):
@@ -56,5 +56,5 @@ def _orphan_or_young(age: ObjectAge) -> ObjectState:
 
 
 def _classify_without_row(age: ObjectAge) -> ObjectState:
-    """Leave alone what another database may know: a folder that is older than this one is not ours to empty."""
+    """Classify an object without a row. One that is older than the database may belong to another one, so it stays."""
     return "unknown" if age.modified_at < age.database_created_at else _orphan_or_young(age)

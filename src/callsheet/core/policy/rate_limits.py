@@ -1,6 +1,6 @@
-"""Limits per kind, workflow or provider: how many tasks run at once, and how many start in a stretch of time.
+"""Limits per kind, workflow or provider: running tasks at once, and starts per period.
 
-Both are counted from live rows, so that nothing can leak: what runs from tasks, what started from their tries.
+Both are counted from live rows (tasks and attempts), so that no counter can leak.
 """
 
 from typing import NamedTuple
@@ -12,26 +12,26 @@ from callsheet.core.policy.rate_syntax import PERIODS, RATE_FORMAT_HELP, parse_r
 
 
 class Limit(NamedTuple):
-    """One limit, and what it is of."""
+    """One limit of a kind, workflow or provider."""
 
     of: str
     """`kind`, `workflow` or `provider`."""
     name: str
     maximum: int
     seconds: int = 0
-    """So many may start in so long; with 0, so many may run at once."""
+    """Length of the period in which `maximum` tasks may start; 0 if `maximum` tasks may run at once."""
 
     def starts_within(self, seconds: float) -> int:
-        """Return how many a rate lets start in so long, if none has of late."""
+        """Return how many tasks a rate allows to start in this time, if none has started recently."""
         return int(self.maximum * max(seconds / self.seconds, 1))
 
     def headroom(self, counted: int, oldest: int | None, now: int) -> "Headroom":
-        """Say how much is left: of what runs, or of what started within the stretch, the first of it at `oldest`."""
+        """Return what is left of the limit; `oldest` is the time of the first start within the period."""
         available_at = (now if oldest is None else oldest) + self.seconds * SECOND
         return Headroom(max(self.maximum - counted, 0), available_at if self.seconds else None)
 
     def wait(self, position: int, counted: int, oldest: int | None, now: int) -> int:
-        """Return how long, in microseconds, a rate holds the task at this place of the queue, if no other shares it."""
+        """Return how long, in microseconds, a rate delays the task at this position of the queue."""
         headroom = self.headroom(counted, oldest, now)
         if headroom.available_at is None or position <= headroom.free:
             return 0
@@ -41,19 +41,19 @@ class Limit(NamedTuple):
 
     @property
     def period(self) -> str:
-        """The name of its stretch of time."""
+        """The name of the period, such as `minute`."""
         return next(name for name, seconds in PERIODS.items() if seconds == self.seconds)
 
 
 class Headroom(NamedTuple):
-    """How many more a limit lets begin, and when a rate lets another one if that many do."""
+    """How many more tasks a limit allows to start, and when a rate allows the next one after those."""
 
     free: int
     available_at: int | None
 
 
 class LimitedQueue(NamedTuple):
-    """A queue, with what its workflow says now of limits."""
+    """A queue with the current limits of its workflow."""
 
     id: str
     kind: str
@@ -82,7 +82,7 @@ def limits_of(queue: LimitedQueue, limits: Limits) -> list[Limit]:
 
 
 def rates_of(queue: LimitedQueue, limits: Limits) -> list[Limit]:
-    """Return those of them that are about starts in a stretch of time."""
+    """Return the limits of a queue that are rates."""
     texts = (
         ("kind", queue.kind, limits.kind_rate_max.get(queue.kind)),
         ("workflow", queue.workflow, queue.rate_max),

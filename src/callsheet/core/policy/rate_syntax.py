@@ -1,4 +1,4 @@
-"""Rates as people write them: how many in a second, a minute, an hour or a day."""
+"""The syntax of rates: `60/minute`, with second, minute, hour or day as period."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _RATE = re.compile(rf"([1-9][0-9]{{0,6}})/({'|'.join(PERIODS)})\Z")
 
 
 def parse_rate(text: str) -> tuple[int, int] | None:
-    """Read a rate as `60/minute`: how many, in how many seconds; None if it is none."""
+    """Parse a rate such as `60/minute` into a count and seconds; None if it is invalid."""
     found = _RATE.match(text)
     if found is None or (starts := int(found[1])) > RATE_STARTS_MAX:
         return None

@@ -1,4 +1,4 @@
-"""What may be said in public: error texts without secrets, signed addresses, paths or stack traces."""
+"""Redaction of error texts: removes secrets, signed URLs, paths and stack traces before they are shown."""
 
 import json
 import re
@@ -26,7 +26,7 @@ DEFAULT_MESSAGE = "Processing failed."
 
 
 def redact_error(text: str, chars_max: int) -> str:
-    """Return the one line of an error that a user may see.
+    """Return the one line of an error text that a user may see.
 
     A JSON report gives its own message; else the first line counts. What looks like a secret is taken out.
     """

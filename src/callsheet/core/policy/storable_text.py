@@ -1,4 +1,4 @@
-"""Texts and numbers that a database can keep: others are refused here, before anything is looked up with them."""
+"""Checks that both databases can store the texts and numbers of a command, before anything is looked up."""
 
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
@@ -13,19 +13,20 @@ _NUMBER_MAX = 2**63 - 1
 
 
 def check_storable(command: Command) -> None:
-    """Refuse a command that has a NUL, half a character or a number of more than 64 bits in its own fields."""
+    """Refuse a command with a NUL character, a lone surrogate or a number over 64 bits in its fields."""
     for name in _text_fields(type(command)):
         value = getattr(command, name)
         if value is None:
             continue
         text = value if type(value) is str else _join_texts(value)
         if "\0" in text or not (text.isascii() or _is_encodable(text)):
-            raise BadInput("invalid_text", f"The {name} has a character that no database keeps.")
+            message = f"`{name}` contains a NUL character or a lone surrogate, which cannot be stored: remove it."
+            raise BadInput("invalid_text", message)
     for name in _number_fields(type(command)):
         number = getattr(command, name)
         number = number.attempt if isinstance(number, Lease) else number
         if number is not None and number is not UNSET and not -_NUMBER_MAX <= number <= _NUMBER_MAX:
-            raise BadInput("out_of_range", f"The {name} is a number that no database keeps.")
+            raise BadInput("out_of_range", f"`{name}` does not fit into 64 bits: send a smaller number.")
 
 
 def _join_texts(value: Any) -> str:
@@ -53,7 +54,7 @@ def _number_fields(command: type[Command]) -> tuple[str, ...]:
 
 
 def _contains_type(hint: Any, *wanted: type) -> bool:
-    """Say whether a field is, may be, or lists one of these; what is in objects with free names is JSON."""
+    """Return whether a field's type contains one of these types, also as an option or in a list."""
     if hint in wanted:
         return True
     origin = getattr(hint, "__origin__", None)
