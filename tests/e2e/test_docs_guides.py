@@ -1,0 +1,56 @@
+"""The guides: what they tell you to type works, in that order."""
+
+import re
+from pathlib import Path
+
+from tests.e2e.test_docs_quickstart import blocks, typed
+from tests.support.processes.cli_process import ServerProcess
+from tests.support.tidiness.tidy import ROOT
+
+GUIDES = ROOT / "docs" / "guides"
+
+
+def test_the_first_workflow_can_be_typed(tmp_path: Path) -> None:
+    page = GUIDES / "first-workflow.md"
+    files = [text.partition("\n") for text in blocks(page, "toml")]
+    (tmp_path / "workflows").mkdir()
+    for first_line, _, text in files:
+        (tmp_path / first_line.removeprefix("# ")).write_text(text)
+    with ServerProcess(tmp_path / "callsheet-data"):
+        printed = typed(tmp_path, "\n".join(blocks(page, "sh")))
+    applied = re.findall(r"^(\S+) is version 1, for \d+ credits\.$", printed, re.MULTILINE)
+    assert applied == ["careful", "portrait", "portrait-fast", "storyboard"]
+    assert printed.endswith("is completed.\n")
+
+
+def test_the_example_about_credits_prints_what_its_comments_say(tmp_path: Path) -> None:
+    [example] = blocks(GUIDES / "credits.md", "python")
+    (tmp_path / "credits.py").write_text(example)
+    with ServerProcess(tmp_path / "callsheet-data") as server:
+        keys = f"export CALLSHEET_URL={server.url} CALLSHEET_API_KEY={server.key}"
+        printed = typed(tmp_path, f"{keys}\npython credits.py")
+    assert printed.splitlines() == re.findall(r"print\(.+\)  # (.+)", example)
+
+
+def test_the_commands_after_the_installation_can_be_typed(tmp_path: Path) -> None:
+    _, check = blocks(GUIDES / "install.md", "sh")
+    with ServerProcess(tmp_path / "callsheet-data"):
+        assert typed(tmp_path, check).endswith("is completed.\n")
+
+
+def test_a_job_of_the_guide_to_approvals_waits_and_is_approved(tmp_path: Path) -> None:
+    page = GUIDES / "approvals.md"
+    [review] = blocks(page, "python")
+    submit, listing = blocks(page, "sh")
+    (tmp_path / "review.py").write_text(review)
+    with ServerProcess(tmp_path / "callsheet-data") as server, server.client() as client:
+        typed(tmp_path, submit.replace(" --wait", ""))
+        [job] = client.jobs.list()
+        for event in client.jobs.events(job.id):
+            if event.type == "stage.waiting":
+                break
+        assert job.id in typed(tmp_path, listing)
+        keys = f"export CALLSHEET_URL={server.url} CALLSHEET_API_KEY={server.key}"
+        printed = typed(tmp_path, f"{keys}\npython review.py")
+        assert f"{job.id} render scene-3.png" in printed
+        assert client.jobs.wait(job.id, timeout=60).status == "completed"
