@@ -84,5 +84,5 @@ def test_a_person_sees_how_much_of_a_large_file_was_brought_and_fetched(
 
 def test_a_person_sees_how_far_a_proof_is(live_server: LiveServer, tmp_path: Path) -> None:
     Engine.open(tmp_path / "callsheet.db").close()
-    assert "Proving" in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path))
-    assert "Proving" not in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path), "--json")
+    assert "Verifying" in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path))
+    assert "Verifying" not in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path), "--json")

@@ -65,7 +65,7 @@ def test_a_file_is_brought_shown_listed_fetched_and_deleted(run: Run, picture: P
     assert (wrong.code, f"{copy}/ is a file. Name a folder." in wrong.err) == (2, True)
     assert run("files", "delete", file_id).out == "Deleted: 1008 bytes are free.\n"
     gone = run("files", "download", file_id, "--output", folder)
-    assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or its retention is over.\n")
+    assert (gone.code, gone.err) == (1, "callsheet: This file was deleted, or its retention period has ended.\n")
     assert "deleted" in run("files", "show", file_id).out
     assert run("files", "delete", file_id, "--json").code == 1
 

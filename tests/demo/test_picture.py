@@ -16,7 +16,7 @@ from tests.demo.media_decode import frames, unlike
 PROMPTS = ("a lighthouse in the fog", "dunes at noon", "the sea from the train", "a city after rain")
 PRINT = """
 import hashlib, sys
-from callsheet.demo.picture import Picture
+from callsheet.demo.media.picture import Picture
 picture = Picture("a city after rain", 160, 100)
 list(picture.draw())
 print(hashlib.sha256(picture.png()).hexdigest(), "av" in sys.modules)

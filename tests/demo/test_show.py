@@ -48,10 +48,10 @@ def test_a_server_without_its_workflows_or_with_others_of_that_name_is_told_apar
     def shown() -> None:
         show(live_server.url, live_server.keys["admin"], tmp_path, Console(file=io.StringIO()))
 
-    with pytest.raises(CallsheetError, match=r"no demonstration workflows: start it with `callsheet up`"):
+    with pytest.raises(CallsheetError, match=r"no demo workflows. Start it with `callsheet up`"):
         shown()
     seed_demo(live_server.engine)
-    with pytest.raises(CallsheetError, match=r"The workflow sketch of this server is not the demonstration's"):
+    with pytest.raises(CallsheetError, match=r"The workflow sketch of this server is not the demo's"):
         shown()
     with live_server.client("client") as client:
         assert client.get("/v1/workflows/sketch").json()["definition"]["stages"][0]["kind"] == "draw", (
@@ -63,7 +63,7 @@ def test_a_server_without_its_workflows_or_with_others_of_that_name_is_told_apar
 def test_what_nobody_works_on_says_so(
     furnished: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: bool
 ) -> None:
-    for quiet in ("callsheet.demo.runner._QUIET_SECONDS", "callsheet.core.policy.blocking_reasons.QUIET_SECONDS"):
+    for quiet in ("callsheet.demo.runner._QUIET_SECONDS", "callsheet.core.policy.blocking_reasons.NO_WORKER_SECONDS"):
         monkeypatch.setattr(quiet, 0)
     told = io.StringIO()
     console = Console(file=told, width=200, force_terminal=terminal, color_system=None)
@@ -78,12 +78,12 @@ def test_an_interrupted_board_says_what_was_canceled_and_every_row_once(
     told = io.StringIO()
     console = Console(file=told, width=width, force_terminal=True, color_system="truecolor", no_color=True)
     last = interrupted(furnished, tmp_path, console, told).rpartition("\x1b[2K")[2]
-    board, _, rest = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", last).partition("\nInterrupted: ")
+    board, _, rest = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", last).partition("\nInterrupted. ")
     rows = [line.strip() for line in board.splitlines()]
     assert [re.split(" {2,}", row)[0] for row in rows if row] == ROWS
     assert all(" canceled" in row for row in rows if row)
     assert board.endswith("\n\n"), "Ctrl-C is echoed on a line of its own"
-    assert rest == "what had not ended is canceled.\n"
+    assert rest == "Unfinished jobs are canceled.\n"
 
 
 @pytest.mark.parametrize(("no_color", "shows_pictures"), [(True, False), (False, True)])

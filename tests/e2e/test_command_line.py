@@ -74,13 +74,16 @@ def test_verify_and_migrate_work_on_postgresql(postgres: Cluster) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["verify"], "no folder callsheet-data: name one database, --data-dir FOLDER or --database URL"),
-        (["verify", "--data-dir", ".", "--database", "postgresql://x/y"], "--data-dir FOLDER or --database URL"),
+        (["verify"], "There is no folder callsheet-data. Pass --data-dir FOLDER or --database URL"),
+        (
+            ["verify", "--data-dir", ".", "--database", "postgresql://x/y"],
+            "Pass only one of --data-dir",
+        ),
         (["verify", "--data-dir", "nowhere"], "no folder nowhere"),
         (["verify", "--data-dir", "."], "no callsheet.db"),
         (["verify", "--newest", "3"], "--newest needs --files."),
-        (["verify", "--database", "studio.db"], "a SQLite folder goes to --data-dir"),
-        (["migrate", "--database", "studio.db"], "a SQLite folder goes to --data-dir"),
+        (["verify", "--database", "studio.db"], "For SQLite, pass --data-dir"),
+        (["migrate", "--database", "studio.db"], "For SQLite, pass --data-dir"),
     ],
 )
 def test_a_wrong_call_exits_with_2_and_says_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:

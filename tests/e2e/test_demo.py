@@ -70,7 +70,7 @@ def test_a_server_without_the_demonstration_says_how_to_have_it(tmp_path: Path) 
     with ServerProcess(tmp_path / "data", "--no-demo-workflows") as plain:
         done = run("demo", "--data-dir", plain.data)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-        assert "no demonstration workflows: start it with `callsheet up` (without --no-demo-workflows)." in done.stderr
+        assert "no demo workflows. Start it with `callsheet up`, without --no-demo-workflows." in done.stderr
 
 
 def test_a_program_is_told_in_one_line_what_was_made(up: ServerProcess) -> None:

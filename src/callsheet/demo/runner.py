@@ -27,9 +27,7 @@ PROMPTS = {
 }
 
 _LABEL = "demonstration"
-_WORKFLOWS_MISSING = (
-    "This server has no demonstration workflows: start it with `callsheet up` (without --no-demo-workflows)."
-)
+_WORKFLOWS_MISSING = "This server has no demo workflows. Start it with `callsheet up`, without --no-demo-workflows."
 _POLL_SECONDS = 0.25
 """Polling interval of the check for an interrupt."""
 _QUIET_SECONDS = 3.0
@@ -71,7 +69,7 @@ def show(
         try:
             jobs = _run_jobs(client, Board(console), run_label, interrupted)
         except KeyboardInterrupt:
-            console.print("\nInterrupted: what had not ended is canceled.")
+            console.print("\nInterrupted. Unfinished jobs are canceled.")
             for job in client.jobs.list(label=f"{_LABEL}={run_label}"):
                 if not job.ended:
                     console.print(

@@ -98,9 +98,9 @@ def migrate(data: Data = None, database: DatabaseUrl = None, json: AsJson = Fals
 
 
 def openapi(json: AsJson = False) -> None:
-    """Print the description of the HTTP API.
+    """Print the OpenAPI document of the HTTP API.
 
-    It is OpenAPI 3.1, in JSON with and without --json.
+    The format is OpenAPI 3.1 in JSON, with and without --json.
     """
     _ = json
     from callsheet.http.openapi.document import document  # noqa: PLC0415 - brings every route with it
@@ -135,29 +135,27 @@ def open_storage(
 
 
 def _with_progress_bar(rules: "Sequence[Rule]") -> "Iterable[Rule]":
-    """Go through rules with a bar: over a large database each of them takes a while."""
+    """Iterate over rules with a progress bar: each takes a while on a large database."""
     from rich.progress import track  # noqa: PLC0415 - only what draws needs it
 
-    return track(rules, description="Proving", transient=True)
+    return track(rules, description="Verifying", transient=True)
 
 
 def _require_callsheet_database(connection: "Connection") -> None:
-    """Refuse a database that is not ours, before its missing tables speak for themselves."""
+    """Fail on a database that is not Callsheet's, before a missing table does."""
     try:
         connection.run("SELECT version FROM migration")
     except StoreError:
-        raise StoreError("This is not a Callsheet database: `callsheet migrate` makes one.") from None
+        raise StoreError("This is not a Callsheet database. Create one with `callsheet migrate`.") from None
 
 
 def resolve_database(data: Path | None, url: str | None, config: Path | None, *, reading: bool) -> "Database":
-    """Return the database that the options name, to be spoken to as a server's settings say, and without haste."""
+    """Return the database that the options name, with the server's settings and a long statement timeout."""
     if data is not None and url is not None:
-        raise typer.BadParameter("Name one database: --data-dir FOLDER or --database URL.")
+        raise typer.BadParameter("Pass only one of --data-dir FOLDER and --database URL.")
     folder = data or DEFAULT_DATA_FOLDER
     if url is None and not folder.is_dir():
-        raise typer.BadParameter(
-            f"There is no folder {folder}: name one database, --data-dir FOLDER or --database URL."
-        )
+        raise typer.BadParameter(f"There is no folder {folder}. Pass --data-dir FOLDER or --database URL.")
     if url is None and reading and not (folder / DATABASE_FILE).exists():
         raise typer.BadParameter(f"There is no {DATABASE_FILE} in {folder}.")
     from msgspec.structs import replace  # noqa: PLC0415 - what a database needs, only when there is one
