@@ -131,8 +131,8 @@ async def _measure_idle(kind: str, server: ServerUnderTest) -> list[Row]:
     for connection in connections:
         connection.close()
     return [
-        plain_row(f"{kind}: nobody there: CPU of one core", baseline_cpu, "%"),
-        plain_row(f"{kind}: nobody there: trips to the database", baseline_round_trips, "/s"),
+        plain_row(f"{kind}: idle: CPU of one core", baseline_cpu, "%"),
+        plain_row(f"{kind}: idle: trips to the database", baseline_round_trips, "/s"),
         row_below_target(f"{kind}: {IDLE_WORKERS:,} waiting workers: CPU of one core", cpu, "%", CORE_PERCENT_MAX),
         row_below_target(
             f"{kind}: {IDLE_WORKERS:,} waiting workers: more trips",
