@@ -74,8 +74,8 @@ def test_a_graph_may_stand_in_the_file_itself(tmp_path: Path) -> None:
         (f"{INPUTS}x = [{{ node = '6', feld = 'a', field = 'text' }}]\n", 8, "no field 'feld'", "'field'"),
         (f"{INPUTS}{PROMPT.replace('6', '66')}", 8, "There is no node '66'.", "nodes are '3'"),
         (f"{INPUTS}{PROMPT.replace('text', 'clip')}", 8, "is a link to another node", "of node 4"),
-        (f"{INPUTS}x = '__X__'\n", 8, "'__X__' does not stand in the graph", "node and field"),
-        (f"{SPEC}[stages.comfyui.defaults]\nx = 1\n", 8, "There is no input 'x'", "Name it in inputs"),
+        (f"{INPUTS}x = '__X__'\n", 8, "'__X__' is not in the graph", "node and field"),
+        (f"{SPEC}[stages.comfyui.defaults]\nx = 1\n", 8, "There is no input 'x'", "Add it to inputs"),
         (f"{INPUTS}{PROMPT}[stages.comfyui.defaults]\nprompt = 1\n", 10, "must be a text", "another value"),
         (f"{SPEC}[stages.comfyui.defaults]\nx = 2026-01-31\n", 8, "is a date", "Put it in quotes."),
         (f"inline = true\n{SPEC}", 1, "jobs may bring others in its place", "Take inline = true out."),
@@ -102,13 +102,13 @@ def test_what_is_wrong_is_found_on_its_line(text: str, line: int, message: str, 
         ('{\n "1": {\n  "a" 3}\n}', 3, "JSON is malformed", "This is not JSON here."),
         ('{\n "1": {\n', 2, "truncated", "This is not JSON here."),
         ("[" * 5_000, 1, "nested too deeply", "Export (API)"),
-        (comfyui_graphs.as_the_editor_saves(), 1, "as ComfyUI's editor saves it", "choose Workflow > Export (API)"),
+        (comfyui_graphs.as_the_editor_saves(), 1, "is in the editor's format", "choose Workflow > Export (API)"),
         ([], 1, "graph: expected object", "Write a table."),
         ({"1": {"class_type": "A", "inputs": {}}, "2": {"inputs": {}}}, 6, "Node '2' has no class_type.", "Export"),
-        ({"1": comfyui_graphs.node("ImageInvert", image="notalink")}, 2, "a value where a link",
-        "only fail when it runs"),
+        ({"1": comfyui_graphs.node("ImageInvert", image="notalink")}, 2, "a value, but must be a link",
+        'Write ["<node>", <output>]'),
         ({"1": comfyui_graphs.node("A", text="__X__")}, 2, "'__X__' in 'text' of node 1 (A) belongs to no",
-        "Name it in"),
+        "Add it to"),
         (" " * (4 * 1024 * 1024 + 1), 1, "larger than 4 MiB", "Take pictures"),
     ],
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_placeholder_without_a_value_is_found_at_the_schema(tmp_path: Path) ->
     text = f"{INPUTS}prompt = '__PROMPT__'\n[input_schema]\ntype = 'object'\n"
     (finding,) = check([put(tmp_path, text, graph)])
     assert (finding.line, finding.message) == (9, "The input 'prompt' may have no value.")
-    assert finding.hint == "Require it in input_schema, or default it."
+    assert finding.hint == "Require it in input_schema, or add a default."
     assert check([put(tmp_path, f"{text}required = ['prompt']\n", graph)]) == []
 
 
@@ -199,7 +199,7 @@ def test_one_file_alone_finds_what_it_extends_beside_it(tmp_path: Path) -> None:
         ('extnds = "base"\nstages = []\ninline = true\n', 1, "no field 'extnds'", "Did you mean 'extends'?"),
         ('extends = "base"\nprice = -1\n', 2, "price must be a whole number", "Write a number within."),
         ('extends = "base"\n[overrides]\n\nstile = "x"\n', 4, "No graph has an input 'stile'.", "Known are prompt"),
-        ('extends = "base"\n[overrides]\nstyle = 3\n', 3, "'style' must be a text.", "Give it another value."),
+        ('extends = "base"\n[overrides]\nstyle = 3\n', 3, "'style' must be a text.", "Set another value."),
         ('extends = "base"\noverrides = 3\n', 2, "overrides: expected object", "Write a table."),
         ('extends = "base"\nretry = 3\n', 2, "retry: expected object", "Write a table."),
     ],

@@ -110,9 +110,9 @@ def test_nothing_is_written_over_without_force() -> None:
 @pytest.mark.parametrize(
     ("graph", "said"),
     [
-        (comfyui_graphs.as_the_editor_saves(), "poster_api.json:1: This is a graph as ComfyUI's editor saves it"),
+        (comfyui_graphs.as_the_editor_saves(), "poster_api.json:1: The graph is in the editor's format"),
         ("{", "poster_api.json:1: Input data was truncated."),
-        ([1], "A graph is an object with a node by each id."),
+        ([1], "The graph is not an object with nodes by id."),
         (
             {"1": comfyui_graphs.node("VAEDecode", samples=["7", 0], vae="x")},
             "links to node '7', which is not in the graph.",

@@ -95,8 +95,8 @@ def test_a_servers_word_gives_types_bounds_and_choices() -> None:
         ({"9": "SaveImage", "10": "PreviewImage"}, "9", ""),
         ({"9": "VHS_VideoCombine"}, "9", ""),
         ({"9": "SaveImage", "10": "SaveWEBM"}, None, "Nodes 9, 10 save files"),
-        ({"9": "PreviewImage"}, "9", "gone when ComfyUI restarts"),
-        ({"9": "SaveImageWebsocket"}, "9", "leaves no file at the server"),
+        ({"9": "PreviewImage"}, "9", "deletes previews when it restarts"),
+        ({"9": "SaveImageWebsocket"}, "9", "saves no file on the server"),
         ({}, None, "No node saves a file"),
     ],
 )

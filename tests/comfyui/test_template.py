@@ -185,7 +185,7 @@ def test_a_user_names_no_file_of_the_machine_by_a_text() -> None:
         (Target(node="3", field="steps"), True, "must be a number"),
         (Target(node="3", field="steps"), {"$file": "x"}, "must not be a file: 'steps' of node 3 (KSampler)"),
         (Target(node="9", field="lossless"), 1, "must be true or false"),
-        ("__STYLE__", True, "must be a text or a number: it stands within a text"),
+        ("__STYLE__", True, "must be a text or a number: it is part of a longer text"),
         ("__STYLE__", {"$file": "x"}, "must not be a file: 'text' of node 6 (CLIPTextEncode)"),
         ("__STYLE__", None, "must have a value: the workflow has none for it"),
     ],

@@ -1,7 +1,7 @@
-"""A first definition from an exported graph: which of its values a user would want to set, and where its output is.
+"""Drafts a workflow definition from an exported graph: its likely inputs and its output nodes.
 
-Prompts are found by following the links of samplers and guiders upstream; the rest by the names that fields have in
-ComfyUI. With what a server says of its nodes, types, bounds and choices come from there.
+Prompts are found by following the links of samplers and guiders upstream, other inputs by their field names. If the
+server's `/object_info` is available, types, bounds and choices come from it.
 """
 
 import re
@@ -23,7 +23,7 @@ from callsheet.comfyui.template import FILE_KEY
 from callsheet.core.model.graph_spec import Graph, Target
 
 _SAFE_INTEGER_MAX = 2**53 - 1
-"""What every JSON reader can count to."""
+"""The largest integer that every JSON parser represents exactly."""
 _TEXT_CHARS_MAX = 4_000
 _TEXT_FIELDS = ("text", "text_g", "text_l", "clip_l", "t5xxl", "prompt", "string", "value")
 _SEED_FIELDS = ("seed", "noise_seed")
@@ -32,7 +32,7 @@ _NON_TEXT_LINKS = frozenset({
     "model", "clip", "vae", "pixels", "image", "images", "mask", "latent_image", "samples", "control_net", "noise",
     "sampler", "sigmas", "audio", "video", "clip_vision", "clip_vision_output", "style_model", "start_image",
 })  # fmt: skip
-"""Links that lead to no prompt."""
+"""Fields whose links do not lead to a prompt."""
 _NUMBER_SCHEMAS: dict[str, dict[str, Any]] = {
     "width": {"type": "integer", "minimum": 1},
     "height": {"type": "integer", "minimum": 1},
@@ -54,7 +54,7 @@ _JSON_TYPES = {"INT": "integer", "FLOAT": "number", "STRING": "string", "BOOLEAN
 
 
 class DraftInput(Struct, frozen=True, kw_only=True):
-    """An input of the definition, and what the graph has there."""
+    """An input of the drafted definition, with the graph's current value."""
 
     name: str
     targets: list[Target]
@@ -66,7 +66,7 @@ class DraftInput(Struct, frozen=True, kw_only=True):
 
 
 class WorkflowDraft(Struct, frozen=True):
-    """What a definition would offer of a graph."""
+    """The inputs, output nodes and notes of a drafted definition."""
 
     inputs: list[DraftInput]
     output_node: str | None
@@ -74,7 +74,7 @@ class WorkflowDraft(Struct, frozen=True):
 
 
 def draft(graph: Graph, info: ObjectInfo | None = None) -> WorkflowDraft:
-    """Read a sound graph."""
+    """Draft a definition from a valid graph."""
     finder = _InputFinder(graph, info or {})
     finder.find()
     outputs, notes = _find_outputs(graph, info or {})
@@ -93,7 +93,7 @@ class _InputFinder:
         self.found: list[DraftInput] = []
 
     def find(self) -> None:
-        """Find everything, in the order in which a person would want to see it."""
+        """Find all inputs, the most important first."""
         for role, name in _ROLES.items():
             self._add_prompts(
                 name, [place for root in self._prompt_roots(role) for place in self._upstream_texts(root, role)]
@@ -118,13 +118,13 @@ class _InputFinder:
         if seeds:
             self._add_input("seed", seeds, {"type": "integer", "minimum": 0, "maximum": _SAFE_INTEGER_MAX}, random=True)
 
-    # -- what there is
+    # -- reading the graph
 
     def _class_of(self, node: str) -> str:
         return str(self._graph[node]["class_type"])
 
     def _literals(self, wanted: Callable[..., bool]) -> Iterator[tuple[str, str]]:
-        """Yield fields with a value of their own that no input has yet."""
+        """Yield fields with a literal value that no input sets yet."""
         for node, body in self._graph.items():
             for field, value in body["inputs"].items():
                 is_plain = isinstance(value, str | int | float) and (node, field) not in self._used
@@ -141,7 +141,7 @@ class _InputFinder:
         return encoder or prompt or (field == "value" and self._class_of(node).startswith("PrimitiveString"))
 
     def _is_adjustable(self, node: str, field: str) -> bool:
-        """Say whether a number is one to set: an encoder's sizes follow the picture, a whole denoise is not varied."""
+        """Return whether users would set a number: not the sizes of an encoder, and not a denoise of 1."""
         value = self._graph[node]["inputs"][field]
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return number and not self._is_encoder(node) and not (field == "denoise" and value == 1)
@@ -158,7 +158,7 @@ class _InputFinder:
                     yield value[0]
 
     def _upstream_texts(self, root: str, role: str) -> Iterator[tuple[str, str]]:
-        """Yield the texts that a link leads to, the nearest first."""
+        """Yield the texts upstream of a link, the nearest first."""
         layer, seen = [root], {root}
         while layer:
             node = layer.pop(0)
@@ -171,7 +171,7 @@ class _InputFinder:
                     layer.append(value[0])
 
     def _add_prompts(self, name: str, places: list[tuple[str, str]]) -> None:
-        """Add texts; those that are equal in the graph are one input."""
+        """Add prompts; equal texts of the graph become one input."""
         places_by_text: dict[str, list[tuple[str, str]]] = {}
         for node, field in dict.fromkeys(places):
             if (node, field) not in self._used:
@@ -206,7 +206,7 @@ class _InputFinder:
         )  # fmt: skip
 
     def _bounds(self, place: tuple[str, str]) -> dict[str, Any]:
-        """Return what a server says of a field as JSON Schema."""
+        """Return the server's description of a field as JSON Schema."""
         node, name = place
         field = fields_of(self._info, self._class_of(node)).get(name)
         if field is None:
@@ -220,7 +220,7 @@ class _InputFinder:
 
 
 def _find_outputs(graph: Graph, info: ObjectInfo) -> tuple[list[str], list[str]]:
-    """Return the nodes that make the output, and what is to be said of them."""
+    """Return the output nodes, and notes about them."""
     classes = {node: body["class_type"] for node, body in graph.items()}
     output_nodes = [node for node, name in classes.items() if is_output_node(info, name) and "Preview" not in name]
     save_nodes = [node for node, name in classes.items() if node in output_nodes or _SAVE_CLASS.search(name)]
@@ -228,17 +228,17 @@ def _find_outputs(graph: Graph, info: ObjectInfo) -> tuple[list[str], list[str]]
     notes = []
     if not save_nodes:
         notes.append(
-            "No node saves a file: add one like SaveImage. What a preview shows is gone when ComfyUI restarts."
+            "No node saves a file: add one such as SaveImage. ComfyUI deletes previews when it restarts."
             if preview_nodes
-            else "No node saves a file: add one like SaveImage."
+            else "No node saves a file: add one such as SaveImage."
         )
     if len(save_nodes) > 1:
         notes.append(
-            f"Nodes {', '.join(save_nodes)} save files, and all are taken: name one as output_node to take its own."
+            f"Nodes {', '.join(save_nodes)} save files, and all files are outputs: set output_node to use only one."
         )
     notes += [
-        f"Node {node} ({classes[node]}) leaves no file at the server: if the connection breaks while it sends its "
-        "pictures, the try is lost. SaveImage is safer, and the only one for the Comfy API v2."
+        f"Node {node} ({classes[node]}) saves no file on the server: if the connection breaks while it sends its "
+        "images, the attempt fails. Use SaveImage instead; the Comfy API v2 requires it."
         for node in save_nodes
         if sends_over_websocket(classes[node])
     ]

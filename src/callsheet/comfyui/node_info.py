@@ -1,14 +1,14 @@
-"""What is known of ComfyUI's nodes: a stock table, and what a server's `/object_info` says.
+"""Information about ComfyUI nodes: a table of stock nodes, and the `/object_info` of a server.
 
 An input of a node is a socket, which takes a link to another node, or a widget, which takes a value. ComfyUI 0.33
-accepts a value where a socket is and fails when it runs; so it is found here, before anything is sent.
+accepts a value for a socket and fails only when it runs the graph, so this module detects it before.
 """
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 ObjectInfo = dict[str, Any]
-"""`/object_info`: what each class of nodes takes and gives."""
+"""The answer of `/object_info`: inputs and outputs of each node class."""
 _WIDGETS = frozenset({"INT", "FLOAT", "STRING", "BOOLEAN", "COMBO"})
 _FILE_FIELDS = frozenset({"image", "mask", "audio", "video", "file", "latent", "model_file"})
 _LINK_PARTS = 2
@@ -62,11 +62,11 @@ _SOCKETS: dict[str, str] = {
     "VAEEncode": "pixels vae",
     "VAEEncodeForInpaint": "pixels vae mask",
 }
-"""Sockets of stock nodes: what is not listed is not judged without a server's word."""
+"""Sockets of stock nodes. Other nodes are only checked with a server's `/object_info`."""
 
 
 def is_link(value: Any) -> bool:
-    """Say whether a value is a link, as ComfyUI sees it: a node's id and the number of its output."""
+    """Return whether a value is a link in ComfyUI's format: a node's id and the number of its output."""
     return (
         isinstance(value, list)
         and len(value) == _LINK_PARTS
@@ -76,22 +76,22 @@ def is_link(value: Any) -> bool:
 
 
 def is_socket(class_type: str, field: str) -> bool:
-    """Say whether a field of a stock node takes links only."""
+    """Return whether a field of a stock node takes only links."""
     return field in _SOCKETS.get(class_type, "").split()
 
 
 def takes_file(class_type: str, field: str) -> bool:
-    """Say whether a field names a file on the ComfyUI machine: a user's text there would open somebody else's."""
+    """Return whether a field names a file on the ComfyUI machine: a user's text there could open foreign files."""
     return "Load" in class_type and field in _FILE_FIELDS
 
 
 def sends_over_websocket(class_type: str) -> bool:
-    """Say whether a node sends its pictures over the WebSocket, and leaves none at the server."""
+    """Return whether a node sends its images over the WebSocket and saves none on the server."""
     return class_type == "SaveImageWebsocket"
 
 
 def combo_choices(declared: Any) -> list[Any] | None:
-    """Return what a list of choices offers, in either encoding, or None where an input is no list of choices.
+    """Return the options of a choice input, in either encoding, or None for other inputs.
 
     `[["a", "b"], {…}]` is the old one, `["COMBO", {"options": ["a", "b"]}]` the new; a list whose parts depend on
     the choice has `{"key": "a", "inputs": …}` as options.
@@ -110,7 +110,7 @@ def combo_choices(declared: Any) -> list[Any] | None:
 
 
 class NodeField(NamedTuple):
-    """What a server says of one input of a class of nodes."""
+    """The server's description of one input of a node class."""
 
     type: str
     choices: list[Any] | None
@@ -124,7 +124,7 @@ class NodeField(NamedTuple):
 
 
 def fields_of(info: ObjectInfo, class_type: str) -> dict[str, NodeField]:
-    """Return the inputs of a class of nodes; empty where the server does not know it."""
+    """Return the inputs of a node class; empty if the server does not have it."""
     declared = _as_dict(_as_dict(info.get(class_type)).get("input"))
     found = {}
     for part in ("required", "optional"):
@@ -143,12 +143,12 @@ def fields_of(info: ObjectInfo, class_type: str) -> dict[str, NodeField]:
 
 
 def is_output_node(info: ObjectInfo, class_type: str) -> bool:
-    """Say whether a server calls a class of nodes an output."""
+    """Return whether the server marks a node class as an output node."""
     return _as_dict(info.get(class_type)).get("output_node") is True
 
 
 class Mismatch(NamedTuple):
-    """What a server would refuse, or fail on: where and what."""
+    """A value that a server would refuse or fail on."""
 
     node: str
     field: str
@@ -156,7 +156,7 @@ class Mismatch(NamedTuple):
 
 
 def find_mismatches(graph: dict[str, Any], info: ObjectInfo) -> Iterator[Mismatch]:
-    """Compare a graph of the API format with what a server knows."""
+    """Yield where a graph in API format does not match the server's nodes."""
     for node, body in graph.items():
         class_type = body["class_type"]
         if class_type not in info:

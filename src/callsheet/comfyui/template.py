@@ -1,7 +1,8 @@
-"""A ComfyUI graph as part of a definition: where a job's values go, and the graph that a worker sends.
+"""Rendering of a ComfyUI graph: inserts a job's values into the graph of a workflow definition.
 
-Values go into the parsed tree, in one pass and never in text: what a user writes is one leaf, whatever it holds.
-Later wins: the graph's own value, the workflow's defaults, what a workflow that extends it sets, the job's input.
+Values are inserted into the parsed tree in one pass, never into JSON text, so a user's text cannot change the
+structure of the graph. Precedence, lowest first: the graph's own value, the workflow's defaults, the overrides of an
+extending workflow, the job's input.
 """
 
 import hashlib
@@ -20,26 +21,27 @@ FILE_KEY, DIGEST_KEY = "$file", "sha256"
 
 
 class FileRef(NamedTuple):
-    """A file among the values."""
+    """A value that refers to a file."""
 
     id: str
     sha256: str | None
 
 
 class Placement(NamedTuple):
-    """One place where an input's value goes."""
+    """One place in the graph where an input's value is inserted."""
 
     input: str
     node: str
     field: str
     how: Literal["field", "leaf", "nested", "inner"]
-    """A whole field; a text that is a whole field, or a leaf within one; a part of a longer text."""
+    """`field`: a target field. `leaf`, `nested`: a placeholder that is a whole field, or a whole text within one.
+    `inner`: a placeholder within a longer text."""
     class_type: str
     current: Any
 
 
 def render(spec: ComfySpec, input: Any, task_id: str) -> RenderedGraph:
-    """Put a task's values into a copy of the graph."""
+    """Return a copy of the graph with the values of a task."""
     values = resolve_values(spec, input, task_id)
     assets: list[FileSlot] = []
 
@@ -54,7 +56,7 @@ def render(spec: ComfySpec, input: Any, task_id: str) -> RenderedGraph:
 
 
 def resolve_values(spec: ComfySpec, input: Any, task_id: str = "") -> dict[str, Any]:
-    """Return the value of every input that has one; what is missing or does not fit its place is refused by name."""
+    """Return the values of the inputs. Refuses a missing value, and one whose type does not match the graph."""
     from_job = _job_values(spec, input)
     values: dict[str, Any] = {}
     for name in spec.inputs:
@@ -74,7 +76,7 @@ def resolve_values(spec: ComfySpec, input: Any, task_id: str = "") -> dict[str, 
 
 
 def _job_values(spec: ComfySpec, input: Any) -> dict[str, Any]:
-    """Return what the job says; nothing is said by null."""
+    """Return the values that the job sets; null means not set."""
     if input is not None and not isinstance(input, dict) and spec.inputs:
         raise BadInput("invalid_input", "input: must be an object with the workflow's inputs.")
     return {name: value for name, value in (input or {}).items() if value is not None} if spec.inputs else {}
@@ -85,12 +87,12 @@ def _value_sources(spec: ComfySpec, from_job: dict[str, Any]) -> tuple[dict[str,
 
 
 def derive_seed(task_id: str, name: str) -> int:
-    """Return a number of 31 bits, which every node's seed takes, that follows from the task."""
+    """Return a seed that is derived from the task. It has 31 bits, which every seed field accepts."""
     return int.from_bytes(hashlib.sha256(f"{task_id}/{name}".encode()).digest()[:4]) >> 1
 
 
 def parse_file_ref(value: Any, *, trusted: bool) -> FileRef | None:
-    """Return the file that a value names, or None. A digest counts only from the workflow: a cache is keyed by it."""
+    """Return the file that a value refers to, or None. A digest from a job is ignored: it is a cache key."""
     if not isinstance(value, dict) or not {FILE_KEY} <= value.keys() <= {FILE_KEY, DIGEST_KEY}:
         return None
     name, digest = value[FILE_KEY], value.get(DIGEST_KEY)
@@ -102,26 +104,26 @@ def parse_file_ref(value: Any, *, trusted: bool) -> FileRef | None:
 
 
 def describe_mismatch(placement: Placement, value: Any, *, from_job: bool) -> str:
-    """Say what a place wants instead of a value; nothing if it fits.
+    """Return what is wrong with a value for its place; empty if it fits.
 
-    A list never fits: ComfyUI would read a pair as a link to another node.
+    A list never fits: ComfyUI would interpret a pair as a link to another node.
     """
     if isinstance(value, FileRef):
         is_whole_field = placement.how == "leaf" or (
             placement.how == "field" and isinstance(placement.current, str | None)
         )
-        return "" if is_whole_field else f"must not be a file: {_describe_field(placement)} takes no file's name"
+        return "" if is_whole_field else f"must not be a file: {_describe_field(placement)} does not take a file"
     if from_job and takes_file(placement.class_type, placement.field):
         return 'must be a file: {"$file": "<id>"}'
     if isinstance(value, list | dict):
         return "must be a text, a number, true or false, or a file"
     if placement.how == "inner":
-        return "must be a text or a number: it stands within a text" if isinstance(value, bool) else ""
+        return "must be a text or a number: it is part of a longer text" if isinstance(value, bool) else ""
     return _describe_type_mismatch(placement.current, value) if placement.how == "field" else ""
 
 
 def _describe_type_mismatch(current: Any, value: Any) -> str:
-    """Compare a value with what the graph has in its field."""
+    """Compare the type of a value with the graph's current value."""
     if isinstance(current, bool):
         return "" if isinstance(value, bool) else "must be true or false"
     if isinstance(current, int | float):
@@ -135,11 +137,11 @@ def _describe_field(placement: Placement) -> str:
     return f"{placement.field!r} of node {placement.node} ({placement.class_type})"
 
 
-# -- the tree
+# -- traversal of the graph
 
 
 def placements(spec: ComfySpec) -> list[Placement]:
-    """Return every place where a value goes."""
+    """Return every place in the graph where a value is inserted."""
     found: list[Placement] = []
 
     def collect(placement: Placement) -> Any:
@@ -151,7 +153,7 @@ def placements(spec: ComfySpec) -> list[Placement]:
 
 
 def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) -> Graph:
-    """Return a copy of a sound graph, in which `put` says what stands at every use."""
+    """Return a copy of a valid graph in which `replacement_for` provides the value at every placement."""
     inputs_by_field = {(target.node, target.field): name for name, target in iter_targets(spec)}
     placeholders = {text: name for name, text in spec.inputs.items() if isinstance(text, str)}
     pattern = re.compile("|".join(map(re.escape, placeholders))) if placeholders else None
@@ -192,7 +194,7 @@ def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) 
 
 
 def iter_targets(spec: ComfySpec) -> Iterator[tuple[str, Target]]:
-    """Yield the fields that inputs set, with the input's name."""
+    """Yield the target fields of inputs, with the name of the input."""
     for name, target_or_text in spec.inputs.items():
         if isinstance(target_or_text, Target):
             yield name, target_or_text

@@ -1,4 +1,4 @@
-"""Whether a definition's ComfyUI graph could work: everything that can be known before a worker sends it."""
+"""Validation of the ComfyUI graph of a workflow definition: everything that can be checked without a server."""
 
 import re
 from collections.abc import Iterator
@@ -22,18 +22,18 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.policy.limits import Limits
 
 EXPORT_HINT = "In ComfyUI choose Workflow > Export (API); where it is missing, turn on Dev mode in Settings."
-_INPUTS_HINT = "Name it in inputs, or take it out."
+_INPUTS_HINT = "Add it to inputs, or remove it."
 _PLACEHOLDER_PATTERNS = tuple(
     re.compile(pattern)
     for pattern in (
         r"__[A-Z0-9]+(?:_[A-Z0-9]+)*__", r"\{\{\s*[\w.-]+\s*\}\}", r"\$\{[\w.-]+\}", r"<<[\w.-]+>>", r"%[\w.-]+%",
     )
 )  # fmt: skip
-"""How placeholders look. The first always is one; another shape only where the definition itself uses it."""
+"""Shapes of placeholders. The first is always one; the others only if the definition uses them."""
 
 
 class GraphIssue(NamedTuple):
-    """Something wrong: where in the spec, what, and what to do."""
+    """One problem: its path in the spec, a message, and a hint what to do."""
 
     key_path: tuple[str | int, ...]
     message: str
@@ -41,7 +41,7 @@ class GraphIssue(NamedTuple):
 
 
 def find_issues(spec: ComfySpec, limits: Limits) -> Iterator[GraphIssue]:
-    """Yield what is wrong with a spec; with what goes into the graph only if the graph is sound."""
+    """Yield the problems of a spec; inputs and values are only checked if the graph is valid."""
     valid = True
     for issue in find_graph_issues(spec.graph, limits):
         valid = False
@@ -56,17 +56,19 @@ def find_issues(spec: ComfySpec, limits: Limits) -> Iterator[GraphIssue]:
 
 
 def describe_unset_placeholder(spec: ComfySpec, schema: Any) -> str:
-    """Say which placeholder a job's input may leave without a value; nothing where the schema is not plain to read."""
+    """Return which placeholder may be left without a value; empty if none, or if the schema is too complex to tell."""
     if isinstance(schema, dict) and schema.keys() & {"$ref", "allOf", "anyOf", "oneOf", "if"}:
         return ""
     required = schema.get("required", ()) if isinstance(schema, dict) else ()
     with_value = {*spec.defaults, *spec.overrides, *spec.random, *required}
     name = next((name for name, text in spec.inputs.items() if isinstance(text, str) and name not in with_value), None)
-    return "" if name is None else f"The input {name!r} may have no value: require it in input_schema, or default it."
+    if name is None:
+        return ""
+    return f"The input {name!r} may have no value: require it in input_schema, or add a default."
 
 
 def describe_invalid_input(spec: ComfySpec, input: Any) -> str:
-    """Say what is wrong with an input for a sound spec; nothing if it fits."""
+    """Return what is wrong with an input for a valid spec; empty if it fits."""
     try:
         resolve_values(spec, input)
     except BadInput as error:
@@ -78,7 +80,7 @@ def describe_invalid_input(spec: ComfySpec, input: Any) -> str:
 
 
 def find_graph_issues(graph: Any, limits: Limits) -> Iterator[GraphIssue]:
-    """Yield what is wrong with a graph by itself; what is no graph of the API format has one flaw."""
+    """Yield the problems of a graph; only one if it is not in the API format."""
     format_issue = _format_issue(graph, limits)
     if format_issue is not None:
         yield format_issue
@@ -92,30 +94,28 @@ def find_graph_issues(graph: Any, limits: Limits) -> Iterator[GraphIssue]:
 
 def _format_issue(graph: Any, limits: Limits) -> GraphIssue | None:
     if not isinstance(graph, dict):
-        return GraphIssue((), "A graph is an object with a node by each id.", EXPORT_HINT)
+        return GraphIssue((), "The graph is not an object with nodes by id.", EXPORT_HINT)
     if isinstance(graph.get("nodes"), list) and "links" in graph:
-        return GraphIssue(
-            (), "This is a graph as ComfyUI's editor saves it; a server takes the API format.", EXPORT_HINT
-        )
+        return GraphIssue((), "The graph is in the editor's format; ComfyUI servers take the API format.", EXPORT_HINT)
     for name in ("prompt", "output"):
         if isinstance(graph.get(name), dict) and "class_type" not in graph[name]:
-            return GraphIssue((), f"The graph is wrapped in {name!r}.", f"Take what is in {name!r} alone.")
+            return GraphIssue((), f"The graph is wrapped in {name!r}.", f"Use only the value of {name!r}.")
     if not graph:
         return GraphIssue((), "The graph is empty.", EXPORT_HINT)
     if len(graph) > limits.graph_nodes_max:
-        message = f"The graph has {pluralize(len(graph), 'node')}; at most {limits.graph_nodes_max} are taken."
+        message = f"The graph has {pluralize(len(graph), 'node')}; at most {limits.graph_nodes_max} are allowed."
         return GraphIssue((), message, "Split it.")
     if _is_deeper_than(graph, limits.input_depth_max):
         return GraphIssue((), f"The graph is nested deeper than {limits.input_depth_max} levels.", "Flatten it.")
     size = len(msgspec.json.encode(graph))
     if size > limits.graph_bytes_max:
-        message = f"The graph has {pluralize(size, 'byte')}; at most {limits.graph_bytes_max} are taken."
-        return GraphIssue((), message, "Take pictures and other data out of it, and give them as files.")
+        message = f"The graph has {pluralize(size, 'byte')}; at most {limits.graph_bytes_max} are allowed."
+        return GraphIssue((), message, "Upload images and other data as files and refer to them.")
     return None
 
 
 def _is_deeper_than(value: Any, levels: int) -> bool:
-    """Say whether a value is nested deeper, without going deeper."""
+    """Return whether a value is nested deeper than `levels`, without recursing deeper."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels < 0 or any(_is_deeper_than(one, levels - 1) for one in inner)
 
@@ -138,13 +138,11 @@ def _link_issues(graph: Graph) -> Iterator[GraphIssue]:
             key_path, where = (node, "inputs", field), f"{field!r} of node {node} ({body['class_type']})"
             if not is_link(value):
                 if is_socket(body["class_type"], field):
-                    message = f"{where} is a value where a link to another node belongs."
-                    yield GraphIssue(
-                        key_path, message, 'Write ["<node>", <output>]; ComfyUI would only fail when it runs.'
-                    )
+                    message = f"{where} is a value, but must be a link to another node."
+                    yield GraphIssue(key_path, message, 'Write ["<node>", <output>].')
             elif value[0] not in graph:
                 message = f"{where} links to node {value[0]!r}, which is not in the graph."
-                yield GraphIssue(key_path, message, "Link to one that is.")
+                yield GraphIssue(key_path, message, "Link to an existing node.")
             elif not isinstance(value[1], int) or value[1] < 0:
                 yield GraphIssue(key_path, f"{where} links to output {value[1]}.", "The first output is 0.")
 
@@ -154,14 +152,15 @@ def _cycle_issues(graph: Graph) -> Iterator[GraphIssue]:
         TopologicalSorter({node: _upstream_nodes(graph, node) for node in graph}).prepare()
     except CycleError as error:
         cycle = error.args[1][::-1]
-        yield GraphIssue((cycle[0],), f"Nodes link in a circle: {' → '.join(cycle[:12])}.", "Take one link out.")
+        message = f"Nodes link in a circle: {' → '.join(cycle[:12])}."
+        yield GraphIssue((cycle[0],), message, "Remove one of these links.")
 
 
 def _upstream_nodes(graph: Graph, node: str) -> list[str]:
     return [value[0] for value in graph[node]["inputs"].values() if is_link(value) and value[0] in graph]
 
 
-# -- what goes into it
+# -- inputs and values
 
 
 def _target_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
@@ -180,11 +179,12 @@ def _target_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
                 key_path, f"There is no field {target.field!r} in {where}.", f"It has {_list_some(body['inputs'])}."
             )
         elif is_link(body["inputs"][target.field]):
-            message = f"{target.field!r} of {where} is a link to another node: a value there fails when it runs."
+            message = f"{target.field!r} of {where} is a link to another node and cannot be set."
             yield GraphIssue(key_path, message, f"Set a field of node {body['inputs'][target.field][0]} instead.")
         elif input_by_field.setdefault((target.node, target.field), name) != name:
             other = input_by_field[target.node, target.field]
-            yield GraphIssue(key_path, f"{target.field!r} of {where} is set by {other!r} too.", "Let one input set it.")
+            message = f"{target.field!r} of {where} is also set by {other!r}."
+            yield GraphIssue(key_path, message, "Let one input set it.")
 
 
 def _placeholder_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
@@ -192,21 +192,21 @@ def _placeholder_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
     for name, text in placeholders.items():
         for other, longer in placeholders.items():
             if other != name and text and text in longer:
-                message = f"The placeholder {text!r} is within that of {other!r}."
+                message = f"The placeholder {text!r} is part of the placeholder of {other!r}."
                 yield GraphIssue(("inputs", name), message, "Choose texts that are not part of each other.")
     used = {placement.input for placement in placements(spec)} if all(placeholders.values()) else set()
     for name, text in placeholders.items():
         if name not in used:
-            message = f"The placeholder {text!r} does not stand in the graph." if text else "A placeholder is empty."
+            message = f"The placeholder {text!r} is not in the graph." if text else "A placeholder is empty."
             yield GraphIssue(
-                ("inputs", name), message, "Write it there, or name node and field: { node = …, field = … }."
+                ("inputs", name), message, "Add it to the graph, or set node and field: { node = …, field = … }."
             )
     if all(placeholders.values()):
         yield from _leftover_issues(spec, list(placeholders.values()))
 
 
 def _leftover_issues(spec: ComfySpec, placeholders: list[str]) -> Iterator[GraphIssue]:
-    """Find texts that look like placeholders and belong to no input."""
+    """Yield texts that look like placeholders but belong to no input."""
     patterns = [
         pattern
         for no, pattern in enumerate(_PLACEHOLDER_PATTERNS)
@@ -220,7 +220,7 @@ def _leftover_issues(spec: ComfySpec, placeholders: list[str]) -> Iterator[Graph
                     for found in pattern.findall(text):
                         message = f"{found!r} in {field!r} of node {node} ({body['class_type']}) belongs to no input."
                         yield GraphIssue(
-                            ("graph", node, "inputs", field), message, "Name it in inputs, or write it otherwise."
+                            ("graph", node, "inputs", field), message, "Add it to inputs, or change the text."
                         )
 
 
@@ -242,13 +242,13 @@ def _value_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
                 continue
             problem = describe_mismatch(placement, parse_file_ref(value, trusted=True) or value, from_job=False)
             if problem:
-                yield GraphIssue((part, placement.input), f"{placement.input!r} {problem}.", "Give it another value.")
+                yield GraphIssue((part, placement.input), f"{placement.input!r} {problem}.", "Set another value.")
     for name in spec.random:
         if name not in spec.inputs:
             yield GraphIssue(("random",), f"There is no input {name!r} in this graph.", _INPUTS_HINT)
 
 
 def _list_some(names: Any) -> str:
-    """Name a few."""
+    """Return the first names as a list for messages."""
     few = [repr(name) for _, name in zip(range(12), names, strict=False)]
     return ", ".join(few) + (", …" if len(names) > len(few) else "")
