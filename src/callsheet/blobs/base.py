@@ -12,7 +12,6 @@ BlobError
 A missing blob is a FileNotFoundError. No error message contains a key, a URL or a secret.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
@@ -21,6 +20,7 @@ from msgspec import Struct
 
 from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
 from callsheet.core.model.plural import pluralize
+from callsheet.transport.digests import digest_stream
 
 T = TypeVar("T")
 CHUNK_BYTES = 1024 * 1024
@@ -193,14 +193,11 @@ def verify_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
         raise FileNotFoundError("the blob does not exist")
     if stat.size != size:
         raise BlobMismatchError("size", f"The file has {pluralize(stat.size, 'byte')}, not {size} as claimed.")
-    if (stat.sha256 or digest_of(blobs, key)) != sha256:
+    if (stat.sha256 or digest_blob(blobs, key)) != sha256:
         raise BlobMismatchError("digest", "The file's SHA-256 differs from the claimed one.")
 
 
-def digest_of(blobs: Blobs, key: str) -> str:
+def digest_blob(blobs: Blobs, key: str) -> str:
     """Read a blob and return its SHA-256 in hexadecimal."""
-    digest = hashlib.sha256()
     with blobs.open(key) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return digest_stream(file)

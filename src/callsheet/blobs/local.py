@@ -27,13 +27,14 @@ from callsheet.blobs.base import (
     StorageFullError,
     StorageRefusedError,
     StorageUnavailableError,
-    digest_of,
+    digest_blob,
     validate_blob_claim,
 )
 from callsheet.blobs.digest_records import RECORDS_FOLDER, DigestRecords
 from callsheet.blobs.object_keys import split_key, split_prefix
 from callsheet.blobs.safe_directory import FileEntry, PagedWalk, SafeDirectory
 from callsheet.core.model.plural import pluralize
+from callsheet.transport.digests import digest_stream
 
 BLOB_URL_PREFIX: Final = "/v1/blobs/"
 _INCOMING_FOLDER: Final = ".incoming"
@@ -86,7 +87,7 @@ class LocalBlobs:
                 incoming.finish()
             except BlobExistsError:
                 stat = self.stat_verified(key)
-                if stat is None or (stat.sha256 or digest_of(self, key)) != incoming.sha256:
+                if stat is None or (stat.sha256 or digest_blob(self, key)) != incoming.sha256:
                     raise
 
     def incoming(self, key: str, *, overwrite: bool = False) -> "IncomingBlob":
@@ -104,8 +105,8 @@ class LocalBlobs:
         """Return size and digest of a blob; reads its bytes."""
         try:
             with self.open(key) as file:
-                digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
-                return Stat(file.tell(), digest.hexdigest())
+                digest = digest_stream(file)
+                return Stat(file.tell(), digest)
         except FileNotFoundError:
             return None
 

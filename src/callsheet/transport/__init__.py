@@ -1,1 +1,1 @@
-"""HTTP building blocks shared by the client, the worker and the S3 store: backoff, Retry-After, server-sent events."""
+"""Building blocks shared by the client, the worker and the stores: backoff, Retry-After, SSE and digests."""

@@ -1,6 +1,5 @@
 """`Context`: the input of one task, its files, and the calls that report progress."""
 
-import hashlib
 import json
 import re
 import threading
@@ -16,8 +15,9 @@ from callsheet.core.model.errors import LeaseLost
 from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.core.policy.redaction import redact_error
+from callsheet.transport.digests import digest_file, measure_content
 from callsheet.worker.errors import InvalidTokenError, RetryableError, TaskLeaseLost, UnreachableError
-from callsheet.worker.files.cache import Cache, digest_of
+from callsheet.worker.files.cache import Cache
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import ActiveTask
 
@@ -140,7 +140,7 @@ class Context:
     def upload(self, name: str, body: bytes | Path, media_type: str = "application/octet-stream") -> OutputFile:
         """Upload an output file. It becomes an output of the job when the handler returns."""
         self._task.raise_if_stopped()
-        size, sha256 = _size_and_digest(body)
+        size, sha256 = measure_content(body)
         with self._lock:
             self._upload_no += 1
             output_file = OutputFile(self._upload_no, name, media_type, size, sha256)
@@ -195,19 +195,13 @@ class Context:
         self._task.call_with_retry(
             lambda: self._link.download(self._task.work, input_file, partial, self._task.raise_if_stopped)
         )
-        if digest_of(partial) != input_file.sha256:
+        if digest_file(partial) != input_file.sha256:
             partial.unlink()
             raise RetryableError(f"The download of {input_file.name} has another SHA-256.", code="file_damaged")
         if self._cache is not None:
             with suppress(OSError):  # disk full, or no permission: the task has its file anyway
                 self._cache.add(input_file.sha256, partial)
         partial.rename(path)
-
-
-def _size_and_digest(body: bytes | Path) -> tuple[int, str]:
-    if isinstance(body, Path):
-        return body.stat().st_size, digest_of(body)
-    return len(body), hashlib.sha256(body).hexdigest()
 
 
 def _file_id(file: str | Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ from callsheet.blobs.base import (
     Grant,
     Stat,
     StorageRefusedError,
-    digest_of,
+    digest_blob,
     validate_blob_claim,
 )
 from callsheet.blobs.disposition import content_headers
@@ -45,6 +45,7 @@ from callsheet.blobs.s3.transport import (
     sleep,
 )
 from callsheet.core.model.plural import pluralize
+from callsheet.transport.digests import measure_content
 
 PUT_BYTES_MAX: Final = 5 * 1024**3
 _PAGE_SIZE: Final = 1_000
@@ -93,7 +94,7 @@ class S3Blobs:
 
     def put(self, key: str, body: bytes | Path, *, overwrite: bool = False) -> None:
         split_key(key)
-        size, sha256 = _size_and_digest(body)
+        size, sha256 = measure_content(body)
         _check_size(size)
         headers = {"content-length": str(size), "x-amz-checksum-sha256": hex_to_base64(sha256)}
         if not overwrite:
@@ -103,7 +104,7 @@ class S3Blobs:
             raise_for_error(response)
             return
         stat = self.stat(key)  # an earlier attempt may have succeeded and only its answer was lost
-        if stat is None or stat.size != size or (stat.sha256 or digest_of(self, key)) != sha256:
+        if stat is None or stat.size != size or (stat.sha256 or digest_blob(self, key)) != sha256:
             raise BlobExistsError
 
     def open(self, key: str) -> IO[bytes]:
@@ -230,14 +231,6 @@ def _check_size(size: int) -> None:
         raise BlobTooLargeError(
             f"The file has {pluralize(size, 'byte')}; S3 allows {PUT_BYTES_MAX} (5 GiB) per upload."
         )
-
-
-def _size_and_digest(body: bytes | Path) -> tuple[int, str]:
-    if isinstance(body, bytes):
-        return len(body), hashlib.sha256(body).hexdigest()
-    with body.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return file.tell(), digest
 
 
 def _body_factory(body: bytes | Path) -> BodyFactory:

@@ -1,11 +1,12 @@
 """Choose the path of a downloaded file in a directory: existing files are never overwritten or duplicated."""
 
-import hashlib
 import os
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
+
+from callsheet.transport.digests import digest_file
 
 
 class Content(NamedTuple):
@@ -18,8 +19,7 @@ class Content(NamedTuple):
         """Return whether a file has this content. A file of another size is not read."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+        return digest_file(path) == self.sha256
 
 
 def find_existing(target: Path, content: Content) -> Path | None:

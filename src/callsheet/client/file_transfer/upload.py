@@ -1,6 +1,5 @@
 """Upload of a file's content to the storage, with its size, digest and media type."""
 
-import hashlib
 import io
 import mimetypes
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from callsheet.client.operations import Operation, Request
 from callsheet.client.requests import raise_for_status
 from callsheet.client.retry import RetryContext, send_with_retries
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, sniff
+from callsheet.transport.digests import digest_stream
 
 _PRECONDITION_FAILED = 412
 """The content is already there, from an attempt whose response was lost. Finishing the upload verifies it."""
@@ -70,7 +70,7 @@ def inspect_file(source: str | Path | bytes, name: str | None, media_type: str |
     with open_file() as file:
         head = file.read(HEAD_BYTES)
         file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = digest_stream(file)
         size = file.seek(0, io.SEEK_END)
     guessed_type = mimetypes.guess_type(name)[0] or sniff(head) or "application/octet-stream"
     return FileInfo(name, media_type or guessed_type, size, digest, open_file)

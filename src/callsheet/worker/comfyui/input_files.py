@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.core.model.graph_spec import FileSlot
+from callsheet.transport.digests import digest_file
 from callsheet.worker.comfyui.adapters.base import ComfyBackend, ComfyRejectedError
 from callsheet.worker.comfyui.asset_cache import AssetCache
 from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type, extension_for
-from callsheet.worker.files.cache import digest_of
 
 
 class InputFiles:
@@ -34,7 +34,7 @@ class InputFiles:
         asset = self._assets.get(self._comfy.endpoint, sha256) if sha256 else None
         if sha256 is None or asset is None:
             path = self._download(slot.file_id)
-            sha256 = digest_of(path)
+            sha256 = digest_file(path)
             asset = self._assets.get(self._comfy.endpoint, sha256)
             if asset is None:
                 asset = self._comfy.upload(_upload_name(sha256, path), path)

@@ -7,7 +7,6 @@ share one folder.
 """
 
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from callsheet.core.model.media_type import SHA256
+from callsheet.transport.digests import digest_file
 
 _INTACT_MTIME_NS = 1_000_000_000 * 10**9
 """The modification time of every intact entry, in nanoseconds: a write changes it."""
@@ -86,7 +86,7 @@ class Cache:
         checked = _CheckedFile(status.st_ino, status.st_size)
         if self._checked.get(sha256) == checked:
             return True
-        if digest_of(file) != sha256:
+        if digest_file(file) != sha256:
             return False
         self._checked[sha256] = checked
         return True
@@ -117,12 +117,6 @@ class Cache:
         with (self._folder / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def digest_of(file: Path) -> str:
-    """Return the SHA-256 digest of a file."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
