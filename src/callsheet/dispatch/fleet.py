@@ -45,11 +45,13 @@ class Fleet:
     async def claim(self, command: commands.Claim, wait_seconds: float) -> list[commands.LeasedTask]:
         """Claim tasks, and wait for some if there are none."""
         if self.waiting_claims.ended:
-            raise TemporarilyUnavailable("stopping", "This server is shutting down: try again.", retry_after_seconds=1)
+            raise TemporarilyUnavailable(
+                "stopping", "This server is shutting down. Retry after a second.", retry_after_seconds=1
+            )
         return await self.waiting_claims.claim(command, wait_seconds)
 
     def mark_seen(self, worker_id: str) -> None:
-        """Note that a worker called. The times of all workers are written together, at an interval."""
+        """Record that a worker sent a request. The times of all workers are written together, at an interval."""
         self._seen_workers.add(worker_id)
         now = self._clock()
         if now - self._written_at < self._settings.worker_last_seen_interval_seconds:
@@ -89,7 +91,7 @@ class Fleet:
         if response is None and not self._settings.worker_verify_fail_open:
             raise TemporarilyUnavailable(
                 "worker_verification_unavailable",
-                "The worker verification service does not answer: try again.",
+                "The worker verification service does not answer. Register again after Retry-After seconds.",
                 retry_after_seconds=5,
             )
         if response is not None and not response.allowed:

@@ -1,4 +1,4 @@
-"""Verification of the files that a task reports: each attempt is verified once at a time, however many ask."""
+"""Verification of the files that a task reports: each attempt is verified once at a time, however many callers wait."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a worker gets with a task: its input, addresses for its files, its graph; and nothing of whose it is."""
+"""Task payloads: what a worker receives with a task (input, signed URLs, graph). They do not name tenant or user."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ from callsheet.engine.engine import Engine
 from callsheet.engine.reads.task_outputs import TASK_NUMBER_MAX, TaskOutput, TaskPosition, list_task_outputs
 
 _PREVIOUS_OUTPUTS_MAX = 200
-"""Tasks of earlier stages that are told at once."""
+"""Tasks of previous stages in one page."""
 _GRANT_SECONDS_MIN = 60
 PREVIEW_BYTES_MAX = 1024 * 1024
 PREVIEW_TYPE = "application/octet-stream"
@@ -34,7 +34,7 @@ _DRAFT_THREADS = 2
 
 
 class TaskPayloads:
-    """Makes what workers get from what is stored."""
+    """Builds task payloads and signed URLs from stored rows."""
 
     def __init__(self, engine: Engine, blobs: Blobs) -> None:
         self._engine = engine
@@ -42,12 +42,12 @@ class TaskPayloads:
         self._verifier = FileVerifier(blobs)
         self._definitions: dict[tuple[str, int], WorkflowDefinition] = {}
         self._draft_threads = ThreadPoolExecutor(_DRAFT_THREADS, "callsheet-drafts")
-        """For graphs, which take a while to fill in: no task shall wait for a storage that does not answer."""
+        """Renders graphs. Separate from the default threads, which an unavailable storage can block."""
 
-    # -- with a task
+    # -- payloads
 
     async def build_payloads(self, tasks: Sequence[LeasedTask]) -> list[worker_protocol.TaskPayload]:
-        """Return tasks as their worker gets them; one whose graph cannot be filled in has failed for good."""
+        """Return the payloads of leased tasks. A task whose graph cannot be rendered fails without a retry."""
         definitions = await self._load_definitions({(task.workflow, task.workflow_version) for task in tasks})
         graphs = any(stage.comfyui for definition in definitions.values() for stage in definition.stages)
         if graphs:
@@ -74,15 +74,15 @@ class TaskPayloads:
             None if task.trace is None else msgspec.json.decode(task.trace),
         )  # fmt: skip
 
-    # -- addresses
+    # -- signed URLs
 
     async def create_grants(
         self, task: Task, wanted_files: worker_protocol.FileGrantsRequest | worker_protocol.TaskHeartbeat
     ) -> worker_protocol.FileGrants:
-        """Return fresh addresses for files that a task may read, and for what it made."""
+        """Return signed URLs for files that a task may download, and for its outputs."""
         lease_seconds, limits = task.lease_seconds, self._engine.settings.limits
-        check_range("the number of files to get", len(wanted_files.downloads), 0, limits.bulk_items_max)
-        check_range("the number of files to put", len(wanted_files.uploads), 0, limits.files_per_task_max)
+        check_range("the number of downloads", len(wanted_files.downloads), 0, limits.bulk_items_max)
+        check_range("the number of uploads", len(wanted_files.uploads), 0, limits.files_per_task_max)
         downloads = [
             self._input_file(file, lease_seconds) for file in await self._readable_files(task, wanted_files.downloads)
         ]
@@ -132,7 +132,7 @@ class TaskPayloads:
         return worker_protocol.InputFile(file.id, file.name, file.media_type, file.bytes, file.sha256, _grant(get))
 
     async def _readable_files(self, task: Task, wanted_files: Iterable[str]) -> list[File]:
-        """Return the files asked for: of the same job, or what its input or its graph refers to."""
+        """Return the requested files. A task may read files of its job, and those in its input or graph."""
         wanted = list(dict.fromkeys(wanted_files))
         if not wanted:
             return []
@@ -160,7 +160,7 @@ class TaskPayloads:
                 found.update(find_references([*spec.defaults.values(), *spec.overrides.values()]))
         return found
 
-    # -- what a task made
+    # -- outputs
 
     async def verify_files(self, task: Task, files: Sequence[OutputFile]) -> None:
         """Check that every file is stored as it is reported. The decision checks names, types and sizes."""
@@ -169,7 +169,7 @@ class TaskPayloads:
     async def previous_outputs(
         self, task: Task, after: worker_protocol.TaskCursor | None = None
     ) -> worker_protocol.PreviousOutputs:
-        """Return what the completed tasks of earlier stages made, in order: a page of it, behind what was told."""
+        """Return a page of the outputs of completed tasks of previous stages, after a cursor."""
         stages = await self._engine.reads.lookup("stages_of", id=task.job_id)
         here = next(stage[3] for stage in stages if stage[0] == task.stage_id)
         place = TaskPosition() if after is None else TaskPosition(after.stage_no, after.task_no)
@@ -178,7 +178,7 @@ class TaskPayloads:
         page = await list_task_outputs(
             self._engine.reads, task.job_id, place, _PREVIOUS_OUTPUTS_MAX, stage_no_below=here
         )
-        # Every file is signed for: thousands take a while, so not where everybody waits.
+        # Signing thousands of URLs takes a while, so it runs outside the event loop.
         outputs = await asyncio.to_thread(
             lambda: [self._previous_output(one, task.lease_seconds) for one in page.task_outputs]
         )
@@ -205,7 +205,7 @@ class TaskPayloads:
         except Refusal:
             return None
 
-    # -- what is stored
+    # -- rows
 
     async def _ready_files(self, wanted: set[str]) -> dict[str, File]:
         if not wanted:
@@ -214,7 +214,7 @@ class TaskPayloads:
         return {file.id: file for file in (File(*row) for row in rows) if file.status == "ready"}
 
     async def _load_definitions(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], WorkflowDefinition]:
-        """Return recipes by name and version; a version never changes, so what was read stays true."""
+        """Return definitions by name and version. A version never changes, so it can be cached."""
         found = {key: self._definitions[key] for key in wanted & self._definitions.keys()}
         if unknown := sorted(wanted - found.keys()):
             if len(self._definitions) + len(unknown) > _DEFINITIONS_MAX:
@@ -227,7 +227,7 @@ class TaskPayloads:
 
 
 class Draft(NamedTuple):
-    """A task with the files it needs and its graph, or why it cannot be made."""
+    """A task with its input files and rendered graph, or the reason why it cannot run."""
 
     leased: LeasedTask
     files: list[str]
@@ -236,7 +236,7 @@ class Draft(NamedTuple):
 
 
 def _drafts(tasks: Sequence[LeasedTask], definitions: dict[tuple[str, int], WorkflowDefinition]) -> list[Draft]:
-    """Draft tasks, one after the other; a large graph takes tens of milliseconds, so not where everybody waits."""
+    """Draft tasks one after another. A large graph takes tens of milliseconds: call it outside the event loop."""
     return [_draft(task, definitions.get((task.workflow, task.workflow_version))) for task in tasks]
 
 
@@ -255,7 +255,7 @@ def _draft(task: LeasedTask, definition: WorkflowDefinition | None) -> Draft:
 
 
 def _with_digests(graph: RenderedGraph, files: dict[str, File]) -> RenderedGraph:
-    """Tell the digest of every file that a graph takes, from its own row: a worker that has it need not fetch it."""
+    """Add the digest of every file of a graph, so that a worker can skip files that it has cached."""
     assets = [
         replace(slot, sha256=files[slot.file_id].sha256) if slot.file_id in files else slot for slot in graph.assets
     ]
@@ -263,7 +263,7 @@ def _with_digests(graph: RenderedGraph, files: dict[str, File]) -> RenderedGraph
 
 
 def _grant_seconds(lease_seconds: int) -> int:
-    """Return how long an address is good: as long as the lease, and not for so short that nobody can use it."""
+    """Return how long a signed URL is valid: as long as the lease, but at least a minute."""
     return max(lease_seconds, _GRANT_SECONDS_MIN)
 
 

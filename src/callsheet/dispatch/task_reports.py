@@ -1,4 +1,4 @@
-"""What workers report of their tasks, as commands and answers of the worker protocol.
+"""Task delivery and task reports of the worker protocol.
 
 The HTTP routes of workers and the embedded link both use this module, so a report means the same over either.
 """
@@ -67,7 +67,7 @@ class TaskReports:
         except Refusal as refusal:  # the lease is extended, and the results of the other leases count
             return replace(result, grants_error=worker_protocol.RefusalInfo(refusal.code, refusal.message))
         except BlobError:
-            info = worker_protocol.RefusalInfo(_STORAGE_ERROR_CODE, "The file storage is unavailable: try again.")
+            info = worker_protocol.RefusalInfo(_STORAGE_ERROR_CODE, "The file storage is unavailable. Retry later.")
             return replace(result, grants_error=info)
         return replace(result, grants=grants)
 

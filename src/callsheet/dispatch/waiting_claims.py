@@ -1,7 +1,7 @@
-"""Where workers of a fleet wait for work: together per set of kinds, so that an idle fleet asks the database as one.
+"""Claims that wait for tasks, grouped by kinds, so that an idle fleet costs as little as one worker.
 
-A claim that finds nothing joins those that wait for the same kinds. When there is a hint, or a poll is due, the first
-of them asks; as long as there is work, twice as many ask the next time. A thousand waiting workers cost what one does.
+A claim that finds no task joins the claims that wait for the same kinds. On a hint, or when a poll is due, the first
+claim is executed. While all executed claims find tasks, the number of claims doubles.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from callsheet.core.model.commands import Claim, Command, LeasedTask
 from callsheet.engine.hints import Hints
 
 Kinds = tuple[str, ...]
-_NO_CLIENT_REASON = "nobody waited for it any more"
+_NO_CLIENT_REASON = "The worker no longer waited for the task."
 _FRESH_SECONDS = 1.0
 _BATCH_MAX = 256
-"""Claims that ask together."""
+"""Claims in one batch."""
 
 
 class ClaimExecutor(Protocol):
-    """What the room needs of an engine."""
+    """The part of an engine that waiting claims use."""
 
     hints: Hints
 
@@ -34,14 +34,14 @@ class ClaimExecutor(Protocol):
 
 
 class WaitingClaim(NamedTuple):
-    """One claim that waits."""
+    """A claim, the future of its result, and when it began to wait."""
 
     command: Claim
     future: "asyncio.Future[list[LeasedTask]]"
     since: float
 
     def asking(self) -> Claim:
-        """Return the claim as it stands now: what it says of its worker is as old as its wait."""
+        """Return the command with the time that it has waited: its `held_task_ids` are that old."""
         waited = time.monotonic() - self.since
         if self.command.held_task_ids is None or waited < _FRESH_SECONDS:
             return self.command
@@ -60,16 +60,16 @@ class WaitingClaims:
 
     @property
     def ended(self) -> bool:
-        """Whether nobody is to wait here any more."""
+        """Whether the server is shutting down and accepts no more claims."""
         return self._end.is_set()
 
     @property
     def count(self) -> int:
-        """How many claims wait."""
+        """Number of waiting claims."""
         return sum(not waiter.future.done() for waiters in self._waiting.values() for waiter in waiters)
 
     async def claim(self, command: Claim, wait_seconds: float) -> list[LeasedTask]:
-        """Claim; if there is nothing, wait for some. Whoever leaves meanwhile loses nothing: it is given back."""
+        """Claim tasks, and wait if there are none. If the caller is canceled meanwhile, its tasks are requeued."""
         waiter = WaitingClaim(command, asyncio.get_running_loop().create_future(), time.monotonic())
         if wait_seconds > 0:
             self._enqueue(waiter)
@@ -86,18 +86,18 @@ class WaitingClaims:
         return [] if waiter.future.cancelled() else waiter.future.result()
 
     async def wait_idle(self, seconds: float) -> None:
-        """Wait as a claim does, for whoever may take nothing: it is not to ask again at once."""
+        """Wait without claiming, for a worker that has no allowed kind, so that it does not retry at once."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._end.wait()
 
     def end(self) -> None:
-        """Let everybody who waits go, with nothing; from the loop's own thread."""
+        """End all waiting claims with no tasks. Call it from the loop's thread."""
         self._end.set()
         self._release(lambda _: True)
 
     def release_worker(self, worker_id: str) -> None:
-        """Let a worker go with nothing, so that it hears what was decided about it."""
+        """End the waiting claims of a worker with no tasks, so that it learns of a change."""
         self._release(lambda command: command.worker_id == worker_id)
 
     def _release(self, matches: Callable[[Claim], bool]) -> None:
@@ -120,7 +120,7 @@ class WaitingClaims:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, kinds: Kinds, waiters: deque[WaitingClaim]) -> None:
-        """Serve those who wait for these kinds until nobody does."""
+        """Serve the claims that wait for these kinds until none is left."""
         try:
             while True:
                 mark = self._engine.hints.mark(kinds)
@@ -130,11 +130,11 @@ class WaitingClaims:
                 await self._wait_for_hint(kinds, mark)
         finally:
             del self._waiting[kinds]
-            for waiter in waiters:  # only if something broke: nobody is to wait for ever
+            for waiter in waiters:  # only after an error: no claim may wait forever
                 waiter.future.cancel()
 
     async def _claim_while_successful(self, waiters: deque[WaitingClaim]) -> None:
-        """Let claims ask, twice as many each time, for as long as all of them find something."""
+        """Execute claims, twice as many each time, while all of them find tasks."""
         batch_size = 1
         while True:
             asking = _first_waiting(waiters, batch_size)
@@ -143,7 +143,7 @@ class WaitingClaims:
             found_nothing = False
             for waiter, answer in zip(asking, await self._execute_claims(asking), strict=True):
                 if answer == [] and not waiter.future.done() and not self.ended:
-                    found_nothing = True  # it waits on, where it stands
+                    found_nothing = True  # it keeps its position and continues to wait
                 else:
                     await self._deliver(waiter, answer)
             if found_nothing:
@@ -155,10 +155,10 @@ class WaitingClaims:
         await self._deliver(waiter, answer)
 
     async def _execute_claims(self, asking: Sequence[WaitingClaim]) -> list[Any]:
-        """Let claims ask together; if that cannot be, each of them hears it, and none waits for nothing."""
+        """Execute claims in one batch. If the batch fails, the error is the result of each claim."""
         try:
             return await self._engine.aexecute_many([waiter.asking() for waiter in asking])
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        except Exception as error:  # noqa: BLE001 - every waiting caller gets it
             return [error] * len(asking)
 
     async def _deliver(self, waiter: WaitingClaim, answer: list[LeasedTask] | Exception) -> None:
@@ -171,7 +171,7 @@ class WaitingClaims:
             await requeue_undelivered(self._engine, answer, _NO_CLIENT_REASON)
 
     async def _wait_for_hint(self, kinds: Kinds, mark: int) -> None:
-        """Wait for a hint of work, or until it is time to look all the same."""
+        """Wait for a hint of new tasks, or until the fallback poll is due."""
         loop = asyncio.get_running_loop()
         hinted = asyncio.Event()
 
@@ -190,12 +190,12 @@ class WaitingClaims:
 
 
 def _first_waiting(waiters: deque[WaitingClaim], batch_size: int) -> list[WaitingClaim]:
-    """Return the first who still wait; they stay where they stand, so that they can be let go while they ask."""
+    """Return the first claims that still wait. They stay in the queue, so that they can be released meanwhile."""
     while waiters and waiters[0].future.done():
         waiters.popleft()
     return list(islice((waiter for waiter in waiters if not waiter.future.done()), batch_size))
 
 
 async def requeue_undelivered(engine: ClaimExecutor, tasks: Sequence[LeasedTask], reason: str) -> None:
-    """Give back tasks that reached nobody, without using up a try; what cannot be is given back by its lease."""
+    """Requeue tasks that reached no worker; their attempts do not count. If this fails, their leases expire."""
     await engine.aexecute_many([commands.Requeue(lease=task.lease, reason=reason) for task in tasks])

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: requests by route and status, and what waits and runs. No tenant, user or job is a label."""
+"""Metrics for Prometheus: requests by route and status, queues, jobs and workers. No tenant, user or job is a label."""
 
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -15,12 +15,12 @@ from callsheet.core.policy.autoscale import ScaleSignals
 from callsheet.http.server.router import Route
 
 _QUEUES_MAX = 1_000
-"""Jobs may bring kinds of their own: the queues with the most work are shown, so that a scrape stays small."""
+"""Only the queues with the most tasks are exported: jobs can define kinds, and a scrape must stay small."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Metrics(Collector):
-    """Counts what the edge does. Only the event loop counts, so a plain dictionary is enough, and cheap."""
+    """Counts requests. Only the event loop writes, so plain dictionaries need no lock."""
 
     def __init__(self) -> None:
         self._responses: Tally[tuple[str, str, int]] = Tally()
@@ -28,7 +28,7 @@ class Metrics(Collector):
         self._sums: dict[str, float] = {}
 
     def record_request(self, route: Route | None, status: int, seconds: float) -> None:
-        """Count an answer."""
+        """Count a response and its duration."""
         path, method = (route.path, route.method) if route else ("unknown", "unknown")
         self._responses[path, method, status] += 1
         times = self._times.get(path)
@@ -39,18 +39,20 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         labels = ("route", "method", "status")
-        responses = CounterMetricFamily("callsheet_http_requests", "Requests answered.", labels=labels)
+        responses = CounterMetricFamily("callsheet_http_requests", "Completed HTTP requests.", labels=labels)
         for (path, method, status), count in list(self._responses.items()):
             responses.add_metric((path, method, str(status)), count)
         yield responses
-        times = HistogramMetricFamily("callsheet_http_request_duration_seconds", "Time to answer.", labels=("route",))
+        times = HistogramMetricFamily(
+            "callsheet_http_request_duration_seconds", "Duration of HTTP requests.", labels=("route",)
+        )
         for path, counts in list(self._times.items()):
             buckets = zip((*map(str, _SECONDS), "+Inf"), accumulate(counts), strict=True)
             times.add_metric((path,), list(buckets), self._sums[path])
         yield times
 
     def text(self, snapshot: "MetricsSnapshot") -> bytes:
-        """Return everything in Prometheus' format: what was counted here, and what there is at this moment."""
+        """Return the counters and a snapshot in Prometheus' text format."""
         registry = CollectorRegistry()
         registry.register(self)
         registry.register(_Gauges(snapshot))
@@ -58,7 +60,7 @@ class Metrics(Collector):
 
 
 class MetricsSnapshot(NamedTuple):
-    """What a scrape finds; without an answer of the database the rows are None."""
+    """Values read for one scrape. Rows are None if the database does not answer."""
 
     streams: int
     depths: Sequence[Sequence[Any]] | None = None
@@ -68,33 +70,35 @@ class MetricsSnapshot(NamedTuple):
     workers: Sequence[Sequence[Any]] | None = None
     """Worker, kind, running tasks, the end of its first lease."""
     signals: Sequence[ScaleSignals] | None = None
-    """What the fleet is scaled by."""
+    """Scale signals of each kind."""
     provider_calls: Sequence[int] | None = None
     """Calls to providers that have not ended, and those that are overdue."""
 
 
 class _Gauges(Collector):
-    """Reads a moment out; made anew for every scrape, so nothing that has gone stays behind."""
+    """Exports a snapshot. Created for each scrape, so that labels without values disappear."""
 
     def __init__(self, snapshot: MetricsSnapshot) -> None:
         self._moment = snapshot
 
     def collect(self) -> Iterable[Metric]:
         snapshot = self._moment
-        yield GaugeMetricFamily("callsheet_streams", "Open streams and long polls of this process.", snapshot.streams)
+        yield GaugeMetricFamily(
+            "callsheet_streams", "Open event streams and long polls of this process.", snapshot.streams
+        )
         responses = snapshot.depths is not None
-        yield GaugeMetricFamily("callsheet_database_up", "Whether the database answers.", int(responses))
+        yield GaugeMetricFamily("callsheet_database_up", "1 if the database answers, else 0.", int(responses))
         if snapshot.depths is not None:
             busiest = sorted(snapshot.depths, key=lambda row: (-row[2] - row[3], row[0], row[1]))[:_QUEUES_MAX]
             yield _family(
                 "tasks_waiting",
-                "Tasks that a worker could take now.",
+                "Tasks that a worker can claim now.",
                 ("kind", "workflow"),
                 (((row[0], row[1]), row[2]) for row in busiest),
             )
             yield _family(
                 "tasks_running",
-                "Tasks that are leased or at a provider.",
+                "Tasks leased to a worker or submitted to a provider.",
                 ("kind", "workflow"),
                 (((row[0], row[1]), row[3]) for row in busiest),
             )
@@ -104,7 +108,7 @@ class _Gauges(Collector):
             }
             yield _family(
                 "jobs_active",
-                "Jobs that have not ended.",
+                "Unfinished jobs.",
                 ("status",),
                 (((status,), count) for status, count in counts.items()),
             )
@@ -112,45 +116,45 @@ class _Gauges(Collector):
             kinds = Tally(row[1] for row in snapshot.workers if row[3] is not None)
             yield _family(
                 "workers",
-                "Workers with a lease in hand.",
+                "Workers that hold a lease.",
                 ("kind",),
                 (((kind,), count) for kind, count in sorted(kinds.items())),
             )
         if snapshot.provider_calls is not None:
+            yield GaugeMetricFamily("callsheet_provider_calls", "Open provider calls.", snapshot.provider_calls[0])
             yield GaugeMetricFamily(
-                "callsheet_provider_calls", "Calls to providers that have not ended.", snapshot.provider_calls[0]
-            )
-            yield GaugeMetricFamily(
-                "callsheet_provider_calls_overdue", "Those that nobody collects in time.", snapshot.provider_calls[1]
+                "callsheet_provider_calls_overdue",
+                "Open provider calls whose result is overdue.",
+                snapshot.provider_calls[1],
             )
         if snapshot.signals is not None:
             yield from _scaling(snapshot.signals)
 
 
 _SIGNALS = {
-    "depth": "Tasks that wait: ready, and between two tries.",
-    "oldest_wait_seconds": "How long the oldest ready task has waited.",
-    "running": "Tasks in the hands of workers; those at a provider not.",
-    "workers": "Workers that take this kind: with a lease of it, or registered and heard of lately.",
-    "capacity": "Tasks that these workers do at once.",
-    "free": "Places of them with nothing to do.",
-    "recommended_workers": "Workers with which what waits begins in time; never fewer than are busy.",
-    "estimated_wait_seconds": "How long a new task may wait; absent without a basis.",
-    "failed_attempts": "Tries that failed in the window.",
-    "lost_leases": "Tries in the window whose worker was not heard of any more.",
-    "spot_interruptions": "Tries in the window that were given back because the machine was taken away.",
+    "depth": "Waiting tasks: ready, or in backoff before the next attempt.",
+    "oldest_wait_seconds": "Wait of the oldest ready task.",
+    "running": "Tasks leased to workers, without those submitted to a provider.",
+    "workers": "Workers of this kind: with a lease of it, or registered and seen recently.",
+    "capacity": "Tasks that these workers can run at the same time.",
+    "free": "Unused capacity of these workers.",
+    "recommended_workers": "Workers needed to start waiting tasks within the target wait; never fewer than are busy.",
+    "estimated_wait_seconds": "Estimated wait of a new task; absent without enough samples.",
+    "failed_attempts": "Attempts that failed in the window.",
+    "lost_leases": "Attempts in the window whose lease expired without a heartbeat.",
+    "spot_interruptions": "Attempts in the window that were requeued because of a spot interruption.",
 }
 
 
 def _scaling(kinds: Sequence[ScaleSignals]) -> Iterable[Metric]:
-    """Read signals out; what is not known is absent, never 0."""
+    """Export scale signals. Unknown values are absent, never 0."""
     for name, text in _SIGNALS.items():
         family = GaugeMetricFamily(f"callsheet_queue_{name}", text, labels=("kind",))
         for one in kinds:
             if (value := getattr(one, name)) is not None:
                 family.add_metric((one.kind,), value)
         yield family
-    family = GaugeMetricFamily("callsheet_queue_attempt_seconds", "How long a try took.", labels=("kind", "quantile"))
+    family = GaugeMetricFamily("callsheet_queue_attempt_seconds", "Duration of attempts.", labels=("kind", "quantile"))
     for one in kinds:
         for quantile, value in (("0.5", one.attempt_seconds_p50), ("0.95", one.attempt_seconds_p95)):
             if value is not None:
@@ -162,7 +166,7 @@ def _family(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[
     family = GaugeMetricFamily(f"callsheet_{name}", text, labels=labels)
     totals: Tally[Sequence[str]] = Tally()
     for key, value in values:
-        totals[key] += value  # one kind and workflow may have a queue per provider
+        totals[key] += value  # a kind and workflow may have several queues, one for each provider
     for key, value in totals.items():
         family.add_metric(key, value)
     return family

@@ -40,7 +40,7 @@ async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -
 
 
 async def get_ops(context: QueryContext, streams: int) -> Ops:
-    """Return what waits, what runs and who works, across all tenants."""
+    """Return load counts across all tenants."""
     depths, active, workers, ((provider_calls, overdue),) = await read_load(context)
     return Ops(
         render.to_datetime(time.time_ns() // 1_000), {row[0]: row[1] for row in active},

@@ -1,4 +1,4 @@
-"""What every query needs: reads, limits, settings and a signer for cursors and quotes."""
+"""The context of every query: reads, limits, settings and a signer for cursors and quotes."""
 
 from typing import Any, Protocol, TypeVar
 

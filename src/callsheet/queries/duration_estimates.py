@@ -1,6 +1,6 @@
-"""How long a job should take, from what others of its workflow took: for a bar where no progress is reported.
+"""Duration estimates of jobs, from the durations of earlier jobs of the same workflow.
 
-The numbers are kept for a while, so that most answers cost nothing and stay the same; a job's tag includes them.
+Estimates are cached, so that most reads cost nothing and return the same values. They are part of a job's ETag.
 """
 
 import time
@@ -15,12 +15,12 @@ from callsheet.engine.reads.facade import Reads
 
 _CACHE_MAX = 10_000
 _TASKS_MAX = 10_000
-"""So many tasks are looked through for the jobs that they are of."""
+"""Tasks that are read to find the newest completed jobs."""
 _Key = tuple[str, int, str]
 
 
 class DurationEstimates:
-    """What is expected of each version of a workflow; of one whose jobs bring their own stages, of each job."""
+    """Estimates for each version of a workflow; for inline workflows, whose jobs define their stages, for each job."""
 
     def __init__(self, reads: Reads, retention_seconds: float) -> None:
         self._reads = reads
@@ -29,7 +29,7 @@ class DurationEstimates:
         self._inline_versions: set[tuple[str, int]] = set()
 
     async def estimate(self, job: rows.Job) -> DurationEstimate | None:
-        """Return what is expected of a job; None without a basis, and of one that has ended."""
+        """Return the estimate of a job; None without enough samples, or if the job has ended."""
         if job.finished_at is not None:
             return None
         key, now = self._key(job), time.monotonic()
@@ -39,10 +39,10 @@ class DurationEstimates:
         if len(self._cache) >= _CACHE_MAX:
             self._cache.clear()
             self._inline_versions.clear()
-        self._cache[key] = (now, duration_estimate)  # whoever else asks meanwhile takes what was known
+        self._cache[key] = (now, duration_estimate)  # concurrent callers get the previous estimate meanwhile
         duration_estimate = await self._look_up(job)
         if (own := self._key(job)) != key:
-            del self._cache[key]  # it was of one job, and not of its workflow
+            del self._cache[key]  # the workflow is inline: the estimate is of this job only
         self._cache[own] = (now, duration_estimate)
         return duration_estimate
 
@@ -51,7 +51,7 @@ class DurationEstimates:
         return (*version, job.id if version in self._inline_versions else "")
 
     async def _look_up(self, job: rows.Job) -> DurationEstimate | None:
-        """Read the newest jobs that ended in the same queue as this one will: that of its last stage."""
+        """Read the durations of the newest jobs that completed in the queue of this job's last stage."""
         version = (job.workflow, job.workflow_version)
         stages, workflows = await self._reads.lookup_many(
             [("stages_of", {"id": job.id}), ("workflows", {"keys": [version]})]

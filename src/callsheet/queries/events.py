@@ -19,7 +19,7 @@ from callsheet.store.connection import Rows, StoreError
 _PAGE = 500
 EventFilter = Callable[[rows.Event], bool]
 Position = tuple[int, int]
-"""A place in the order of all events: transaction and id."""
+"""A position in the order of all events: transaction and id."""
 
 
 class Subscription(Protocol):
@@ -96,7 +96,9 @@ async def _job_rows(context: QueryContext, job_id: str, after: int) -> Rows:
 
 
 def _unavailable() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("unavailable", "The database does not answer: try again.", retry_after_seconds=1)
+    return TemporarilyUnavailable(
+        "unavailable", "The database does not answer. Retry after a second.", retry_after_seconds=1
+    )
 
 
 # -- a whole tenant

@@ -20,7 +20,7 @@ async def find_file(context: QueryContext, viewer: Viewer, file_id: str) -> rows
 
 
 async def get_file(context: QueryContext, viewer: Viewer, file_id: str) -> File:
-    """Return what is known of a file."""
+    """Return the metadata of a file."""
     return render.file_view(await find_file(context, viewer, file_id))
 
 
@@ -28,7 +28,10 @@ async def list_files(context: QueryContext, viewer: Viewer, query: FilesQuery) -
     """Return a page of the files that a user uploaded, newest first."""
     user = viewer.user or query.user
     if not user:
-        raise BadInput("invalid_query", "The parameter user is missing: name the user whose files to list.")
+        raise BadInput(
+            "invalid_query",
+            "The query parameter `user` is missing. Send the id of the user whose files you want to list.",
+        )
     owner = f"{viewer.tenant}/{user}"
     before = decode_cursor(context, "files", owner, query.cursor, str) if query.cursor else LAST_ID
     found = await context.reads.scan(

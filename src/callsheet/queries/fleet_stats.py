@@ -1,7 +1,6 @@
-"""What a fleet is scaled by, as it is read: three bounded trips to the database, kept for a second.
+"""Statistics behind the scale signals: three bounded reads of the database, cached for a second.
 
-Whoever asks meanwhile, a scrape, an autoscaler or a person, gets the same picture. It is the whole house's: no tenant,
-user or job is in it.
+Scrapes, autoscalers and operators get the same snapshot. It covers all tenants and names no tenant, user or job.
 """
 
 import asyncio
@@ -24,43 +23,43 @@ from callsheet.store.connection import Rows
 _CACHE_SECONDS = 1.0
 _WINDOWS_MAX = 16
 _WAITING_MAX = 100_000
-"""Tasks of one queue are counted up to here."""
+"""Tasks of a queue are counted up to this number."""
 _HEADS_MAX = 1_000
-"""The oldest task is looked for at the head of so many queues, priorities and tenants."""
+"""Heads of queues, by priority and tenant, that are searched for the oldest task."""
 _RATE_MAX = 1_000
-"""A rate is that of the newest so many of a queue, if more completed in the window."""
+"""Newest completed tasks of a queue from which its rate is computed."""
 _ARRIVALS_MAX = 5_000
-"""The same for arrivals, which are read for all kinds together."""
+"""Newest arrivals, of all kinds together, from which rates are computed."""
 _FAILURES_MAX = 10_000
 _DURATIONS_MAX = 200
-"""Durations of the newest so many of a queue."""
+"""Newest attempts of a queue whose durations are read."""
 _DURATION_QUEUES_MAX = 200
-"""Durations are looked up for the busiest so many queues."""
+"""Busiest queues whose durations are read."""
 _SKEW_SECONDS = 60
-"""By so much may the clocks of servers, which make ids, be off."""
+"""Allowed clock difference between servers, whose clocks are part of ids."""
 
 
 class FleetSnapshot(NamedTuple):
-    """Every kind at one moment."""
+    """Statistics of every kind at one time."""
 
     now: int
     kinds: list[KindObservation]
 
 
 class FleetStats:
-    """Reads what there is, for whoever asks."""
+    """Reads and caches the statistics."""
 
     def __init__(self, reads: Reads, limits: Limits, settings: HttpSettings) -> None:
         self._reads = reads
         self._limits = limits
         self._wait_target = settings.scale_target_wait_seconds
-        self._heard_within = seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
-        """A worker that waits for work is heard of at least this often, and written down soon after."""
+        self._seen_within = seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
+        """A waiting worker calls at least this often, and its time is written soon after."""
         self._cache: dict[int, tuple[float, FleetSnapshot]] = {}
         self._lock = asyncio.Lock()
 
     async def snapshot(self, window_seconds: int) -> FleetSnapshot:
-        """Return every kind of work as it is, or was a moment ago."""
+        """Return the statistics of every kind, at most a second old."""
         async with self._lock:
             at, cached = self._cache.get(window_seconds, (0.0, None))
             if cached is not None and time.monotonic() - at < _CACHE_SECONDS:
@@ -91,22 +90,22 @@ class FleetStats:
             ("scale_waits", {"ids": [row[0] for row in heads]}),
             *(("scale_attempts", {"queue": one.queue.id, "count": _DURATIONS_MAX}) for one in busiest),
         ])  # fmt: skip
-        crew_by_kind = capacity_by_kind(
-            (Worker(*row) for row in fleet), (WorkerLeases(*row) for row in leases), now - self._heard_within
+        capacity_of_kind = capacity_by_kind(
+            (Worker(*row) for row in fleet), (WorkerLeases(*row) for row in leases), now - self._seen_within
         )
         readings = _Readings(
-            now, since, queued, crew_by_kind, _oldest_waits(waits, now), _arrival_rates(arrivals, now, since),
+            now, since, queued, capacity_of_kind, _oldest_waits(waits, now), _arrival_rates(arrivals, now, since),
             _count_startable(queued, self._limits, self._wait_target), _durations_by_kind(busiest, attempt_durations),
             _count_failures(failures),
         )  # fmt: skip
-        return [_build_observed(kind, readings) for kind in sorted(queued.keys() | crew_by_kind.keys())]
+        return [_build_observed(kind, readings) for kind in sorted(queued.keys() | capacity_of_kind.keys())]
 
 
-# -- from rows to what was observed
+# -- rows to observations
 
 
 class _QueueLoad(NamedTuple):
-    """One queue: what waits and runs, how many completed in the window, and when the first of these."""
+    """A queue: waiting, running and recently completed tasks, and when the first of these completed."""
 
     queue: LimitedQueue
     ready: int
@@ -117,17 +116,17 @@ class _QueueLoad(NamedTuple):
 
     @property
     def activity(self) -> int:
-        """How much goes on in it."""
+        """Number of waiting, running and recently completed tasks."""
         return self.ready + self.backoff + self.running + self.completed
 
 
 class _Readings(NamedTuple):
-    """Everything that was read, by kind."""
+    """All values that were read, by kind."""
 
     now: int
     since: int
     queued: Mapping[str, Sequence[_QueueLoad]]
-    crew_by_kind: Mapping[str, KindCapacity]
+    capacity_of_kind: Mapping[str, KindCapacity]
     waits: Mapping[str, int]
     arrivals: Mapping[str, float]
     startable: Mapping[str, int]
@@ -136,13 +135,14 @@ class _Readings(NamedTuple):
 
 
 def _build_observed(kind: str, readings: _Readings) -> KindObservation:
-    queued, crew = readings.queued.get(kind, ()), readings.crew_by_kind.get(kind, KindCapacity())
+    queued = readings.queued.get(kind, ())
+    capacity = readings.capacity_of_kind.get(kind, KindCapacity())
     attempt_durations, failures = readings.attempt_durations.get(kind, ()), readings.failures.get(kind, Counter())
     return KindObservation(
         kind=kind, ready=sum(one.ready for one in queued), backoff=sum(one.backoff for one in queued),
-        startable=readings.startable.get(kind, 0), oldest_wait=readings.waits.get(kind), running=crew.running,
-        elapsed=None if crew.leased_at is None else readings.now - crew.leased_at, workers=len(crew.workers),
-        busy=len(crew.busy), capacity=crew.capacity, free=crew.free,
+        startable=readings.startable.get(kind, 0), oldest_wait=readings.waits.get(kind), running=capacity.running,
+        elapsed=None if capacity.leased_at is None else readings.now - capacity.leased_at,
+        workers=len(capacity.workers), busy=len(capacity.busy), capacity=capacity.capacity, free=capacity.free,
         attempt_durations=[duration for ended_at, duration in attempt_durations if ended_at > readings.since],
         older=[duration for ended_at, duration in attempt_durations if ended_at <= readings.since],
         arrivals_per_second=readings.arrivals.get(kind, 0.0),
@@ -162,13 +162,13 @@ def _group_queues(queues: Rows, backoffs: Rows) -> dict[str, list[_QueueLoad]]:
 
 
 def _busiest(queued: Mapping[str, Sequence[_QueueLoad]]) -> list[_QueueLoad]:
-    """Return the queues where work is under way, or was of late."""
+    """Return the queues with the most activity."""
     every = [one for mine in queued.values() for one in mine if one.activity]
     return sorted(every, key=lambda one: one.activity, reverse=True)[:_DURATION_QUEUES_MAX]
 
 
 def _durations_by_kind(queues: Sequence[_QueueLoad], found: Sequence[Rows]) -> dict[str, list[tuple[int, int]]]:
-    """Return when tries ended and how long they took, by kind."""
+    """Return the end and the duration of attempts, by kind."""
     attempt_durations: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for one, rows in zip(queues, found, strict=True):
         attempt_durations[one.queue.kind].extend((ended_at, max(duration, 0)) for ended_at, duration in rows)
@@ -176,10 +176,10 @@ def _durations_by_kind(queues: Sequence[_QueueLoad], found: Sequence[Rows]) -> d
 
 
 def _oldest_waits(heads: Rows, now: int) -> dict[str, int]:
-    """Return how long the oldest ready task of each kind has been free to take.
+    """Return how long the oldest ready task of each kind could have been claimed.
 
-    That is since the last of: it was made, its run began, its job's start, its wait, the end of the try before, the end
-    of the stage before, its stage's approval.
+    A task can be claimed from the latest of these times: its creation, the start of its run, its job's `start_at`, the
+    end of its backoff, of its previous attempt and of the previous stage, and the approval of its stage.
     """
     found: dict[str, int] = {}
     for kind, *moments in heads:
@@ -196,13 +196,13 @@ def _arrival_rates(rows: Rows, now: int, since: int) -> dict[str, float]:
 
 
 def _rate(count: int, maximum: int, first_at: int | None, readings: _Readings) -> float:
-    """Return how many there were a second: of the window, or of the newest ones if there were more than were read."""
+    """Return the rate per second: in the window, or of the newest rows if there were more than were read."""
     since = readings.since if count < maximum or first_at is None else first_at
     return count / (max(readings.now - since, SECOND) / SECOND)
 
 
 def _count_failures(rows: Rows) -> dict[str, Counter[str]]:
-    """Count what ended badly; what was given back for another reason than a spot notice is nobody's trouble."""
+    """Count failed attempts, lost leases and spot interruptions. Other requeues are not counted as failures."""
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for kind, outcome, spot_interruptions, count in rows:
         found[kind]["spot" if outcome == "requeued" and spot_interruptions else outcome] += count
@@ -210,7 +210,7 @@ def _count_failures(rows: Rows) -> dict[str, Counter[str]]:
 
 
 def _count_startable(queued: Mapping[str, Sequence[_QueueLoad]], limits: Limits, wait_target: float) -> dict[str, int]:
-    """Return how many waiting tasks of each kind limits let begin: places that are free, starts within the wait."""
+    """Return how many waiting tasks of each kind can start within the target wait, given running and rate limits."""
     running: Counter[tuple[str, str]] = Counter()
     for one in (one for mine in queued.values() for one in mine):
         for what in ("kind", "workflow", "provider"):

@@ -147,5 +147,5 @@ def _parse_label(text: str) -> tuple[str, str]:
     """Return the name and the value of a label filter: `name=value`."""
     name, found, value = text.partition("=")
     if text and not (found and name):
-        raise BadInput("invalid_query", "A label filter must look like name=value.")
+        raise BadInput("invalid_query", f"label must have the form name=value, not {text[:_NAME_CHARS_MAX]!r}.")
     return name, value

@@ -1,4 +1,4 @@
-"""Quotes: a price, signed, for one user and one input, until a moment. A submit that brings it pays that price."""
+"""Quotes: signed prices for one user and one input that expire. A job submitted with a quote costs that price."""
 
 import hashlib
 import time
@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class QuoteClaims(Struct, frozen=True, array_like=True):
-    """What a quote's text says."""
+    """Content of a signed quote."""
 
     tenant: str
     user: str
@@ -66,19 +66,21 @@ def _compile(spec: str) -> tuple[WorkflowDefinition, Any]:
 
 
 async def quoted_price(context: QueryContext, command: Submit, quote: str) -> int:
-    """Return the price that a quote fixed for this very request."""
+    """Return the price that a quote fixed for this request."""
     payload = context.signer.read("quote", quote, QuoteClaims)
     if payload is None or (payload.tenant, payload.user, payload.workflow, payload.digest) != (
         command.tenant, command.user, command.workflow, _digest(command.input)
     ):  # fmt: skip
-        raise BadInput("invalid_quote", "This quote is not for this request: create a new one.")
+        raise BadInput(
+            "invalid_quote", "This quote was created for another user, workflow or input. Create a new quote."
+        )
     if payload.expires_at < time.time() and not await _was_accepted(context, command):
-        raise BadInput("quote_expired", "This quote has expired: create a new one.")
+        raise BadInput("quote_expired", "This quote has expired. Create a new quote.")
     return payload.price
 
 
 async def _was_accepted(context: QueryContext, command: Submit) -> bool:
-    """Say whether this is a repetition of a request that was accepted in time: it gets the same answer."""
+    """Return whether the same request was accepted before the quote expired: it gets the same response."""
     dedup_key = dedup_key_of(command)
     return (
         dedup_key is not None
@@ -87,5 +89,5 @@ async def _was_accepted(context: QueryContext, command: Submit) -> bool:
     )
 
 
-def _digest(given: Any) -> bytes:
-    return hashlib.sha256(_encode(given)).digest()
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(_encode(value)).digest()

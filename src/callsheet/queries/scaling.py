@@ -1,4 +1,4 @@
-"""Scale signals: for each kind of work what waits, who works, and how many workers it needs."""
+"""Scale signals: queue length, workers and the recommended number of workers of each kind."""
 
 from callsheet.api.scaling import ScaleQuery, ScaleReport
 from callsheet.core.model.errors import BadInput
@@ -9,7 +9,7 @@ from callsheet.queries.render import to_datetime
 _WINDOW_MAX = 86_400
 _WAIT_MAX = 86_400.0
 _KINDS_MAX = 1_000
-"""Jobs may bring kinds of their own: those with the most work are shown."""
+"""Only the kinds with the most tasks are returned: jobs can define kinds."""
 
 
 async def get_scale_signals(context: QueryContext, query: ScaleQuery) -> ScaleReport:
@@ -35,7 +35,7 @@ async def get_scale_signals(context: QueryContext, query: ScaleQuery) -> ScaleRe
 
 
 async def default_signals(context: QueryContext) -> list[ScaleSignals]:
-    """Return the signals for the targets of the settings, as metrics show them."""
+    """Return the signals for the targets of the settings, for metrics."""
     settings = context.settings
     seen = await context.fleet_stats.snapshot(settings.scale_window_seconds)
     most = context.limits.workers_max

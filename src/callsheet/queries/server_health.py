@@ -1,4 +1,4 @@
-"""Whether this server can work, and what its metrics show of the database."""
+"""Readiness of this server, and the load values of its metrics."""
 
 import asyncio
 from typing import NamedTuple
@@ -12,11 +12,11 @@ from callsheet.queries.scaling import default_signals
 from callsheet.store.connection import Rows, StoreError
 
 _READY_SECONDS = 5.0
-"""A readiness probe needs its answer soon."""
+"""Timeout of a readiness check."""
 
 
 class LoadMetrics(NamedTuple):
-    """What metrics show of the database."""
+    """Load values that are read for metrics."""
 
     depths: Rows
     active: Rows
@@ -37,7 +37,7 @@ async def check_ready(context: QueryContext, engine: Engine) -> None:
 
 
 async def read_load_metrics(context: QueryContext) -> LoadMetrics | None:
-    """Return what metrics show of the database; None if it does not answer."""
+    """Return the load values for metrics; None if the database does not answer."""
     try:
         depths, active, working, (provider_calls,) = await read_load(context)
         return LoadMetrics(depths, active, working, await default_signals(context), provider_calls)

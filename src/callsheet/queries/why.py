@@ -1,4 +1,4 @@
-"""Why a job is where it is: the reads behind the explanation, and how it looks to a client."""
+"""Explains why a job waits: reads the facts, and converts the explanation to the API's struct."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ _COUNTED_MAX = 10_000
 
 
 async def explain_job(context: QueryContext, viewer: Viewer, job_id: str) -> JobExplanation:
-    """Return what holds a job, its position in its queue, and when it may start and end."""
+    """Return the constraints on a job, its position in the queue, and estimates of its start and end."""
     job = await find_job(context, viewer, job_id)
     stage = await _current_stage(context, job)
     tasks, facts = await _load_facts(context, job, stage)
@@ -77,7 +77,7 @@ async def _load_facts(
 
 
 def _position_params(queue: str, task: rows.Task | None) -> dict[str, Any]:
-    """Return what counts the tasks in front of one; before the first place there is nobody."""
+    """Return the parameters that count the tasks ahead of one. Without a task, nothing is ahead."""
     priority, rank, key = (task.priority, task.rank, task.id) if task else (2**31, 0, "")
     return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": AHEAD_MAX}
 

@@ -14,7 +14,7 @@ from callsheet.queries.pages import row_count, split_page
 
 _EMBEDDED = "embedded"
 LISTED_LEASES_MAX = 10
-"""Leases of each worker in a list: a page has hundreds of workers, and one may hold a thousand."""
+"""Leases of each worker in a list: a page can have hundreds of workers, each with a thousand leases."""
 
 
 async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage:

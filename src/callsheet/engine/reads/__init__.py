@@ -1,1 +1,1 @@
-"""Readers: connections that never wait behind a write."""
+"""Readers of the database, on connections of their own: no read waits for a write."""

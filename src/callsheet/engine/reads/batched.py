@@ -1,8 +1,8 @@
-"""Reads from asyncio: one thread that takes all questions that wait as one trip to the database.
+"""Batched reads from asyncio: one thread sends all waiting requests in one round trip to the database.
 
-The event loop never waits for SQL, and a hop to a thread costs more than most reads; so hops are shared: what is
-asked in one turn of a loop goes over together at its end. Where a database can be waited for by its socket, a loop gets
-a connection of its own and asks without the thread, which is there for what goes wrong.
+The event loop never blocks on SQL. A switch to a thread costs more than most reads, so all requests of one loop
+iteration share a switch. If the event loop can wait for the database's socket, each loop gets a connection of its own
+and reads without the thread. The thread then handles errors only.
 """
 
 import asyncio
@@ -23,22 +23,22 @@ _RECONNECT_SECONDS = 10.0
 
 
 class BatchedReader:
-    """Answers questions, many at a time, on a reading connection of its own."""
+    """Executes read requests in batches, on a read connection of its own."""
 
     def __init__(self, database: Database, name: str, *, direct_timeout_seconds: float = 0.0) -> None:
         self._database = database
         self._direct_timeout_seconds = direct_timeout_seconds
-        """How long a loop that asks by itself waits for an answer; 0 if this database cannot be asked so."""
+        """Timeout of direct reads; 0 if this database does not support them."""
         self.direct: dict[asyncio.AbstractEventLoop, DirectReader] = {}
-        """Loops that ask by themselves."""
+        """Event loops with a connection of their own."""
         self._direct_retry_at = 0.0
         self._connecting: dict[asyncio.AbstractEventLoop, DirectReader] = {}
-        """Made, and not yet begun by their loops."""
+        """Direct readers that their loops have not attached yet."""
         self._lock = threading.Lock()
-        """Nobody begins to ask by itself once the lane ends."""
+        """No direct reader is attached after `stop`."""
         self._connection: Connection | None = None
         self._gathering: dict[asyncio.AbstractEventLoop, list[ReadRequest]] = {}
-        """What each loop has asked in this turn; only its own thread touches its list."""
+        """Requests of each loop in its current iteration. Only the loop's thread touches its list."""
         self._waiting: queue.SimpleQueue[Sequence[ReadRequest] | None] = queue.SimpleQueue()
         self._stopping = False
         self._ended = False
@@ -95,27 +95,27 @@ class BatchedReader:
             self._send_to_thread(requests)
 
     def _send_to_thread(self, requests: Sequence[ReadRequest]) -> None:
-        """Let the thread ask."""
+        """Pass requests to the thread."""
         self._waiting.put(requests)
-        if self._ended:  # they came behind the last look
+        if self._ended:  # the thread has ended and will not see them
             resolve_futures(requests, [_closed_error() for _ in requests])
 
     def _connect_loops(self, loops: Iterable[asyncio.AbstractEventLoop]) -> None:
-        """Give each loop that asks a connection of its own; where that fails, it is tried again some time later."""
+        """Open a connection for each loop that reads. After a failure, wait before the next attempt."""
         for loop in self._loops_without_connection(loops):
             try:
                 connection: Any = self._database.connect(reading=True)
-            except Exception:  # noqa: BLE001 - there is none to be had: the thread goes on alone, and does not ask each time
+            except Exception:  # noqa: BLE001 - no connection available: the thread continues alone
                 self._direct_retry_at = time.monotonic() + _RECONNECT_SECONDS
                 return
             direct = DirectReader(connection, self._send_to_thread, self._direct_timeout_seconds)
             with self._lock:
                 self._connecting[loop] = direct
-            with suppress(RuntimeError):  # the loop is closed meanwhile: its connection is let go with the next look
+            with suppress(RuntimeError):  # the loop was closed: its connection is closed next time
                 loop.call_soon_threadsafe(self._attach, loop)
 
     def _loops_without_connection(self, loops: Iterable[asyncio.AbstractEventLoop]) -> list[asyncio.AbstractEventLoop]:
-        """Return the loops that have no connection of their own; those of loops that are closed are let go."""
+        """Return the loops without a connection of their own. Close the connections of closed loops."""
         with self._lock:
             for readers in (self.direct, self._connecting):
                 for closed_loop in [loop for loop in readers if loop.is_closed()]:
@@ -151,9 +151,9 @@ class BatchedReader:
             self._connection.close()
 
     def _answer_all(self, requests: Sequence[ReadRequest]) -> None:
-        """Answer everybody: together, on a new connection if the old one was lost; if that is lost too, say so to all.
+        """Execute requests in one batch, once more on a new connection if the connection was lost.
 
-        Where one of them cannot be answered, each hears its own as soon as that is known.
+        If a request fails, each request is executed alone, and its result delivered at once.
         """
         for may_retry in (True, False):
             try:
@@ -162,13 +162,13 @@ class BatchedReader:
                 if may_retry:
                     continue
                 _deliver_answers(requests, [ConnectionLost(str(lost)) for _ in requests])
-            except Exception:  # noqa: BLE001 - whose fault it is, is that one's to hear; the lane lives on
+            except Exception:  # noqa: BLE001 - only the request that fails gets the error
                 for request in requests:
                     _deliver_answers([request], [self._fetch_single(request)])
             return
 
     def _drain(self) -> list[ReadRequest]:
-        """Return what was asked while the lane ended."""
+        """Return the requests that arrived while the reader stopped."""
         unanswered: list[ReadRequest] = []
         with suppress(queue.Empty):
             while True:
@@ -176,7 +176,7 @@ class BatchedReader:
         return unanswered
 
     def _gather(self) -> list[ReadRequest]:
-        """Wait for a question, and take those that have come meanwhile; none is the end."""
+        """Wait for a request, and return it with all others that wait; an empty list means stop."""
         first = self._waiting.get()
         if first is None:
             return []
@@ -185,13 +185,13 @@ class BatchedReader:
             while len(requests) < _BATCH_MAX:
                 more = self._waiting.get_nowait()
                 if more is None:
-                    self._waiting.put(None)  # for the next look: these are answered first
+                    self._waiting.put(None)  # stop after these requests
                     break
                 requests.extend(more)
         return requests
 
     def _fetch_answers(self, requests: Sequence[ReadRequest]) -> list[Any]:
-        """Ask everything in one trip."""
+        """Execute requests in one round trip."""
         if self._connection is None:
             self._connection = self._database.connect(reading=True)
         batch = make_batch(requests)
@@ -204,10 +204,10 @@ class BatchedReader:
         return batch.answers(rows)
 
     def _fetch_single(self, request: ReadRequest) -> Any:
-        """Ask again for one caller; a connection that broke is replaced."""
+        """Execute one request. A lost connection is replaced by the next call."""
         try:
             return self._fetch_answers([request])[0]
-        except Exception as error:  # noqa: BLE001 - this caller's to hear
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             return error
 
 
@@ -222,13 +222,13 @@ def _deliver_answers(requests: Sequence[ReadRequest], answers: Sequence[Any]) ->
         own_requests.append(request)
         own_answers.append(answer)
     for loop, pair in by_loop.items():
-        with suppress(RuntimeError):  # the loop is closed, and its callers are gone
+        with suppress(RuntimeError):  # the loop is closed, and its callers with it
             loop.call_soon_threadsafe(resolve_futures, *pair)
 
 
 def _close_on_loop(loop: asyncio.AbstractEventLoop, direct: DirectReader) -> None:
-    """End a loop's own connection, where the loop runs if it does."""
-    if not loop.is_running() or asyncio._get_running_loop() is loop:  # noqa: SLF001 - the one way to ask without an error
+    """Close the connection of a loop, in the loop's thread if it runs."""
+    if not loop.is_running() or asyncio._get_running_loop() is loop:  # noqa: SLF001 - get_running_loop raises without a loop
         direct.close()
         return
     closed = threading.Event()
@@ -237,7 +237,7 @@ def _close_on_loop(loop: asyncio.AbstractEventLoop, direct: DirectReader) -> Non
         direct.close()
         closed.set()
 
-    with suppress(RuntimeError):  # the loop ends meanwhile
+    with suppress(RuntimeError):  # the loop ends at the same time
         loop.call_soon_threadsafe(close)
         closed.wait(_CLOSE_SECONDS)
     direct.close()

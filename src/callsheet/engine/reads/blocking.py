@@ -1,4 +1,4 @@
-"""Reads: on connections of their own, never behind a write."""
+"""Blocking reads, for threads, on connections of their own."""
 
 import queue
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from callsheet.store.connection import Connection, ConnectionLost, Database
 
 
 class PositionedEvent(tuple[int, int, Event]):
-    """An event with its place in the global order: transaction, id, event."""
+    """An event with its position in the global order: transaction, id, event."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class PositionedEvent(tuple[int, int, Event]):
 
 
 class BlockingReader:
-    """What is there, as rows."""
+    """Reads rows with a fixed number of connections."""
 
     def __init__(self, database: Database, readers: int) -> None:
         self._database = database
@@ -35,7 +35,7 @@ class BlockingReader:
             self._idle.put(None)
 
     def fetch(self, query: str, /, **parameters: Any) -> Sequence[Sequence[Any]]:
-        """Read a named query; a connection that broke while idle is replaced once."""
+        """Run a named query. A connection that was lost while idle is replaced once."""
         try:
             with self._connection() as connection:
                 return connection.fetch(query, **parameters)
@@ -44,12 +44,12 @@ class BlockingReader:
                 return connection.fetch(query, **parameters)
 
     def now(self) -> int:
-        """Tell the database's time."""
+        """Return the database's time."""
         with self._connection() as connection:
             return connection.now()
 
     def job(self, tenant: str, job_id: str) -> Job:
-        """Return a tenant's job; another's, and a deleted one, looks absent."""
+        """Return a job of a tenant. Jobs of other tenants and deleted jobs are not found."""
         rows = self.fetch("job_of_tenant", id=job_id, tenant=tenant)
         if not rows:
             raise NotFound("job", job_id[:80])
@@ -83,21 +83,21 @@ class BlockingReader:
         ]
 
     def events(self, job_id: str, after: int = 0, count: int = 1_000) -> list[Event]:
-        """Return a job's events by their own dense numbers."""
+        """Return a job's events in the order of their numbers, which have no gaps."""
         return [Event(*row[2:]) for row in self.fetch("events_of", subject=job_id, after=after, count=count)]
 
     def feed(self, tx: int = 0, position: int = 0, count: int = 1_000) -> list[PositionedEvent]:
-        """Return events in the global order; what commits later never appears behind a place already passed."""
+        """Return events in the global order. A later commit never appears before a position already read."""
         rows = self.fetch("events_after", tx=tx, position=position, count=count)
         return [PositionedEvent((row[1], row[0], Event(*row[2:]))) for row in rows]
 
     def feed_end(self) -> tuple[int, int]:
-        """Return the place of the last event that the feed shows."""
+        """Return the position of the last event in the feed."""
         rows = self.fetch("feed_end", tx=0, position=0)
         return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
     def subjects_not_yet_visible(self, tx: int, position: int, count: int = 1_000) -> list[str]:
-        """Return whose events behind a place are committed while the feed does not show them yet."""
+        """Return the subjects of events after a position that are committed, but not in the feed yet."""
         return [row[0] for row in self.fetch("subjects_not_yet_visible", tx=tx, position=position, count=count)]
 
     def close(self) -> None:

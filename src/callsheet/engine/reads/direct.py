@@ -1,7 +1,7 @@
-"""A reading connection that an event loop waits for itself: no thread to hand a question to, and back.
+"""Direct reads: a read connection whose socket an event loop waits for, without a thread.
 
-It is there for as long as all goes well. Whatever goes wrong, its questions are put aside, to the lane's thread, which
-asks them again (they only read) and knows what to say if that fails too.
+On any error, its requests are passed to the thread of the batched reader. Reads can be repeated safely; the thread
+reports the error if the request fails again.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ Fallback = Callable[[Sequence[ReadRequest]], None]
 
 
 class NonBlockingConnection(Protocol):
-    """A connection that can be asked without waiting."""
+    """A connection that sends queries and receives rows without blocking."""
 
     @property
     def socket(self) -> int: ...
@@ -25,7 +25,7 @@ class NonBlockingConnection(Protocol):
 
 
 class DirectReader:
-    """One loop's connection: a trip at a time; what is asked meanwhile makes the next one."""
+    """The connection of one loop: one batch at a time. Requests that arrive meanwhile make the next batch."""
 
     def __init__(self, connection: NonBlockingConnection, fallback: Fallback, timeout_seconds: float) -> None:
         self.closed = False
@@ -39,7 +39,7 @@ class DirectReader:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for answers on this loop, from which everything here is called."""
+        """Start waiting for rows on this loop. All other methods are called from it."""
         self._loop = loop
         loop.add_reader(self._socket, self._on_readable)
 
@@ -49,7 +49,7 @@ class DirectReader:
             self._send_batch()
 
     def close(self) -> None:
-        """Let go of the connection; whoever still waits is answered aside."""
+        """Close the connection. Open requests are passed to the fallback."""
         if self.closed:
             return
         self.closed = True
@@ -66,7 +66,7 @@ class DirectReader:
         self._batch, self._pending = make_batch(self._pending), []
         try:
             self._connection.ask(self._batch.named_queries)
-        except Exception:  # noqa: BLE001 - whose fault it is, and what to say of it, is found out aside
+        except Exception:  # noqa: BLE001 - the fallback finds out which request fails
             self.close()
             return
         self._timeout = self._loop.call_later(self._timeout_seconds, self.close)
@@ -77,7 +77,7 @@ class DirectReader:
         except ConnectionLost:
             self.close()
             return
-        except Exception:  # noqa: BLE001 - one of them cannot be answered, and which one is found out aside
+        except Exception:  # noqa: BLE001 - the fallback finds out which request fails
             self._fall_back()
             self._send_batch()
             return
@@ -90,7 +90,7 @@ class DirectReader:
             self._fallback(batch.requests)
 
     def _finish_batch(self) -> ReadBatch | None:
-        """End the trip that was under way."""
+        """Return the batch in progress and cancel its timeout."""
         batch, self._batch = self._batch, None
         if self._timeout is not None:
             self._timeout.cancel()

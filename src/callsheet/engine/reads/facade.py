@@ -1,6 +1,6 @@
 """All reads of an engine: from threads, and from asyncio by key or as a scan.
 
-Each of the three has connections of its own. A slow scan never delays a lookup, and no read waits for a write.
+Each of the three has its own connections. A slow scan never delays a lookup, and no read waits for a write.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Questions to the database from asyncio, many of which make one trip: what is asked, and whose each answer is."""
+"""Read requests and batches: many requests share one round trip, and each gets its own rows."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -7,28 +7,28 @@ from typing import Any, NamedTuple
 from callsheet.store.connection import NamedQuery, Rows
 
 Keys = Mapping[str, Mapping[str, None]]
-"""By query, the keys whose rows are wanted, each once."""
+"""Requested keys of each query, without duplicates."""
 
 
 class ReadRequest(NamedTuple):
-    """What one caller asks together, and where the answer goes."""
+    """The queries of one caller, and the future of their rows."""
 
     named_queries: Sequence[NamedQuery]
     future: "asyncio.Future[Any]"
     loop: asyncio.AbstractEventLoop
     key: str | None = None
-    """Only the row with this key is wanted: whoever asks the same query in the same trip is asked for at once."""
+    """If set, only the row with this key is requested. Keys of the same query share one query in the batch."""
 
 
 class ReadBatch(NamedTuple):
-    """Questions that go together."""
+    """Requests that share one round trip."""
 
     requests: Sequence[ReadRequest]
     named_queries: list[NamedQuery]
     keys: Keys
 
     def answers(self, rows: Sequence[Rows]) -> list[Any]:
-        """Return each question's answer."""
+        """Return the result of each request."""
         by_key = {query: {row[0]: row for row in found} for query, found in zip(self.keys, rows, strict=False)}
         answers: list[Any] = []
         start = len(self.keys)
@@ -42,7 +42,7 @@ class ReadBatch(NamedTuple):
 
 
 def make_batch(requests: Sequence[ReadRequest]) -> ReadBatch:
-    """Say everything that is asked; rows that are wanted by their keys are one question for each query."""
+    """Combine requests. Requests by key become one query for each query name."""
     keys: dict[str, dict[str, None]] = {}
     for request in requests:
         if request.key is not None:
@@ -53,7 +53,7 @@ def make_batch(requests: Sequence[ReadRequest]) -> ReadBatch:
 
 
 def resolve_futures(requests: Sequence[ReadRequest], answers: Sequence[Any]) -> None:
-    """Answer, on the loop of whoever asked."""
+    """Set the results of futures. Call it on the loop of the requests."""
     for request, answer in zip(requests, answers, strict=True):
         if request.future.done():
             continue

@@ -1,4 +1,4 @@
-"""What the tasks of a job made, page by page: a job may have a thousand tasks, with a mebibyte each."""
+"""Outputs of a job's tasks, in pages: a job may have a thousand tasks with a mebibyte each."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,18 +12,18 @@ from callsheet.engine.reads.facade import Reads
 TASK_NUMBER_MAX = 2**31
 """Larger than the number of any stage or task."""
 _BYTES_MAX = 4 * 1024 * 1024
-"""A page ends before it has more output than this, unless it is of one task."""
+"""Maximum size of the outputs in a page, unless it has only one task."""
 
 
 class TaskPosition(NamedTuple):
-    """A task, by its place in its job; nothing is the place before the first."""
+    """Position of a task in its job; (0, 0) is before the first."""
 
     stage_no: int = 0
     task_no: int = 0
 
 
 class TaskOutput(NamedTuple):
-    """What the last try of a completed task made."""
+    """Output and files of the last attempt of a completed task."""
 
     stage: str
     position: TaskPosition
@@ -33,7 +33,7 @@ class TaskOutput(NamedTuple):
 
 
 class TaskOutputPage(NamedTuple):
-    """What some tasks made, and behind which of them to go on, if there are more."""
+    """A page of outputs, and the position after which the next page starts, if there is one."""
 
     task_outputs: list[TaskOutput]
     next: TaskPosition | None
@@ -42,7 +42,7 @@ class TaskOutputPage(NamedTuple):
 async def list_task_outputs(
     reads: Reads, job_id: str, after_position: TaskPosition, most: int, *, stage_no_below: int = TASK_NUMBER_MAX
 ) -> TaskOutputPage:
-    """Return what completed tasks of a job made, in order: from the first behind a place, of stages before one."""
+    """Return the outputs of completed tasks after a position, in order, of stages below a number."""
     found = await reads.lookup(
         "tasks_completed",
         id=job_id,
@@ -76,7 +76,7 @@ async def list_task_outputs(
 
 
 def _take_until_full(found: Sequence[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Take tasks for as long as what they made fits; the first always does."""
+    """Yield tasks until their outputs exceed the page size. The first task is always included."""
     size = 0
     for no, row in enumerate(found):
         size += row[-1]

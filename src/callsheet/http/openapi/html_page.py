@@ -89,7 +89,7 @@ class ReferencePage:
     def _start(self) -> str:
         topups = [one for one in self._operations if one[2]["operationId"] == "top_up"]
         return "".join(
-            f"{_render_markdown(_SAMPLES)}{_sample('First', 'shell', start(one))}{_render_markdown(_IDS)}"
+            f"{_render_markdown(_SAMPLES)}{_sample('Setup', 'shell', start(one))}{_render_markdown(_IDS)}"
             for one in topups
         )
 

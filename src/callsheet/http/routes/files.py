@@ -52,10 +52,10 @@ ROUTES = (
           FileBody, status=201, response_headers=("Location",),
           problems=("404 tenant_not_found", "413 file_too_large", "422 invalid_file", "422 invalid_user", *VALUES,
                     "429 too_many_uploads", _AWAY),
-          details="To upload a file: 1. Create the upload. 2. Send the bytes to `upload.url`, with `upload.method` and "
-          "`upload.headers`. 3. Finish the upload. The signed URL needs no key and accepts only the declared bytes, "
-          "once. A URL that starts with a slash is relative to this server. Each request creates another file. An "
-          "upload that is not finished within `upload_timeout_seconds` is deleted."),
+          details="Next, send the bytes to `upload.url` with `upload.method` and `upload.headers`, then finish the "
+          "upload. The signed URL needs no key and accepts only the declared bytes, once. A URL that starts with a "
+          "slash is relative to this server. Each request creates another file. An upload that is not finished within "
+          "`upload_timeout_seconds` is deleted."),
     Route("POST", "/v1/files/{file_id}/finish", finish_upload, WRITERS, "Finish an upload", File,
           problems=(_FILE, "422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 type_mismatch",
           _AWAY),

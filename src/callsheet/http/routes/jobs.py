@@ -205,7 +205,7 @@ ROUTES = (
         "200 and `Idempotent-Replay: true`. Keys are unique per user of a tenant: two users can use the same key.",
     ),
     Route(
-        "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit up to 1,000 jobs", BulkResponse, BulkBody,
+        "POST", "/v1/jobs/bulk", submit_jobs, WRITERS, "Submit jobs in bulk", BulkResponse, BulkBody,
         problems=("400 invalid_idempotency_key", "422 too_many_commands"), request_headers=("Idempotency-Key",),
         details="Each job succeeds or fails on its own, as if you had submitted it alone. The items are in the order "
         "of the request. Give each job its own idempotency key. With an `Idempotency-Key` header, jobs without a key "
@@ -238,15 +238,15 @@ ROUTES = (
     Route("POST", "/v1/jobs/{job_id}/pause", pause_job, WRITERS, "Pause a job", Job,
           problems=(*_MOVE, "409 cancel_requested"), response_headers=_SHOWN,
           details="Workers get no further tasks of the job. Running tasks finish."),
-    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Resume a paused job", Job,
+    Route("POST", "/v1/jobs/{job_id}/resume", resume_job, WRITERS, "Resume a job", Job,
           problems=_MOVE, response_headers=_SHOWN),
-    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Retry a failed or expired job", Job,
+    Route("POST", "/v1/jobs/{job_id}/retry", retry_job, WRITERS, "Retry a job", Job,
           RetryBody, request_headers=("Idempotency-Key",), response_headers=_SHOWN,
           problems=(*_MOVE, *REFERENCES, *_KEYED, "402 insufficient_credits", "409 file_deleted", "409 job_deleted",
                     "409 workflow_disabled", "429 too_many_active_jobs"),
-          details="Starts a new run of the job, or creates a new job with the same input (`retry_as`). With an "
-          "idempotency key (in the body or as `Idempotency-Key`), the job is retried once, however often you send the "
-          "request. Keys are unique per user of a tenant, and for retries per job."),
+          details="Starts a new run of a failed or expired job, or creates a new job with the same input (`retry_as`). "
+          "With an idempotency key (in the body or as `Idempotency-Key`), the job is retried once, however often you "
+          "send the request. Keys are unique per user of a tenant, and for retries per job."),
     Route(
         "GET", "/v1/jobs/{job_id}/why", get_why, READERS_AND_USERS, "Explain why a job waits", JobExplanation,
         problems=("404 job_not_found",),

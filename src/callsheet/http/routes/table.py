@@ -19,7 +19,7 @@ from callsheet.http.routes import (
 from callsheet.http.server.router import Route
 
 API_ROUTES: tuple[Route, ...] = (
-    *jobs.ROUTES, *stages.ROUTES, *file_content.ROUTES, *files.ROUTES, *signed_files.ROUTES,
+    *jobs.ROUTES, *stages.ROUTES, *files.ROUTES, *file_content.ROUTES, *signed_files.ROUTES,
     *events.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
     *scaling.ROUTES, *health.ROUTES, *worker_protocol.ROUTES,
 )  # fmt: skip
