@@ -1,0 +1,1 @@
+"""Keys, tokens, signatures and what administrators do with them."""

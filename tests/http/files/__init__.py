@@ -1,0 +1,1 @@
+"""Uploads, downloads, references and deletion of files."""

@@ -1,0 +1,1 @@
+"""Jobs and their parts: submitting, listing, quoting, stages, tasks, attempts and outputs."""

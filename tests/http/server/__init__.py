@@ -1,0 +1,1 @@
+"""The HTTP server: connections, framing, routing, validation, errors and metrics."""

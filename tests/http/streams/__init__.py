@@ -1,0 +1,1 @@
+"""Events: lists, streams and long polls."""

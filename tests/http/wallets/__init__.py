@@ -1,0 +1,1 @@
+"""Wallets, ledgers and refunds."""

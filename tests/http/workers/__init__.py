@@ -1,0 +1,1 @@
+"""The worker protocol, the fleet's administration and scaling signals."""
