@@ -208,7 +208,7 @@ def test_a_job_is_shown_with_its_tasks_and_its_files_are_fetched(
     assert "sketch.png" in shown.out
     assert set(run("jobs", "show", job, "--json").json) == {"job", "stages", "tasks", "outputs", "runs"}
     fetched = run("jobs", "download", job, "--output", tmp_path, "--json")
-    assert fetched.json == {"files": [str(tmp_path / "1-1-sketch.png")]}
+    assert fetched.json == {"paths": [str(tmp_path / "1-1-sketch.png")]}
     assert (tmp_path / "1-1-sketch.png").read_bytes() == b"bytes"
     assert run("jobs", "download", job, "--output", tmp_path / "new" / "folder").code == 0
     assert (tmp_path / "new" / "folder" / "1-1-sketch.png").read_bytes() == b"bytes"
@@ -263,7 +263,7 @@ def test_a_job_that_waits_says_why_no_start_can_be_estimated_or_how_it_was_estim
     job = run("submit", "rare", "--user", "ann", "--json").json["id"]
     assert run("jobs", "why", job).out.splitlines() == [
         "It is next in its queue. (queued)",
-        "Its place in the queue is 1.",
+        "Its position in the queue is 1.",
         "0 tasks of its queue completed so far; an estimate needs at least 5.",
     ]
     run("jobs", "cancel", job)
