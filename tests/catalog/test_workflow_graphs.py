@@ -78,7 +78,7 @@ def test_a_graph_may_stand_in_the_file_itself(tmp_path: Path) -> None:
         (f"{SPEC}[stages.comfyui.defaults]\nx = 1\n", 8, "There is no input 'x'", "Add it to inputs"),
         (f"{INPUTS}{PROMPT}[stages.comfyui.defaults]\nprompt = 1\n", 10, "must be a text", "another value"),
         (f"{SPEC}[stages.comfyui.defaults]\nx = 2026-01-31\n", 8, "is a date", "Put it in quotes."),
-        (f"inline = true\n{SPEC}", 1, "jobs may bring others in its place", "Take inline = true out."),
+        (f"inline = true\n{SPEC}", 1, "which a workflow with inline = true cannot have", "Take inline = true out."),
         (INPUTS.replace("\n\n", "\ninputs = [{}, {prompt = 1}]\n\n") + PROMPT, 4, "prompt: must be a text", "Give the"),
         (f"overrides = {{ prompt = 'a' }}\n{SPEC}", 1, "Only a workflow that extends", "Write defaults instead."),
     ],

@@ -1,4 +1,4 @@
-"""The rules of the house, pure: statuses and moves, cascade, money, order, limits and errors.
+"""The rules of Callsheet: statuses and moves, cascade rules, credits, fair order, limits and errors.
 
 Nothing here does I/O, reads a clock, draws a random number, starts a thread or writes a log.
 """

@@ -224,8 +224,12 @@ def comparable(answer: Any) -> Any:
     plain = msgspec.to_builtins(answer)
     if not isinstance(plain, dict):
         return plain
-    own = {"replay", "changed", "requeued", "lease", "created_at", "id", "kind", "kinds", "workflow", "stage"}
-    return {key: value for key, value in plain.items() if key not in own and not key.endswith(("_id", "_ids"))}
+    own = {
+        "replay", "changed", "requeued", "lease", "created_at", "id", "kind", "kinds", "workflow", "stage", "dedup_key",
+        "fingerprint", "retry_of",
+    }  # fmt: skip
+    kept = {key: value for key, value in plain.items() if key not in own and not key.endswith(("_id", "_ids"))}
+    return {key: comparable(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def run_and_count(

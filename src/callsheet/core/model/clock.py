@@ -9,7 +9,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Whoever tells the time; the database's clock in production, a virtual one in tests."""
+    """A source of the current time: the database's clock in production, a virtual one in tests."""
 
     def now(self) -> int:
         """Return microseconds since 1970."""

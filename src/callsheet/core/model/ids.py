@@ -1,7 +1,7 @@
-"""Names of things: time-ordered UUIDs (version 7), and children whose names follow from their parent's.
+"""Ids: time-ordered UUIDs (version 7), and ids that are derived from a parent's id.
 
-A job's first stages and tasks take their ids from the job's own id, so that a command which is tried again
-after a lost connection makes the same rows and finds its own work.
+The ids of a job's initial stages and tasks are derived from the job's id, so that a command that is retried after a
+lost connection creates the same rows and finds its own work.
 """
 
 from typing import Protocol
@@ -16,7 +16,7 @@ class Ids(Protocol):
     """A source of new ids; seeded in the simulation."""
 
     def new(self) -> str:
-        """Return an id that nobody else has."""
+        """Return a new unique id."""
         ...
 
 
@@ -29,20 +29,20 @@ def uuid7(milliseconds: int, random_74: int) -> str:
 
 
 def child_id(parent: str, number: int) -> str:
-    """Return the id of a parent's numbered child: same moment, other random bits, the same every time."""
+    """Derive the id of a parent's numbered child: the same time, other random bits, deterministic."""
     low = int(parent[19:23] + parent[24:], 16)
-    shifted = (low + number) * _MULTIPLIER & _RANDOM_MASK  # a grandchild is never another child's: not a plain sum
+    shifted = (low + number) * _MULTIPLIER & _RANDOM_MASK  # a plain sum could collide for grandchildren
     text = f"{low & ~_RANDOM_MASK | shifted:016x}"
     return f"{parent[:19]}{text[:4]}-{text[4:]}"
 
 
 def stage_id(job_id: str, stage_no: int) -> str:
-    """Return the id of a job's first-hand stage."""
+    """Return the id of an initial stage of a job."""
     return child_id(job_id, stage_no * TASK_NUMBERS_PER_STAGE)
 
 
 def task_id(job_id: str, stage_no: int, task_no: int) -> str:
-    """Return the id of a first-hand task of a job's stage."""
+    """Return the id of an initial task of a job's stage."""
     return child_id(job_id, stage_no * TASK_NUMBERS_PER_STAGE + task_no)
 
 

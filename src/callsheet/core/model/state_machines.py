@@ -91,7 +91,7 @@ JOB = Machine(
         *_moves("fail", "failed", ["pending", "queued", "running", "paused"], "system"),
         *_moves("expire", "expired", ["running", "paused"], "system"),
         *_moves("cancel", "canceled", ["pending", "queued", "running", "paused"], *_PEOPLE),
-        # The person's request is carried out later: by the worker that heard it, or when the grace is over.
+        # A requested cancel takes effect later: when the worker stops, or when the grace period ends.
         *_moves("stop", "canceled", ["running", "paused"], "worker", "system"),
         *_moves("retry", "pending", ["failed", "expired"], *_PEOPLE),
     ),

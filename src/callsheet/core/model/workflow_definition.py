@@ -52,7 +52,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """How long to wait before a retry."""
 
     def allows_retry(self, *, retryable: bool | None) -> bool:
-        """Say whether a reported failure may be tried again: the worker's word, read by the policy."""
+        """Return whether a failure is retried, from what the worker reported as `retryable`."""
         if self.on == "any":
             return retryable is not False
         return self.on == "transient" and retryable is True
@@ -181,12 +181,13 @@ def check_definition(definition: WorkflowDefinition, limits: Limits, graph_rules
 
 
 def _check_graph_inputs(definition: WorkflowDefinition, graph_rules: GraphRules) -> None:
-    """Refuse graphs with values that no job could bring, or that a stage's own inputs do not."""
+    """Refuse graphs with inputs that neither a job nor the stage itself provides."""
     for stage in definition.stages:
         if stage.comfyui is None:
             continue
         if definition.inline:
-            raise BadInput("invalid_graph", f"Stage {stage.name!r} has a graph; jobs may bring others in its place.")
+            message = f"Stage {stage.name!r} has a graph, which a workflow with inline = true cannot have."
+            raise BadInput("invalid_graph", message)
         for no, input in enumerate(stage.inputs or ()):
             try:
                 graph_rules.check_input(stage.comfyui, input)
@@ -201,11 +202,14 @@ def _check_backoff(definition: WorkflowDefinition) -> None:
     for field, least, most in bounds:
         value = getattr(definition.retry.backoff, field)
         if not least <= value <= most:
-            raise BadInput("out_of_range", f"{definition.name}.retry.backoff.{field} must be from {least} to {most}.")
+            raise BadInput(
+                "out_of_range",
+                f"{definition.name}.retry.backoff.{field} must be from {least} to {most}, not {value:g}.",
+            )
 
 
 def check_stages(stages: list[StageSpec], limits: Limits, graph_rules: GraphRules | None = None) -> None:
-    """Refuse stages that could not run; graphs belong to workflows, not to the stages that a job brings."""
+    """Refuse invalid stages. Graphs are only allowed in workflows, not in the inline stages of a job."""
     if len(stages) > limits.stages_per_job_max:
         raise BadInput("too_many_stages", f"A job has at most {limits.stages_per_job_max} stages.")
     for no, stage in enumerate(stages):
@@ -218,7 +222,8 @@ def check_stages(stages: list[StageSpec], limits: Limits, graph_rules: GraphRule
         check_range(f"tasks of stage {stage.name!r}", stage.size, 0, limits.tasks_per_stage_max)
         if stage.comfyui is not None:
             if graph_rules is None:
-                raise BadInput("invalid_graph", f"Stage {stage.name!r} brings a graph: put it into a workflow first.")
+                message = f"The inline stage {stage.name!r} has a graph: define it in a workflow instead."
+                raise BadInput("invalid_graph", message)
             graph_rules.check_graph(stage.name, stage.comfyui, limits)
 
 
@@ -251,7 +256,7 @@ def parse_definition(spec: str) -> WorkflowDefinition:
 
 
 def check_name(what: str, name: str, limits: Limits) -> str:
-    """Refuse a name that could not stand in a path, a metric or a queue."""
+    """Refuse a name that cannot be used in a path, a metric or a queue."""
     if len(name) > limits.name_chars_max or not NAME.match(name):
         raise BadInput(
             f"invalid_{what}",
@@ -263,5 +268,5 @@ def check_name(what: str, name: str, limits: Limits) -> str:
 def check_range(what: str, value: int, least: int, most: int) -> int:
     """Refuse a number outside its limits."""
     if type(value) is not int or not least <= value <= most:
-        raise BadInput("out_of_range", f"{what} must be a whole number from {least} to {most}.")
+        raise BadInput("out_of_range", f"{what} must be a whole number from {least} to {most}, not {value!r:.40}.")
     return value

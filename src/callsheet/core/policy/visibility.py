@@ -32,7 +32,7 @@ def may_see_user(viewer: Viewer, user: str) -> bool:
 
 
 def may_see_job(viewer: Viewer, job: Job) -> bool:
-    """Return whether a viewer sees a job; a deleted job is seen by nobody."""
+    """Return whether a viewer sees a job; a deleted job is visible to no one."""
     return job.tenant == viewer.tenant and job.deleted_at is None and may_see_user(viewer, job.user_id)
 
 

@@ -43,7 +43,7 @@ class SubmitResult(Struct, frozen=True, gc=False):
     """A new job, or (`replay`) the job that was created with the same idempotency key."""
 
     job: Job
-    """The row as it was stored with this command, so that nobody has to read it again."""
+    """The row as this command stored it, so that the caller need not read it again."""
     replay: bool = False
 
     @property
