@@ -308,7 +308,7 @@ def test_a_job_without_the_input_that_its_workflow_requires_says_what_that_is(
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
     done = run("submit", "poster", "--user", "ann", *more, role="client")
     assert (done.code, done.out) == (1, "")
-    assert "poster needs --input: prompt, size." in done.err
+    assert "poster requires --input with prompt, size." in done.err
     assert not more or json.loads(done.err)["code"] == "invalid_input"
     assert "needs --input" not in run("submit", "poster", "--user", "ann", "--input", "prompt=x").err
     assert run("submit", "no-such", "--user", "ann").err == "callsheet: There is no workflow 'no-such'.\n"
