@@ -45,4 +45,4 @@ def the_last_answer_of_a_provider_wins(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_callback_before_its_reference_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(provider_calls, "_apply_outcome_and_waiting_callbacks", do_nothing)
+    patch.setattr(provider_calls, "_apply_waiting_callbacks", do_nothing)
