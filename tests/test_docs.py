@@ -15,7 +15,7 @@ from callsheet.http.openapi.builder import problems_of
 from callsheet.http.openapi.error_codes import ANY_CODE, CODE_MEANINGS
 from callsheet.http.routes.table import ROUTES
 from callsheet.http.server.problems import status_of
-from callsheet.http.server.router import ROLES
+from callsheet.http.server.route import ROLES
 from tests.support.tidiness import source_scan
 from tests.support.tidiness.source_scan import SourceScan, listed
 from tests.support.tidiness.tidy import ROOT

@@ -41,8 +41,8 @@ def test_every_function_on_the_page_is_in_the_file_it_names() -> None:
 
 
 def test_planted_paths_and_names_are_found() -> None:
-    assert missing_paths("`core/nothing.py` `core/registry.py`") == ["core/nothing.py"]
-    assert missing_names("`nothing` in `core/registry.py`") == ["nothing in core/registry.py"]
+    assert missing_paths("`core/nothing.py` `core/command_registry.py`") == ["core/nothing.py"]
+    assert missing_names("`nothing` in `core/command_registry.py`") == ["nothing in core/command_registry.py"]
 
 
 def test_the_diagram_shows_every_layer_and_changes_with_the_rules() -> None:

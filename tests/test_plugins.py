@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from callsheet.app import Callsheet
-from callsheet.cli.config_file import load_settings
+from callsheet.cli.server_settings_file import load_settings
 from callsheet.config import PluginSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput, Refusal
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 
 MODULE = """
 from callsheet.core.model.commands import Outcome, Verdict

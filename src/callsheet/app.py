@@ -19,21 +19,21 @@ from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput
 from callsheet.data_folder import ADMIN_KEY_FILE, FLEET_KEY_FILE, PRIVATE_FILE_MODE, SECRET_FILE, write_private
 from callsheet.engine import Engine
-from callsheet.engine.gates import Gate
 from callsheet.engine.loops.base import Loop
-from callsheet.engine.loops.collector import Collector, Provider
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.orphan_files import OrphanCollector
+from callsheet.engine.loops.provider_collector import Collector, Provider
 from callsheet.engine.loops.relay import Relay
 from callsheet.engine.loops.runner import LoopRunner
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
+from callsheet.engine.submit_gates import Gate
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
 from callsheet.http.listener.uvicorn_server import bind
-from callsheet.http.native import native_apis
-from callsheet.http.server.api import Api
+from callsheet.http.native_api import native_apis
 from callsheet.http.server.app import App
+from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.path_tree import RouteConflictError
 from callsheet.http.state import AppState
 from callsheet.plugins import Plugins, Sink, load_plugins

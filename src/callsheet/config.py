@@ -2,7 +2,7 @@
 
 import msgspec
 
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 
 class BlobSettings(msgspec.Struct, frozen=True, kw_only=True):

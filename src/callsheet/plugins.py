@@ -11,10 +11,10 @@ from typing import Any
 
 from callsheet.config import PluginSettings
 from callsheet.core.model.errors import BadInput
-from callsheet.engine.gates import Gate
-from callsheet.engine.loops.collector import Provider
-from callsheet.engine.reads.blocking import PositionedEvent
-from callsheet.http.server.api import Api
+from callsheet.engine.loops.provider_collector import Provider
+from callsheet.engine.reads.synchronous import PositionedEvent
+from callsheet.engine.submit_gates import Gate
+from callsheet.http.server.mounted_api import Api
 
 Sink = Callable[[Sequence[PositionedEvent]], None]
 """Gets events in their global order, each at least once; an error makes the relay deliver them again."""

@@ -8,7 +8,7 @@ from msgspec.structs import fields
 
 from callsheet.catalog import check, load
 from callsheet.comfyui.template import render
-from callsheet.core.model.graph_spec import ComfySpec
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.workflow_definition import validator
 from tests.support import comfyui_graphs
 from tests.support.tidiness.tidy import ROOT

@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.catalog import check, load
 from callsheet.catalog.source_file import find_node_lines
-from callsheet.core.model.graph_spec import ComfySpec, Target
+from callsheet.core.model.comfyui_graph import ComfySpec, Target
 from tests.support import comfyui_graphs
 
 HEAD = '[[stages]]\nname = "draw"\nkind = "comfyui"\n\n'  # four lines

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import fields
 
 from callsheet.catalog.validate import WorkflowFile
-from callsheet.cli import docs_page
-from callsheet.core.model.graph_spec import ComfySpec
+from callsheet.cli import settings_docs_page
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec
 from tests.cli.command_tree import commands
 from tests.cli.conftest import Run, invoke_cli
@@ -33,14 +33,14 @@ def test_every_command_is_on_the_page() -> None:
 def test_every_field_of_a_workflow_file_is_on_its_page_with_what_it_is() -> None:
     page = ROOT / "docs" / "reference" / "workflows.md"
     text = page.read_text()
-    assert text == docs_page.update_fields_section(text), (
-        "run: python -m callsheet.cli.docs_page docs/reference/workflows.md"
+    assert text == settings_docs_page.update_fields_section(text), (
+        "run: python -m callsheet.cli.settings_docs_page docs/reference/workflows.md"
     )
     made = text.partition("## Every field")[2]
     for shape in (WorkflowFile, StageSpec, ComfySpec, RetryPolicy, Backoff, RefundPolicy):
         for field in fields(shape):
             assert re.search(rf"^\| `{field.name}` \| [^|]*\| \S.+ \|$", made, re.MULTILINE), (shape, field.name)
-    assert docs_page.update_fields_section(text.replace("| `price` | `0` |", "| `price` | `1` |")) == text
+    assert settings_docs_page.update_fields_section(text.replace("| `price` | `0` |", "| `price` | `1` |")) == text
 
 
 def test_a_database_is_copied_while_its_server_runs_as_the_page_says(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli import local_server
-from callsheet.cli.local_server import folder, lock_directory
+from callsheet.cli import in_process_server
+from callsheet.cli.in_process_server import folder, lock_directory
 from callsheet.cli.output import Failure
 from callsheet.data_folder import running
 from tests.cli.conftest import invoke_cli
@@ -75,10 +75,10 @@ def test_a_secret_that_is_none_is_said_with_what_to_do(tmp_path: Path, file: str
 def test_a_limit_on_connections_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_server, "raise_file_limit", lambda: 1_024)
-    local_server._warn_about_open_files(5_000)  # noqa: SLF001 - what a start says
+    monkeypatch.setattr(in_process_server, "raise_file_limit", lambda: 1_024)
+    in_process_server._warn_about_open_files(5_000)  # noqa: SLF001 - what a start says
     assert "This process may open 896 connections, fewer than streams_max (5000)." in capsys.readouterr().err
-    local_server._warn_about_open_files(896)  # noqa: SLF001
+    in_process_server._warn_about_open_files(896)  # noqa: SLF001
     assert capsys.readouterr().err == ""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli.local_server import lock_directory
+from callsheet.cli.in_process_server import lock_directory
 from callsheet.cli.output import shell_command
 from tests.cli.command_tree import commands
 from tests.cli.conftest import invoke_cli

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from callsheet.cli import docs_page
-from callsheet.cli.config_file import ConfigFile, load_settings
+from callsheet.cli import settings_docs_page
 from callsheet.cli.output import Failure
+from callsheet.cli.server_settings_file import ConfigFile, load_settings
 from callsheet.config import BlobSettings, HttpSettings, PluginSettings, Settings
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.cli.conftest import invoke_cli
 from tests.support.tidiness.tidy import ROOT
 
@@ -117,7 +117,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_the_page_of_settings_is_current_and_its_example_holds(tmp_path: Path) -> None:
-    assert PAGE.read_text() == docs_page.page(), "run: python -m callsheet.cli.docs_page > docs/reference/settings.md"
+    assert PAGE.read_text() == settings_docs_page.page(), "run: make docs"
     for shape in (Settings, Limits, BlobSettings, HttpSettings, PluginSettings):
         for field in fields(shape):
             assert field.name in {"limits", "blobs", "plugins"} or f"| `{field.name}` |" in PAGE.read_text()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from callsheet.comfyui.template import render
+from callsheet.core.model.comfyui_graph import ComfySpec, FileSlot, RenderedGraph, Target
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_spec import ComfySpec, FileSlot, RenderedGraph, Target
 from tests.support import comfyui_graphs
 
 TASK = "0197f3a0-0000-7000-8000-000000000001"

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
 from callsheet.comfyui.template import render, resolve_values
 from callsheet.comfyui.validate import find_graph_issues, find_issues
 from callsheet.core.model import commands as c
+from callsheet.core.model.comfyui_graph import ComfySpec, Target
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_spec import ComfySpec, Target
 from callsheet.core.model.workflow_definition import (
     StageSpec,
     WorkflowDefinition,
@@ -23,7 +23,7 @@ from callsheet.core.model.workflow_definition import (
     graph_of,
     parse_definition,
 )
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import encode
 from tests.comfyui.test_template import JSON, PROMPT, TASK, marked, spec_of
 from tests.core.rule_harness import CoreHarness

@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
+from callsheet.core.command_registry import COMMANDS
 from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
@@ -39,8 +40,7 @@ from callsheet.core.model.rows import (
     WorkflowFile,
 )
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition, validator
-from callsheet.core.policy.limits import Limits
-from callsheet.core.registry import COMMANDS
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from tests.core import invariants
 from tests.core.invariants import key_of

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from callsheet.core.model import commands as c
 from callsheet.core.model.rows import Stage, Task
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.core.rule_harness import DRAW, CoreHarness
 
 MORE = replace(DRAW, inline=True)

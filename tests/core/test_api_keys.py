@@ -8,7 +8,7 @@ from callsheet.core.decisions.api_keys import ROLES
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import ApiKey
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.core.rule_harness import CoreHarness
 
 HASH = "a" * 64

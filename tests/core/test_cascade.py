@@ -8,7 +8,7 @@ from callsheet.core.decisions import cascade as rules
 from callsheet.core.model import commands as c
 from callsheet.core.model.rows import Attempt, Job, Run, Stage, Task
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import WorkingSet
 from tests.core.rule_harness import DRAW, CoreHarness
 

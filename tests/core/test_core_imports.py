@@ -34,7 +34,7 @@ def test_the_rules_import_schemas_and_nothing_else_of_others() -> None:
 
 def test_the_rules_decide_in_a_process_that_has_neither_database_nor_network() -> None:
     """R292."""
-    loaded = "import sys, callsheet.core.registry; print(*sys.modules)"
+    loaded = "import sys, callsheet.core.command_registry; print(*sys.modules)"
     there = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
-    assert "callsheet.core.registry" in there
+    assert "callsheet.core.command_registry" in there
     assert [name for name in there if name.startswith(BELOW)] == []

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from callsheet.core.decisions.files import DeletedFiles, find_references, workflow_file_ids
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
+from callsheet.core.model.comfyui_graph import ComfySpec, Target
 from callsheet.core.model.errors import Refusal
-from callsheet.core.model.graph_spec import ComfySpec, Target
 from callsheet.core.model.rows import Audit, File, JobFile, WorkflowFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify_output, classify_upload
 from tests.core.rule_harness import DRAW, CoreHarness
 

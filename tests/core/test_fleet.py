@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.core.model import commands as c
 from callsheet.core.model.rows import Attempt, Audit, Task, Worker
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.core.rule_harness import DRAW, CoreHarness
 
 SECRET = "1" * 64

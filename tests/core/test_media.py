@@ -5,7 +5,7 @@ import pytest
 from callsheet.blobs.base import validate_blob_claim
 from callsheet.core.decisions.files import check_file
 from callsheet.core.model.errors import BadInput
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 DIGEST = "0f" * 32
 

@@ -10,7 +10,7 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import LedgerEntry, Run, Wallet
 from callsheet.core.model.workflow_definition import RefundPolicy, StageSpec, WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import WorkingSet
 from tests.core.rule_harness import DRAW, CoreHarness
 

@@ -11,8 +11,8 @@ from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import Attempt, Call, Job
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy.blocking_reasons import AHEAD_MAX, NO_WORKER_SECONDS, LimitUsage, Observation
+from callsheet.core.policy.concurrency_and_rates import Limit
 from callsheet.core.policy.job_explanation import Explanation, explain, first_ready
-from callsheet.core.policy.rate_limits import Limit
 from tests.core.rule_harness import DRAW, CoreHarness
 
 FILM = WorkflowDefinition(

@@ -24,7 +24,7 @@ from callsheet.core.model.workflow_definition import (
     parse_definition,
     validator,
 )
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import encode
 from tests.core.rule_harness import DRAW, CoreHarness
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from callsheet.core import facts
 from callsheet.core.model.rows import Document, Job, Tenant
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import NotLoaded, WorkingSet
 
 NOW = 1_000

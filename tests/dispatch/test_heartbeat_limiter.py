@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.errors import RateLimited
-from callsheet.dispatch.heartbeat_limiter import HeartbeatLimiter
+from callsheet.dispatch.heartbeat_rate_limit import HeartbeatLimiter
 
 
 class ClockedLimiter:

@@ -10,8 +10,8 @@ from callsheet.core.model import commands
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
 from callsheet.core.policy.autoscale import KindObservation, ScalingTarget, compute_signals
-from callsheet.core.policy.limits import Limits
-from callsheet.queries.fleet_stats import FleetStats
+from callsheet.core.policy.engine_limits import Limits
+from callsheet.queries.fleet.stats import FleetStats
 from tests.support.doubles.fake_provider import FakeProvider, clip_workflow, submit_to_provider
 from tests.support.engine.engine_harness import EngineHarness, stage
 

@@ -9,7 +9,7 @@ import pytest
 from callsheet.config import HttpSettings
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.worker import Context, HttpLink, TaskLeaseLost, Worker
-from callsheet.worker.runtime.events import WorkerRegistered, WorkerStopped
+from callsheet.worker.runtime.worker_events import WorkerRegistered, WorkerStopped
 from tests.support.doubles.fault_proxy import LOST_ANSWER, UNAVAILABLE, CallFault, FaultProxy
 from tests.support.wait import wait_until
 from tests.worker.test_worker_run import Handler

@@ -20,10 +20,10 @@ from callsheet.worker import (
     UrlSource,
 )
 from callsheet.worker.errors import UnreachableError
-from callsheet.worker.runtime.events import WorkerError, WorkerEvent, log_to_stderr
 from callsheet.worker.runtime.identity import NameTakenError, hold_worker_name
 from callsheet.worker.runtime.interruption import POLL_SECONDS
 from callsheet.worker.runtime.scale_in_protection import ProtectionController
+from callsheet.worker.runtime.worker_events import WorkerError, WorkerEvent, log_to_stderr
 from tests.client.stub_server import ScriptedResponse, StubServer
 from tests.support.wait import wait_until
 

@@ -21,7 +21,7 @@ from callsheet.worker import (
     WorkerOptions,
     WorkerShutdown,
 )
-from callsheet.worker.runtime.events import WorkerEvent
+from callsheet.worker.runtime.worker_events import WorkerEvent
 from tests.support.wait import wait_until
 from tests.worker.worker_harness import RecordingLink, WorkerHarness
 

@@ -40,7 +40,7 @@ from callsheet.worker import (
     WorkerRun,
 )
 from callsheet.worker.link.base import Check
-from callsheet.worker.runtime.events import TaskEnded, WorkerError, WorkerEvent, WorkerWaiting
+from callsheet.worker.runtime.worker_events import TaskEnded, WorkerError, WorkerEvent, WorkerWaiting
 from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from msgspec import Raw, Struct
 
 from callsheet.api.base import Example, SecretStruct, doc
+from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import Json, Lease, OutputFile, PreviousSubmission
-from callsheet.core.model.graph_spec import RenderedGraph
 
 _SIGNED = "/v1/blobs/bXkgcGxhY2UgaW4gdGhlIGZvbGRlcg"
 _KINDS = ["draw", "upscale"]

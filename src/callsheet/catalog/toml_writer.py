@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from callsheet.comfyui.draft import WorkflowDraft
-from callsheet.core.model.graph_spec import Target
+from callsheet.core.model.comfyui_graph import Target
 from callsheet.core.model.workflow_definition import NAME
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _HEADER = """\

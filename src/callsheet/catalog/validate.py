@@ -15,10 +15,10 @@ from callsheet.catalog.extends import EXTENDS, OVERRIDES, ExtendsResolver
 from callsheet.catalog.source_file import Finding
 from callsheet.catalog.struct_check import Violation, find_violations
 from callsheet.catalog.toml_positions import Path as KeyPath
-from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
 from callsheet.comfyui.validate import describe_invalid_input, describe_unset_placeholder, find_issues
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import (
     NAME,
     StageSpec,
@@ -28,7 +28,7 @@ from callsheet.core.model.workflow_definition import (
     check_stages,
     validator,
 )
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP
 
 _FILE_ONLY_FIELDS = frozenset({EXTENDS, OVERRIDES})

@@ -20,7 +20,7 @@ from callsheet.comfyui.node_info import (
     takes_file,
 )
 from callsheet.comfyui.template import FILE_KEY
-from callsheet.core.model.graph_spec import Graph, Target
+from callsheet.core.model.comfyui_graph import Graph, Target
 
 _SAFE_INTEGER_MAX = 2**53 - 1
 """The largest integer that every JSON parser represents exactly."""

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from callsheet.comfyui.node_info import is_link, takes_file
+from callsheet.core.model.comfyui_graph import ComfySpec, FileSlot, Graph, RenderedGraph, Target
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_spec import ComfySpec, FileSlot, Graph, RenderedGraph, Target
 from callsheet.core.model.media_type import SHA256
 
 FILE_KEY, DIGEST_KEY = "$file", "sha256"

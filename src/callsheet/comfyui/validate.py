@@ -16,10 +16,10 @@ from callsheet.comfyui.template import (
     resolve_values,
     rewrite_graph,
 )
+from callsheet.core.model.comfyui_graph import ComfySpec, Graph
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_spec import ComfySpec, Graph
 from callsheet.core.model.plural import pluralize
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 EXPORT_HINT = "In ComfyUI choose Workflow > Export (API); where it is missing, turn on Dev mode in Settings."
 _INPUTS_HINT = "Add it to inputs, or remove it."

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from callsheet.core import facts
 from callsheet.core.facts import Fact, Key, Need
-from callsheet.core.model.graph_rules import NO_GRAPHS, GraphRules
+from callsheet.core.model.comfyui_graph_rules import NO_GRAPHS, GraphRules
 from callsheet.core.model.rows import (
     ROWS,
     Audit,
@@ -28,7 +28,7 @@ from callsheet.core.model.rows import (
     WorkflowFile,
 )
 from callsheet.core.model.state_machines import Actor
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 R = TypeVar("R", bound=Row)
 K = TypeVar("K", bound=Hashable)

@@ -13,7 +13,7 @@ from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.core.model.errors import Denied, TemporarilyUnavailable
 from callsheet.core.model.rows import Worker
-from callsheet.dispatch.heartbeat_limiter import HeartbeatLimiter
+from callsheet.dispatch.heartbeat_rate_limit import HeartbeatLimiter
 from callsheet.dispatch.waiting_claims import WaitingClaims
 from callsheet.engine.engine import Engine
 

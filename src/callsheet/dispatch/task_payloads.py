@@ -15,9 +15,9 @@ from callsheet.comfyui.template import render
 from callsheet.core.decisions.files import check_file, find_references, is_storable_id
 from callsheet.core.decisions.lease_check import hash_token
 from callsheet.core.model import commands
+from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import Lease, LeasedTask, OutputFile
 from callsheet.core.model.errors import BadInput, LeaseLost, NotFound, Refusal
-from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.model.rows import File, Job, Task, Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range, graph_of, parse_definition
 from callsheet.dispatch.output_check import FileVerifier

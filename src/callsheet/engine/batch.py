@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
+from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
 from callsheet.core.model.rows import Wallet
-from callsheet.core.policy.limits import Limits
-from callsheet.core.registry import COMMANDS
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import Queue
+from callsheet.core.policy.concurrency_and_rates import Headroom, Limit, LimitedQueue, limits_of
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import QueueHead, order_queues
-from callsheet.core.policy.limits import Limits
-from callsheet.core.policy.rate_limits import Headroom, Limit, LimitedQueue, limits_of
 from callsheet.store.connection import Connection, NamedQuery
 
 Kinds = tuple[str, ...]

@@ -21,12 +21,12 @@ from callsheet.core.model.ids import Ids, uuid7
 from callsheet.core.policy.storable_text import check_storable
 from callsheet.engine.batch import Batch, BatchResult, ordering_key
 from callsheet.engine.candidates import CandidateSelector
-from callsheet.engine.gates import Gate, first_verdict
 from callsheet.engine.hints import Hints, call_safely
 from callsheet.engine.lane import Lane, Submission, ThreadFuture, Unavailable
 from callsheet.engine.notification_listener import Listener
 from callsheet.engine.prefetch import DefinitionCache
 from callsheet.engine.reads.facade import Reads
+from callsheet.engine.submit_gates import Gate, first_verdict
 from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.postgres import PostgresDatabase

@@ -15,7 +15,7 @@ from functools import partial
 from callsheet.config import HttpSettings
 from callsheet.engine.background_thread import BackgroundThread
 from callsheet.engine.engine import Engine
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.http.server.problems import Problem, unavailable
 from callsheet.store.connection import StoreError
 

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from callsheet.core.model.state_machines import JOB
 from callsheet.core.policy.autoscale import ScaleSignals
-from callsheet.http.server.router import Route
+from callsheet.http.server.route import Route
 
 _QUEUES_MAX = 1_000
 """Only the queues with the most tasks are exported: jobs can define kinds, and a scrape must stay small."""

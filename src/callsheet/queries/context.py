@@ -5,7 +5,7 @@ from typing import Any, Protocol, TypeVar
 from callsheet.config import HttpSettings
 from callsheet.engine.engine import Engine
 from callsheet.queries.duration_estimates import DurationEstimates
-from callsheet.queries.fleet_stats import FleetStats
+from callsheet.queries.fleet.stats import FleetStats
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from callsheet.core.model import rows
 from callsheet.core.model.errors import TemporarilyUnavailable
 from callsheet.core.model.state_machines import JOB as JOB_MACHINE
 from callsheet.core.policy.visibility import Viewer
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
 from callsheet.queries.pages import decode_cursor, encode_cursor, row_count, split_page

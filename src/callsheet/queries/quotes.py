@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from callsheet.api.quotes import Quote, QuoteBody
-from callsheet.comfyui.rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.decisions.submit import check_enabled, dedup_key_of
 from callsheet.core.model.clock import SECOND

@@ -8,7 +8,7 @@ from callsheet.core.policy.autoscale import ScaleSignals
 from callsheet.engine.engine import Engine
 from callsheet.queries.administration import read_load
 from callsheet.queries.context import QueryContext
-from callsheet.queries.scaling import default_signals
+from callsheet.queries.fleet.scaling import default_signals
 from callsheet.store.connection import Rows, StoreError
 
 _READY_SECONDS = 5.0

@@ -9,10 +9,10 @@ from callsheet.core.model.ids import child_id
 from callsheet.core.policy.blocking_reasons import AHEAD_MAX, LimitUsage, Observation
 from callsheet.core.policy.blocking_reasons import Constraint as CoreConstraint
 from callsheet.core.policy.capacity import count_unavailable
+from callsheet.core.policy.concurrency_and_rates import LimitedQueue, limits_of
 from callsheet.core.policy.duration_estimate import SAMPLES_MAX
 from callsheet.core.policy.fair_order import queue_of
 from callsheet.core.policy.job_explanation import Explanation, explain, first_ready
-from callsheet.core.policy.rate_limits import LimitedQueue, limits_of
 from callsheet.core.policy.visibility import Viewer
 from callsheet.engine.candidates import count_query
 from callsheet.queries.context import QueryContext

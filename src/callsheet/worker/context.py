@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.api.worker_protocol import InputFile, PreviousOutput, ProviderSubmission
+from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import OutputFile, PreviousSubmission
 from callsheet.core.model.errors import LeaseLost
-from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.core.policy.redaction import redact_error
 from callsheet.transport.digests import digest_file, measure_content

@@ -13,10 +13,10 @@ from callsheet.config import Settings
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Complete, DeleteFiles, FinishUpload
 from callsheet.core.model.rows import Audit, File
-from callsheet.core.policy.limits import Limits
-from callsheet.engine.file_check import verify_files
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts
+from callsheet.engine.stored_files_check import verify_files
 from tests.support.databases.faulty_database import fail_once, faulty_engine
 from tests.support.doubles.virtual_time_blobs import (
     BODY,

@@ -20,7 +20,7 @@ from callsheet.core.model.commands import (
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import File
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.support.databases.faulty_database import fail_once, faulty_engine
 from tests.support.engine.engine_harness import TENANT, USER, EngineHarness, OpenHarness, stage
 

@@ -14,10 +14,10 @@ from callsheet.core.model.commands import Complete, DeleteFiles, FinishUpload, L
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import File
 from callsheet.core.policy.orphan_files import classify_output
-from callsheet.engine.file_check import verify_files
 from callsheet.engine.loops import orphan_files
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.orphan_files import OrphanCollector
+from callsheet.engine.stored_files_check import verify_files
 from tests.support.doubles.virtual_time_blobs import GRACE_SECONDS, PICTURE, VirtualTimeBlobs, create_upload, key_of
 from tests.support.engine.engine_harness import TENANT, EngineHarness, stage
 

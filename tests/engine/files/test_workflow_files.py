@@ -7,7 +7,7 @@ from callsheet.config import Settings
 from callsheet.core.model.commands import Delete, DeleteFiles, PutWorkflow, Retry
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine.loops.file_retention import FileRetention
 from tests.engine.files.test_files import PICTURE, complete, files
 from tests.support.doubles.virtual_time_blobs import VirtualTimeBlobs, create_upload, upload_file

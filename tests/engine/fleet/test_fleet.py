@@ -19,7 +19,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import InvalidWorkerToken, Refusal
 from callsheet.core.model.rows import Worker
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.engine.concurrency import run_concurrently, servers

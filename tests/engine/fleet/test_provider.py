@@ -4,7 +4,7 @@ import pytest
 
 from callsheet.core.model.commands import HandOff, Outcome, RecordIntent, ReportOutcome
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy
-from callsheet.engine.loops.collector import Collector
+from callsheet.engine.loops.provider_collector import Collector
 from tests.support.doubles.fake_provider import (
     DONE,
     FAILED,

@@ -4,7 +4,7 @@ from typing import Any
 
 from callsheet.config import Settings
 from callsheet.core.model.commands import Retry, Submit, Verdict
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.support.engine.engine_harness import EngineHarness
 
 FIVE = Settings(limits=Limits(active_jobs_max=5))

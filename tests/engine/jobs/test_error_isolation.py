@@ -13,7 +13,7 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.commands import Command
 from callsheet.core.model.rows import ApiKey, Tenant
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine import Engine, Unavailable
 from callsheet.engine.batch import Batch, BatchResult

@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.config import Settings
 from callsheet.core.model.commands import AddStage, Claim
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine import candidates
 from callsheet.engine.hints import Hints
 from tests.support.engine.engine_harness import EngineHarness, stage

@@ -9,7 +9,7 @@ import pytest
 from callsheet.config import Settings
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Claim
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import parse_rate
 from callsheet.engine import Engine
 from tests.support.engine.concurrency import run_concurrently

@@ -3,7 +3,7 @@
 from typing import Any
 
 from callsheet.config import Settings
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 

@@ -17,7 +17,7 @@ from callsheet.core.decisions.lease import expire_lease
 from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Conflict
 from callsheet.core.model.rows import Worker
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.engine.model.job_state_machine import PLANS, USERS, EngineMachine
 from tests.support.engine.concurrency import find_violations
 from tests.support.engine.engine_harness import EngineHarness

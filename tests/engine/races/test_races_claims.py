@@ -8,9 +8,9 @@ import pytest
 from callsheet.config import Settings
 from callsheet.core.model.commands import Callback, Claim, HandOff, Lease, LeasedTask, Outcome, RecordIntent
 from callsheet.core.model.workflow_definition import StageSpec
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine.loops.relay import Relay
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from tests.support.engine.concurrency import refusals, run_concurrently, servers
 from tests.support.engine.engine_harness import WORKER, EngineHarness, stage
 

@@ -8,7 +8,7 @@ import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
 from callsheet.engine.loops.relay import Relay
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.engine.engine_harness import EngineHarness
 from tests.support.wait import wait_until

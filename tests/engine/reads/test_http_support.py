@@ -11,10 +11,10 @@ import pytest
 
 from callsheet.config import Settings
 from callsheet.core.model.commands import Claim, Complete, Heartbeat, OutputFile, PutTenant, Submit, TopUp
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine import Engine
 from callsheet.engine.loops.relay import Relay
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.databases.faulty_database import fail_once, faulty_engine
 from tests.support.engine.engine_harness import TENANT, USER, EngineHarness, OpenHarness, set_up

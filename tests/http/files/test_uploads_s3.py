@@ -15,10 +15,10 @@ from callsheet.blobs.s3.store import S3Blobs
 from callsheet.client import AsyncClient, Client
 from callsheet.config import BlobSettings, Settings
 from callsheet.core.model import commands
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.dispatch.task_payloads import PREVIEW_BYTES_MAX
-from callsheet.engine.file_check import verify_files
 from callsheet.engine.loops.orphan_files import OrphanCollector
+from callsheet.engine.stored_files_check import verify_files
 from tests.http.upload_requests import code, upload_body
 from tests.http.worker_sandbox import PNG, WorkerSandbox, output_file_of
 from tests.support.databases.database_pool import DatabasePool

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callsheet.core.model import commands
-from callsheet.core.model.graph_spec import ComfySpec, Target
+from callsheet.core.model.comfyui_graph import ComfySpec, Target
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.queries.quotes import QuoteClaims, _digest
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer

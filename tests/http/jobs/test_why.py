@@ -11,7 +11,7 @@ from callsheet.config import Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy import blocking_reasons
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.http.routes.jobs import ROUTES
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer

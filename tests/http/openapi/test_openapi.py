@@ -15,7 +15,7 @@ from callsheet.http.openapi.document import document
 from callsheet.http.openapi.error_codes import CODE_MEANINGS
 from callsheet.http.openapi.groups import GROUPS, group_of, group_routes
 from callsheet.http.openapi.html_page import ReferencePage
-from callsheet.http.openapi.parameters import HEADER_DOCS, PATH_DOCS
+from callsheet.http.openapi.parameter_docs import HEADER_DOCS, PATH_DOCS
 from callsheet.http.routes.table import ROUTES
 from tests.support.processes.live_server import LiveServer
 

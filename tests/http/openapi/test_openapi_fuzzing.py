@@ -28,7 +28,7 @@ from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.openapi.document import document
 from callsheet.http.routes.table import ROUTES
-from callsheet.http.server.router import FLEET_KEYS, REGISTERED_WORKERS
+from callsheet.http.server.route import FLEET_KEYS, REGISTERED_WORKERS
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from callsheet.http.auth.schemes import authenticate_by_header
-from callsheet.http.server.api import Api
+from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import READERS, WRITERS, Response, Route
+from callsheet.http.server.route import READERS, WRITERS, Response, Route
 from tests.support.processes.live_server import LiveServer
 
 

@@ -12,13 +12,13 @@ from callsheet.app import Callsheet
 from callsheet.config import HttpSettings
 from callsheet.core.model.errors import BadInput
 from callsheet.http.auth.schemes import authenticate_by_header
-from callsheet.http.server.api import Api
 from callsheet.http.server.body.form import UploadedFile
 from callsheet.http.server.cors import Cors
+from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.path_tree import PathTree, RouteConflictError
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request, Send
-from callsheet.http.server.router import (
+from callsheet.http.server.route import (
     FORM,
     JSON,
     MULTIPART,

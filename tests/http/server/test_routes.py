@@ -15,7 +15,7 @@ from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.builder import problems_of
 from callsheet.http.openapi.document import document
 from callsheet.http.routes.table import ROUTES
-from callsheet.http.server.router import ROLES, Route
+from callsheet.http.server.route import ROLES, Route
 from tests.support.databases.database_contents import database_contents
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until

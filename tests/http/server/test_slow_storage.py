@@ -13,7 +13,7 @@ import pytest
 from callsheet.blobs.local import LocalBlobs
 from callsheet.config import HttpSettings
 from callsheet.core.model import commands
-from callsheet.core.model.graph_spec import ComfySpec
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.engine import Engine

@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.config import HttpSettings
 from callsheet.core.model.rows import Event
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.http.auth.authenticator import Caller, Signer
 from callsheet.http.broadcaster import Subscription
 from callsheet.queries import events

@@ -11,7 +11,7 @@ from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.autoscale import KindObservation, ScalingTarget, compute_signals
 from callsheet.http.metrics import Metrics, MetricsSnapshot
-from callsheet.queries import scaling
+from callsheet.queries.fleet import scaling
 from tests.http.server.test_metrics import read, sample_key, scrape
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until

@@ -9,7 +9,7 @@ import pytest
 from callsheet.config import Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from tests.http.worker_sandbox import PNG, HttpWorker, WorkerSandbox, expect_json
 from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until

@@ -10,11 +10,11 @@ from callsheet.core.model.errors import Refusal
 from callsheet.engine.lane import Unavailable
 from callsheet.engine.loops import file_retention, orphan_files
 from callsheet.engine.loops.base import Loop
-from callsheet.engine.loops.collector import Collector
+from callsheet.engine.loops.provider_collector import Collector
 from callsheet.engine.loops.relay import Relay
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.store.connection import StoreError
 from tests.sim.actors.provider import FakeProvider
 from tests.sim.environment.blobs import GRACE_SECONDS, SimulatedBlobs

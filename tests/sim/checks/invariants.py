@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callsheet.core.model.clock import SECOND
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import parse_rate
 from callsheet.store import verify
 from tests.sim.checks.inspector import Inspector

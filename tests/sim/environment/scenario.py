@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from callsheet.core.model.commands import Command, PutTenant, PutWorkflow, TopUp
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec, WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 PROVIDER = "studio"
 KINDS = ("draw", "cut", "render")

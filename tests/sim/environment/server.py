@@ -13,12 +13,12 @@ from callsheet.config import Settings
 from callsheet.core.decisions.lease_check import hash_token
 from callsheet.core.model.commands import Claim, Command, DeleteFiles, Register, RotateWorker, WorkerState
 from callsheet.core.model.errors import InvalidWorkerToken
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine.batch import Batch
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.lane import Lane, Unavailable
 from callsheet.engine.prefetch import DefinitionCache
-from callsheet.engine.reads.blocking import BlockingReader
+from callsheet.engine.reads.synchronous import BlockingReader
 from tests.sim.checks.history import History
 from tests.sim.environment.blobs import SimulatedBlobs
 from tests.sim.environment.faulty_database import Crash, FaultInjectingDatabase

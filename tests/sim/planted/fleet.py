@@ -7,13 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from callsheet.core import facts
+from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions import claim, fleet, lease, lease_check
 from callsheet.core.decisions.lease import AttemptEnd
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Claim
 from callsheet.core.model.errors import Conflict, Denied, InvalidWorkerToken
 from callsheet.core.model.rows import Attempt, Job, Task, Worker
-from callsheet.core.registry import COMMANDS
 from callsheet.core.working_set import WorkingSet
 from tests.sim.planted.registry import bug, do_nothing, replace_decision
 

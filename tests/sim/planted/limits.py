@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from callsheet.core.decisions import job_actions
-from callsheet.core.policy.rate_limits import limits_of, rates_of
+from callsheet.core.policy.concurrency_and_rates import limits_of, rates_of
 from callsheet.engine import candidates
 from tests.sim.planted.registry import bug
 

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from callsheet.core.command_registry import COMMANDS
 from callsheet.core.model.commands import Command
-from callsheet.core.registry import COMMANDS
 from callsheet.core.working_set import WorkingSet
 
 InjectBug = Callable[[pytest.MonkeyPatch], None]

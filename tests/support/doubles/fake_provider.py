@@ -1,7 +1,7 @@
 """A provider small enough to see through: it accepts, answers what it is told to, and remembers what it was asked."""
 
 from callsheet.core.model.commands import HandOff, Lease, Outcome, RecordIntent, TaskState
-from callsheet.engine.loops.collector import Collector
+from callsheet.engine.loops.provider_collector import Collector
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 NAME = "cloud"

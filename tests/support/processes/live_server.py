@@ -15,7 +15,7 @@ from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.listener.uvicorn_server import Server, bind
-from callsheet.http.server.api import Api
+from callsheet.http.server.mounted_api import Api
 
 TENANT, OTHER_TENANT = "default", "other"
 SKETCH = WorkflowDefinition(

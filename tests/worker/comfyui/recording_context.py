@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from callsheet.core.model.comfyui_graph import FileSlot, RenderedGraph
 from callsheet.core.model.commands import PreviousSubmission
-from callsheet.core.model.graph_spec import FileSlot, RenderedGraph
 from callsheet.worker import TaskStopped
 from callsheet.worker.comfyui import ComfyHandler
 from tests.support.wait import wait_until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.core.model.comfyui_graph import FileSlot
 from callsheet.core.model.commands import PreviousSubmission
-from callsheet.core.model.graph_spec import FileSlot
 from callsheet.worker import NonRetryableError, TaskCanceled, TaskLeaseLost, TaskStopped, WorkerShutdown
 from callsheet.worker.comfyui import CloudV1, ComfyAccessDeniedError, ComfyHandler, ComfyRejectedError, Timeouts
 from callsheet.worker.comfyui.adapters.base import PromptResult

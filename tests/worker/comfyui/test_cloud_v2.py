@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from callsheet.core.model.comfyui_graph import FileSlot
 from callsheet.core.model.commands import PreviousSubmission
-from callsheet.core.model.graph_spec import FileSlot
 from callsheet.worker import NonRetryableError, TaskCanceled
 from callsheet.worker.comfyui import CloudV2, ComfyHandler
 from tests.support.comfyui import sample_files

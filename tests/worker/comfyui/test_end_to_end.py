@@ -5,7 +5,7 @@ import threading
 import uuid
 from pathlib import Path
 
-from callsheet.core.model.graph_spec import ComfySpec, Target
+from callsheet.core.model.comfyui_graph import ComfySpec, Target
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.worker.comfyui import CloudV1, SelfHosted, comfyui_worker
 from tests.support.comfyui import sample_files

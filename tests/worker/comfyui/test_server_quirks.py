@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from callsheet.comfyui.node_info import combo_choices
-from callsheet.core.model.graph_spec import FileSlot
+from callsheet.core.model.comfyui_graph import FileSlot
 from callsheet.worker import NonRetryableError, RetryableError, TaskCanceled
 from callsheet.worker.comfyui import ComfyHandler, ComfyRejectedError, SelfHosted, Timeouts
 from callsheet.worker.comfyui.adapters.base import NOT_FOUND, PromptResult

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.commands import PreviousSubmission
-from callsheet.core.model.graph_spec import ComfySpec
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.worker import RetryableError, UnreachableError
 from callsheet.worker.comfyui import (
@@ -20,7 +20,7 @@ from callsheet.worker.comfyui import (
     SelfHosted,
     comfyui_worker,
 )
-from callsheet.worker.runtime.events import WorkerEvent, WorkerReady, WorkerWaiting
+from callsheet.worker.runtime.worker_events import WorkerEvent, WorkerReady, WorkerWaiting
 from tests.support.comfyui import cloud_v1 as v1
 from tests.support.comfyui import cloud_v2 as v2
 from tests.support.comfyui.asgi_server import as_json

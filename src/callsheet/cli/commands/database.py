@@ -18,7 +18,7 @@ from callsheet.store.connection import StoreError
 if TYPE_CHECKING:
     from callsheet.blobs.base import Blobs
     from callsheet.config import BlobSettings
-    from callsheet.engine.reads.blocking import BlockingReader
+    from callsheet.engine.reads.synchronous import BlockingReader
     from callsheet.store.connection import Connection, Database
     from callsheet.store.verify import Rule
 
@@ -67,7 +67,7 @@ def verify(
     finally:
         connection.close()
     if files:
-        from callsheet.engine.file_check import verify_files  # noqa: PLC0415 - brings the engine with it
+        from callsheet.engine.stored_files_check import verify_files  # noqa: PLC0415 - brings the engine with it
 
         with open_storage(data, database, config) as (read, blobs, _):
             violations += verify_files(read, blobs, newest)
@@ -121,8 +121,8 @@ def open_storage(
     """Open a server's database for reading, and its file storage: below --data-dir, or where the settings say."""
     from callsheet.blobs.base import BlobError  # noqa: PLC0415 - brings httpx with it
     from callsheet.blobs.factory import open_blobs  # noqa: PLC0415 - the same
-    from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
-    from callsheet.engine.reads.blocking import BlockingReader  # noqa: PLC0415 - the same
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - the same
+    from callsheet.engine.reads.synchronous import BlockingReader  # noqa: PLC0415 - the same
 
     settings, _ = load_settings(config)
     read = BlockingReader(resolve_database(None if url else data, url, config, reading=True), 1)
@@ -160,7 +160,7 @@ def resolve_database(data: Path | None, url: str | None, config: Path | None, *,
         raise typer.BadParameter(f"There is no {DATABASE_FILE} in {folder}.")
     from msgspec.structs import replace  # noqa: PLC0415 - what a database needs, only when there is one
 
-    from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - the same
     from callsheet.engine.engine import MAINTENANCE_STATEMENT_SECONDS, database_for  # noqa: PLC0415 - the same
 
     settings, _ = load_settings(config)

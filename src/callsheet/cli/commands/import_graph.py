@@ -81,7 +81,7 @@ def _read_graph(file: Path) -> dict[str, Any]:
     from callsheet.catalog.source_file import Finding, locate_in_graph, read_graph  # noqa: PLC0415 - the same
     from callsheet.catalog.struct_check import Violation  # noqa: PLC0415 - brings the schema library
     from callsheet.comfyui.validate import find_graph_issues  # noqa: PLC0415 - the same
-    from callsheet.core.policy.limits import Limits  # noqa: PLC0415 - the same
+    from callsheet.core.policy.engine_limits import Limits  # noqa: PLC0415 - the same
 
     read = read_graph(file)
     found = [read] if isinstance(read, Finding) else []
@@ -98,7 +98,7 @@ def _build(file: Path, graph_data: dict[str, Any], info: dict[str, Any] | None, 
     from callsheet.catalog.toml_writer import render_toml, workflow_name  # noqa: PLC0415 - brings the schema library
     from callsheet.comfyui.draft import draft  # noqa: PLC0415 - the same
     from callsheet.core.model.workflow_definition import check_name  # noqa: PLC0415 - the same
-    from callsheet.core.policy.limits import Limits  # noqa: PLC0415 - the same
+    from callsheet.core.policy.engine_limits import Limits  # noqa: PLC0415 - the same
 
     checked_name = check_name("workflow", workflow_name(file.stem) if name is None else name, Limits())
     found = draft(graph_data, info)

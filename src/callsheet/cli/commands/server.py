@@ -18,7 +18,7 @@ from callsheet.cli.shutdown import ShutdownSignal, exit_despite_hanging_threads
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
 
 if TYPE_CHECKING:
-    from callsheet.cli.local_server import LocalServer, ServerOptions
+    from callsheet.cli.in_process_server import LocalServer, ServerOptions
     from callsheet.core.model.workflow_definition import WorkflowDefinition
 
 Data = Annotated[
@@ -87,8 +87,8 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     """
     if run_demo and no_demo:
         raise typer.BadParameter("--demo needs the demo workflows. Remove --demo or --no-demo-workflows.")
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
-    from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - the same
 
     demo_installed = not no_demo and base.demo_is_installed()
     if run_demo and not demo_installed:
@@ -132,8 +132,8 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
 
     Several servers may share a database, a files folder and a secret. Logs go to the same place as with `up`.
     """
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
-    from callsheet.cli.config_file import load_settings  # noqa: PLC0415 - the same
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - the same
 
     settings, http_settings = load_settings(config)
     secret = base.load_signing_secret(signing_secret_file, os.environ.get("CALLSHEET_SIGNING_SECRET"))
@@ -172,7 +172,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) -> None:
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
 
     if not base.demo_is_installed():
         raise Failure(_DEMO_NOT_INSTALLED)
@@ -223,7 +223,7 @@ def _running_server(
     options: "ServerOptions", *, json: bool, concurrency: int, definitions: Sequence["WorkflowDefinition"] = ()
 ) -> Iterator["LocalServer"]:
     """Start a server, with the demo and its worker if `concurrency` is not 0, and stop it at the end."""
-    from callsheet.cli import local_server as base  # noqa: PLC0415 - imports the whole server
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
 
     log = base.open_log(options, quiet=not json and sys.stderr.isatty())
     server = base.LocalServer(options, log)

@@ -19,7 +19,7 @@ from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Audit, File, Job, JobFile, Tenant, WorkflowFile
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import WorkingSet, encode
 
 REFERENCE_KEY = "$file"

@@ -22,6 +22,7 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Document, Job, Queue, Run, Stage, Task, Tenant, Wallet
 from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, check_range, check_stages, graph_of
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import next_rank, queue_of
 from callsheet.core.policy.input_validation import (
     check_annotations,
@@ -31,7 +32,6 @@ from callsheet.core.policy.input_validation import (
     encode_or_none,
     validate_input,
 )
-from callsheet.core.policy.limits import Limits
 from callsheet.core.working_set import WorkingSet, encode
 
 

@@ -8,11 +8,11 @@ import msgspec
 from msgspec import Struct
 
 from callsheet.core.model.clock import seconds
+from callsheet.core.model.comfyui_graph import ComfySpec
+from callsheet.core.model.comfyui_graph_rules import NO_GRAPHS, GraphRules
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_rules import NO_GRAPHS, GraphRules
-from callsheet.core.model.graph_spec import ComfySpec
-from callsheet.core.policy.limits import Limits
-from callsheet.core.policy.rate_limits import check_rate
+from callsheet.core.policy.concurrency_and_rates import check_rate
+from callsheet.core.policy.engine_limits import Limits
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")
 _PERCENT_MAX = 100

@@ -14,7 +14,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Call, Job, Stage, Task
 from callsheet.core.policy.capacity import UnavailableWorkers
-from callsheet.core.policy.rate_limits import Limit
+from callsheet.core.policy.concurrency_and_rates import Limit
 
 NO_WORKER_SECONDS = 5
 """Idle workers poll every few seconds: if a task was claimable for longer, no worker serves its kind."""

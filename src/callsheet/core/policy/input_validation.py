@@ -6,10 +6,11 @@ Every value has a limit in size, depth and number of items, so that workers and 
 from math import isfinite
 from typing import Any
 
+from callsheet.core.model.comfyui_graph_rules import GraphRules
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_rules import GraphRules
+from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import encode, encode_bytes
 
 
@@ -71,7 +72,7 @@ def encode_bounded(what: str, value: Any, bytes_max: int, depth_max: int = 64) -
     if body.count(b"[") + body.count(b"{") > depth_max or b"null" in body:
         _check_depth(what, value, depth_max)
     if len(body) > bytes_max:
-        message = f"The {what} has {len(body)} bytes as JSON; at most {bytes_max} are allowed."
+        message = f"The {what} is {pluralize(len(body), 'byte')} as JSON; at most {bytes_max} are allowed."
         raise BadInput(f"{what}_too_large", message)
     return body.decode()
 

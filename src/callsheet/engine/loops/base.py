@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from callsheet.core.model.commands import Command
-from callsheet.engine.reads.blocking import BlockingReader
+from callsheet.engine.reads.synchronous import BlockingReader
 
 PAGE = 200
 """Rows per page."""

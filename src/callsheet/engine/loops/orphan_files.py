@@ -14,7 +14,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import File
 from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify_output, classify_upload
 from callsheet.engine.loops.base import PAGE
-from callsheet.engine.reads.blocking import BlockingReader
+from callsheet.engine.reads.synchronous import BlockingReader
 
 
 class StorageCounts(Struct):

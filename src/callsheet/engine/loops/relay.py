@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor, CursorPosition
 from callsheet.engine.loops.base import PAGE, CommandExecutor
-from callsheet.engine.reads.blocking import PositionedEvent
+from callsheet.engine.reads.synchronous import PositionedEvent
 
 
 class Relay:

@@ -9,7 +9,7 @@ from typing import Any
 
 from callsheet.config import Settings
 from callsheet.engine.reads.batched import BatchedReader
-from callsheet.engine.reads.blocking import BlockingReader
+from callsheet.engine.reads.synchronous import BlockingReader
 from callsheet.store.connection import Database, NamedQuery, Rows
 from callsheet.store.postgres import PostgresDatabase
 

@@ -15,7 +15,7 @@ from callsheet.core.model.state_machines import Actor
 from callsheet.engine.reads.facade import Reads
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import OPERATOR, REGISTERED_WORKER, USER, WORKER
+from callsheet.http.server.route import OPERATOR, REGISTERED_WORKER, USER, WORKER
 
 T = TypeVar("T")
 KEY_PREFIX, TOKEN_PREFIX, WORKER_PREFIX = "cs_", "cst_", "csw_"

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from callsheet.http.auth.authenticator import Caller, missing_key
-from callsheet.http.server.api import Authenticate
+from callsheet.http.server.mounted_api import Authenticate
 from callsheet.http.server.request import Request
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from msgspec.structs import fields
 from callsheet.api.errors import Problem
 from callsheet.http.openapi.error_codes import ANY_CODE, describe_code
 from callsheet.http.openapi.groups import group_of, group_routes
-from callsheet.http.openapi.parameters import HEADER_DOCS, ParameterDoc, header_doc, path_doc
+from callsheet.http.openapi.parameter_docs import HEADER_DOCS, ParameterDoc, header_doc, path_doc
 from callsheet.http.openapi.response_examples import apply_example_changes
 from callsheet.http.openapi.schemas import Schema, Schemas, parameters
 from callsheet.http.server.problems import CONTENT_TYPE
-from callsheet.http.server.router import PUBLIC, ROLES, Route
+from callsheet.http.server.route import PUBLIC, ROLES, Route
 
 PARAMETER = re.compile(r"\{(\w+)\}")
 STREAM = "text/event-stream"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from callsheet.http.server.router import Route
+from callsheet.http.server.route import Route
 
 
 class Group(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from callsheet.http.openapi.builder import BODY_CODES, COMMON_CODES, KEY_CODES, problems_of, roles_of
 from callsheet.http.openapi.document import document
 from callsheet.http.openapi.groups import Group, group_routes
-from callsheet.http.openapi.parameters import HEADER_DOCS
+from callsheet.http.openapi.parameter_docs import HEADER_DOCS
 from callsheet.http.openapi.schemas import Schema, parameters
 from callsheet.http.routes.table import ROUTES
-from callsheet.http.server.router import Route
+from callsheet.http.server.route import Route
 
 _HEAD = """\
 # HTTP API reference

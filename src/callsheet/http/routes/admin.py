@@ -23,7 +23,7 @@ from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import ADMINS, OPERATOR, OPERATORS, ROLES, WRITERS, Response, Route
+from callsheet.http.server.route import ADMINS, OPERATOR, OPERATORS, ROLES, WRITERS, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import administration
 

@@ -11,7 +11,7 @@ import msgspec
 from callsheet.http.openapi.builder import build_document
 from callsheet.http.openapi.html_page import ReferencePage
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import PUBLIC, Response, Route
+from callsheet.http.server.route import PUBLIC, Response, Route
 from callsheet.http.server.security_headers import PAGE_SECURITY_HEADERS
 
 _HTML = "text/html; charset=utf-8"

@@ -12,7 +12,7 @@ from callsheet.http.broadcaster import JOB, TENANT, Key, Subscription
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request, Send
-from callsheet.http.server.router import READERS, READERS_AND_USERS, Response, Route, StreamingResponse
+from callsheet.http.server.route import READERS, READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 from callsheet.queries import events
 from callsheet.queries.jobs import find_job

@@ -15,7 +15,7 @@ from callsheet.http.server.conditional import etag_matches
 from callsheet.http.server.file_response import open_blob, send_file, stream_blob
 from callsheet.http.server.problems import not_found
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import READERS_AND_USERS, Response, Route, StreamingResponse
+from callsheet.http.server.route import READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 from callsheet.queries.files import find_file
 from callsheet.queries.job_details import get_task

@@ -6,7 +6,7 @@ from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import READERS_AND_USERS, WRITERS, Response, Route
+from callsheet.http.server.route import READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import files
 from callsheet.queries.render import file_view

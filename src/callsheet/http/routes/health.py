@@ -3,7 +3,7 @@
 from callsheet.api.admin import Health
 from callsheet.http.metrics import MetricsSnapshot
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import OPERATORS, PUBLIC, Response, Route
+from callsheet.http.server.route import OPERATORS, PUBLIC, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import server_health
 

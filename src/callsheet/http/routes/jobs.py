@@ -31,7 +31,7 @@ from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import READERS_AND_USERS, WRITERS, Response, Route
+from callsheet.http.server.route import READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import jobs, quotes
 from callsheet.queries.why import explain_job

@@ -2,9 +2,9 @@
 
 from callsheet.api.scaling import ScaleQuery, ScaleReport
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import OPERATORS, Response, Route
+from callsheet.http.server.route import OPERATORS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import scaling
+from callsheet.queries.fleet import scaling
 
 
 async def get_scale_signals(state: AppState, request: Request) -> Response:

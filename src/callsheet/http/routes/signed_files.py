@@ -16,7 +16,7 @@ from callsheet.core.model.plural import pluralize
 from callsheet.http.server.file_response import CHUNK, send_file
 from callsheet.http.server.problems import Problem, not_found
 from callsheet.http.server.request import ClientDisconnected, Request
-from callsheet.http.server.router import PUBLIC, Response, Route, StreamingResponse
+from callsheet.http.server.route import PUBLIC, Response, Route, StreamingResponse
 from callsheet.http.server.storage_errors import problem_of_storage
 from callsheet.http.state import AppState
 

@@ -21,7 +21,7 @@ from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, TEXT
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import READERS, READERS_AND_USERS, WRITERS, Response, Route
+from callsheet.http.server.route import READERS, READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import job_details
 

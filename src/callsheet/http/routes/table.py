@@ -16,7 +16,7 @@ from callsheet.http.routes import (
     workers,
     workflows,
 )
-from callsheet.http.server.router import Route
+from callsheet.http.server.route import Route
 
 API_ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES, *stages.ROUTES, *files.ROUTES, *file_content.ROUTES, *signed_files.ROUTES,

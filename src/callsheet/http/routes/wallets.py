@@ -6,7 +6,7 @@ from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import ADMINS, READERS_AND_USERS, Response, Route
+from callsheet.http.server.route import ADMINS, READERS_AND_USERS, Response, Route
 from callsheet.http.state import AppState
 from callsheet.queries import wallets
 from callsheet.queries.jobs import find_job

@@ -8,7 +8,7 @@ from callsheet.dispatch.fleet import RegisteredWorker
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import FLEET_KEYS, REGISTERED_WORKERS, Response, Route
+from callsheet.http.server.route import FLEET_KEYS, REGISTERED_WORKERS, Response, Route
 from callsheet.http.state import AppState
 
 

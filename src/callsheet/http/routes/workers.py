@@ -6,10 +6,10 @@ from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_se
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import OPERATORS, Response, Route
+from callsheet.http.server.route import OPERATORS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import workers
-from callsheet.queries.workers import LISTED_LEASES_MAX
+from callsheet.queries.fleet import workers
+from callsheet.queries.fleet.workers import LISTED_LEASES_MAX
 
 
 async def list_workers(state: AppState, request: Request) -> Response:

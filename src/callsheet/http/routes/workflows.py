@@ -10,7 +10,7 @@ from callsheet.http.openapi.error_codes import STAGE
 from callsheet.http.server.pagination import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import OPERATORS, READERS_AND_USERS, Response, Route
+from callsheet.http.server.route import OPERATORS, READERS_AND_USERS, Response, Route
 from callsheet.http.server.validation_errors import describe_validation_error
 from callsheet.http.state import AppState
 from callsheet.queries import workflows

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from callsheet.http.auth.authenticator import Caller
-from callsheet.http.server.api import Api, render_problem
 from callsheet.http.server.body.reader import BodyReader
 from callsheet.http.server.exception_map import problem_from
+from callsheet.http.server.mounted_api import Api, render_problem
 from callsheet.http.server.path_tree import PathTree
 from callsheet.http.server.problems import Problem, new_request_id
 from callsheet.http.server.request import ClientDisconnected, Receive, Request, Scope, Send
-from callsheet.http.server.router import PUBLIC, ROLES, Response, Route, StreamingResponse
+from callsheet.http.server.route import PUBLIC, ROLES, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 
 _encode = msgspec.json.Encoder().encode

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import Response
+from callsheet.http.server.route import Response
 from callsheet.http.server.security_headers import Header
 
 _METHODS = "GET, POST, PUT, PATCH, DELETE"

@@ -9,7 +9,7 @@ from callsheet.blobs.disposition import content_headers
 from callsheet.http.server.conditional import etag_matches, parse_range
 from callsheet.http.server.problems import not_found
 from callsheet.http.server.request import Request, Send
-from callsheet.http.server.router import Response, StreamingResponse
+from callsheet.http.server.route import Response, StreamingResponse
 from callsheet.http.server.security_headers import FILE_SECURITY_HEADERS
 from callsheet.http.state import AppState
 

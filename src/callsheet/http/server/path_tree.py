@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from callsheet.http.server.api import Api
 from callsheet.http.server.body.reader import BodyReader
+from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.problems import Problem
-from callsheet.http.server.router import Route
+from callsheet.http.server.route import Route
 
 
 class RouteConflictError(ValueError):

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import PreviousSubmission
-from callsheet.core.model.graph_spec import RenderedGraph
 from callsheet.core.model.plural import pluralize
 from callsheet.worker.comfyui.adapters.base import (
     NOT_FOUND,
@@ -40,7 +40,7 @@ from callsheet.worker.comfyui.save_outputs import OutputSaver
 from callsheet.worker.comfyui.timeouts import Timeouts
 from callsheet.worker.comfyui.websocket_images import ReceivedPictures
 from callsheet.worker.errors import NonRetryableError, RetryableError, TaskLeaseLost, UnreachableError, WorkerShutdown
-from callsheet.worker.runtime.events import EventListener, WorkerWaiting, ignore_listener_errors, log_to_stderr
+from callsheet.worker.runtime.worker_events import EventListener, WorkerWaiting, ignore_listener_errors, log_to_stderr
 
 _STOP_CHECK_SECONDS = 0.25
 _LOOKUPS_MAX, _PAID_LOOKUPS_MAX = 2, 5

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from callsheet.core.model.graph_spec import FileSlot
+from callsheet.core.model.comfyui_graph import FileSlot
 from callsheet.transport.digests import digest_file
 from callsheet.worker.comfyui.adapters.base import ComfyBackend, ComfyRejectedError
 from callsheet.worker.comfyui.asset_cache import AssetCache

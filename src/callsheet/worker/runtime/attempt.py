@@ -26,8 +26,8 @@ from callsheet.worker.files.cache import Cache
 from callsheet.worker.files.temp_folders import Scratch, remove_folder
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import ActiveTask
-from callsheet.worker.runtime.events import EventListener, WorkerError
 from callsheet.worker.runtime.heartbeater import Heartbeater
+from callsheet.worker.runtime.worker_events import EventListener, WorkerError
 
 Handler = Callable[[Context], Any] | Callable[[Context], Awaitable[Any]]
 _MESSAGE_CHARS_MAX = 2_000

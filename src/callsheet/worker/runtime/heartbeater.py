@@ -13,7 +13,7 @@ from callsheet.transport.backoff import add_jitter
 from callsheet.worker.errors import InvalidTokenError, UnreachableError
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import HEARTBEAT_RETRY_SECONDS, UPDATE_INTERVAL_SECONDS, ActiveTask
-from callsheet.worker.runtime.events import EventListener, WorkerError
+from callsheet.worker.runtime.worker_events import EventListener, WorkerError
 
 _IDLE_SECONDS = 3_600.0
 

@@ -9,7 +9,7 @@ import httpx
 from msgspec import Struct
 
 from callsheet.worker.errors import UnreachableError
-from callsheet.worker.runtime.events import EventListener, WorkerError, ignore_listener_errors
+from callsheet.worker.runtime.worker_events import EventListener, WorkerError, ignore_listener_errors
 
 POLL_SECONDS = 5.0
 _METADATA_URL = "http://169.254.169.254"

@@ -16,7 +16,9 @@ from callsheet.worker.files.temp_folders import Scratch
 from callsheet.worker.link.base import Link
 from callsheet.worker.runtime.active_task import ActiveTask
 from callsheet.worker.runtime.attempt import AttemptRunner, Handler
-from callsheet.worker.runtime.events import (
+from callsheet.worker.runtime.heartbeater import Heartbeater
+from callsheet.worker.runtime.scale_in_protection import ProtectionController, ScaleInProtection
+from callsheet.worker.runtime.worker_events import (
     EventListener,
     TaskEnded,
     TaskStarted,
@@ -28,8 +30,6 @@ from callsheet.worker.runtime.events import (
     ignore_listener_errors,
     log_to_stderr,
 )
-from callsheet.worker.runtime.heartbeater import Heartbeater
-from callsheet.worker.runtime.scale_in_protection import ProtectionController, ScaleInProtection
 
 _CLAIM_WAIT_SECONDS = 25.0
 _HANDLER_STOP_SECONDS = 2.0

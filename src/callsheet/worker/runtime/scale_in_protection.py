@@ -6,7 +6,7 @@ import threading
 from typing import Protocol
 
 from callsheet.worker.errors import CommandError
-from callsheet.worker.runtime.events import EventListener, WorkerError
+from callsheet.worker.runtime.worker_events import EventListener, WorkerError
 
 _COMMAND_TIMEOUT_SECONDS = 30.0
 _IDLE_SECONDS = 5.0

@@ -19,7 +19,7 @@ from callsheet.data_folder import DEFAULT_DATA_FOLDER, FLEET_KEY_FILE
 if TYPE_CHECKING:
     from callsheet.cli.shutdown import ShutdownSignal
     from callsheet.worker import Interruption, InterruptionSource, Worker, WorkerOptions, WorkerRun
-    from callsheet.worker.runtime.events import EventListener, WorkerEvent
+    from callsheet.worker.runtime.worker_events import EventListener, WorkerEvent
 
 _GIB = 1024**3
 Module = Annotated[str, typer.Argument(metavar="MODULE:WORKER", help="The worker to run, as package.module:worker.")]
@@ -302,7 +302,7 @@ def _describe_import_error(error: BaseException) -> str:
 
 def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
     """Return a listener that prints events and collects stop reasons, which the caller may report as a failure."""
-    from callsheet.worker.runtime.events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.runtime.worker_events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - `--help` goes without it
 
     def on_event(event: "WorkerEvent") -> None:
         log_to_stderr(event)
@@ -317,23 +317,23 @@ def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
 
 
 def _event_json(event: "WorkerEvent") -> dict[str, Any]:
-    from callsheet.worker.runtime import events  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.runtime import worker_events  # noqa: PLC0415 - `--help` goes without it
 
     match event:
-        case events.WorkerRegistered(worker, kinds, approved):
+        case worker_events.WorkerRegistered(worker, kinds, approved):
             registration = {"worker": worker, "kinds": kinds, "approved": approved, "pid": os.getpid()}
             return {"event": "worker.registered", **registration}
-        case events.WorkerWaiting(reason):
+        case worker_events.WorkerWaiting(reason):
             return {"event": "worker.waiting", "reason": reason}
-        case events.WorkerReady():
+        case worker_events.WorkerReady():
             return {"event": "worker.ready"}
-        case events.TaskStarted(work):
+        case worker_events.TaskStarted(work):
             return {"event": "task.started", **_task_fields(work)}
-        case events.TaskEnded(work, outcome, seconds):
+        case worker_events.TaskEnded(work, outcome, seconds):
             return {"event": "task.ended", **_task_fields(work), "outcome": outcome, "seconds": round(seconds, 3)}
-        case events.WorkerError(message, error):
+        case worker_events.WorkerError(message, error):
             return {"event": "worker.error", "message": message, "error": f"{type(error).__name__}: {error}"}
-        case events.WorkerStopped(reason):
+        case worker_events.WorkerStopped(reason):
             return {"event": "worker.stopped", "reason": reason}
 
 
@@ -343,19 +343,19 @@ def _task_fields(work: Any) -> dict[str, Any]:
 
 
 def _event_text(event: "WorkerEvent") -> str | None:
-    from callsheet.worker.runtime import events  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.runtime import worker_events  # noqa: PLC0415 - `--help` goes without it
 
     match event:
-        case events.WorkerRegistered(worker, kinds, approved):
+        case worker_events.WorkerRegistered(worker, kinds, approved):
             next_step = "Ctrl-C requeues its running tasks." if approved else "An operator must approve it first."
             return f"{worker} runs {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {next_step}"
-        case events.WorkerReady():
+        case worker_events.WorkerReady():
             return "The worker is ready and takes tasks."
-        case events.TaskStarted(work):
+        case worker_events.TaskStarted(work):
             return (
                 f"{work.kind} {work.lease.task_id[-8:]} started (job {work.lease.job_id}, attempt {work.lease.attempt})"
             )
-        case events.TaskEnded(work, outcome, seconds):
+        case worker_events.TaskEnded(work, outcome, seconds):
             return f"{work.kind} {work.lease.task_id[-8:]} {outcome} after {seconds:.1f} s"
         case _:
             return None

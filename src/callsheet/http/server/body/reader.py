@@ -9,7 +9,7 @@ from callsheet.http.server.body.form import FormDecoder, parse_urlencoded
 from callsheet.http.server.body.multipart import MultipartReader
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import FORM, JSON, JSON_ONLY, MULTIPART, Route
+from callsheet.http.server.route import FORM, JSON, JSON_ONLY, MULTIPART, Route
 from callsheet.http.server.validation_errors import describe_validation_error
 
 _JSON_TYPES = {"application/json", "application/json;charset=utf-8"}

@@ -15,8 +15,8 @@ from callsheet.core.model.ids import uuid7
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.autoscale import KindObservation
 from callsheet.core.policy.capacity import KindCapacity, WorkerLeases, capacity_by_kind
-from callsheet.core.policy.limits import Limits
-from callsheet.core.policy.rate_limits import Limit, LimitedQueue, limits_of
+from callsheet.core.policy.concurrency_and_rates import Limit, LimitedQueue, limits_of
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine.reads.facade import Reads
 from callsheet.store.connection import Rows
 

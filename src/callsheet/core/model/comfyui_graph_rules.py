@@ -2,9 +2,9 @@
 
 from typing import Any, Protocol
 
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_spec import ComfySpec
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 
 class GraphRules(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 from callsheet.http.server.cors import Cors
 from callsheet.http.server.problems import CONTENT_TYPE, Problem
 from callsheet.http.server.request import Request
-from callsheet.http.server.router import Response, Route
+from callsheet.http.server.route import Response, Route
 
 Authenticate = Callable[[Any, Request], Awaitable[Any]]
 """From the app's state and a request to its `Caller`; raises a `Problem` if the caller is unknown."""

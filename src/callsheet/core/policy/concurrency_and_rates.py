@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import BadInput
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import PERIODS, RATE_FORMAT_HELP, parse_rate
 
 

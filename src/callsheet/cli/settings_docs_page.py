@@ -1,8 +1,4 @@
-"""The settings as a page of the documentation, and the fields of a workflow as a part of one, from their structs.
-
-`python -m callsheet.cli.docs_page > docs/reference/settings.md` writes the one, `python -m callsheet.cli.docs_page
-docs/reference/workflows.md` renews the other; a test says when they are out of date.
-"""
+"""The settings page and the field tables of the workflow page, generated from the structs. `make docs` writes both."""
 
 import ast
 import inspect
@@ -16,14 +12,14 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
 from callsheet.catalog.validate import WorkflowFile
-from callsheet.cli.config_file import ConfigFile, minimum_of
-from callsheet.core.model.graph_spec import ComfySpec
+from callsheet.cli.server_settings_file import ConfigFile, minimum_of
+from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec, WorkflowDefinition
 
 _INTRO = """\
 # Settings
 
-Made by `python -m callsheet.cli.docs_page > docs/reference/settings.md` from the source. Do not edit.
+Made by `python -m callsheet.cli.settings_docs_page > docs/reference/settings.md` from the source. Do not edit.
 
 `callsheet up --config callsheet.toml` and `callsheet serve --config callsheet.toml` read a TOML file. A setting that the file leaves out has the default below. If a name or a value is wrong, the command prints its line and exits before anything starts. Where a number may be 0, the table says what 0 means.
 
@@ -48,9 +44,7 @@ gates = ["my_package.moderation:gate"]
 """  # noqa: E501 - paragraphs of a page
 
 
-_BEGIN = (
-    "<!-- Made by `python -m callsheet.cli.docs_page docs/reference/workflows.md` from the source. Do not edit. -->\n"
-)
+_BEGIN = "<!-- Generated from the source by `make docs`. Do not edit. -->\n"
 _END = "<!-- To here. -->\n"
 _WORKFLOW_STRUCTS: tuple[tuple[str, type[Struct], str], ...] = (
     ("The file itself", WorkflowFile, WorkflowDefinition.__doc__ or ""),

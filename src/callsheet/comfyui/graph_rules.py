@@ -4,10 +4,10 @@ from typing import Any
 
 from callsheet.comfyui.template import resolve_values
 from callsheet.comfyui.validate import describe_unset_placeholder, find_issues
+from callsheet.core.model.comfyui_graph import ComfySpec
+from callsheet.core.model.comfyui_graph_rules import GraphRules
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.graph_rules import GraphRules
-from callsheet.core.model.graph_spec import ComfySpec
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 
 
 class ComfyUIGraphRules:

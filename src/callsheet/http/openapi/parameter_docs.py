@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from callsheet.api.base import Example
-from callsheet.http.server.router import Route
+from callsheet.http.server.route import Route
 
 
 class ParameterDoc(NamedTuple):

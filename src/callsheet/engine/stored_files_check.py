@@ -8,7 +8,7 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import Blobs
 from callsheet.core.model.rows import File
 from callsheet.engine.loops.base import PAGE
-from callsheet.engine.reads.blocking import BlockingReader
+from callsheet.engine.reads.synchronous import BlockingReader
 from callsheet.store.verify import ROWS_SHOWN_MAX, Violation
 
 _ABOVE_ALL_IDS = "~"

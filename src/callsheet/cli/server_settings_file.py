@@ -15,7 +15,7 @@ from callsheet.catalog.struct_check import Violation, find_violations
 from callsheet.catalog.toml_positions import find_line, map_lines
 from callsheet.cli.output import Failure
 from callsheet.config import BlobSettings, HttpSettings, PluginSettings, Settings
-from callsheet.core.policy.limits import Limits
+from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
 from callsheet.http.server.cors import Cors
 

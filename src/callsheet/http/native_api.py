@@ -6,9 +6,9 @@ from callsheet.config import HttpSettings
 from callsheet.http.auth.schemes import authenticate_bearer
 from callsheet.http.routes import api_docs
 from callsheet.http.routes.table import API_ROUTES
-from callsheet.http.server.api import Api
 from callsheet.http.server.cors import Cors
-from callsheet.http.server.router import Route
+from callsheet.http.server.mounted_api import Api
+from callsheet.http.server.route import Route
 
 PREFIX = "/v1"
 

@@ -1,0 +1,1 @@
+"""Queries about the fleet: workers, statistics, scaling signals."""
