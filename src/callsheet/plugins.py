@@ -33,18 +33,18 @@ class Plugins:
     apis: tuple[Api, ...] = ()
 
 
-def load_plugins(given: Plugins, settings: PluginSettings) -> Plugins:
+def load_plugins(arguments: Plugins, settings: PluginSettings) -> Plugins:
     """Add the plugins of the configuration and of installed packages to those that were passed as arguments."""
     return Plugins(
-        gates=(*given.gates, *(_checked(GATES, name, plugin) for name, plugin in _find(GATES, settings))),
-        sinks=_merge(SINKS, given.sinks, settings),
-        providers=_merge(PROVIDERS, given.providers, settings),
-        apis=(*given.apis, *(_checked(APIS, name, plugin) for name, plugin in _find(APIS, settings))),
+        gates=(*arguments.gates, *(_checked(GATES, name, plugin) for name, plugin in _find(GATES, settings))),
+        sinks=_merge(SINKS, arguments.sinks, settings),
+        providers=_merge(PROVIDERS, arguments.providers, settings),
+        apis=(*arguments.apis, *(_checked(APIS, name, plugin) for name, plugin in _find(APIS, settings))),
     )
 
 
-def _merge(group: str, given: Mapping[str, Any], settings: PluginSettings) -> dict[str, Any]:
-    merged = dict(given)
+def _merge(group: str, arguments: Mapping[str, Any], settings: PluginSettings) -> dict[str, Any]:
+    merged = dict(arguments)
     for name, plugin in _find(group, settings):
         if name in merged:
             raise _refuse(group, name, "another one has the same name: rename one of them")

@@ -11,7 +11,7 @@ MEBIBYTE = 1024 * 1024
 
 
 class ShortReads(io.BytesIO):
-    """A stream that returns less than was asked for, as a socket does."""
+    """A stream that returns less than requested, as a socket does."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(min(size or 0, 1000))

@@ -229,7 +229,7 @@ def _add_call_needs(command: commands.ClaimCall | commands.ReportOutcome, needs:
         needs.add(facts.REFERENCE_LOCK, command.outcome.ref)
 
 
-def _add_hand_off_needs(command: commands.HandOff, needs: Needs) -> None:
+def _add_handoff_needs(command: commands.HandOff, needs: Needs) -> None:
     needs.add(facts.REFERENCE_LOCK, command.ref)
     _add_lease_end_needs(command, needs)
 
@@ -338,7 +338,7 @@ COMMANDS: dict[type[commands.Command], CommandSpec] = {
     commands.Fail: CommandSpec(lease.fail, _add_lease_end_needs, _add_lease_end_follow_up),
     commands.Requeue: CommandSpec(lease.requeue, _add_lease_end_needs, _add_lease_end_follow_up),
     commands.RecordIntent: CommandSpec(provider_calls.record_intent, _add_lease_needs),
-    commands.HandOff: CommandSpec(provider_calls.hand_off, _add_hand_off_needs, _add_lease_end_follow_up),
+    commands.HandOff: CommandSpec(provider_calls.hand_off, _add_handoff_needs, _add_lease_end_follow_up),
     commands.ClaimCall: CommandSpec(provider_calls.claim_call, _add_call_needs),
     commands.ReportOutcome: CommandSpec(provider_calls.report_outcome, _add_call_needs),
     commands.Callback: CommandSpec(provider_calls.callback, _add_callback_needs, _add_callback_follow_up),

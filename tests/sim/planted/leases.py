@@ -37,12 +37,12 @@ def any_token_holds_a_lease(patch: pytest.MonkeyPatch) -> None:
 @bug
 def a_heartbeat_may_shorten_a_lease(patch: pytest.MonkeyPatch) -> None:
     def heartbeat(ws: WorkingSet, command: commands.Heartbeat) -> commands.HeartbeatResult:
-        beat = lease.heartbeat(ws, command)
-        if beat.lease_seconds:
+        result = lease.heartbeat(ws, command)
+        if result.lease_seconds:
             task = ws.get(Task, command.lease.task_id)
             at = ws.now + (command.lease_seconds or task.lease_seconds) * SECOND
             ws.put(replace(task, lease_expires_at=at, due_at=at))
-        return beat
+        return result
 
     replace_decision(patch, commands.Heartbeat, heartbeat)
 
@@ -51,11 +51,11 @@ def a_heartbeat_may_shorten_a_lease(patch: pytest.MonkeyPatch) -> None:
 def a_heartbeat_adds_to_what_is_left(patch: pytest.MonkeyPatch) -> None:
     def heartbeat(ws: WorkingSet, command: commands.Heartbeat) -> commands.HeartbeatResult:
         before = ws.find(Task, command.lease.task_id)
-        beat = lease.heartbeat(ws, command)
-        if beat.lease_seconds and before is not None:
+        result = lease.heartbeat(ws, command)
+        if result.lease_seconds and before is not None:
             at = (before.lease_expires_at or 0) + (command.lease_seconds or before.lease_seconds) * SECOND
             ws.put(replace(ws.get(Task, before.id), lease_expires_at=at, due_at=at))
-        return beat
+        return result
 
     replace_decision(patch, commands.Heartbeat, heartbeat)
 

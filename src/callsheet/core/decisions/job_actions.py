@@ -81,7 +81,7 @@ def job_state(ws: WorkingSet, job: Job, *, changed: bool = True) -> JobState:
 
 
 def cancel(ws: WorkingSet, command: Cancel) -> JobState:
-    """Cancel a job. Running tasks are asked to stop, and lose their leases when the grace period ends."""
+    """Cancel a job. Workers of its running tasks are notified, and lose their leases when the grace period ends."""
     job = get_job(ws, command)
     if job.status == "canceled":
         return job_state(ws, job, changed=False)

@@ -64,12 +64,12 @@ class ScaleDecision(NamedTuple):
 
     @property
     def reason(self) -> str:
-        said = self.signals.reason
+        reason = self.signals.reason
         if self.error is not None:
-            return f"{said} {self.error}"
+            return f"{reason} {self.error}"
         if self.desired > max(self.signals.recommended_workers, self.signals.busy_workers):
-            return f"{said} Fewer would do; waiting for the cooldown."
-        return said
+            return f"{reason} Fewer would do; waiting for the cooldown."
+        return reason
 
 
 class Autoscaler:

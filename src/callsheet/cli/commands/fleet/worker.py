@@ -225,15 +225,15 @@ def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
 
 def _secret_reader(file: Path | None) -> Callable[[], str]:
     """Return a reader of the fleet secret. A file is read again at every registration, because it may have changed."""
-    given = os.environ.get("CALLSHEET_FLEET_SECRET", "").strip()
-    if file is None and not given:
+    secret = os.environ.get("CALLSHEET_FLEET_SECRET", "").strip()
+    if file is None and not secret:
         raise typer.BadParameter("No fleet secret. Pass --fleet-secret-file, or set CALLSHEET_FLEET_SECRET.")
 
     def read() -> str:
         from callsheet.worker import RegistrationError  # noqa: PLC0415 - `--help` goes without it
 
         if file is None:
-            return given
+            return secret
         try:
             return file.read_text().strip()
         except (OSError, UnicodeDecodeError):
@@ -242,9 +242,9 @@ def _secret_reader(file: Path | None) -> Callable[[], str]:
     return read
 
 
-def _cache_directory(given: Path | None) -> Path:
+def _cache_directory(configured: Path | None) -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = given or Path(base) / "callsheet"
+    folder = configured or Path(base) / "callsheet"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:

@@ -117,12 +117,12 @@ def parse_labels(arguments: list[str]) -> dict[str, str] | None:
     return {name: value for name, _, value in pairs} or None
 
 
-def parse_document(option: str, given: str | None, expected_type: type[T]) -> T | None:
+def parse_document(option: str, value: str | None, expected_type: type[T]) -> T | None:
     """Parse the JSON of an option, or of the file that it names."""
-    if given is None:
+    if value is None:
         return None
     try:
-        return msgspec.json.decode(read_text_file(given[1:]) if given.startswith("@") else given, type=expected_type)
+        return msgspec.json.decode(read_text_file(value[1:]) if value.startswith("@") else value, type=expected_type)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{option} takes JSON, or @FILE: {error}.") from None
 

@@ -59,7 +59,7 @@ def submit(  # noqa: PLR0913 - what a job is made of
     }  # fmt: skip
     if batch is not None:
         _reject_single_job_options(wait=wait, **options)
-        _submit_many(server, _read_jobs(batch, given={"workflow": workflow, "user": user}))
+        _submit_many(server, _read_jobs(batch, defaults={"workflow": workflow, "user": user}))
         return
     for name, value in (("WORKFLOW", workflow), ("--user", user)):
         if not value:
@@ -119,11 +119,11 @@ def _reject_single_job_options(**others: Any) -> None:
         )
 
 
-def _read_jobs(name: str, given: dict[str, str]) -> "list[NewJob]":
+def _read_jobs(name: str, defaults: dict[str, str]) -> "list[NewJob]":
     """Read all jobs, one per line, before any is sent."""
     from callsheet.client import NewJob  # noqa: PLC0415 - brings httpx
 
-    shared = {name: value for name, value in given.items() if value}
+    shared = {name: value for name, value in defaults.items() if value}
     jobs = []
     for no, line in enumerate(read_text_file(name).splitlines(), 1):
         if line.strip():
