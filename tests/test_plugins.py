@@ -17,7 +17,7 @@ from callsheet.engine.reads.synchronous import PositionedEvent
 
 MODULE = """
 from callsheet.core.model.commands import Outcome, Verdict
-from callsheet.http.server.api import Api
+from callsheet.http.server.mounted_api import Api
 
 delivered = []
 

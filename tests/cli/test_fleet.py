@@ -54,7 +54,7 @@ def test_a_worker_is_drained_assigned_revoked_and_approved_again(live_server: Li
     assert run("workers", "assign", "gpu-8", "sing", role="operator").out == "gpu-8 is approved and may run sing.\n"
     assert run("workers", "assign", "gpu-8", "--json", role="operator").json["kinds"] == ["paint", "sing"]
     assert run("workers", "revoke", "gpu-8", role="operator").out == "gpu-8 is revoked.\n"
-    assert run("workers", "approve", "gpu-8", role="operator").out == "gpu-8 is gone.\n"
+    assert run("workers", "approve", "gpu-8", role="operator").out == "gpu-8 is offline.\n"
     assert "gpu-8" not in run("workers", role="operator").out
     assert "gpu-8" in run("workers", "list", "--all", role="operator").out
 

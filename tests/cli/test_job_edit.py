@@ -27,7 +27,7 @@ def test_a_job_is_changed_and_what_is_left_out_stays(run: Run) -> None:
     assert noted.out == f'{job} has priority 80; labels e=f; metadata {{"shot":7}}.\n'
     assert run("jobs", "update", job, "--priority", "10", "--json").json["priority"] == 10
     nothing = run("jobs", "update", job)
-    assert (nothing.code, "Say what changes" in nothing.err) == (2, True)
+    assert (nothing.code, "Nothing to update" in nothing.err) == (2, True)
     run("jobs", "cancel", job)
 
 

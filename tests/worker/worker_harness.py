@@ -200,7 +200,9 @@ class WorkerHarness:
 
     def worker(self, name: str = "w1") -> WorkerRow:
         """The row of a worker."""
-        found = [WorkerRow(*row) for row in self.engine.reads.fetch("workers_after", after="", gone=1, count=100)]
+        found = [
+            WorkerRow(*row) for row in self.engine.reads.fetch("workers_after", after="", include_offline=1, count=100)
+        ]
         return next(one for one in found if one.id == name)
 
     def outcomes(self, job_id: str) -> list[str | None]:

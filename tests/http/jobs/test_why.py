@@ -297,7 +297,7 @@ def test_too_few_samples_are_no_basis(live_server: LiveServer) -> None:
     live_server.work(name)
     start = get_why(live_server, submit_job(live_server, name))["start"]
     assert (start["estimated_start_at"], start["estimated_seconds"], start["samples"]) == (None, None, 1)
-    assert "takes 5" in start["reason"]
+    assert "at least 5" in start["reason"]
 
 
 def test_a_job_of_another_tenant_or_user_is_absent(live_server: LiveServer) -> None:

@@ -65,7 +65,10 @@ def test_a_graph_is_kept_as_it_came(live_server: LiveServer) -> None:
     [
         ({"graph": comfyui_graphs.as_the_editor_saves()}, "choose Workflow > Export (API)"),
         ({"inputs": {"prompt": {"node": "99", "field": "text"}}}, "There is no node '99'."),
-        ({"graph": {"1": comfyui_graphs.node("ImageInvert", image="x")}, "inputs": {}}, "a value where a link"),
+        (
+            {"graph": {"1": comfyui_graphs.node("ImageInvert", image="x")}, "inputs": {}},
+            "must be a link to another node",
+        ),
         ({"output_node": "77"}, "The output_node '77' is not in the graph."),
     ],
 )

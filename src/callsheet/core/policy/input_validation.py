@@ -72,7 +72,7 @@ def encode_bounded(what: str, value: Any, bytes_max: int, depth_max: int = 64) -
     if body.count(b"[") + body.count(b"{") > depth_max or b"null" in body:
         _check_depth(what, value, depth_max)
     if len(body) > bytes_max:
-        message = f"The {what} is {pluralize(len(body), 'byte')} as JSON; at most {bytes_max} are allowed."
+        message = f"The JSON of {what} has {pluralize(len(body), 'byte')}; at most {bytes_max} bytes are allowed."
         raise BadInput(f"{what}_too_large", message)
     return body.decode()
 
