@@ -64,7 +64,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     secret: bytes | None = None
     settings: Settings = Settings()
     http: HttpSettings = HttpSettings()
-    cannot_revoke_own_key: bool = True
+    create_admin_key: bool = True
     """Make an admin key here, even if others exist."""
 
 
@@ -133,7 +133,7 @@ class LocalServer:
                 f"No API key exists yet, so the server does not listen on {options.host}. Start once without --host, "
                 "which creates the admin key, then again with --host and --public."
             )
-        if has_keys and not options.cannot_revoke_own_key:
+        if has_keys and not options.create_admin_key:
             return None, False
         try:
             self.callsheet.ensure_fleet_key()

@@ -37,7 +37,7 @@ class Subscription:
         self.events: deque[PositionedEvent] = deque()
         self.behind = False
         self.ended = False
-        """The server stops: whoever watches goes home."""
+        """End the subscription because the server shuts down."""
         self._most = most
         self._wake = asyncio.Event()
 

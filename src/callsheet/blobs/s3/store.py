@@ -1,6 +1,6 @@
 """Blob store in a bucket of S3 or of an S3-compatible store.
 
-Whoever is granted a PUT sends the bytes to the bucket itself; length, type and SHA-256 are signed with the address,
+A client with a presigned PUT sends bytes straight to the bucket. Length, type and SHA-256 are part of the signature,
 so the store refuses others, and `If-None-Match: *` makes it refuse a second one.
 """
 

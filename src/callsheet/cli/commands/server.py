@@ -139,7 +139,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
     secret = base.load_signing_secret(signing_secret_file, os.environ.get("CALLSHEET_SIGNING_SECRET"))
     options = base.prepare_directory(base.ServerOptions(
         data=data, host=host, port=port, database=database, public=public, secret=secret,
-        cannot_revoke_own_key=database is None,
+        create_admin_key=database is None,
         settings=settings, http=http_settings,
     ))  # fmt: skip
     with ShutdownSignal() as shutdown, _running_server(options, json=json, concurrency=0) as server:

@@ -1,6 +1,6 @@
-"""What does not fit a struct, in a sentence: a field that nobody knows is told which one was meant, or which there are.
+"""Turns a struct that does not decode into one sentence. An unknown field gets the closest name, or the known names.
 
-Only a request that is refused comes here. Of what it brought, the sentence repeats a field's name, cut short.
+Only refused requests come here. The sentence repeats at most the shortened name of a field, never a value.
 """
 
 import difflib
