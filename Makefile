@@ -20,8 +20,8 @@ run: .venv/.run-ready ## install what running needs, start the server and run th
 test: setup ## run all tests, fast layers first, in two processes with one PostgreSQL each
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-test-one: setup ## run some tests in one process: make test-one T=tests/core/test_money.py::test_name
-	$(BIN)/python -m pytest -n0 $(or $(T),$(error Name the test: make test-one T=tests/core/test_money.py))
+test-one: setup ## run some tests in one process: make test-one T=tests/core/decisions/test_money.py::test_name
+	$(BIN)/python -m pytest -n0 $(or $(T),$(error Name the test: make test-one T=tests/core/decisions/test_money.py))
 
 check: setup ## lint, check format, types, import rules and tidiness
 	$(BIN)/ruff check $(CODE)

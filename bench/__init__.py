@@ -1,1 +1,1 @@
-"""Measurements of Callsheet beside their limits, in one run: `python -m bench`."""
+"""Benchmarks of Callsheet, each beside the limit that it is compared with: `python -m bench`."""

@@ -1,22 +1,25 @@
-"""Runs the parts, prints one table and writes results.json."""
+"""Runs the benchmarks, prints one table, and writes results.json and docs/design/performance.md."""
 
 import argparse
 import time
 from collections.abc import Callable
 from typing import Any
 
-from bench import backlog, cpu, http_api, latency, peer_comparison, profile, streams, throughput, worker_protocol
 from bench.databases import Databases
+from bench.engine import backlog, cpu, latency, profile, throughput
+from bench.http import api, streams, streams_under_load, worker_protocol
+from bench.peers import comparison
 from bench.table import PAGE, Row, format_table, replace_figures, save
 
 PARTS: dict[str, Callable[..., list[Row]]] = {
     "throughput": throughput.measure,
-    "peers": peer_comparison.measure,
+    "peers": comparison.measure,
     "backlog": backlog.measure,
     "latency": latency.measure,
     "cpu": cpu.measure,
-    "web": http_api.measure,
+    "web": api.measure,
     "streams": streams.measure,
+    "busy-streams": streams_under_load.measure,
     "fleet": worker_protocol.measure,
 }
 
@@ -42,9 +45,11 @@ def main() -> None:
 
 def _parse_arguments() -> Any:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--profile", action="store_true", help="only tell where the time of bulk calls on SQLite goes")
-    parser.add_argument("--quick", action="store_true", help="smaller loads; like --only, it leaves results.json alone")
-    parser.add_argument("--only", action="append", choices=list(PARTS), help="run this part (may be given again)")
+    parser.add_argument("--profile", action="store_true", help="only profile bulk calls on SQLite")
+    parser.add_argument(
+        "--quick", action="store_true", help="smaller loads; like --only, it does not write results.json"
+    )
+    parser.add_argument("--only", action="append", choices=list(PARTS), help="run this part only (repeatable)")
     return parser.parse_args()
 
 

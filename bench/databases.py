@@ -1,12 +1,12 @@
-"""Where the benches work: fresh SQLite files on the disk, and fresh databases in a throwaway PostgreSQL."""
+"""New databases for benchmarks: SQLite files on the disk, and databases in a temporary PostgreSQL server."""
 
 import itertools
 import tempfile
 from pathlib import Path
 from typing import Self
 
-from callsheet.config import Settings
 from callsheet.engine.engine import database_for
+from callsheet.settings import Settings
 from callsheet.store.connection import Connection, Database
 from callsheet.store.migrate import dialect_of, migrate
 from tests.support.databases.postgres import Cluster
@@ -17,7 +17,7 @@ DATABASE_KINDS = (SQLITE, POSTGRESQL)
 
 
 class Databases:
-    """Makes and removes databases; PostgreSQL starts when it is first asked for."""
+    """Creates and deletes databases; PostgreSQL starts when it is first needed."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="callsheet-bench-", ignore_cleanup_errors=True)
@@ -33,7 +33,7 @@ class Databases:
         self._folder.cleanup()
 
     def create(self, kind: str) -> str:
-        """Return the place of a new, migrated database."""
+        """Return the DSN of a new, migrated database."""
         if kind == POSTGRESQL:
             return self.cluster.create_database()
         dsn = str(Path(self._folder.name) / f"{next(self._numbers)}.db")

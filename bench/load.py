@@ -1,6 +1,6 @@
-"""The load: priced jobs of a hundred users in four tenants, asked for by callers who also do the work.
+"""The load: priced jobs of a hundred users in four tenants, submitted by callers that also run the tasks.
 
-A caller submits a job, claims one (its own or another's) and completes it, over and over.
+A caller submits a job, claims a task (of this job or another) and completes it, and repeats that.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ PRICE = 5
 
 
 def set_up(engine: Engine) -> None:
-    """Make tenants, a priced workflow and full wallets."""
+    """Create tenants, a priced workflow and wallets with enough credits."""
     raise_first_error(engine.execute_many([PutTenant(tenant=tenant) for tenant in TENANTS]))
     definition = WorkflowDefinition(name=WORKFLOW, price=PRICE, stages=[StageSpec(name="draw", kind=KIND)])
     engine.execute(PutWorkflow(definition=definition))
-    raise_first_error(engine.execute_many([top_up(*who) for who in users()]))
+    raise_first_error(engine.execute_many([top_up(*user) for user in users()]))
 
 
 def users() -> list[tuple[str, str]]:
@@ -37,10 +37,10 @@ def top_up(tenant: str, user: str) -> TopUp:
 
 
 def submits(count: int, seed: int) -> list[Submit]:
-    """Return requests of random users, each with a small input."""
+    """Return submits of random users, each with a small input."""
     rng = random.Random(seed)
-    who = users()
-    return [_submit(*rng.choice(who), n, rng) for n in range(count)]
+    known = users()
+    return [_submit(*rng.choice(known), n, rng) for n in range(count)]
 
 
 def claim(count: int = 1, worker: str = "worker-1") -> Claim:
@@ -59,7 +59,7 @@ def shares(jobs: Sequence[Submit], callers: int) -> list[Sequence[Submit]]:
 
 
 def run_tasks(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
-    """Let asyncio tasks on one loop do the jobs, one command at a time each."""
+    """Run the jobs with asyncio tasks on one loop, each of which sends one command at a time."""
 
     async def caller(share: Sequence[Submit], worker: str) -> None:
         for job in share:
@@ -76,7 +76,7 @@ def run_tasks(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
 
 
 def run_threads(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
-    """Let threads do the jobs, one command at a time each."""
+    """Run the jobs with threads, each of which sends one command at a time."""
     errors: list[BaseException] = []
 
     def caller(share: Sequence[Submit], worker: str) -> None:
@@ -86,7 +86,7 @@ def run_threads(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
                 while not (leased := engine.execute(claim(worker=worker))):
                     pass
                 engine.execute(complete(leased[0]))
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the main thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             errors.append(error)
 
     threads = [
@@ -101,7 +101,7 @@ def run_threads(engine: Engine, jobs: Sequence[Submit], callers: int) -> None:
 
 
 def run_bulk(engine: Engine, jobs: Sequence[Submit], size: int) -> None:
-    """Let one thread do the jobs in calls of many: so many submits, one claim of as many, as many completes."""
+    """Run the jobs with one thread and bulk calls: `size` submits, a claim of as many tasks, as many completions."""
     for start in range(0, len(jobs), size):
         chunk = jobs[start : start + size]
         raise_first_error(engine.execute_many(chunk))

@@ -1,4 +1,4 @@
-"""One table of figures: printed for people, written as JSON for machines."""
+"""The table of results: as text, and as JSON in results.json."""
 
 import json
 import re
@@ -15,10 +15,10 @@ LEFT_ALIGNED = (0, 2)
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: what it is, what bare SQL (or a peer) reached in the same run, and what was aimed at.
+    """One figure: its name and value, the limit that bare SQL or a peer reached in the same run, and the target.
 
     With a limit, `ratio` is value / limit. A target is a lower bound of the ratio where more is better, and an upper
-    bound of the value where less is.
+    bound of the value where less is better.
     """
 
     name: str
@@ -35,7 +35,7 @@ def plain_row(name: str, value: float, unit: str) -> Row:
 
 
 def row_against_limit(name: str, value: float, unit: str, limit: float, target: float | None = None) -> Row:
-    """Return a figure beside the limit it is held against; more is better."""
+    """Return a figure and the limit that it is compared with; more is better."""
     ratio = value / limit
     return Row(name, value, unit, limit, ratio, target, None if target is None else ratio >= target)
 
@@ -46,7 +46,7 @@ def row_below_target(name: str, value: float, unit: str, target: float, limit: f
 
 
 def format_table(rows: Iterable[Row]) -> str:
-    """Lay rows out under one heading."""
+    """Return the rows as a text table with a header."""
     lines = [("what", "value", "unit", "limit", "ratio", "target", "met")]
     for row in rows:
         met = "" if row.met is None else ("yes" if row.met else "NO")
@@ -72,7 +72,7 @@ def save(rows: Iterable[Row], path: Path = RESULTS) -> None:
 
 
 def replace_figures(rows: Iterable[Row], page: str) -> str:
-    """Return the page of figures with its table replaced."""
+    """Return the page with its table replaced."""
     return FIGURES.sub(lambda _: f"<!-- figures -->\n```\n{format_table(rows)}\n```\n", page)
 
 

@@ -1,4 +1,4 @@
-"""What the whole suite shares: the order of its layers, a real PostgreSQL, and a place for a database on each kind."""
+"""Fixtures of the whole suite: the order of the layers, a PostgreSQL server, and an empty database of each kind."""
 
 import signal
 import sys
@@ -18,13 +18,13 @@ FAST_FIRST = ("core", "store", "engine", "sim")
 
 
 def pytest_configure() -> None:
-    """Hear Ctrl-C, which some tests press: a shell that starts us in the background has it ignored, here and below."""
+    """Restore SIGINT, which some tests send: a shell that starts the suite in the background makes it ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the layers from the fastest up; within a layer, pytest's own order stays."""
+    """Run the fastest layers first; within a layer, the order of pytest stays."""
     items.sort(key=_layer)
 
 
@@ -35,7 +35,7 @@ def _layer(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def report(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Tell whoever watches, however much is captured."""
+    """Return a function that prints a line although output is captured."""
     capture = pytestconfig.pluginmanager.getplugin("capturemanager")
 
     def write_line(line: str) -> None:
@@ -55,20 +55,20 @@ def postgres(report: Callable[[str], None]) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def migrated_postgres(postgres: Cluster) -> Cluster:
-    """The same server; every database made from now on has the newest schema."""
+    """The same server; every database created from now on has the newest schema."""
     postgres.template(lambda url: Engine.open(url).close())
     return postgres
 
 
 @pytest.fixture(scope="session")
 def database_pool(migrated_postgres: Cluster) -> DatabasePool:
-    """Databases on that server, lent and given back."""
+    """A pool of databases on that server."""
     return DatabasePool(migrated_postgres)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where an engine can open a fresh database: a file, then a PostgreSQL URL."""
+    """The URL of an empty database: a SQLite file, then a PostgreSQL database."""
     if request.param == "sqlite":
         yield str(tmp_path / "callsheet.db")
         return
@@ -80,7 +80,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
 @pytest.fixture
 def open_harness(database_url: str) -> Iterator[OpenHarness]:
-    """Open engines on one database: with other settings, with gates, or a second server.
+    """Return a function that opens engines on one database: with other settings, with gates, or as a second server.
 
     After the test, every invariant of the database is checked.
     """
@@ -93,7 +93,7 @@ def open_harness(database_url: str) -> Iterator[OpenHarness]:
     yield open_one
     try:
         for harness in harnesses[:1]:
-            assert harness.broken() == []
+            assert harness.find_violations() == []
     finally:
         for harness in harnesses:
             harness.close()

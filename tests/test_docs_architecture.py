@@ -1,4 +1,4 @@
-"""The architecture page names files and functions that exist, and draws the layers that the import rules enforce."""
+"""The architecture page names files and functions that exist, and shows the layers that the import rules enforce."""
 
 import re
 from pathlib import Path

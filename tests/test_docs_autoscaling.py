@@ -1,4 +1,4 @@
-"""The page about scaling: its recipes can be read by those they are for, and name what there is."""
+"""The autoscaling guide: its YAML, JSON and scripts are valid and name existing routes, metrics and options."""
 
 import json
 import re
@@ -40,27 +40,27 @@ def options(*words: str) -> set[str]:
     return {text for parameter in command.params for text in parameter.opts}
 
 
-def test_every_yaml_is_yaml_of_the_right_shape() -> None:
+def test_every_yaml_document_is_valid_and_consistent() -> None:
     assert len(documents()) >= 6
     scaled, deployed = of_kind("ScaledObject")["spec"], of_kind("Deployment")["spec"]["template"]["spec"]
     assert of_kind("ScaledObject")["spec"]["scaleTargetRef"]["name"] == of_kind("Deployment")["metadata"]["name"]
     assert of_kind("TriggerAuthentication")["metadata"]["name"] == scaled["triggers"][0]["authenticationRef"]["name"]
     words = deployed["containers"][0]["command"]
     grace = int(words[words.index("--grace") + 1])
-    assert grace < deployed["terminationGracePeriodSeconds"], "a pod must have the time that its worker takes"
+    assert grace < deployed["terminationGracePeriodSeconds"], "a pod must have longer than its worker needs"
 
 
-def test_the_trigger_of_keda_asks_for_what_there_is() -> None:
+def test_the_keda_trigger_uses_existing_parameters_and_fields() -> None:
     metadata = of_kind("ScaledObject")["spec"]["triggers"][0]["metadata"]
-    where, _, query = metadata["url"].partition("?")
-    assert where.endswith("/v1/admin/scale")
+    url, _, query = metadata["url"].partition("?")
+    assert url.endswith("/v1/admin/scale")
     assert {pair.partition("=")[0] for pair in query.split("&")} <= set(ScaleQuery.__struct_fields__)
     kinds, first, field = metadata["valueLocation"].split(".")
     assert (kinds, first, field in ScaleSignals.__struct_fields__) == ("kinds", "0", True)
-    assert all(isinstance(value, str) for value in metadata.values()), "KEDA takes texts only"
+    assert all(isinstance(value, str) for value in metadata.values()), "KEDA accepts strings only"
 
 
-def test_every_gauge_on_the_page_is_one_of_ours() -> None:
+def test_every_metric_on_the_page_exists() -> None:
     full = compute_signals(
         KindObservation(kind="gpu", ready=1, oldest_wait=1, capacity=1, attempt_durations=[1]),
         ScalingTarget(wait_seconds=60),
@@ -76,20 +76,20 @@ def test_every_field_of_the_signals_is_on_the_page() -> None:
     assert missing == []
 
 
-def test_every_json_is_json() -> None:
+def test_every_json_block_is_valid() -> None:
     policies = [json.loads(block) for block in blocks("json")]
     assert [policy["TargetValue"] for policy in policies] == [1.0]
 
 
 @pytest.mark.parametrize("number", range(len(blocks("sh"))))
-def test_every_script_is_one_that_a_shell_can_read(number: int, tmp_path: Path) -> None:
+def test_every_script_is_valid_shell(number: int, tmp_path: Path) -> None:
     file = tmp_path / "script.sh"
     file.write_text(blocks("sh")[number])
-    done = subprocess.run(["/bin/sh", "-n", file], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    result = subprocess.run(["/bin/sh", "-n", file], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_every_unit_calls_a_command_with_options_that_it_has() -> None:
+def test_every_unit_uses_existing_options() -> None:
     lines = re.findall(r"^ExecStart=/usr/local/bin/callsheet (.+)$", TEXT, re.MULTILINE)
     assert len(lines) == 2
     for line in lines:
@@ -102,15 +102,15 @@ def test_every_unit_calls_a_command_with_options_that_it_has() -> None:
         assert {word for word in words if word.startswith("--")} <= options("worker")
 
 
-def test_the_autoscaler_of_the_page_is_taken_by_the_command() -> None:
+def test_the_autoscale_command_on_the_page_is_accepted() -> None:
     found = re.search(r"^callsheet (workers autoscale --kind gpu .+?[^\\])$", TEXT, re.MULTILINE | re.DOTALL)
     assert found is not None
     words = shlex.split(found[1].replace("\\\n", " "))
-    refused = invoke_cli(*words, "--url", "nowhere", "--api-key", "x")
-    assert (refused.code, refused.err.partition(":")[2][:30]) == (2, " 'nowhere' is not a server URL")
+    refused = invoke_cli(*words, "--url", "invalid", "--api-key", "x")
+    assert (refused.code, refused.err.partition(":")[2][:30]) == (2, " 'invalid' is not a server URL")
 
 
 @pytest.mark.parametrize("text", ["a: [", "a:\n\tb: 1", "{a: b"])
-def test_yaml_that_is_broken_would_be_seen(text: str) -> None:
+def test_invalid_yaml_is_found(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         list(yaml.safe_load_all(text))

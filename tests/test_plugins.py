@@ -9,11 +9,11 @@ import pytest
 
 from callsheet.app import Callsheet
 from callsheet.cli.server_settings_file import load_settings
-from callsheet.config import PluginSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput, Refusal
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine.reads.synchronous import PositionedEvent
+from callsheet.settings import PluginSettings, Settings
 
 MODULE = """
 from callsheet.core.model.commands import Outcome, Verdict
@@ -38,7 +38,7 @@ async def authenticate(state, request):
     raise NotImplementedError
 
 def make_api():
-    return Api("/made", (), authenticate)
+    return Api("/plugin", (), authenticate)
 
 number = 7
 """
@@ -53,7 +53,7 @@ providers = {{ fal = "{module}:Provider" }}
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """The name of a module with one plugin of each kind, which can be imported."""
+    """The name of an importable module with one plugin of each kind."""
     name = f"plugins_of_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -73,7 +73,7 @@ def submit(callsheet: Callsheet, prompt: str) -> None:
 
 
 def check_plugins(callsheet: Callsheet, module: str) -> None:
-    """The gate refuses, the sink gets the events, the provider and the API are there."""
+    """Check that the gate refuses, the sink gets events, and the provider and the API are registered."""
     with callsheet:
         callsheet.start()
         submit(callsheet, "sun")
@@ -86,17 +86,17 @@ def check_plugins(callsheet: Callsheet, module: str) -> None:
             threading.Event().wait(0.02)
         assert delivered.count("job.created") == 1
         assert list(callsheet.plugins.providers) == ["fal"]
-        assert [api.prefix for api in callsheet.plugins.apis] == ["/made"]
+        assert [api.prefix for api in callsheet.plugins.apis] == ["/plugin"]
 
 
-def test_plugins_are_named_in_the_configuration_file(tmp_path: Path, module: str) -> None:
+def test_plugins_are_loaded_from_the_configuration_file(tmp_path: Path, module: str) -> None:
     file = tmp_path / "callsheet.toml"
     file.write_text(PLUGINS.format(module=module))
     settings, _ = load_settings(file)
     check_plugins(open_callsheet(tmp_path, settings), module)
 
 
-def test_plugins_of_installed_packages_are_found_by_their_entry_points(tmp_path: Path, module: str) -> None:
+def test_plugins_are_loaded_from_entry_points_of_installed_packages(tmp_path: Path, module: str) -> None:
     install(tmp_path, module)
     check_plugins(open_callsheet(tmp_path, Settings()), module)
 
@@ -120,7 +120,7 @@ def install(tmp_path: Path, module: str) -> None:
     )
 
 
-def test_plugins_are_arguments_too_and_a_sink_that_fails_gets_its_events_again(
+def test_a_sink_can_be_an_argument_and_gets_its_events_again_after_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delivered: list[str] = []
@@ -149,13 +149,13 @@ def test_plugins_are_arguments_too_and_a_sink_that_fails_gets_its_events_again(
         (PluginSettings(gates=("no_such_module:gate",)), "no_such_module:gate of plugins.gates cannot be loaded: Mod"),
         (PluginSettings(gates=("callsheet.plugins",)), "write it as module:name"),
         (PluginSettings(gates=("{module}:absent",)), "AttributeError"),
-        (PluginSettings(gates=("{module}:number",)), "it cannot be called"),
-        (PluginSettings(sinks=("{module}:number",)), "it cannot be called"),
+        (PluginSettings(gates=("{module}:number",)), "it is not callable"),
+        (PluginSettings(sinks=("{module}:number",)), "it is not callable"),
         (PluginSettings(apis=("{module}:number",)), "it is not an Api"),
         (PluginSettings(providers={"fal": "{module}:number"}), "`collect` and `cancel`"),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded_stops_the_start(
+def test_a_plugin_that_cannot_be_loaded_is_an_error_at_the_start(
     tmp_path: Path, module: str, settings: PluginSettings, message: str
 ) -> None:
     named = PluginSettings(
@@ -170,7 +170,7 @@ def test_a_plugin_that_cannot_be_loaded_stops_the_start(
     assert raised.value.code == "invalid_plugin"
 
 
-def test_two_plugins_of_one_name_are_refused(tmp_path: Path, module: str) -> None:
+def test_two_plugins_with_one_name_are_refused(tmp_path: Path, module: str) -> None:
     install(tmp_path, module)
     settings = Settings(plugins=PluginSettings(providers={"fal": f"{module}:Provider"}))
     with pytest.raises(BadInput, match="another one has the same name"):

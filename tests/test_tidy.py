@@ -1,6 +1,6 @@
-"""The project keeps its rules of size, style and language; each check is seen to find a planted fault."""
+"""The project keeps its rules of size, style and language; each check finds a planted fault."""
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -72,29 +72,21 @@ def files() -> list[File]:
     return tidy.text_files()
 
 
-def new_findings(check: tidy.Check, files: list[File]) -> list[str]:
-    """Return the findings that the baseline does not list."""
-    baseline = tidy.known_offences()
-    return [finding for finding in tidy.findings(check, files) if tidy.baseline_line(check, finding) not in baseline]
-
-
 @pytest.mark.parametrize("check", OF_PYTHON, ids=lambda check: check.__name__)
 def test_the_code_is_tidy(check: tidy.Check, files: list[File]) -> None:
     code = [file for file in files if file.path.suffix == ".py" and file.path.parts[0] in tidy_language.CODE_FOLDERS]
     assert len(code) > 300
-    assert new_findings(check, code) == []
+    assert tidy.findings(check, code) == []
 
 
 @pytest.mark.parametrize("check", OF_TEXT, ids=lambda check: check.__name__)
 def test_the_text_is_tidy(check: tidy.Check, files: list[File]) -> None:
     assert len(files) > 300
-    assert new_findings(check, files) == []
+    assert tidy.findings(check, files) == []
 
 
 def test_no_folder_is_crowded(files: list[File]) -> None:
-    baseline = tidy.known_offences()
-    crowded = tidy_language.crowded_folders([file.path for file in files])
-    assert [found for found in crowded if f"crowded_folders {found.partition(':')[0]}" not in baseline] == []
+    assert tidy_language.crowded_folders([file.path for file in files]) == []
 
 
 def test_a_planted_crowded_folder_is_found() -> None:
@@ -102,17 +94,6 @@ def test_a_planted_crowded_folder_is_found() -> None:
     marker = PurePosixPath("src/callsheet/http/__init__.py")
     assert tidy_language.crowded_folders(names) == ["src/callsheet/http: 16 files; at most 15"]
     assert tidy_language.crowded_folders([marker, *names[1:]]) == []
-
-
-def test_the_baseline_excuses_only_what_it_names(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tidy, "BASELINE", tmp_path / "baseline.txt")
-    tidy.BASELINE.write_text("# reason\nprivate_name src/callsheet/a.py: told\nlong_file src/callsheet/a.py\n")
-    told = File(PurePosixPath("src/callsheet/a.py"), "def _told(): ...\n")
-    heard = File(PurePosixPath("src/callsheet/a.py"), "def _heard(): ...\n")
-    assert new_findings(tidy_language.private_name, [told]) == []
-    assert new_findings(tidy_language.private_name, [heard]) != []
-    assert new_findings(tidy.long_file, [File(PurePosixPath("src/callsheet/a.py"), "x = 1\n" * 401)]) == []
-    assert new_findings(tidy.long_file, [File(PurePosixPath("src/callsheet/b.py"), "x = 1\n" * 401)]) != []
 
 
 @pytest.mark.parametrize(("check", "path", "text"), PLANTED)

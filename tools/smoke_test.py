@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements-dev.lock"
 BOOTSTRAP = ROOT / ".venv-bootstrap"
 DEMO_SECONDS_MAX = 300
-DEMO_END = "stays up"
+DEMO_END = "keeps running at"
 """Part of the line that `callsheet up --demo` prints after the demo."""
 
 
@@ -46,7 +46,7 @@ def check_version(programs: Path, wheel: Path) -> None:
 
 def run_demo(programs: Path, folder: Path) -> None:
     """Run `callsheet up --demo` until the demo has ended, then stop the server."""
-    command = [str(programs / "callsheet"), "up", "--demo", "--port", "0", "--data", str(folder / "data")]
+    command = [str(programs / "callsheet"), "up", "--demo", "--port", "0", "--data-dir", str(folder / "data")]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
         timer = threading.Timer(DEMO_SECONDS_MAX, server.kill)
         timer.start()

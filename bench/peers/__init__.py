@@ -1,1 +1,1 @@
-"""Other systems under the same load, on the same PostgreSQL with the same durability."""
+"""Other job systems under the same load, on the same PostgreSQL server with the same durability."""

@@ -1,7 +1,7 @@
-"""Procrastinate: defer, fetch and finish no-op jobs in one process, with the settings that suit it best here.
+"""Procrastinate: defers, fetches and finishes no-op jobs in one process, with the settings that are fastest here.
 
-Nothing is taken from it: connections are pooled, jobs are deferred by as many callers or in batches as Callsheet
-gets, finished rows stay, and workers run on the same loop. Several settings are tried; the best one is compared.
+It gets the same conditions as Callsheet: pooled connections, as many callers or the same batches, finished rows stay,
+and workers run on the same loop. Several settings are measured, and the fastest one is compared.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Inputs = Sequence[dict[str, Any]]
 
 
 class Setting(NamedTuple):
-    """How it is run: so many workers with so many jobs at once each, beside the callers or after them."""
+    """The number of workers, their concurrency and connections, and whether they run during or after the submission."""
 
     workers: int
     concurrency: int
@@ -40,7 +40,7 @@ SETTINGS = (
 
 
 def time_jobs(url: str, inputs: Inputs, setting: Setting, *, callers: int = 0, batch: int = 0) -> float:
-    """Return how long jobs took from the first defer to the last finish, deferred by callers or in batches."""
+    """Return the seconds from the first defer to the last finish; jobs are deferred by callers or in batches."""
     return asyncio.run(_run(url, inputs, setting, callers, batch))
 
 
@@ -96,7 +96,7 @@ def _start_workers(app: App, setting: Setting) -> "list[asyncio.Task[None]]":
 async def _wait_until_drained(
     workers: "list[asyncio.Task[None]]", all_done: asyncio.Event, *, concurrent: bool
 ) -> None:
-    """Wait until the workers have stopped, which they do once what they run has been finished and committed."""
+    """Wait until the workers have stopped, which they do when their jobs are finished and committed."""
     if concurrent:
         await all_done.wait()
         for worker in workers:

@@ -1,122 +1,41 @@
-"""Callsheet: the durable job backend for products that sell AI-made media."""
+"""Callsheet: the durable job backend for products that sell AI-made media.
+
+The package exports the names of `callsheet.client.public_api`. They are imported on first use: a server does not need
+the client.
+"""
 
 from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "APIConnectionError",
-    "AddedTasks",
-    "AsyncClient",
-    "Attempt",
-    "AuditEntry",
-    "Balance",
-    "BulkResult",
-    "CallsheetError",
-    "Client",
-    "Constraint",
-    "CorruptFileError",
-    "DeleteSummary",
-    "DurationEstimate",
-    "Error",
-    "Event",
-    "File",
-    "Identity",
-    "Job",
-    "JobExplanation",
-    "Key",
-    "LedgerEntry",
-    "NewJob",
-    "NewKey",
-    "Ops",
-    "Output",
-    "Problem",
-    "ProgressEstimate",
-    "Queue",
-    "Quote",
-    "RetryPolicy",
-    "Run",
-    "ScaleReport",
-    "ScaleSignals",
-    "Stage",
-    "StartEstimate",
-    "SubmittedJob",
-    "Task",
-    "Tenant",
-    "Token",
-    "Wallet",
-    "WorkerLease",
-    "WorkerToken",
-    "Workflow",
-    "__version__",
-]  # fmt: skip
-"""What `callsheet.client` has, without its view of a `Worker`: who asks for that here wants `callsheet.worker`'s."""
-
 if TYPE_CHECKING:
-    from callsheet.client import (
-        AddedTasks,
-        APIConnectionError,
-        AsyncClient,
-        Attempt,
-        AuditEntry,
-        Balance,
-        BulkResult,
-        CallsheetError,
-        Client,
-        Constraint,
-        CorruptFileError,
-        DeleteSummary,
-        DurationEstimate,
-        Error,
-        Event,
-        File,
-        Identity,
-        Job,
-        JobExplanation,
-        Key,
-        LedgerEntry,
-        NewJob,
-        NewKey,
-        Ops,
-        Output,
-        Problem,
-        ProgressEstimate,
-        Queue,
-        Quote,
-        RetryPolicy,
-        Run,
-        ScaleReport,
-        ScaleSignals,
-        Stage,
-        StartEstimate,
-        SubmittedJob,
-        Task,
-        Tenant,
-        Token,
-        Wallet,
-        WorkerLease,
-        WorkerToken,
-        Workflow,
-    )
+    from callsheet.client.public_api import *  # noqa: F403 - the list of names is in public_api
+    from callsheet.client.public_api import __all__ as __all__
 
     __version__: str
+    __all__ = [*__all__, "__version__"]  # noqa: PLE0604 - the imported names are strings
 else:
 
     def __getattr__(name: str) -> Any:
-        """Bring the client in when it is asked for: a server does without it."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name == "__version__":
             return _version()
-        from callsheet import client  # noqa: PLC0415 - when it is asked for
-
-        return getattr(client, name)
+        if name == "__all__":
+            return [*_import_public_api().__all__, "__version__"]
+        # All public names are classes. A lowercase name is a submodule: looking for it must not import the client.
+        if name[:1].isupper() and name in _import_public_api().__all__:
+            return getattr(_import_public_api(), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), "__all__", *__getattr__("__all__")})
+
+    def _import_public_api() -> Any:
+        from callsheet.client import public_api  # noqa: PLC0415 - imports httpx, which is slow
+
+        return public_api
 
     def _version() -> str:
-        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - when it is asked for
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
 
         try:
             return version("callsheet")
-        except PackageNotFoundError:  # packed into a program of somebody's, without what an installer writes down
+        except PackageNotFoundError:  # bundled into another program, without package metadata
             return "unknown"

@@ -5,28 +5,38 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from callsheet.blobs.base import BlobError
-from callsheet.blobs.factory import open_blobs
+from callsheet.blobs.base import BlobError, Blobs
+from callsheet.blobs.factory import open_blobs, parse_blob_location
 from callsheet.blobs.s3.store import S3Blobs
-from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput
-from callsheet.data_folder import ADMIN_KEY_FILE, FLEET_KEY_FILE, PRIVATE_FILE_MODE, SECRET_FILE, write_private
+from callsheet.core.policy.installation import FILE_STORAGE, SIGNING_SECRET
+from callsheet.data_folder import (
+    ADMIN_KEY_FILE,
+    FLEET_KEY_FILE,
+    PRIVATE_FILE_MODE,
+    SECRET_FILE,
+    load_or_create_secret,
+    load_or_create_signing_secret,
+)
 from callsheet.engine import Engine
-from callsheet.engine.loops.base import Loop
+from callsheet.engine.installation import Installation, recorded_values
+from callsheet.engine.loops.clock_sync import ClockSync
+from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.loops.file_retention import FileRetention
+from callsheet.engine.loops.loop_protocol import Loop
+from callsheet.engine.loops.loop_thread import LoopRunner
 from callsheet.engine.loops.orphan_files import OrphanCollector
 from callsheet.engine.loops.provider_collector import Collector, Provider
-from callsheet.engine.loops.relay import Relay
-from callsheet.engine.loops.runner import LoopRunner
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
+from callsheet.engine.loops.write_check import WriteCheck
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.engine.submit_gates import Gate
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
@@ -37,20 +47,20 @@ from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.path_tree import RouteConflictError
 from callsheet.http.state import AppState
 from callsheet.plugins import Plugins, Sink, load_plugins
-from callsheet.telemetry.json_log import JsonLogWriter
+from callsheet.settings import HttpSettings, Settings
+from callsheet.telemetry.event_log import JsonLogWriter
 
-_FAST_LOOP_SECONDS, _SLOW_LOOP_SECONDS = 0.25, 5.0
-"""Intervals of loops whose delay users notice, and of maintenance."""
-_SECRET_CHARS_MIN = 32
+_FAST_LOOP_SECONDS, _SLOW_LOOP_SECONDS, _STORAGE_CHECK_SECONDS = 0.25, 5.0, 60.0
+"""Interval of loops whose delay users notice, of maintenance loops, and of the check of the storage."""
 _CLOSE_TIMEOUT_SECONDS = 5.0
-"""How long a close waits for running loops: one that waits for storage could take minutes."""
+"""How long `close` waits for running loops. A loop that is blocked on storage could take minutes."""
 
 
 class Callsheet:
-    """Everything that one server process runs besides its sockets and workers.
+    """One server process, without its HTTP sockets and workers: database, storage, engine, app and background loops.
 
-    `gates`, `sinks` (by a stable name), `providers` (by the name that workflows use) and `apis` extend the server, with
-    those of `settings.plugins` and of installed packages.
+    `gates`, `sinks`, `providers` and `apis` are plugins, in addition to those of `settings.plugins` and of installed
+    packages. Sinks are keyed by a stable name, providers by the name that workflows use.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root takes every part
@@ -59,24 +69,42 @@ class Callsheet:
         providers: Mapping[str, Provider] | None = None, apis: Sequence[Api] = (),
     ) -> None:  # fmt: skip
         settings, http = settings or Settings(), http or HttpSettings()
-        given = Plugins(tuple(gates), sinks or {}, providers or {}, tuple(apis))
-        self.plugins = load_plugins(given, settings.plugins)
+        arguments = Plugins(tuple(gates), sinks or {}, providers or {}, tuple(apis))
+        self.plugins = load_plugins(arguments, settings.plugins)
         data.mkdir(parents=True, exist_ok=True)
         self.data = data
         if isinstance(database, Path):
             database.touch(PRIVATE_FILE_MODE)  # SQLite creates its other files with the same mode
-        secret = secret or _load_or_create_secret(data / SECRET_FILE, lambda: secrets.token_hex(32)).encode()
-        blobs = open_blobs(settings.blobs, data, Signer(secret), file_bytes_max=settings.limits.file_bytes_max)
-        self.engine = Engine.open(database, settings, gates=self.plugins.gates)
-        self.state = AppState(self.engine, blobs, secret, http)
+        parse_blob_location(settings.blobs, settings.limits.file_bytes_max)  # refuse a wrong setting before all else
         self._loops: list[LoopRunner] = []
         self._writer: JsonLogWriter | None = None
         self._api_sockets: list[socket.socket] = []
+        self.engine = Engine.open(database, settings, gates=self.plugins.gates)
+        with ExitStack() as on_failure:
+            on_failure.callback(self.engine.close)
+            installation = Installation(self.engine)
+            secret, fingerprint = _confirm_secret(installation, secret, data / SECRET_FILE)
+            blobs = open_blobs(settings.blobs, data, Signer(secret), file_bytes_max=settings.limits.file_bytes_max)
+            if isinstance(blobs, S3Blobs):
+                on_failure.callback(blobs.close)
+            shared = {SIGNING_SECRET: fingerprint, FILE_STORAGE: self._confirm_storage(installation, blobs)}
+            self.state = AppState(self.engine, blobs, secret, http, shared)
+            try:
+                self.app = App(self.state, (*native_apis(http, self.plugins.apis), *self.plugins.apis))
+            except RouteConflictError as error:
+                raise BadInput("route_conflict", str(error)) from None
+            on_failure.pop_all()
+
+    def _confirm_storage(self, installation: Installation, blobs: Blobs) -> str:
+        """Return the id of the storage. If a known storage does not answer, it is checked later."""
         try:
-            self.app = App(self.state, (*native_apis(http, self.plugins.apis), *self.plugins.apis))
-        except RouteConflictError as error:
-            self.close()
-            raise BadInput("route_conflict", str(error)) from None
+            return installation.confirm_storage(blobs)
+        except BlobError as error:
+            recorded = recorded_values(self.engine.reads).get(FILE_STORAGE)
+            if recorded is None:
+                raise
+            sys.stderr.write(f"The file storage could not be checked: {error}\n")
+            return recorded
 
     def bind_api_ports(self, host: str) -> list[socket.socket]:
         """Bind the ports of APIs that have their own; pass the sockets to `Server`."""
@@ -88,7 +116,7 @@ class Callsheet:
         return self._api_sockets
 
     def start(self, log: TextIO | None = None) -> None:
-        """Start the loops; `log` gets a line of JSON for every event."""
+        """Start the background loops. Each event is written to `log` as one line of JSON."""
         engine = self.engine
         loops: list[Loop] = [Sweeper(engine), Collector(engine, self.plugins.providers)]
         if log is not None:
@@ -99,8 +127,13 @@ class Callsheet:
             loops.append(Relay(engine, f"sink {name}", secrets.token_hex(8), _name_errors(name, sink)))
         intervals = [(loop, _FAST_LOOP_SECONDS) for loop in loops] + self._maintenance_loops()
         self._loops = [LoopRunner(loop, engine.reads.now, seconds, _report_loop_error) for loop, seconds in intervals]
+        local: list[tuple[Loop, float]] = [
+            (WriteCheck(engine), engine.settings.write_check_seconds),
+            (self.state.storage_check, _STORAGE_CHECK_SECONDS),
+        ]
         if self._writer is not None:
-            self._loops.append(LoopRunner(self._writer, _local_now, _FAST_LOOP_SECONDS, _report_loop_error))
+            local.append((self._writer, _FAST_LOOP_SECONDS))
+        self._loops += [LoopRunner(loop, _local_now, seconds, _report_loop_error) for loop, seconds in local]
         for loop in self._loops:
             loop.start()
         self.state.broadcaster.start()
@@ -114,6 +147,7 @@ class Callsheet:
         blobs, settings = self.state.blobs, self.engine.settings.blobs
         worker_timeouts = WorkerTimeouts(self.engine, self.engine.settings.limits.worker_timeout_seconds)
         loops: list[tuple[Loop, float]] = [
+            (ClockSync(self.engine), _SLOW_LOOP_SECONDS),
             (FileRetention(self.engine, blobs), _SLOW_LOOP_SECONDS),
             (worker_timeouts, _SLOW_LOOP_SECONDS),
         ]
@@ -123,7 +157,7 @@ class Callsheet:
         return loops
 
     def close(self) -> None:
-        """Stop the loops, abandoning one that does not stop in time, then close sockets, database and storage."""
+        """Stop the loops, then close sockets, database and storage. A loop that does not stop in time is abandoned."""
         self.state.broadcaster.stop()
         for loop in self._loops:
             loop.request_stop()
@@ -154,7 +188,7 @@ class Callsheet:
         """
         file = self.data / ADMIN_KEY_FILE
         new = not file.exists()
-        secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
+        secret_hash = hash_secret(load_or_create_secret(file, new_secret, KEY_PREFIX))
         if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
             if not self.engine.reads.fetch("tenants", ids=[DEFAULT_TENANT]):
                 self.engine.execute(commands.PutTenant(tenant=DEFAULT_TENANT, requested_by="callsheet"))
@@ -167,7 +201,7 @@ class Callsheet:
     def ensure_fleet_key(self) -> Path:
         """Return the file with the fleet key, created at the first start."""
         file = self.data / FLEET_KEY_FILE
-        secret_hash = hash_secret(_load_or_create_secret(file, new_secret, KEY_PREFIX))
+        secret_hash = hash_secret(load_or_create_secret(file, new_secret, KEY_PREFIX))
         if not self.engine.reads.fetch("api_key_by_hash", key=secret_hash):
             command = commands.CreateKey(
                 tenant="", role="worker", name="first fleet", secret_hash=secret_hash, requested_by="callsheet"
@@ -180,22 +214,12 @@ class Callsheet:
         return bool(self.engine.reads.fetch("any_active_api_key"))
 
 
-def _load_or_create_secret(file: Path, generate: Callable[[], str], prefix: str = "") -> str:
-    """Return the secret in a file, created if the file is absent; a secret that is too short is refused."""
-    if not file.exists():
-        write_private(file, generate() + "\n")
-    try:
-        text = file.read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        raise BadInput("invalid_secret", f"The secret in {file} cannot be read.") from None
-    if len(text) < _SECRET_CHARS_MIN or not text.startswith(prefix):
-        raise BadInput(
-            "invalid_secret", f"The secret in {file} is not valid: restore the original file, or delete it to create "
-            "a new secret.",
-        )  # fmt: skip
-    with suppress(OSError):  # the file may belong to another user
-        file.chmod(PRIVATE_FILE_MODE)
-    return text
+def _confirm_secret(installation: Installation, configured: bytes | None, file: Path) -> tuple[bytes, str]:
+    """Return the signing secret and its fingerprint. The file is created only for a database without a secret."""
+    if configured is None and not file.exists():
+        installation.require_recorded_secret()
+    secret = configured or load_or_create_signing_secret(file)
+    return secret, installation.confirm_secret(secret)
 
 
 def _name_errors(name: str, sink: Sink) -> Sink:
@@ -211,12 +235,12 @@ def _name_errors(name: str, sink: Sink) -> Sink:
 
 
 def _local_now() -> int:
-    """Return this machine's time in microseconds, for code that must not wait for the database."""
+    """Return the time of the local clock in microseconds, for code that must not wait for the database's clock."""
     return time.time_ns() // 1_000
 
 
 def _probe_storage(blobs: S3Blobs) -> None:
-    """Report the S3 guarantees that the storage lacks; files are then verified by reading them."""
+    """Warn about S3 guarantees that the storage does not have. Files are then verified by reading them."""
     explanations = {
         "digest": "accepts bytes with another digest than was signed",
         "write_once": "allows a file to be overwritten",

@@ -1,4 +1,4 @@
-"""A worker's link to an engine in the same process: no network, the same rules."""
+"""`EngineLink`: the link of a worker that runs in the server's process. It calls the engine without HTTP."""
 
 import asyncio
 import shutil
@@ -37,8 +37,8 @@ from callsheet.core.model.rows import File, Task
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.task_reports import TaskReports
 from callsheet.engine import Engine
-from callsheet.engine.background_thread import BackgroundThread
 from callsheet.engine.engine import Unavailable
+from callsheet.engine.stoppable_thread import BackgroundThread
 from callsheet.store.connection import StoreError
 from callsheet.worker.errors import UnreachableError
 from callsheet.worker.link.base import LOST_LEASE_CODES, Check
@@ -49,16 +49,16 @@ _CLOSE_SECONDS = 5.0
 
 
 class LoopThread(BackgroundThread):
-    """An event loop in a thread of its own, which runs the calls of worker threads."""
+    """A thread with an event loop that runs the async calls of worker threads."""
 
     def __init__(self) -> None:
-        super().__init__("desk")
+        super().__init__("embedded-link")
         self._loop = asyncio.new_event_loop()
         self._stop_lock = Lock()
-        """Nobody comes in behind the last call."""
+        """Guards against calls after the stop."""
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a call to its end, from any other thread."""
+        """Run a coroutine from any other thread, and return its result."""
         with self._stop_lock:
             if self._stopping.is_set():
                 call.close()
@@ -94,10 +94,10 @@ class EngineLink:
         self._loop_thread = LoopThread()
         self._loop_thread.start()
 
-    # -- coming and going
+    # -- registration
 
     def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
-        """Register: a worker in the server's own process needs no token."""
+        """Return a registration without a token: a worker in the server's process needs none."""
         _ = concurrency
         return Registration(
             self._worker_id,
@@ -109,7 +109,7 @@ class EngineLink:
         )
 
     def deregister(self, reason: str) -> Deregistered:
-        """Deregister: every task was requeued before."""
+        """Do nothing: the worker has requeued its tasks before."""
         _ = reason
         return Deregistered(0)
 
@@ -118,10 +118,10 @@ class EngineLink:
         self._engine.hints.announce(self._kinds)
 
     def close(self) -> None:
-        """Stop the event loop. The engine stays open; a call that hangs in a storage is abandoned."""
+        """Stop the event loop. The engine stays open. A call that is blocked on storage is abandoned."""
         self._loop_thread.stop(_CLOSE_SECONDS)
 
-    # -- work
+    # -- tasks
 
     def claim(self, request: Claim) -> ClaimResult:
         self._kinds = tuple(request.kinds or ())
@@ -150,7 +150,7 @@ class EngineLink:
         return self._run(self._reports.requeue(report, self._worker_id))
 
     def forget(self, work: TaskPayload) -> None:
-        """Nothing is kept."""
+        """Do nothing: this link caches nothing per task."""
 
     # -- files
 
@@ -195,18 +195,18 @@ class EngineLink:
             outputs += page.tasks
         return [replace(previous, output=msgspec.json.decode(previous.output)) for previous in outputs]
 
-    # -- inside
+    # -- helpers
 
     def _leased_task(self, work: TaskPayload) -> Task:
         return self._run(self._payloads.get_leased_task(self._worker_id, work.lease))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a call on the event loop, and wait for its result."""
+        """Run a coroutine on the event loop and wait for its result."""
         return _translate_errors(lambda: self._loop_thread.run(call))
 
 
 def _translate_errors(call: Callable[[], T]) -> T:
-    """Translate errors of the engine to those of a worker's link."""
+    """Translate errors of the engine into those that `Link` documents."""
     try:
         return call()
     except NotFound as refusal:
@@ -216,7 +216,7 @@ def _translate_errors(call: Callable[[], T]) -> T:
 
 
 def _translate_storage_errors(call: Callable[[], T]) -> T:
-    """Translate errors of the file storage to those of a worker's link."""
+    """Translate errors of the file storage into those that `Link` documents."""
     try:
         return call()
     except (StorageUnavailableError, StorageFullError) as error:

@@ -1,4 +1,4 @@
-"""The stores, each started once; a test uses a tenant of its own."""
+"""The blob stores, each started once per session, and a new tenant for every test."""
 
 from collections.abc import Iterator
 from itertools import count

@@ -1,6 +1,6 @@
-"""What every store of blobs does: the same tests on the local folder, on a strict double of S3 and on a real server.
+"""What every blob store does: the same tests on the local folder, on a strict double of S3 and on a real server.
 
-Rclone's server lacks two things that S3 has; where they matter, the test says what happens there instead.
+Rclone's server lacks two features of S3. Where they matter, the test says what happens there instead.
 """
 
 import io
@@ -23,24 +23,36 @@ OTHER = bytes(reversed(BODY))
 RACERS = 8
 
 
-def listed(store: Store, tenant: str) -> list[str]:
+def list_keys(store: Store, tenant: str) -> list[str]:
     return [one.key for one in store.blobs.list(f"{tenant}/", "", 1_000)]
 
 
-def refused(answer: httpx.Response, *statuses: int) -> bool:
+def has_status(answer: httpx.Response, *statuses: int) -> bool:
     return answer.status_code in statuses
 
 
-# -- by the house itself
+# -- by the server itself
+
+
+def test_markers_are_added_once_and_are_no_blobs(store: Store) -> None:
+    existing = set(store.blobs.markers())
+    for _ in range(2):
+        store.blobs.add_marker("a.b")
+    assert set(store.blobs.markers()) - existing == {"a.b"}
+    assert (store.blobs.has_marker("a.b"), store.blobs.has_marker("a.c")) == (True, False)
+    assert not any(entry.key.startswith(".") for entry in store.blobs.list("", "", 1_000))
+    for _ in range(2):
+        store.blobs.remove_marker("a.b")
+    assert set(store.blobs.markers()) == existing
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 3_000_001])
-def test_bytes_come_back_as_they_were_put(store: Store, key: str, tmp_path: Path, size: int) -> None:
+def test_stored_bytes_are_read_back_unchanged(store: Store, key: str, tmp_path: Path, size: int) -> None:
     body = (b"0123456789" * (size // 10 + 1))[:size]
-    for name, given in (("bytes", body), ("path", tmp_path / "body")):
-        if isinstance(given, Path):
-            given.write_bytes(body)
-        store.blobs.put(f"{key}-{name}", given)
+    for name, source in (("bytes", body), ("path", tmp_path / "body")):
+        if isinstance(source, Path):
+            source.write_bytes(body)
+        store.blobs.put(f"{key}-{name}", source)
         with store.blobs.open(f"{key}-{name}") as file:
             assert file.read() == body
         stat = store.blobs.stat(f"{key}-{name}")
@@ -49,7 +61,7 @@ def test_bytes_come_back_as_they_were_put(store: Store, key: str, tmp_path: Path
         verify_claim(store.blobs, f"{key}-{name}", size=size, sha256=digest(body))
 
 
-def test_a_blob_is_read_from_anywhere(store: Store, key: str) -> None:
+def test_a_blob_is_read_from_any_position(store: Store, key: str) -> None:
     body = b"".join(b"%07d\n" % number for number in range(100_000))
     store.blobs.put(key, body)
     with store.blobs.open(key) as file:
@@ -59,7 +71,7 @@ def test_a_blob_is_read_from_anywhere(store: Store, key: str) -> None:
             assert (file.seek(at), file.read(count)) == (at, body[at : at + count])
 
 
-def test_what_is_not_there_is_told_so(store: Store, key: str) -> None:
+def test_a_missing_blob_is_reported_as_missing(store: Store, key: str) -> None:
     assert store.blobs.stat(key) is None
     assert store.blobs.delete([key]) == DeleteSummary(0, 0)
     with pytest.raises(FileNotFoundError):
@@ -68,7 +80,7 @@ def test_what_is_not_there_is_told_so(store: Store, key: str) -> None:
         verify_claim(store.blobs, key, size=1, sha256=digest(b"x"))
 
 
-def test_the_same_bytes_again_are_no_error_and_others_are(store: Store, key: str) -> None:
+def test_the_same_bytes_can_be_stored_again_and_other_bytes_cannot(store: Store, key: str) -> None:
     store.blobs.put(key, BODY)
     store.blobs.put(key, BODY)
     if "write_once" in store.missing_features:
@@ -80,7 +92,7 @@ def test_the_same_bytes_again_are_no_error_and_others_are(store: Store, key: str
     assert store.blobs.stat(key) == Stat(len(BODY), digest(BODY))
 
 
-def test_a_preview_is_put_over_and_over(store: Store, key: str) -> None:
+def test_a_preview_can_be_overwritten(store: Store, key: str) -> None:
     for body in (BODY, OTHER, b""):
         store.blobs.put(key, body, overwrite=True)
         with store.blobs.open(key) as file:
@@ -90,17 +102,17 @@ def test_a_preview_is_put_over_and_over(store: Store, key: str) -> None:
 @pytest.mark.parametrize(
     ("claim", "field"), [({"size": 1}, "size"), ({"sha256": digest(OTHER)}, "digest")], ids=["size", "digest"]
 )
-def test_a_claim_that_is_a_lie_is_found(store: Store, key: str, claim: dict[str, Any], field: str) -> None:
+def test_a_wrong_size_or_digest_is_detected(store: Store, key: str, claim: dict[str, Any], field: str) -> None:
     store.blobs.put(key, BODY)
-    with pytest.raises(BlobMismatchError) as lie:
+    with pytest.raises(BlobMismatchError) as mismatch:
         verify_claim(store.blobs, key, **{"size": len(BODY), "sha256": digest(BODY), **claim})
-    assert lie.value.field == field
+    assert mismatch.value.field == field
 
 
-# -- grants to put
+# -- upload grants
 
 
-def test_a_grant_puts_its_bytes_once(store: Store, key: str) -> None:
+def test_an_upload_grant_stores_its_bytes_once(store: Store, key: str) -> None:
     grant = grant_upload_of(store.blobs, key, BODY)
     assert (grant.method, grant.expires_in_seconds) == ("PUT", 60)
     assert key not in grant.headers.values()
@@ -110,7 +122,7 @@ def test_a_grant_puts_its_bytes_once(store: Store, key: str) -> None:
     assert again.status_code == (200 if "write_once" in store.missing_features else 412)
 
 
-def test_a_second_grant_of_a_key_overwrites_nothing(store: Store, key: str) -> None:
+def test_a_second_upload_grant_for_a_key_overwrites_nothing(store: Store, key: str) -> None:
     assert store.send(grant_upload_of(store.blobs, key, BODY), BODY).is_success
     late = store.send(grant_upload_of(store.blobs, key, OTHER), OTHER)
     assert late.status_code == (200 if "write_once" in store.missing_features else 412)
@@ -129,34 +141,34 @@ def test_a_second_grant_of_a_key_overwrites_nothing(store: Store, key: str) -> N
     ],
     ids=["longer", "shorter", "nothing", "other type"],
 )
-def test_other_bytes_than_granted_are_refused(
+def test_an_upload_of_another_size_or_media_type_is_refused(
     store: Store, tenant: str, key: str, body: bytes, headers: dict[str, str], statuses: tuple[int, ...]
 ) -> None:
     answer = store.send(grant_upload_of(store.blobs, key, BODY), body, headers=headers)
-    assert refused(answer, *statuses), answer.text
-    assert listed(store, tenant) == []
+    assert has_status(answer, *statuses), answer.text
+    assert list_keys(store, tenant) == []
 
 
-def test_bytes_with_another_digest_are_refused_or_found_out(store: Store, tenant: str, key: str) -> None:
+def test_bytes_with_another_digest_are_refused_or_detected(store: Store, tenant: str, key: str) -> None:
     answer = store.send(grant_upload_of(store.blobs, key, BODY), OTHER)
-    if "digest" in store.missing_features:  # it took them, and says that they are as claimed: it is not believed
+    if "digest" in store.missing_features:  # it accepts them and reports the claimed digest, so the bytes are read
         assert answer.is_success
         with pytest.raises(BlobMismatchError):
             verify_claim(store.blobs, key, size=len(BODY), sha256=digest(BODY))
         return
-    assert refused(answer, 400, 422), answer.text
-    assert listed(store, tenant) == []
+    assert has_status(answer, 400, 422), answer.text
+    assert list_keys(store, tenant) == []
 
 
-@pytest.mark.parametrize("dropped", ["content-type", "if-none-match", "x-amz-checksum-sha256"])
-def test_a_header_of_a_grant_cannot_be_left_out(store: Store, tenant: str, key: str, dropped: str) -> None:
+@pytest.mark.parametrize("omitted", ["content-type", "if-none-match", "x-amz-checksum-sha256"])
+def test_no_header_of_a_grant_can_be_omitted(store: Store, tenant: str, key: str, omitted: str) -> None:
     grant = grant_upload_of(store.blobs, key, BODY)
-    headers = {name: value for name, value in grant.headers.items() if name != dropped}
+    headers = {name: value for name, value in grant.headers.items() if name != omitted}
     answer = store.client.put(store.absolute_url(grant.url), headers=headers, content=BODY)
-    if dropped in grant.headers:
-        assert refused(answer, 403, 422), answer.text
-        assert listed(store, tenant) == []
-    else:  # the folder's own addresses hold all that in their signature
+    if omitted in grant.headers:
+        assert has_status(answer, 403, 422), answer.text
+        assert list_keys(store, tenant) == []
+    else:  # the token in a local URL contains these values
         assert (store.name, answer.is_success) == ("local", True)
 
 
@@ -164,73 +176,73 @@ def test_a_body_without_a_length_is_refused(store: Store, tenant: str, key: str)
     grant = grant_upload_of(store.blobs, key, BODY)
     headers = {name: value for name, value in grant.headers.items() if name != "content-length"}
     answer = store.client.put(store.absolute_url(grant.url), headers=headers, content=iter([BODY]))
-    assert refused(answer, 403, 411), answer.text
-    assert listed(store, tenant) == []
+    assert has_status(answer, 403, 411), answer.text
+    assert list_keys(store, tenant) == []
 
 
-# -- what is signed stays as it was signed
+# -- signatures
 
 
-def changed(text: str, at: int) -> str:
-    """Return a text with another character at a place."""
+def replace_character(text: str, at: int) -> str:
+    """Return a text with another character at a position."""
     return text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
 
 
-def forged(store: Store, grant_url: str) -> list[str]:
-    """Return an address with a character changed: in the key, in the time, in the signature, at its ends."""
+def forge_urls(store: Store, grant_url: str) -> list[str]:
+    """Return copies of a URL with one character changed: in the key, the time, the signature and at both ends."""
     if store.name == "local":
         start = len("/v1/blobs/")
-        return [changed(grant_url, at) for at in range(start, len(grant_url) - 1, 7)]
+        return [replace_character(grant_url, at) for at in range(start, len(grant_url) - 1, 7)]
     marks = ["/uploads/", "X-Amz-Date=", "X-Amz-Expires=", "X-Amz-Signature=", "X-Amz-Credential=", "SignedHeaders="]
     longer = grant_url.replace("X-Amz-Expires=60", "X-Amz-Expires=600")
-    return [longer, *(changed(grant_url, grant_url.index(mark) + len(mark)) for mark in marks)]
+    return [longer, *(replace_character(grant_url, grant_url.index(mark) + len(mark)) for mark in marks)]
 
 
-def test_a_changed_address_opens_nothing(store: Store, tenant: str, key: str) -> None:
-    urls = forged(store, grant_upload_of(store.blobs, key, BODY).url)
+def test_a_changed_signed_url_is_refused(store: Store, tenant: str, key: str) -> None:
+    urls = forge_urls(store, grant_upload_of(store.blobs, key, BODY).url)
     assert len(urls) > 5
     for url in urls:
         answer = store.send(grant_upload_of(store.blobs, key, BODY), BODY, url=url)
-        assert refused(answer, 400, 403), (url, answer.status_code, answer.text)
-    assert listed(store, tenant) == []
+        assert has_status(answer, 400, 403), (url, answer.status_code, answer.text)
+    assert list_keys(store, tenant) == []
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST", "HEAD"])
-def test_a_grant_to_put_does_nothing_else(store: Store, key: str, method: str) -> None:
+def test_an_upload_grant_allows_no_other_method(store: Store, key: str, method: str) -> None:
     store.blobs.put(key, BODY)
     answer = store.send(grant_upload_of(store.blobs, key, BODY), BODY, method=method)
-    assert refused(answer, 403, 405), answer.text
+    assert has_status(answer, 403, 405), answer.text
     assert BODY not in answer.content
     assert store.blobs.stat(key) is not None
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-def test_a_grant_to_get_changes_nothing(store: Store, key: str, method: str) -> None:
+def test_a_download_grant_allows_no_change(store: Store, key: str, method: str) -> None:
     store.blobs.put(key, BODY)
     grant = store.blobs.grant_download(key, expires_in_seconds=60, name="a.png", media_type="image/png")
-    assert refused(store.send(grant, b"", method=method), 403, 405)
+    assert has_status(store.send(grant, b"", method=method), 403, 405)
     verify_claim(store.blobs, key, size=len(BODY), sha256=digest(BODY))
 
 
-def test_an_address_ends(store: Store, tenant: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signed_url_expires(store: Store, tenant: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     long_ago = 1_700_000_000.0
     owner = store.blobs._transport if isinstance(store.blobs, S3Blobs) else store.blobs  # noqa: SLF001 - its clock
     monkeypatch.setattr(owner, "_now", lambda: long_ago)
     put = grant_upload_of(store.blobs, key, BODY)
     get = store.blobs.grant_download(key, expires_in_seconds=60, name="a.png", media_type="image/png")
     monkeypatch.undo()
-    assert refused(store.send(put, BODY), 400, 403)
-    assert listed(store, tenant) == []
+    assert has_status(store.send(put, BODY), 400, 403)
+    assert list_keys(store, tenant) == []
     store.blobs.put(key, BODY)
     answer = store.send(get)
-    assert refused(answer, 400, 403)
+    assert has_status(answer, 400, 403)
     assert BODY not in answer.content
 
 
-# -- grants to get
+# -- download grants
 
 
-def test_a_grant_gets_the_bytes_under_a_name(store: Store, key: str) -> None:
+def test_a_download_has_its_bytes_media_type_and_name(store: Store, key: str) -> None:
     store.blobs.put(key, BODY)
     answer = store.send(
         store.blobs.grant_download(key, expires_in_seconds=60, name="my film.png", media_type="image/png")
@@ -243,31 +255,31 @@ def test_a_grant_gets_the_bytes_under_a_name(store: Store, key: str) -> None:
 @pytest.mark.parametrize(
     "name", ["../../etc/passwd", "C:\\x", "a\0b", ".htaccess", "x" * 4_096, 'a"; filename="b', "a\r\nSet-Cookie: b", ""]
 )
-def test_a_hostile_name_is_only_ever_a_name(store: Store, tenant: str, key: str, name: str) -> None:
+def test_a_hostile_file_name_is_sanitized(store: Store, tenant: str, key: str, name: str) -> None:
     store.blobs.put(key, BODY)
     answer = store.send(store.blobs.grant_download(key, expires_in_seconds=60, name=name, media_type="text/html"))
     assert (answer.status_code, answer.content) == (200, BODY)
     assert answer.headers["content-type"] == "application/octet-stream"
-    said = answer.headers["content-disposition"]
-    assert said.startswith('attachment; filename="')
-    assert not set(said[len('attachment; filename="') : -1]) & set('/\\"\r\n\0')
+    disposition = answer.headers["content-disposition"]
+    assert disposition.startswith('attachment; filename="')
+    assert not set(disposition[len('attachment; filename="') : -1]) & set('/\\"\r\n\0')
     assert "set-cookie" not in answer.headers
-    assert listed(store, tenant) == [key]
+    assert list_keys(store, tenant) == [key]
 
 
-@pytest.mark.parametrize("wanted", ["bytes=2-5", "bytes=5-", "bytes=-4"])
-def test_a_part_is_got_as_it_is_asked_for(store: Store, key: str, wanted: str) -> None:
+@pytest.mark.parametrize("range_header", ["bytes=2-5", "bytes=5-", "bytes=-4"])
+def test_a_range_request_returns_that_part(store: Store, key: str, range_header: str) -> None:
     store.blobs.put(key, BODY)
     answer = store.send(
         store.blobs.grant_download(key, expires_in_seconds=60, name="a", media_type="image/png"),
-        headers={"range": wanted},
+        headers={"range": range_header},
     )
-    part = {"bytes=2-5": BODY[2:6], "bytes=5-": BODY[5:], "bytes=-4": BODY[-4:]}[wanted]
+    part = {"bytes=2-5": BODY[2:6], "bytes=5-": BODY[5:], "bytes=-4": BODY[-4:]}[range_header]
     assert (answer.is_success, answer.content) == (True, part)
     assert answer.headers["content-range"].endswith(f"/{len(BODY)}")
 
 
-def test_a_grant_of_what_is_gone_finds_nothing(store: Store, key: str) -> None:
+def test_a_download_of_a_deleted_blob_answers_404(store: Store, key: str) -> None:
     store.blobs.put(key, BODY)
     grant = store.blobs.grant_download(key, expires_in_seconds=60, name="a", media_type="image/png")
     assert store.send(grant).is_success
@@ -275,10 +287,10 @@ def test_a_grant_of_what_is_gone_finds_nothing(store: Store, key: str) -> None:
     assert store.send(grant).status_code == 404
 
 
-# -- races and late comers
+# -- races and late uploads
 
 
-def test_of_many_who_put_at_once_one_wins(store: Store, key: str) -> None:
+def test_one_of_many_concurrent_uploads_wins(store: Store, key: str) -> None:
     bodies = [b"%d" % number * 50_000 for number in range(RACERS)]
     grants = [grant_upload_of(store.blobs, key, body) for body in bodies]
     gate = Barrier(RACERS)
@@ -290,9 +302,7 @@ def test_of_many_who_put_at_once_one_wins(store: Store, key: str) -> None:
     with ThreadPoolExecutor(RACERS) as pool:
         answers = list(pool.map(race, range(RACERS)))
     winners = [bodies[number] for number, status in enumerate(answers) if status < 300]
-    if (
-        "write_once" in store.missing_features
-    ):  # several win there, and it may even lose them all: a claim is always looked at
+    if "write_once" in store.missing_features:  # several can win there, or none, so claims are always verified
         with suppress(FileNotFoundError), store.blobs.open(key) as file:
             assert file.read() in bodies
         return
@@ -301,23 +311,23 @@ def test_of_many_who_put_at_once_one_wins(store: Store, key: str) -> None:
     assert set(answers) <= {200, 204, 412}
 
 
-def test_a_late_put_after_a_delete_is_listed_for_the_collector(store: Store, tenant: str) -> None:
+def test_an_upload_after_a_delete_is_listed_for_the_collector(store: Store, tenant: str) -> None:
     key = object_keys.output_key(tenant, "job", "task", 1, 1)
     grant = grant_upload_of(store.blobs, key, BODY)
     store.blobs.put(key, BODY)
     assert store.blobs.delete_prefix(object_keys.job_prefix(tenant, "job")) == DeleteSummary(1, len(BODY))
-    assert listed(store, tenant) == []
+    assert list_keys(store, tenant) == []
     assert store.send(grant, BODY).is_success
-    assert listed(store, tenant) == [key]
+    assert list_keys(store, tenant) == [key]
 
 
-# -- lists and deletions
+# -- list and delete
 
 
-def test_keys_are_listed_in_the_order_of_their_bytes_page_by_page(store: Store, tenant: str) -> None:
+def test_keys_are_listed_in_byte_order_page_by_page(store: Store, tenant: str) -> None:
     names = ["a", "a-b/x", "a.b", "a/x", "a/y/1", "a0", "b:c", "B", "job/t/10/1", "job/t/2/1", "job/t/2/preview"]
     paths = [f"{tenant}/{name}" for name in names if store.name == "s3 double" or name != "a"]
-    for path in paths:  # in a folder, a name is a file or a folder: ids never are both
+    for path in paths:  # in a folder, a name is either a file or a folder; our ids are never both
         store.blobs.put(path, path.encode())
     pages: list[str] = []
     while page := store.blobs.list(f"{tenant}/", pages[-1] if pages else "", 3):
@@ -326,13 +336,13 @@ def test_keys_are_listed_in_the_order_of_their_bytes_page_by_page(store: Store, 
         assert all(one.modified_at > 1_700_000_000_000_000 for one in page)
         pages += [one.key for one in page]
     assert pages == sorted(paths, key=str.encode)
-    behind = [one.key for one in store.blobs.list(f"{tenant}/", f"{tenant}/a/", 100)]
-    assert behind == [path for path in pages if path > f"{tenant}/a/"]
+    later = [one.key for one in store.blobs.list(f"{tenant}/", f"{tenant}/a/", 100)]
+    assert later == [path for path in pages if path > f"{tenant}/a/"]
     inner = [one.key for one in store.blobs.list(f"{tenant}/job/t/2/", "", 100)]
     assert inner == [f"{tenant}/job/t/2/1", f"{tenant}/job/t/2/preview"]
 
 
-def test_deleting_says_what_was_freed_and_leaves_the_neighbours(store: Store, tenant: str) -> None:
+def test_a_delete_returns_what_it_freed_and_keeps_other_keys(store: Store, tenant: str) -> None:
     mine = [object_keys.output_key(tenant, "1", "task", attempt, no) for attempt in (1, 2) for no in (1, 2)]
     others = [object_keys.output_key(tenant, "10", "task", 1, 1), object_keys.upload_key(tenant, "1")]
     for key in (*mine, *others):
@@ -340,10 +350,10 @@ def test_deleting_says_what_was_freed_and_leaves_the_neighbours(store: Store, te
     assert store.blobs.delete([mine[0], f"{tenant}/uploads/nothing"]) == DeleteSummary(1, len(BODY))
     assert store.blobs.delete_prefix(object_keys.job_prefix(tenant, "1")) == DeleteSummary(3, 3 * len(BODY))
     assert store.blobs.delete_prefix(object_keys.job_prefix(tenant, "1")) == DeleteSummary(0, 0)
-    assert listed(store, tenant) == sorted(others)
+    assert list_keys(store, tenant) == sorted(others)
 
 
-def test_everything_at_once_is_never_deleted(store: Store, key: str) -> None:
+def test_an_invalid_prefix_deletes_nothing(store: Store, key: str) -> None:
     store.blobs.put(key, BODY)
     for prefix in ("", "/", key, "../", f"{key}/../"):
         with pytest.raises(ValueError, match=r"blob|prefix|ids"):
@@ -358,7 +368,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_key_that_is_no_key_is_refused_everywhere(store: Store, hostile: str) -> None:
+def test_an_invalid_key_is_refused_by_every_call(store: Store, hostile: str) -> None:
     blobs = store.blobs
     for call in (
         lambda: blobs.put(hostile, BODY), lambda: blobs.open(hostile), lambda: blobs.stat(hostile),
@@ -366,7 +376,7 @@ def test_a_key_that_is_no_key_is_refused_everywhere(store: Store, hostile: str) 
         lambda: blobs.grant_download(hostile, expires_in_seconds=1, name="a", media_type="image/png"),
         lambda: blobs.grant_overwrite(hostile, bytes_max=9, media_type="image/png", expires_in_seconds=1),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="ids only") as error:
+        with pytest.raises(ValueError, match="must consist of ids") as error:
             call()
         assert hostile not in str(error.value) or not hostile
 
@@ -374,17 +384,17 @@ def test_a_key_that_is_no_key_is_refused_everywhere(store: Store, hostile: str) 
 @pytest.mark.parametrize(
     "media_type", ["", "png", "image/png\r\nx: y", "image/png\n", "a/b/c", "image/é", "a/" + "b" * 99]
 )
-def test_a_media_type_that_could_not_be_sent_is_not_signed(store: Store, key: str, media_type: str) -> None:
+def test_an_invalid_media_type_is_not_signed(store: Store, key: str, media_type: str) -> None:
     with pytest.raises(ValueError, match="media type"):
         grant_upload_of(store.blobs, key, BODY, media_type=media_type)
 
 
-def test_a_preview_may_be_put_again_by_its_grant(store: Store, key: str) -> None:
+def test_an_overwrite_grant_can_be_used_repeatedly(store: Store, key: str) -> None:
     grant = store.blobs.grant_overwrite(key, bytes_max=100, media_type="image/png", expires_in_seconds=60)
     for body in (BODY, OTHER):
         assert store.send(grant, body).is_success
         with store.blobs.open(key) as file:
             assert file.read() == body
-    assert refused(store.send(grant, BODY, headers={"content-type": "text/html"}), 403, 422)
+    assert has_status(store.send(grant, BODY, headers={"content-type": "text/html"}), 403, 422)
     large = store.send(grant, b"x" * 101)
-    assert large.status_code == (413 if store.name == "local" else 200), "a signed PUT of S3 has no largest size"
+    assert large.status_code == (413 if store.name == "local" else 200), "a signed S3 PUT cannot limit the size"

@@ -20,7 +20,7 @@ from callsheet.blobs.s3.credentials import CredentialsUnavailableError, Refreshi
 from callsheet.blobs.s3.sigv4 import S3Credentials
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.blobs.s3.transport import S3Location
-from callsheet.config import BlobSettings
+from callsheet.settings import BlobSettings
 from tests.support.doubles.blob_stores import digest, grant_upload_of
 from tests.support.doubles.credentials_double import ARN, PASS, CredentialsDouble, DoubleCredentials
 from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
@@ -145,11 +145,11 @@ def test_a_profile_gives_a_key_that_does_not_expire(use: Use) -> None:
 def test_a_profile_may_run_a_program_that_prints_credentials(
     double: CredentialsDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = double.keys.said()
+    published = double.keys.json_fields()
     output = tmp_path / "output.json"
     output.write_text(
         f'{{"Version": 1, "AccessKeyId": "{ACCESS}", "SecretAccessKey": "{SECRET}", '
-        f'"SessionToken": "canary-token-1", "Expiration": "{said["Expiration"]}"}}'
+        f'"SessionToken": "canary-token-1", "Expiration": "{published["Expiration"]}"}}'
     )
     (tmp_path / "config").write_text(f"[profile films]\ncredential_process = cat {output}\n")
     monkeypatch.setenv("AWS_PROFILE", "films")

@@ -1,4 +1,4 @@
-"""The settings choose a store, and what is wrong with them is said in one sentence."""
+"""The settings choose the blob store, and each mistake in them is reported in one sentence."""
 
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,19 @@ from callsheet.blobs.base import StorageRefusedError
 from callsheet.blobs.factory import open_blobs
 from callsheet.blobs.local import LocalBlobs
 from callsheet.blobs.s3.store import PUT_BYTES_MAX, S3Blobs
-from callsheet.config import BlobSettings
+from callsheet.settings import BlobSettings
 from tests.support.doubles.blob_stores import grant_upload_of
 
 KEYS = {"AWS_ACCESS_KEY_ID": "AKIDPLAIN", "AWS_SECRET_ACCESS_KEY": "canary-secret"}
 
 
-def test_without_settings_files_lie_beside_the_database(tmp_path: Path) -> None:
+def test_files_are_stored_beside_the_database_by_default(tmp_path: Path) -> None:
     blobs = open_blobs(BlobSettings(), tmp_path, None, {})
     assert isinstance(blobs, LocalBlobs)
     assert blobs.path("a") == tmp_path / "files" / "a"
 
 
-def test_a_folder_may_be_anywhere(tmp_path: Path) -> None:
+def test_a_file_url_selects_another_folder(tmp_path: Path) -> None:
     blobs = open_blobs(BlobSettings(url=f"file://{tmp_path}/my%20files"), Path("/nowhere"), None, {})
     assert isinstance(blobs, LocalBlobs)
     assert blobs.path("a") == tmp_path / "my files" / "a"
@@ -40,7 +40,7 @@ def test_a_folder_may_be_anywhere(tmp_path: Path) -> None:
          "https://f.example/films/a/b?"),
     ],
 )  # fmt: skip
-def test_a_bucket_is_reached_where_the_settings_say(settings: dict[str, Any], url: str) -> None:
+def test_the_settings_select_the_url_of_the_bucket(settings: dict[str, Any], url: str) -> None:
     blobs = open_blobs(BlobSettings(**settings), Path("/nowhere"), None, KEYS)
     assert isinstance(blobs, S3Blobs)
     assert grant_upload_of(blobs, "a/b", b"x").url.startswith(url)
@@ -48,15 +48,17 @@ def test_a_bucket_is_reached_where_the_settings_say(settings: dict[str, Any], ur
     blobs.close()
 
 
-def test_a_session_token_is_taken_from_the_environment_too() -> None:
-    blobs = open_blobs(BlobSettings(url="s3://films"), Path("/nowhere"), None, KEYS | {"AWS_SESSION_TOKEN": "lent"})
-    assert "X-Amz-Security-Token=lent" in grant_upload_of(blobs, "a/b", b"x").url
+def test_the_session_token_is_read_from_the_environment() -> None:
+    blobs = open_blobs(
+        BlobSettings(url="s3://films"), Path("/nowhere"), None, KEYS | {"AWS_SESSION_TOKEN": "temporary"}
+    )
+    assert "X-Amz-Security-Token=temporary" in grant_upload_of(blobs, "a/b", b"x").url
     assert isinstance(blobs, S3Blobs)
     blobs.close()
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"url": "ftp://films"}, "not a supported URL"), ({"url": "/srv/files"}, "not a supported URL"),
         ({"url": "file://host/files"}, "not a supported URL"), ({"url": "s3://"}, "has no valid bucket"),
@@ -67,12 +69,12 @@ def test_a_session_token_is_taken_from_the_environment_too() -> None:
         ({"url": "s3://films", "public_endpoint": "ftp://x"}, "blobs.public_endpoint"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_by_its_name(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(StorageRefusedError, match=said):
+def test_an_invalid_setting_is_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(StorageRefusedError, match=message):
         open_blobs(BlobSettings(**settings), Path("/nowhere"), None, KEYS)
 
 
-def test_files_larger_than_one_put_of_s3_are_refused_before_anybody_makes_one(tmp_path: Path) -> None:
+def test_a_file_limit_above_the_limit_of_s3_is_refused_at_the_start(tmp_path: Path) -> None:
     bucket, folder = BlobSettings(url="s3://films"), BlobSettings()
     with pytest.raises(StorageRefusedError, match=r"limits.file_bytes_max is 5368709121. S3 allows .* \(5 GiB\)"):
         open_blobs(bucket, tmp_path, None, KEYS, file_bytes_max=PUT_BYTES_MAX + 1)
@@ -83,8 +85,8 @@ def test_files_larger_than_one_put_of_s3_are_refused_before_anybody_makes_one(tm
 
 
 @pytest.mark.parametrize("missing", list(KEYS))
-def test_s3_without_keys_says_where_they_go_and_nothing_of_the_others(missing: str) -> None:
-    given = {name: value for name, value in KEYS.items() if name != missing}
+def test_a_missing_s3_key_is_named_without_showing_the_other(missing: str) -> None:
+    environ = {name: value for name, value in KEYS.items() if name != missing}
     with pytest.raises(StorageRefusedError, match="AWS_SECRET_ACCESS_KEY") as error:
-        open_blobs(BlobSettings(url="s3://films"), Path("/nowhere"), None, given)
+        open_blobs(BlobSettings(url="s3://films"), Path("/nowhere"), None, environ)
     assert "canary" not in str(error.value)

@@ -1,4 +1,4 @@
-"""S3 when it is slow, busy, cut off, forgetful or strict: what is tried again, what is said, and what never leaks."""
+"""Faults of S3: which requests are retried, which errors are reported, and that no secret is shown."""
 
 import hashlib
 import threading
@@ -46,12 +46,13 @@ def blobs(double: S3Double) -> Iterator[S3Blobs]:
     made.close()
 
 
-# -- what goes wrong for a while (F22)
+# -- temporary faults
 
 
 @pytest.mark.parametrize("fault", ["SlowDown", "InternalError", "cut_before"])
 @pytest.mark.parametrize("call", ["put", "stat", "open", "list", "delete"])
-def test_what_fails_for_a_moment_is_tried_again(double: S3Double, blobs: S3Blobs, fault: str, call: str) -> None:
+def test_a_temporary_fault_is_retried(double: S3Double, blobs: S3Blobs, fault: str, call: str) -> None:
+    # F22
     blobs.put("acme/uploads/other", BODY)
     double.fail(fault, times=3)
     if call == "put":
@@ -68,28 +69,28 @@ def test_what_fails_for_a_moment_is_tried_again(double: S3Double, blobs: S3Blobs
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"), [("SlowDown", "503 SlowDown"), ("InternalError", "500 InternalError"), ("cut_before", "lost")]
+    ("fault", "message"), [("SlowDown", "503 SlowDown"), ("InternalError", "500 InternalError"), ("cut_before", "lost")]
 )
-def test_what_stays_away_is_named_and_tried_a_few_times_only(
-    double: S3Double, blobs: S3Blobs, fault: str, said: str
+def test_a_lasting_fault_is_reported_after_five_requests(
+    double: S3Double, blobs: S3Blobs, fault: str, message: str
 ) -> None:
     double.fail(fault, times=99)
-    with pytest.raises(StorageUnavailableError, match=said):
+    with pytest.raises(StorageUnavailableError, match=message):
         blobs.put(KEY, BODY)
     assert len(double.requests) == 5
     assert double.objects == {}
 
 
-def test_nobody_there_is_named(tmp_path: Path) -> None:
-    nobody = open_s3_blobs("http://127.0.0.1:9", REGION, KEYS)
+def test_an_unreachable_store_is_reported(tmp_path: Path) -> None:
+    unreachable = open_s3_blobs("http://127.0.0.1:9", REGION, KEYS)
     (tmp_path / "body").write_bytes(BODY)
     for body in (BODY, tmp_path / "body"):
         with pytest.raises(StorageUnavailableError, match="unavailable"):
-            nobody.put(KEY, body)
-    nobody.close()
+            unreachable.put(KEY, body)
+    unreachable.close()
 
 
-def test_waits_grow_and_end(double: S3Double) -> None:
+def test_the_delays_between_retries_grow_and_end(double: S3Double) -> None:
     waits: list[float] = []
     location = S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint)
     blobs = S3Blobs(location, lambda: KEYS, wait=waits.append)
@@ -101,14 +102,14 @@ def test_waits_grow_and_end(double: S3Double) -> None:
     blobs.close()
 
 
-def test_a_put_whose_answer_was_lost_counts_as_done(double: S3Double, blobs: S3Blobs) -> None:
+def test_an_upload_whose_response_was_lost_succeeds(double: S3Double, blobs: S3Blobs) -> None:
     double.fail("cut_after", method="PUT")
     blobs.put(KEY, BODY)
     assert [method for method, _ in double.requests] == ["PUT", "PUT", "HEAD"]
     assert blobs.stat(KEY) == Stat(len(BODY), digest(BODY))
 
 
-def test_a_put_whose_answer_was_lost_is_not_done_if_others_bytes_are_there(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_retried_upload_fails_if_other_bytes_are_stored(double: S3Double, blobs: S3Blobs) -> None:
     double.objects[f"some/where/{KEY}"] = StoredObject(b"theirs", "image/png", digest(b"theirs"), 0.0)
     double.fail("cut_before", method="PUT")
     with pytest.raises(BlobExistsError):
@@ -117,7 +118,8 @@ def test_a_put_whose_answer_was_lost_is_not_done_if_others_bytes_are_there(doubl
 
 
 @pytest.mark.parametrize("fault", ["truncated", "cut_before", "SlowDown"])
-def test_a_stream_that_breaks_is_taken_up_where_it_broke(double: S3Double, blobs: S3Blobs, fault: str) -> None:
+def test_an_interrupted_download_resumes_where_it_stopped(double: S3Double, blobs: S3Blobs, fault: str) -> None:
+    # F22
     blobs.put(KEY, BODY)
     double.fail(fault, times=2, method="GET")
     with blobs.open(KEY) as file:
@@ -125,7 +127,7 @@ def test_a_stream_that_breaks_is_taken_up_where_it_broke(double: S3Double, blobs
         assert hashlib.sha256(BODY[:5] + file.read()).hexdigest() == digest(BODY)
 
 
-def test_a_blob_is_read_in_order_over_one_request(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_blob_is_read_sequentially_with_one_request(double: S3Double, blobs: S3Blobs) -> None:
     blobs.put(KEY, BODY)
     double.requests.clear()
     with blobs.open(KEY) as file:
@@ -133,7 +135,7 @@ def test_a_blob_is_read_in_order_over_one_request(double: S3Double, blobs: S3Blo
     assert [method for method, _ in double.requests] == ["HEAD", "GET"]
 
 
-def test_a_blob_that_changes_while_it_is_read_breaks_off(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_read_fails_if_the_blob_changes_meanwhile(double: S3Double, blobs: S3Blobs) -> None:
     blobs.put(KEY, BODY)
     double.fail("truncated", method="GET")
     with blobs.open(KEY) as file:
@@ -143,7 +145,7 @@ def test_a_blob_that_changes_while_it_is_read_breaks_off(double: S3Double, blobs
             file.read()
 
 
-def test_what_is_missing_after_a_write_is_not_taken_for_granted(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_claim_fails_while_the_blob_is_missing(double: S3Double, blobs: S3Blobs) -> None:
     blobs.put(KEY, BODY)
     double.fail("missing", method="HEAD")
     with pytest.raises(FileNotFoundError):
@@ -154,14 +156,16 @@ def test_what_is_missing_after_a_write_is_not_taken_for_granted(double: S3Double
         verify_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
 
 
-def test_bytes_that_the_store_has_no_digest_of_are_read(double: S3Double, blobs: S3Blobs) -> None:
+def test_bytes_without_a_stored_digest_are_read(double: S3Double, blobs: S3Blobs) -> None:
     double.objects[f"some/where/{KEY}"] = StoredObject(BODY, "image/png", None, 0.0)
     assert blobs.stat(KEY) == Stat(len(BODY), None)
     verify_claim(blobs, KEY, size=len(BODY), sha256=digest(BODY))
     assert double.requests[-1][0] == "GET"
 
 
-def test_a_store_that_hangs_is_left_alone(double: S3Double, blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_respond_is_reported(
+    double: S3Double, blobs: S3Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(blobs._transport._client, "timeout", httpx.Timeout(0.05))  # noqa: SLF001 - not 30 seconds
     double.fail("hung", times=5)
     with pytest.raises(StorageUnavailableError, match="does not answer"):
@@ -169,61 +173,59 @@ def test_a_store_that_hangs_is_left_alone(double: S3Double, blobs: S3Blobs, monk
     double.release.set()
 
 
-# -- what stays wrong until somebody mends it
+# -- permanent errors
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"keys": KEYS._replace(secret_key="another-secret")}, "SignatureDoesNotMatch: the secret key"),
         ({"keys": KEYS._replace(access_key="AKIDNOBODY")}, "InvalidAccessKeyId: the access key"),
         ({"keys": KEYS._replace(session_token="old-token")}, "InvalidToken"),
         ({"region": "us-east-1"}, "AuthorizationHeaderMalformed: the region"),
-        ({"bucket": "nobodys"}, "NoSuchBucket: there is no such bucket"),
+        ({"bucket": "missing"}, "NoSuchBucket: there is no such bucket"),
         ({"now": lambda: 1_700_000_000.0}, "RequestTimeTooSkewed: the clock"),
     ],
     ids=["secret", "access key", "token", "region", "bucket", "clock"],
 )  # fmt: skip
-def test_wrong_settings_are_said_in_a_sentence_without_secrets(
-    double: S3Double, changed: dict[str, Any], said: str
-) -> None:
+def test_a_wrong_setting_is_reported_without_secrets(double: S3Double, changed: dict[str, Any], message: str) -> None:
     keys = changed.get("keys", KEYS)
     location = S3Location(
         bucket=changed.get("bucket", BUCKET), region=changed.get("region", REGION), endpoint=double.endpoint
     )
     more = {"now": changed["now"]} if "now" in changed else {}
     blobs = S3Blobs(location, lambda: keys, **more)
-    with pytest.raises(StorageRefusedError, match=said) as error:
+    with pytest.raises(StorageRefusedError, match=message) as error:
         blobs.put(KEY, BODY)
-    assert len(double.requests) == 1, "nothing that will not change is tried again"
+    assert len(double.requests) == 1, "a permanent error is not retried"
     for secret in (*keys, KEY, double.endpoint):
         assert not secret or secret not in str(error.value)
     blobs.close()
 
 
-def test_a_full_store_is_named(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_full_store_is_reported(double: S3Double, blobs: S3Blobs) -> None:
     double.fail("QuotaExceeded", method="PUT")
     with pytest.raises(StorageFullError):
         blobs.put(KEY, BODY)
 
 
-def test_more_than_one_put_takes_is_refused_before_anything_is_sent(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_file_above_the_limit_of_s3_is_refused_before_anything_is_sent(double: S3Double, blobs: S3Blobs) -> None:
     with pytest.raises(BlobTooLargeError, match="5 GiB"):
         grant_upload_of(blobs, KEY, b"", size=PUT_BYTES_MAX + 1)
     assert grant_upload_of(blobs, KEY, b"", size=PUT_BYTES_MAX).method == "PUT"
     assert double.requests == []
 
 
-def test_an_answer_that_is_not_xml_is_said(double: S3Double, blobs: S3Blobs) -> None:
+def test_a_response_that_is_not_xml_is_reported(double: S3Double, blobs: S3Blobs) -> None:
     double.objects["some/where/acme/\x01"] = StoredObject(b"", "", None, 0.0)
     with pytest.raises(StorageRefusedError, match="not XML"):
         blobs.list("acme/", "", 1)
 
 
-# -- who signs
+# -- credentials
 
 
-def test_keys_with_a_session_token_sign_headers_and_addresses() -> None:
+def test_a_session_token_is_signed_into_headers_and_urls() -> None:
     with S3Double(session_token=TOKEN) as double, httpx.Client(verify=False) as client:
         blobs = open_s3_blobs(double.endpoint, REGION, KEYS._replace(session_token=TOKEN))
         grant = grant_upload_of(blobs, KEY, BODY)
@@ -232,7 +234,7 @@ def test_keys_with_a_session_token_sign_headers_and_addresses() -> None:
         blobs.close()
 
 
-def test_new_keys_are_used_from_the_next_request_on(double: S3Double) -> None:
+def test_new_credentials_are_used_by_the_next_request(double: S3Double) -> None:
     current = [KEYS._replace(secret_key="old")]
     blobs = S3Blobs(S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint), lambda: current[0])
     with pytest.raises(StorageRefusedError):
@@ -243,7 +245,7 @@ def test_new_keys_are_used_from_the_next_request_on(double: S3Double) -> None:
     blobs.close()
 
 
-def test_grants_lead_to_the_public_address_and_the_house_to_the_inner_one(double: S3Double) -> None:
+def test_grants_use_the_public_endpoint_and_the_server_the_internal_one(double: S3Double) -> None:
     location = S3Location(
         bucket=BUCKET, region=REGION, endpoint=double.endpoint, public_endpoint="https://files.example:8443"
     )

@@ -1,4 +1,4 @@
-"""The double is as strict as S3: what it let through, our tests could not find."""
+"""The S3 double refuses what S3 refuses, so that our tests notice the same mistakes."""
 
 from collections.abc import Iterator
 
@@ -24,8 +24,8 @@ def url_of(double: S3Double, key: str = "k") -> str:
     return S3Location(bucket=BUCKET, region=REGION, endpoint=double.endpoint).url(key)
 
 
-def sent(double: S3Double, **changed: str) -> tuple[int, str]:
-    """Send a PUT that is signed in its headers, then changed."""
+def send_signed(double: S3Double, **changed: str) -> tuple[int, str]:
+    """Send a PUT request whose headers were changed after they were signed."""
     signed = SigV4Signer(REGION).headers(
         KEYS, "PUT", url_of(double), {"content-length": "5"}, digest(BODY), double.now()
     )
@@ -35,8 +35,8 @@ def sent(double: S3Double, **changed: str) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
-def test_a_request_that_is_signed_is_taken(double: S3Double) -> None:
-    assert sent(double) == (200, "")
+def test_a_signed_request_is_accepted(double: S3Double) -> None:
+    assert send_signed(double) == (200, "")
     assert double.objects.pop("k").body == BODY
 
 
@@ -53,13 +53,15 @@ def test_a_request_that_is_signed_is_taken(double: S3Double) -> None:
     ],
     ids=["unsigned", "old", "other body", "body unsigned", "header unsigned", "token", "host"],
 )
-def test_a_request_that_was_changed_is_refused(double: S3Double, changed: dict[str, str], code: str) -> None:
-    status, text = sent(double, **changed)
+def test_a_request_that_was_changed_after_signing_is_refused(
+    double: S3Double, changed: dict[str, str], code: str
+) -> None:
+    status, text = send_signed(double, **changed)
     assert (status in {400, 403}, f"<Code>{code}</Code>" in text) == (True, True), text
     assert double.objects == {}
 
 
-def test_one_character_of_the_signature_is_enough(double: S3Double) -> None:
+def test_a_url_with_one_changed_character_in_its_signature_is_refused(double: S3Double) -> None:
     url = SigV4Signer(REGION).presign_url(KEYS, "PUT", url_of(double), {}, 60, double.now())
     with httpx.Client(verify=False) as client:
         for at in range(len(url) - 64, len(url)):

@@ -1,4 +1,4 @@
-"""Signatures: the values that AWS publishes, and those of its own library for whatever we send."""
+"""AWS signatures: the published examples, and the same results as botocore for our requests."""
 
 import calendar
 import datetime as dt
@@ -37,7 +37,7 @@ EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     ],
     ids=["get", "put", "lifecycle", "list"],
 )  # fmt: skip
-def test_the_published_examples_are_signed_as_published(
+def test_the_published_examples_have_the_published_signatures(
     method: str, url: str, headers: dict[str, str], payload: str, signature: str
 ) -> None:
     signed = SigV4Signer("us-east-1").headers(KEYS, method, url, headers, payload, AT)
@@ -45,7 +45,7 @@ def test_the_published_examples_are_signed_as_published(
     assert KEYS.secret_key not in repr(KEYS)
 
 
-def test_the_published_address_is_signed_as_published() -> None:
+def test_the_published_url_has_the_published_signature() -> None:
     url = SigV4Signer("us-east-1").presign_url(KEYS, "GET", f"{HOST}/test.txt", {}, 86_400, AT)
     assert url == (
         f"{HOST}/test.txt?X-Amz-Algorithm=AWS4-HMAC-SHA256"
@@ -72,10 +72,10 @@ PLACES = [
 ]
 
 
-def theirs(
+def sign_with_botocore(
     make: Callable[[Credentials], Any], method: str, url: str, headers: dict[str, str], keys: S3Credentials
 ) -> AWSRequest:
-    """Let botocore sign at the same moment."""
+    """Let botocore sign the request with the same time."""
     request = AWSRequest(method=method, url=url, headers=headers, data=b"")
     with mock.patch("botocore.auth.get_current_datetime") as now:
         now.return_value = dt.datetime.fromtimestamp(AT, dt.UTC)
@@ -92,10 +92,10 @@ def test_botocore_signs_the_same(
     keys = KEYS._replace(session_token=token)
     url = location.url(key) + ("?" + encode_query(query) if query else "")
     signature = SigV4Signer(location.region)
-    other = theirs(lambda who: S3SigV4Auth(who, "s3", location.region), method, url, dict(headers), keys)
+    other = sign_with_botocore(lambda who: S3SigV4Auth(who, "s3", location.region), method, url, dict(headers), keys)
     mine = signature.headers(keys, method, url, headers, EMPTY, AT)
     assert mine["authorization"] == other.headers["Authorization"]
-    other = theirs(
+    other = sign_with_botocore(
         lambda who: S3SigV4QueryAuth(who, "s3", location.region, expires=600), method, url, dict(headers), keys
     )
     mine_url = signature.presign_url(keys, method, url, headers, 600, AT)
@@ -103,7 +103,7 @@ def test_botocore_signs_the_same(
     assert urlsplit(mine_url)._replace(query="") == urlsplit(other.url)._replace(query="")
 
 
-def test_an_address_lasts_a_week_at_most_and_a_second_at_least() -> None:
-    for asked, given in ((0, 1), (60, 60), (10**9, 604_800)):
-        url = SigV4Signer("x").presign_url(KEYS, "GET", f"{HOST}/k", {}, asked, AT)
-        assert parse_qs(urlsplit(url).query)["X-Amz-Expires"] == [str(given)]
+def test_a_signed_url_is_valid_for_one_second_to_one_week() -> None:
+    for requested, granted in ((0, 1), (60, 60), (10**9, 604_800)):
+        url = SigV4Signer("x").presign_url(KEYS, "GET", f"{HOST}/k", {}, requested, AT)
+        assert parse_qs(urlsplit(url).query)["X-Amz-Expires"] == [str(granted)]

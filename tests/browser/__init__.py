@@ -1,1 +1,1 @@
-"""What only a real browser can show: pages that load from one place, and pages of others that may call."""
+"""Tests in a real browser: the API reference page, and product pages of other origins."""

@@ -1,4 +1,4 @@
-"""A Chromium for a module, a fresh profile per test, and whatever its pages complained about."""
+"""A Chromium for a module, a fresh profile per test, and the errors of its pages."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from tests.support.processes import chromium
 
 @pytest.fixture(scope="module")
 def browser(report: Callable[[str], None]) -> Iterator[Browser]:
-    """One for a module: its driver leaves an event loop running in this thread, which other tests must not see."""
+    """One browser per module: its driver keeps an event loop running in this thread, which other tests must not see."""
     found = chromium.find(report)
     with sync_playwright() as driver:
         launched = driver.chromium.launch(
@@ -23,16 +23,16 @@ def browser(report: Callable[[str], None]) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def complaints() -> list[str]:
-    """What the pages of a test wrote to their console as errors, and what they asked of other places in vain."""
+def page_errors() -> list[str]:
+    """Errors that the pages of a test wrote to their console, among them blocked requests."""
     return []
 
 
 @pytest.fixture
-def page(browser: Browser, complaints: list[str]) -> Iterator[Page]:
+def page(browser: Browser, page_errors: list[str]) -> Iterator[Page]:
     context = browser.new_context()
-    made = context.new_page()
-    made.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
-    made.on("pageerror", lambda error: complaints.append(str(error)))
-    yield made
+    opened = context.new_page()
+    opened.on("console", lambda line: page_errors.append(line.text) if line.type == "error" else None)
+    opened.on("pageerror", lambda error: page_errors.append(str(error)))
+    yield opened
     context.close()

@@ -1,4 +1,4 @@
-"""Finding the browser of the tests: the one that is named, or a word about what to do."""
+"""How the tests find their browser, and the error if there is none."""
 
 from pathlib import Path
 
@@ -8,22 +8,22 @@ from tests.support.processes import chromium
 from tests.support.processes.chromium import Chromium, NoChromiumError
 
 
-def test_the_one_that_is_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_browser_of_the_environment_variable_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "chrome"
     program.touch(mode=0o755)
     monkeypatch.setenv(chromium.VARIABLE, str(program))
     assert chromium.find(print) == Chromium(program, {})
     program.chmod(0o644)
     monkeypatch.setenv(chromium.VARIABLE, str(tmp_path / "absent"))
-    with pytest.raises(NoChromiumError, match="absent: no program there"):
+    with pytest.raises(NoChromiumError, match="absent is not an executable file"):
         chromium.find(print)
 
 
-def test_without_packages_it_says_what_to_do_and_leaves_nothing_behind(
+def test_without_packages_the_error_explains_what_to_do_and_no_files_are_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NoChromiumError, match=f"install it, or name it in {chromium.VARIABLE}"):
+    with pytest.raises(NoChromiumError, match=f"install it, or set {chromium.VARIABLE} to its path"):
         chromium.unpack(tmp_path / "chromium")
     for name in ("apt-get", "dpkg"):
         (tmp_path / name).write_text("#!/bin/sh\necho no network >&2; exit 1\n")

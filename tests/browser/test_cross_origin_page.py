@@ -1,4 +1,4 @@
-"""A product's own page, of another origin, in a real browser: it watches and fetches its user's jobs directly."""
+"""A product page of another origin streams events and transfers files of its user directly."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ PAGE = b"<!doctype html><title>A product</title><link rel=icon href=data:,>"
 
 
 class Product(http.server.BaseHTTPRequestHandler):
-    """A web page of somebody who builds on Callsheet."""
+    """The web page of a product that uses Callsheet."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -29,12 +29,12 @@ class Product(http.server.BaseHTTPRequestHandler):
         self.wfile.write(PAGE)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
 def origins() -> Iterator[list[str]]:
-    """Two web sites; the first is let in."""
+    """Two web sites. The server allows the first one with CORS."""
     servers = [http.server.ThreadingHTTPServer(("127.0.0.1", 0), Product) for _ in range(2)]
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -46,8 +46,8 @@ def origins() -> Iterator[list[str]]:
 
 @pytest.fixture(scope="module")
 def up(origins: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A whole house in a process of its own, with the workflows of the demonstration."""
-    folder = tmp_path_factory.mktemp("own")
+    """A server in its own process, with the demo workflows."""
+    folder = tmp_path_factory.mktemp("cross-origin")
     config = folder / "callsheet.toml"
     config.write_text(f'[http]\ncors_origins = ["{origins[0]}"]\n')
     with ServerProcess(folder / "data", "--config", config) as started:
@@ -68,12 +68,12 @@ def token(up: ServerProcess, user: str = "demo") -> str:
 WATCH = """([url, token, job]) => new Promise((resolve, reject) => {
   const seen = [];
   const source = new EventSource(`${url}/v1/jobs/${job}/events?token=${token}`);
-  const heard = (event) => {
+  const record = (event) => {
     seen.push({id: event.lastEventId, type: event.type});
     if (event.type === "job.completed") { source.close(); resolve(seen); }
   };
   for (const type of ["job.created", "task.progress", "task.completed", "job.completed"])
-    source.addEventListener(type, heard);
+    source.addEventListener(type, record);
 })"""
 SHOW = """async ([url, token, job]) => {
   const headers = {authorization: `Bearer ${token}`};
@@ -89,9 +89,9 @@ SHOW = """async ([url, token, job]) => {
   const hex = digest.map((byte) => byte.toString(16).padStart(2, "0")).join("");
   return [picture.naturalWidth, picture.naturalHeight, file.media_type, hex === file.sha256];
 }"""
-ASK = """async ([url, token, path]) => {
-  const answer = await fetch(`${url}${path}`, {headers: {authorization: `Bearer ${token}`}});
-  return [answer.status, answer.headers.get("etag"), await answer.json()];
+FETCH = """async ([url, token, path]) => {
+  const response = await fetch(`${url}${path}`, {headers: {authorization: `Bearer ${token}`}});
+  return [response.status, response.headers.get("etag"), await response.json()];
 }"""
 PUT = """async ([url, method, headers, body]) => {
   const bytes = Uint8Array.from(atob(body), (letter) => letter.charCodeAt(0));
@@ -99,49 +99,49 @@ PUT = """async ([url, method, headers, body]) => {
 }"""
 
 
-def test_a_page_watches_a_job_to_its_end_and_shows_its_picture(
-    product: Page, up: ServerProcess, complaints: list[str]
+def test_a_page_streams_a_job_to_its_end_and_shows_its_picture(
+    product: Page, up: ServerProcess, page_errors: list[str]
 ) -> None:
     with up.client() as client:
         job = client.jobs.submit("sketch", user="demo", input={"prompt": "a lighthouse at dusk"})
-    mine = [up.url, token(up), job.id]
-    seen = product.evaluate(WATCH, mine)
+    arguments = [up.url, token(up), job.id]
+    seen = product.evaluate(WATCH, arguments)
     assert [seen[0]["type"], seen[-1]["type"]] == ["job.created", "job.completed"]
     assert len({one["id"] for one in seen}) == len(seen)
-    assert product.evaluate(SHOW, mine) == [640, 400, "image/png", True]
-    assert complaints == []
+    assert product.evaluate(SHOW, arguments) == [640, 400, "image/png", True]
+    assert page_errors == []
 
 
-def test_a_page_reads_what_the_api_says_and_nothing_of_other_users(product: Page, up: ServerProcess) -> None:
+def test_a_page_reads_its_users_jobs_and_no_others(product: Page, up: ServerProcess) -> None:
     with up.client() as client:
-        job = client.jobs.submit("sketch", user="demo", input={"prompt": "mine alone"})
+        job = client.jobs.submit("sketch", user="demo", input={"prompt": "dunes"})
         client.jobs.wait(job.id)
-    status, etag, body = product.evaluate(ASK, [up.url, token(up), f"/v1/jobs/{job.id}"])
+    status, etag, body = product.evaluate(FETCH, [up.url, token(up), f"/v1/jobs/{job.id}"])
     assert (status, body["status"], bool(etag)) == (200, "completed", True)
-    status, _, body = product.evaluate(ASK, [up.url, token(up, "eve"), f"/v1/jobs/{job.id}"])
+    status, _, body = product.evaluate(FETCH, [up.url, token(up, "eve"), f"/v1/jobs/{job.id}"])
     assert (status, body["code"]) == (404, "job_not_found")
 
 
-def test_a_page_puts_a_file_where_its_product_was_told_to(
-    product: Page, up: ServerProcess, complaints: list[str]
-) -> None:
+def test_a_page_uploads_a_file_to_a_signed_url(product: Page, up: ServerProcess, page_errors: list[str]) -> None:
     # R164
     body = {
         "user": "demo", "name": "dot.png", "media_type": "image/png", "bytes": len(PICTURE),
         "sha256": hashlib.sha256(PICTURE).hexdigest(),
     }  # fmt: skip
     with httpx.Client(base_url=up.url, headers={"authorization": f"Bearer {up.key}"}) as backend:
-        announced = backend.post("/v1/files", json=body).raise_for_status().json()
-        upload = announced["upload"]
-        address = urljoin(up.url, upload["url"])
-        given = [address, upload["method"], upload["headers"], base64.b64encode(PICTURE).decode()]
-        status = product.evaluate(PUT, given)
-        assert (status, complaints) == (204, [])
-        finished = backend.post(f"/v1/files/{announced['file']['id']}/finish").raise_for_status().json()
+        created = backend.post("/v1/files", json=body).raise_for_status().json()
+        upload = created["upload"]
+        url = urljoin(up.url, upload["url"])
+        arguments = [url, upload["method"], upload["headers"], base64.b64encode(PICTURE).decode()]
+        status = product.evaluate(PUT, arguments)
+        assert (status, page_errors) == (204, [])
+        finished = backend.post(f"/v1/files/{created['file']['id']}/finish").raise_for_status().json()
     assert (finished["status"], finished["bytes"]) == ("ready", len(PICTURE))
 
 
-def test_a_page_that_is_not_let_in_reads_nothing(page: Page, up: ServerProcess, origins: list[str]) -> None:
+def test_a_page_of_an_origin_that_is_not_allowed_reads_nothing(
+    page: Page, up: ServerProcess, origins: list[str]
+) -> None:
     page.goto(origins[1])
     with pytest.raises(Error, match="Failed to fetch"):
-        page.evaluate(ASK, [up.url, token(up), "/v1/me"])
+        page.evaluate(FETCH, [up.url, token(up), "/v1/me"])

@@ -1,4 +1,4 @@
-"""The guide to streaming: its server and its page run as they are printed, in a real browser."""
+"""The server and the page of the streaming guide run as printed."""
 
 import re
 import socket
@@ -30,7 +30,7 @@ def free_port() -> int:
         return port
 
 
-def answers(port: int) -> bool:
+def accepts_connections(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -44,14 +44,14 @@ def guide_app(folder: Path, server_url: str, port: int) -> Iterator[None]:
     env = clean_environment() | {"CALLSHEET_URL": server_url, "CALLSHEET_API_KEY": key}
     with subprocess.Popen([sys.executable, "app.py"], cwd=folder, env=env, stderr=subprocess.DEVNULL) as app:
         try:
-            wait_until(lambda: answers(port))
+            wait_until(lambda: accepts_connections(port))
             yield
         finally:
             app.terminate()
 
 
 def test_the_page_of_the_guide_shows_progress_and_the_picture(
-    page: Page, complaints: list[str], tmp_path: Path
+    page: Page, page_errors: list[str], tmp_path: Path
 ) -> None:
     port = free_port()
     config = tmp_path / "callsheet.toml"
@@ -66,4 +66,4 @@ def test_the_page_of_the_guide_shows_progress_and_the_picture(
         page.wait_for_function("document.getElementById('picture').src.includes('/v1/files/')")
         page.wait_for_function("document.getElementById('picture').naturalWidth > 0")
         assert page.evaluate("document.getElementById('bar').value") == 100
-    assert [text for text in complaints if "favicon" not in text] == []
+    assert [text for text in page_errors if "favicon" not in text] == []

@@ -1,1 +1,1 @@
-"""Workflow files: loading them, and every way to get one wrong."""
+"""Tests of workflow files."""

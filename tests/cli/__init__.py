@@ -1,1 +1,1 @@
-"""The command line, against a served Callsheet and in processes of its own."""
+"""Tests of the command line, in this process and in processes of its own."""

@@ -1,4 +1,4 @@
-"""Every command of the command line, by its words."""
+"""Lists every command of the command line."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +8,11 @@ from typer.main import get_command
 from callsheet.cli.main import app
 
 
-def commands(of: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands(group: Any = None, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield the words of every command, and the command."""
-    here: Any = of or get_command(app)
-    for name, one in here.commands.items():
+    parent: Any = group or get_command(app)
+    for name, one in parent.commands.items():
         if hasattr(one, "commands"):
-            yield from commands(one, (*words, name))
+            yield from commands(one, (*prefix, name))
         else:
-            yield (*words, name), one
+            yield (*prefix, name), one

@@ -1,4 +1,4 @@
-"""Values from the words of a command line, and what is said of those that are none."""
+"""Parsing of arguments, and the messages about invalid ones."""
 
 from pathlib import Path
 
@@ -8,26 +8,26 @@ from tests.cli.conftest import Run, invoke_cli
 
 
 @pytest.mark.parametrize(
-    ("word", "stdin", "said"),
+    ("word", "stdin", "message"),
     [
         ("@input.json", None, "The file input.json is not JSON: JSON is malformed"),
         ("@-", "{secret", "Standard input is not JSON"),
-        ("@absent.json", None, "The file absent.json cannot be read."),
+        ("@absent.json", None, "The file absent.json cannot be read. Pass a UTF-8 file that you may read."),
         ("{secret", None, "'{secret' is not JSON"),
     ],
 )
-def test_an_input_that_is_none_is_named_by_where_it_came_from(
-    run: Run, word: str, stdin: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_invalid_input_is_reported_with_its_source_and_without_the_content_of_a_file(
+    run: Run, word: str, stdin: str | None, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("input.json").write_text("{secret")
     wrong = run("quote", "sketch", "--user", "ann", "--input", word, stdin=stdin)
-    told = " ".join(wrong.err.split())
-    assert (wrong.code, said in told) == (2, True), told
-    assert ("secret" in told) == (not word.startswith("@"))
+    error = " ".join(wrong.err.split())
+    assert (wrong.code, message in error) == (2, True), error
+    assert ("secret" in error) == (not word.startswith("@"))
 
 
-def test_help_says_how_standard_input_is_named() -> None:
+def test_the_help_explains_how_to_read_standard_input() -> None:
     assert "@- is standard input" in " ".join(invoke_cli("quote", "--help").out.split())
 
 
@@ -39,8 +39,8 @@ def test_help_says_how_standard_input_is_named() -> None:
         ["worker", "studio:worker", "--cache-dir"], ["workflows", "import", "graph.json", "--output-dir"],
     ],
 )  # fmt: skip
-def test_a_file_where_a_folder_goes_is_a_wrong_call(words: list[str], tmp_path: Path) -> None:
+def test_a_file_where_a_folder_is_required_is_a_usage_error(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     wrong = invoke_cli(*words, file)
-    assert (wrong.code, f"{file} is a file. Name a folder." in wrong.err) == (2, True)
+    assert (wrong.code, f"{file} is a file. Pass a folder." in wrong.err) == (2, True)

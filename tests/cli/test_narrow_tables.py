@@ -1,48 +1,33 @@
-"""Tables on narrow terminals: an id, a time, a number is whole or not there; where no table fits, there are records."""
+"""Tables on narrow terminals: less important columns are left out, ids are never broken, and records replace tables."""
 
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
-from tests.cli.test_jobs import read_terminal
+from tests.cli.terminal import run_on_terminal, strip_styles
 from tests.support.processes.live_server import LiveServer
 
-CALLSHEET = Path(sys.executable).with_name("callsheet")
 ID = r"[0-9a-f]{8}-[0-9a-f-]{27}"
 
 
-def on_terminal(live_server: LiveServer, columns: int, *words: str, above: int = 0) -> list[str]:
-    """Run a command on a terminal of so many columns, and return its lines as they stand there.
+def table_lines(live_server: LiveServer, columns: int, *words: str, intro_lines: int = 0) -> list[str]:
+    """Return the lines that a command prints on a terminal of so many columns.
 
-    So many above the table are sentences, which the terminal breaks.
+    All of them fit but the first `intro_lines`: they are sentences, which the terminal wraps.
     """
-    ours, theirs = pty.openpty()
-    env = {name: value for name, value in os.environ.items() if not name.startswith("CALLSHEET_")} | {
-        "CALLSHEET_URL": live_server.url,
-        "CALLSHEET_API_KEY": live_server.keys["admin"],
-        "COLUMNS": str(columns),
-        "TERM": "xterm",
-    }
-    with subprocess.Popen([CALLSHEET, *words], stdout=theirs, stderr=theirs, env=env) as process:
-        os.close(theirs)
-        lines = re.sub(r"\x1b\[[0-9;]*m", "", read_terminal(ours)).splitlines()
-    assert process.returncode == 0, lines
-    assert max(map(len, lines[above:])) <= columns
+    lines = strip_styles(run_on_terminal(live_server, *words, columns=columns)).splitlines()
+    assert max(map(len, lines[intro_lines:])) <= columns
     return lines
 
 
 @pytest.mark.parametrize("columns", [40, 45, 50])
-def test_where_no_table_fits_every_line_is_a_record(live_server: LiveServer, run: Run, columns: int) -> None:
+def test_a_terminal_too_narrow_for_a_table_shows_records(live_server: LiveServer, run: Run, columns: int) -> None:
     user = f"narrow-{columns}"
     run("wallet", "topup", user, "20")
     job = live_server.submit(user=user)["id"]
-    lines = on_terminal(live_server, columns, "wallet", "show", user, above=1)
+    lines = table_lines(live_server, columns, "wallet", "show", user, intro_lines=1)
     records = "\n".join(lines[2:]).split("\n\n")
     entries = run("wallet", "show", user, "--json").json["entries"]
     assert [entry["amount"] for entry in entries] == [-3, 20]
@@ -50,43 +35,42 @@ def test_where_no_table_fits_every_line_is_a_record(live_server: LiveServer, run
         for head in ("amount", "balance", "kind"):
             assert re.search(rf"^{head.upper()} +{entry[head]}$", record, re.MULTILINE), record
     assert job in records[0].split()
-    assert job in " ".join(on_terminal(live_server, columns, "jobs", "--user", user)).split()
-    keys = " ".join(on_terminal(live_server, columns, "keys", "list")).split()
+    assert job in " ".join(table_lines(live_server, columns, "jobs", "--user", user)).split()
+    keys = " ".join(table_lines(live_server, columns, "keys", "list")).split()
     assert {key["id"] for key in run("keys", "list", "--json").json["keys"]} <= set(keys)
     live_server.work()
 
 
 @pytest.mark.parametrize("columns", [60, 80])
-def test_keys_wallets_and_files_keep_what_matters(
+def test_a_narrow_table_keeps_the_important_columns(
     live_server: LiveServer, run: Run, tmp_path: Path, columns: int
 ) -> None:
-    key = run("keys", "create", "for the studio", "--role", "client", "--expires-in", "99999", "--json").json["key"][
-        "id"
-    ]
+    created = run("keys", "create", "for the studio", "--role", "client", "--expires-in", "99999", "--json").json
+    key = created["key"]["id"]
     run("keys", "revoke", key)
-    lines = on_terminal(live_server, columns, "keys", "list")
+    lines = table_lines(live_server, columns, "keys", "list")
     assert {"KEY", "NAME", "STATUS"} <= set(lines[0].split())
     (line,) = [line for line in lines if line.startswith(key)]
     assert "revoked" in line.split()
     assert all(re.match(rf"{ID}|\s", line) for line in lines[1:])
-    assert all(re.fullmatch(r"[\w ]*", line) for line in lines[1:] if not re.match(ID, line)), "only names are broken"
+    assert all(re.fullmatch(r"[\w ]*", line) for line in lines[1:] if not re.match(ID, line)), "only names are wrapped"
 
     job = live_server.submit()["id"]
     live_server.work()
-    lines = on_terminal(live_server, columns, "wallet", "show", "ann", above=1)
+    lines = table_lines(live_server, columns, "wallet", "show", "ann", intro_lines=1)
     assert {"NO", "KIND", "AMOUNT", "JOB"} <= set(lines[2].split())
     assert any(job in line.split() for line in lines)
 
     picture = tmp_path / "a-picture-with-a-name-that-is-rather-long.png"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_000))
     file = run("files", "upload", picture, "--user", "narrow", "--json").json["files"][0]["id"]
-    lines = on_terminal(live_server, columns, "files", "list", "--user", "narrow")
+    lines = table_lines(live_server, columns, "files", "list", "--user", "narrow")
     (line,) = [line for line in lines if line.startswith(file)]
     assert line.split()[-1] == "ready" or "ready" in line.split()
 
 
-def test_everything_is_shown_where_there_is_room(live_server: LiveServer, run: Run) -> None:
+def test_a_wide_terminal_shows_every_column(live_server: LiveServer, run: Run) -> None:
     run("keys", "create", "wide", "--role", "client", "--expires-in", "99999")
-    lines = on_terminal(live_server, 200, "keys", "list")
+    lines = table_lines(live_server, 200, "keys", "list")
     assert lines[0].split() == ["KEY", "NAME", "ROLE", "STATUS", "TENANT", "CREATED", "EXPIRES", "REVOKED"]
     assert re.search(r"active +default( +\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d){2}", "\n".join(lines))

@@ -1,11 +1,9 @@
-"""Following a job: which part of it a line is about, what a person must do, and who leaves while it goes on."""
+"""`callsheet watch` and `submit --wait`: lines, a progress bar, hints to approve, and what Ctrl-C prints."""
 
 import json
 import os
-import pty
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +15,13 @@ from callsheet.cli.watch import follow
 from callsheet.client import Client
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from tests.cli.conftest import Run
-from tests.cli.test_jobs import read_terminal, submit_job
+from tests.cli.conftest import Run, connection_options
+from tests.cli.sketch_jobs import submit_job, work_in_thread
+from tests.cli.terminal import read_terminal, start_on_terminal
 from tests.client.stub_server import JOB, frames
 from tests.support.processes.cli_process import CommandProcess
 from tests.support.processes.live_server import LiveServer
 
-CALLSHEET = Path(sys.executable).with_name("callsheet")
 FILM = WorkflowDefinition(
     name="film",
     stages=[StageSpec(name="board", kind="board", tasks=2), StageSpec(name="render", kind="render", approval=True)],
@@ -32,7 +30,7 @@ FILM = WorkflowDefinition(
 
 @pytest.fixture
 def job_awaiting_approval(live_server: LiveServer, run: Run) -> Iterator[str]:
-    """A job whose second stage waits for a person; a worker wrote some lines about the first."""
+    """A job whose second stage waits for approval. The tasks of its first stage logged two lines each."""
     live_server.engine.execute(commands.PutWorkflow(definition=FILM))
     job = str(run("submit", "film", "--user", "ann", "--json").json["id"])
     for leased in live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("board",), count=2)):
@@ -42,35 +40,58 @@ def job_awaiting_approval(live_server: LiveServer, run: Run) -> Iterator[str]:
     run("jobs", "cancel", job, "--grace", "0")
 
 
-def test_a_job_that_waits_for_a_person_says_so_and_what_to_type(run: Run, job_awaiting_approval: str) -> None:
-    shown = run("jobs", "show", job_awaiting_approval).out
-    assert shown.startswith(f"{job_awaiting_approval} waits for approval.\n")
-    (line,) = [line for line in shown.splitlines() if line.startswith("render")]
+def test_watch_with_json_prints_one_event_per_line(live_server: LiveServer, run: Run) -> None:
+    job = submit_job(run)
+    live_server.work()
+    done = run("watch", job, "--json")
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert (done.code, [event["seq"] for event in events]) == (0, list(range(1, len(events) + 1)))
+    assert (events[0]["type"], events[-1]["type"]) == ("job.created", "job.completed")
+    assert "job.completed" in run("watch", job).out
+
+
+def test_a_terminal_shows_a_progress_bar_up_to_100_percent(live_server: LiveServer, run: Run) -> None:
+    job = submit_job(run)
+    with start_on_terminal(live_server, "watch", job) as (process, terminal):
+        work_in_thread(live_server).join()
+        printed = read_terminal(terminal)
+    assert process.returncode == 0, printed
+    assert "sketch completed" in printed
+    assert "100 %" in printed
+    assert f"{job} is completed." in printed
+
+
+def test_a_job_that_waits_for_approval_is_printed_with_the_command_that_approves_it(
+    run: Run, job_awaiting_approval: str
+) -> None:
+    printed = run("jobs", "show", job_awaiting_approval).out
+    assert printed.startswith(f"{job_awaiting_approval} waits for approval.\n")
+    (line,) = [line for line in printed.splitlines() if line.startswith("render")]
     assert line.rstrip().endswith("waits for approval")
-    assert f"Stage 2 (render) waits for approval: callsheet approve {job_awaiting_approval} 2\n" in shown
+    assert f"Stage 2 (render) waits for approval: callsheet approve {job_awaiting_approval} 2\n" in printed
     run("approve", job_awaiting_approval, "2", "--approver", "eve")
     assert "waits for approval" not in run("jobs", "show", job_awaiting_approval).out
 
 
-def test_a_line_says_which_stage_or_task_it_is_about_and_what_a_worker_logged(
+def test_each_line_names_its_stage_or_task_and_includes_log_lines(
     live_server: LiveServer, run: Run, job_awaiting_approval: str
 ) -> None:
-    house = ["--url", live_server.url, "--api-key", live_server.keys["admin"]]
-    with CommandProcess("watch", job_awaiting_approval, *house, log=Path(os.devnull)) as watched:
-        said = [watched.line()]
-        while "stage.waiting" not in said[-1]:
-            assert said[-1]
-            said.append(watched.line())
+    options = connection_options(live_server)
+    with CommandProcess("watch", job_awaiting_approval, *options, log=Path(os.devnull)) as watched:
+        lines = [watched.line()]
+        while "stage.waiting" not in lines[-1]:
+            assert lines[-1]
+            lines.append(watched.line())
         run("jobs", "cancel", job_awaiting_approval, "--grace", "0")
         rest = watched.process.communicate()[0]
-    facts = [line.rstrip("\n").split("  ", 1)[1] for line in said]
+    events = [line.rstrip("\n").split("  ", 1)[1] for line in lines]
     for no in (1, 2):
-        assert f"task.leased  board {no}" in facts
-        assert {f"task.logged  board {no}  line one", f"task.logged  board {no}  line two"} <= set(facts)
-        assert f"task.completed  board {no}" in facts
-    assert "stage.completed  board" in facts
+        assert f"task.leased  board {no}" in events
+        assert {f"task.logged  board {no}  line one", f"task.logged  board {no}  line two"} <= set(events)
+        assert f"task.completed  board {no}" in events
+    assert "stage.completed  board" in events
     assert (
-        facts[-1]
+        events[-1]
         == f"stage.waiting  render  Stage 2 (render) waits for approval: callsheet approve {job_awaiting_approval} 2"
     )
     assert f"{job_awaiting_approval} is canceled" in rest
@@ -78,51 +99,42 @@ def test_a_line_says_which_stage_or_task_it_is_about_and_what_a_worker_logged(
     assert ("stage.waiting  render" in later, "callsheet approve" in later) == (True, False)
 
 
-def test_on_a_terminal_a_person_reads_what_to_type_and_what_was_logged(
+def test_a_terminal_shows_the_command_to_approve_and_the_log_lines(
     live_server: LiveServer, run: Run, job_awaiting_approval: str
 ) -> None:
-    ours, theirs = pty.openpty()
-    env = os.environ | {
-        "CALLSHEET_URL": live_server.url,
-        "CALLSHEET_API_KEY": live_server.keys["admin"],
-        "COLUMNS": "200",
-    }
-    with subprocess.Popen(
-        [CALLSHEET, "watch", job_awaiting_approval], stdout=theirs, stderr=theirs, env=env
-    ) as process:
-        os.close(theirs)
-        said = b""
-        while b"callsheet approve" not in said:
-            said += os.read(ours, 65_536)
+    with start_on_terminal(live_server, "watch", job_awaiting_approval) as (process, terminal):
+        printed = b""
+        while b"callsheet approve" not in printed:
+            printed += os.read(terminal, 65_536)
         run("jobs", "cancel", job_awaiting_approval, "--grace", "0")
-        text = said.decode() + read_terminal(ours)
+        text = printed.decode() + read_terminal(terminal)
     assert process.returncode == 1
     assert f"Stage 2 (render) waits for approval: callsheet approve {job_awaiting_approval} 2" in text
     assert "board 1: line one" in text
 
 
-@pytest.mark.parametrize(("known", "looks"), [([6], 1), ([2, 6], 2), ([2, 4, 6], 3)])
-def test_on_a_terminal_a_job_is_looked_at_only_when_there_is_news_of_it(
-    monkeypatch: pytest.MonkeyPatch, known: list[int], looks: int
+@pytest.mark.parametrize(("event_counts", "reads"), [([6], 1), ([2, 6], 2), ([2, 4, 6], 3)])
+def test_a_terminal_reads_the_job_again_only_after_newer_events(
+    monkeypatch: pytest.MonkeyPatch, event_counts: list[int], reads: int
 ) -> None:
-    """A look shows what all events up to it did: those that are past, and those that came meanwhile, need no other."""
-    asked: list[str] = []
-    rows = iter([JOB | {"last_event_seq": count, "progress": count * 10} for count in known])
-    told = [frames(1, 2, 3, 4, 5) + frames(6, kind="job.completed")]
+    """A job that was read reflects all events up to `last_event_seq`, so these need no other request."""
+    paths: list[str] = []
+    rows = iter([JOB | {"last_event_seq": count, "progress": count * 10} for count in event_counts])
+    streams = [frames(1, 2, 3, 4, 5) + frames(6, kind="job.completed")]
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url.path)
+        paths.append(request.url.path)
         if request.url.path.endswith("/events"):
-            return httpx.Response(200, text=told.pop()) if told else httpx.Response(204)
+            return httpx.Response(200, text=streams.pop()) if streams else httpx.Response(204)
         return httpx.Response(200, json=next(rows, JOB | {"status": "completed"}))
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with Client("http://x", transport=httpx.MockTransport(answer)) as client:
         assert follow(client, "j1").completed
-    assert asked.count("/v1/jobs/j1") == looks + 1, "and once more, to say how it ended"
+    assert paths.count("/v1/jobs/j1") == reads + 1, "and once more after the end"
 
 
-def test_a_job_that_is_being_canceled_is_not_said_to_run(live_server: LiveServer, run: Run) -> None:
+def test_a_job_that_is_being_canceled_is_reported_as_such(live_server: LiveServer, run: Run) -> None:
     job = submit_job(run)
     (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
     assert run("jobs", "cancel", job, "--grace", "600").out == f"{job} is being canceled.\n"
@@ -131,19 +143,21 @@ def test_a_job_that_is_being_canceled_is_not_said_to_run(live_server: LiveServer
     live_server.engine.execute(commands.Fail(lease=leased.lease, code="canceled", message="Stopped.", retryable=False))
 
 
-def test_whoever_stops_waiting_learns_that_the_job_goes_on(live_server: LiveServer, run: Run, tmp_path: Path) -> None:
-    house, log = ["--url", live_server.url, "--api-key", live_server.keys["admin"]], tmp_path / "err"
-    with CommandProcess("submit", "sketch", "--user", "ann", "--input", "{}", "--wait", *house, log=log) as waits:
-        queued = re.fullmatch(r"([0-9a-f-]{36}) is queued, for 3 credits\.\n", waits.line())
+def test_ctrl_c_stops_watching_and_prints_that_the_job_keeps_running(
+    live_server: LiveServer, run: Run, tmp_path: Path
+) -> None:
+    options, log = connection_options(live_server), tmp_path / "err"
+    with CommandProcess("submit", "sketch", "--user", "ann", "--input", "{}", "--wait", *options, log=log) as waiting:
+        queued = re.fullmatch(r"([0-9a-f-]{36}) is queued, for 3 credits\.\n", waiting.line())
         assert queued is not None
-        assert waits.line()
-        assert waits.stop(signal.SIGINT) == 130
+        assert waiting.line()
+        assert waiting.stop(signal.SIGINT) == 130
     job = queued[1]
     sentence = f"The job keeps running. Follow it with: callsheet watch {job}"
     assert log.read_text() == f"callsheet: {sentence}\n"
     log.unlink()
-    with CommandProcess("watch", job, "--json", *house, log=log) as watches:
-        assert json.loads(watches.line())["type"] == "job.created"
-        assert watches.stop(signal.SIGINT) == 130
+    with CommandProcess("watch", job, "--json", *options, log=log) as watching:
+        assert json.loads(watching.line())["type"] == "job.created"
+        assert watching.stop(signal.SIGINT) == 130
     assert json.loads(log.read_text()) == {"code": "interrupted", "message": sentence, "request_id": None}
     assert run("jobs", "cancel", job, "--grace", "0").out == f"{job} is canceled.\n"

@@ -1,1 +1,1 @@
-"""The client library: both clients, from one source, through the same scenarios."""
+"""Tests of the Python client: both drivers, against live servers and against scripted ones."""

@@ -1,4 +1,4 @@
-"""A client of each kind, and servers to speak to: a real one on each database, and one that answers by a script."""
+"""Clients of both kinds, and servers for them: a live one on each database, and one with scripted responses."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,22 +9,29 @@ from callsheet.client import RetryPolicy
 from tests.client.both_clients import CLIENT_KINDS, FAST_RETRIES, ClientFactory, create_client
 from tests.client.stub_server import StubServer
 from tests.http.conftest import live_server
+from tests.support.processes.live_server import LiveServer
 
 __all__ = ["live_server"]
 
 
 @pytest.fixture(params=CLIENT_KINDS)
 def client_of(request: pytest.FixtureRequest) -> Iterator[ClientFactory]:
-    """Makes clients: the blocking one, then the one of asyncio."""
-    made: list[Any] = []
+    """Creates clients: the blocking one, then the asyncio one. All are closed after the test."""
+    created: list[Any] = []
 
     def one(url: str, key: str | None = None, retry_policy: RetryPolicy = FAST_RETRIES) -> Any:
-        made.append(create_client(request.param, url, key, retry_policy))
-        return made[-1]
+        created.append(create_client(request.param, url, key, retry_policy))
+        return created[-1]
 
     yield one
-    for client in made:
+    for client in created:
         client.close()
+
+
+@pytest.fixture
+def client(live_server: LiveServer, client_of: ClientFactory) -> Any:
+    """A client with an API key of the role `client`."""
+    return client_of(live_server.url, live_server.keys["client"])
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A line to a server that can be cut: it passes bytes on until somebody cuts it, and takes new calls at once."""
+"""A TCP proxy to a server that can cut its connections; new connections are accepted at once."""
 
 import contextlib
 import socket
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 class CuttableProxy:
-    """Stands before a server; `cut` breaks every connection through it."""
+    """Forwards connections to a server; `cut` breaks all of them."""
 
     def __init__(self, url: str) -> None:
         target_url = urlsplit(url)
@@ -17,7 +17,7 @@ class CuttableProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self.calls = 0
+        self.connections = 0
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
@@ -44,7 +44,7 @@ class CuttableProxy:
             while True:
                 client_side, _ = self._listener.accept()
                 server_side = socket.create_connection(self._target)
-                self.calls += 1
+                self.connections += 1
                 self._sockets += (client_side, server_side)
                 for pair in ((client_side, server_side), (server_side, client_side)):
                     self._threads.append(threading.Thread(target=_copy_bytes, args=pair, daemon=True))

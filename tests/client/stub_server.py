@@ -1,16 +1,17 @@
-"""A server that answers by a script, and breaks where the script says so."""
+"""A server with scripted responses and faults."""
 
 import json
 import socket
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self
+from http.server import BaseHTTPRequestHandler
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from tests.support.doubles.http_double import HttpDouble
 
 
 class RecordedRequest(NamedTuple):
-    """A request that came in."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -19,7 +20,7 @@ class RecordedRequest(NamedTuple):
 
 
 class ScriptedResponse(NamedTuple):
-    """An answer. `short` announces more bytes than there are and hangs up; `drop` hangs up at once."""
+    """A response. `truncated` declares more bytes than it sends; `drop` closes the connection without a response."""
 
     status: int = 200
     body: Any = None
@@ -43,42 +44,28 @@ def problem(status: int, code: str, **more: Any) -> ScriptedResponse:
 
 
 def frames(*numbers: int, kind: str = "task.progressed", cursor: str = "") -> str:
-    """Events of a job as a stream has them."""
-    made = []
+    """Return events of a job as an event stream has them."""
+    texts = []
     for no in numbers:
         event = {
             "seq": no, "job_id": "j1", "run": 1, "type": kind, "at": "2026-01-31T12:00:00Z", "actor": "worker",
             "from_status": None, "to_status": None, "entity_id": None, "data": {},
         }  # fmt: skip
-        made.append(f"id: {cursor}{no}\nevent: {kind}\ndata: {json.dumps(event)}\n\n")
-    return "".join(made)
+        texts.append(f"id: {cursor}{no}\nevent: {kind}\ndata: {json.dumps(event)}\n\n")
+    return "".join(texts)
 
 
 def stream(text: str, *, truncated: bool = False) -> ScriptedResponse:
     return ScriptedResponse(200, text, {"content-type": "text/event-stream"}, truncated)
 
 
-class StubServer:
-    """Answers with what was said, in order; the last one again and again."""
+class StubServer(HttpDouble):
+    """Sends the scripted responses in order and repeats the last one. Records the requests."""
 
     def __init__(self) -> None:
-        self.asked: list[RecordedRequest] = []
+        self.requests: list[RecordedRequest] = []
         self.responses: list[ScriptedResponse] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__init__(self._handler())
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         stub = self
@@ -89,18 +76,18 @@ class StubServer:
                 raw = self.rfile.read(length)
                 body = json.loads(raw) if raw else None
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                stub.asked.append(RecordedRequest(self.command, self.path, headers, body))
-                stub.send_answer(self, stub.responses.pop(0) if len(stub.responses) > 1 else stub.responses[0])
+                stub.requests.append(RecordedRequest(self.command, self.path, headers, body))
+                stub.send_response(self, stub.responses.pop(0) if len(stub.responses) > 1 else stub.responses[0])
 
             do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = answer  # noqa: N815 - names of the base class
 
             def log_message(self, *args: Any) -> None:
-                """Say nothing: a test looks at `asked`."""
+                """Log nothing: tests read `requests`."""
 
         return Handler
 
     @staticmethod
-    def send_answer(handler: BaseHTTPRequestHandler, scripted: ScriptedResponse) -> None:
+    def send_response(handler: BaseHTTPRequestHandler, scripted: ScriptedResponse) -> None:
         handler.close_connection = True
         if scripted.drop:
             handler.connection.shutdown(socket.SHUT_RDWR)

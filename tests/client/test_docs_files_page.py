@@ -1,4 +1,4 @@
-"""The page about files: its example runs as it stands there."""
+"""The example of the guide to files runs as printed."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from tests.support.tidiness.tidy import ROOT
 PAGE = ROOT / "docs" / "guides" / "files.md"
 
 
-def test_the_example_of_bringing_a_file_runs_and_prints_what_it_says(live_server: LiveServer, tmp_path: Path) -> None:
+def test_the_upload_example_runs_and_prints_what_its_comments_say(live_server: LiveServer, tmp_path: Path) -> None:
     [text] = re.findall(r"```python\n(.+?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(1_000))
     seed_demo(live_server.engine)  # as `callsheet up` does
@@ -22,5 +22,5 @@ def test_the_example_of_bringing_a_file_runs_and_prints_what_it_says(live_server
         [sys.executable, "-c", text], capture_output=True, text=True, check=False, cwd=tmp_path, env=env
     )
     assert done.stderr == ""
-    said = re.findall(r"print\(.+\)  # (.+)", text)
-    assert done.stdout.splitlines() == [said[0], said[1].partition(":")[0]]
+    comments = re.findall(r"print\(.+\)  # (.+)", text)
+    assert done.stdout.splitlines() == [comments[0], comments[1].partition(":")[0]]

@@ -1,4 +1,4 @@
-"""The two clients are one: the same calls, real types on both, and an import that loads no server."""
+"""Both clients have the same methods and precise types, and importing them loads no server."""
 
 import inspect
 import subprocess
@@ -34,30 +34,30 @@ SERVER_MODULES = {"callsheet.engine", "callsheet.store", "callsheet.http", "apsw
 
 
 def test_importing_the_client_loads_no_server_module_and_no_database_driver() -> None:
-    look = "import sys, callsheet.client, callsheet.worker; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    program = "import sys, callsheet.client, callsheet.worker; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "callsheet.api.jobs" in loaded
     assert SERVER_MODULES & loaded == set()
 
 
 async def types(client: Client, other: AsyncClient) -> None:
-    """Read by mypy: what an editor knows of each client. A wrong call is an error, or its `ignore` would be unused."""
+    """Checked by mypy: the types of both clients. A wrong call is an error, or its `ignore` would be unused."""
     assert_type(client.jobs.get("j"), Job)
     assert_type(client.jobs.runs("j"), list[Run])
     assert_type(client.jobs.tasks("j"), Generator[Task, None, None])
-    assert_type(client.jobs.events("j", after=3), Generator[Event, None, None])
+    assert_type(client.jobs.events("j", cursor=3), Generator[Event, None, None])
     assert_type(client.files.upload(b"", user="ann"), File)
     assert_type(await other.files.upload(b"", user="ann"), File)
     assert_type(await other.jobs.get("j"), Job)
     assert_type(await other.jobs.runs("j"), list[Run])
-    assert_type(other.jobs.events("j", after=3), AsyncGenerator[Event, None])
+    assert_type(other.jobs.events("j", cursor=3), AsyncGenerator[Event, None])
     client.jobs.get(1)  # type: ignore[arg-type]
     client.jobs.submit("sketch", uzer="ann")  # type: ignore[call-arg]
     await other.jobs.wait("j", timeout="long")  # type: ignore[arg-type]
 
 
-def test_both_clients_have_every_call_with_its_signature_and_its_words() -> None:
+def test_both_clients_have_every_method_with_its_signature_and_docstring() -> None:
     assert len(METHODS) > 35
     with Client("http://x") as client:
         other = AsyncClient("http://x")
@@ -70,7 +70,7 @@ def test_both_clients_have_every_call_with_its_signature_and_its_words() -> None
     assert list(inspect.signature(types).parameters) == ["client", "other"]
 
 
-def test_a_call_is_bound_like_any_method_and_nothing_is_made_for_it() -> None:
+def test_methods_are_bound_as_usual_without_a_new_function() -> None:
     with Client("http://x") as client, Client("http://y") as other:
         for name in METHODS:
             bound = attrgetter(name)
@@ -78,7 +78,7 @@ def test_a_call_is_bound_like_any_method_and_nothing_is_made_for_it() -> None:
             assert bound(client) == bound(client) != bound(other)
 
 
-def test_everything_of_the_client_is_in_the_package_but_the_name_that_workers_have() -> None:
+def test_the_package_exports_all_names_of_the_client_except_worker() -> None:
     for name in client.__all__:
         if name != "Worker":
             assert getattr(callsheet, name) is getattr(client, name)
@@ -87,24 +87,24 @@ def test_everything_of_the_client_is_in_the_package_but_the_name_that_workers_ha
         _ = callsheet.Worker  # type: ignore[attr-defined]
 
 
-def test_the_package_says_what_it_has_and_which_version_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_lists_its_names_and_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"AsyncClient", "CallsheetError", "Client", "__version__", "__all__", "__doc__"} <= set(dir(callsheet))
     assert callsheet.__version__ == metadata.version("callsheet")
 
-    def nowhere(name: str) -> str:
+    def not_installed(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(metadata, "version", nowhere)
+    monkeypatch.setattr(metadata, "version", not_installed)
     assert callsheet.__version__ == "unknown"
 
 
-def test_the_clients_are_brought_in_when_they_are_asked_for() -> None:
+def test_the_clients_are_imported_on_first_use() -> None:
     assert callsheet.Client is Client
     with pytest.raises(AttributeError, match="no attribute 'Clyent'"):
         _ = callsheet.Clyent  # type: ignore[attr-defined]
-    look = "import sys, callsheet; before = 'httpx' in sys.modules; from callsheet import AsyncClient; "
+    program = "import sys, callsheet; before = 'httpx' in sys.modules; from callsheet import AsyncClient; "
     done = subprocess.run(
-        [sys.executable, "-c", f"{look}print(before, 'httpx' in sys.modules)"],
+        [sys.executable, "-c", f"{program}print(before, 'httpx' in sys.modules)"],
         capture_output=True,
         text=True,
         check=True,

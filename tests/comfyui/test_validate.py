@@ -1,5 +1,4 @@
-"""Graphs that could not work are found before a worker sends them: by themselves, with their inputs, in a
-definition."""
+"""Validation of ComfyUI graphs: alone, with their inputs, and as part of a workflow definition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.comfyui.template import render, resolve_values
 from callsheet.comfyui.validate import find_graph_issues, find_issues
 from callsheet.core.model import commands as c
@@ -25,7 +24,7 @@ from callsheet.core.model.workflow_definition import (
 )
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import encode
-from tests.comfyui.test_template import JSON, PROMPT, TASK, marked, spec_of
+from tests.comfyui.test_template import JSON, PROMPT, TASK, spec_of, with_prompt
 from tests.core.rule_harness import CoreHarness
 from tests.support import comfyui_graphs
 from tests.support.comfyui_graphs import node
@@ -33,7 +32,7 @@ from tests.support.comfyui_graphs import node
 LIMITS = Limits()
 
 
-def first(spec: ComfySpec) -> tuple[tuple[str | int, ...], str, str]:
+def first_issue(spec: ComfySpec) -> tuple[tuple[str | int, ...], str, str]:
     return next(find_issues(spec, LIMITS))
 
 
@@ -60,10 +59,10 @@ def first(spec: ComfySpec) -> tuple[tuple[str | int, ...], str, str]:
         ({"1": node("A", x=msgspec.json.decode("[" * 80 + "]" * 80))}, (), "deeper than 64 levels", "Flatten it."),
     ],
 )  # fmt: skip
-def test_a_graph_that_could_not_run_is_found_with_what_to_do(
+def test_an_invalid_graph_is_reported_with_a_hint(
     graph: Any, key_path: tuple[str, ...], message: str, hint: str
 ) -> None:
-    """Traps 5 and 6 of ComfyUI, and the formats that it answers with an error 500."""
+    """ComfyUI answers some of these formats with status 500."""
     found = next(find_graph_issues(graph, LIMITS))
     assert found.key_path == key_path
     assert message in found.message
@@ -91,14 +90,16 @@ def test_a_graph_that_could_not_run_is_found_with_what_to_do(
         ({"output_node": "99"}, ("output_node",), "The output_node '99' is not in the graph."),
     ],
 )
-def test_inputs_that_lead_nowhere_are_found(more: dict[str, Any], key_path: tuple[str, ...], message: str) -> None:
-    found = first(spec_of(**more))
+def test_an_input_without_a_valid_target_is_reported(
+    more: dict[str, Any], key_path: tuple[str, ...], message: str
+) -> None:
+    found = first_issue(spec_of(**more))
     assert found[0] == key_path
     assert message in found[1]
 
 
 @pytest.mark.parametrize(
-    ("text", "inputs", "left"),
+    ("text", "inputs", "message"),
     [
         ("a __BIRD__", {}, "'__BIRD__' in 'text' of node 6 (CLIPTextEncode) belongs to no input."),
         ("a __X__ __BIRD_2__", {"x": "__X__"}, "'__BIRD_2__'"),
@@ -106,27 +107,25 @@ def test_inputs_that_lead_nowhere_are_found(more: dict[str, Any], key_path: tupl
         ("a ${x} ${bird}", {"x": "${x}"}, "'${bird}'"),
     ],
 )
-def test_a_placeholder_that_nobody_fills_is_found_before_a_worker_sends_it(
-    text: str, inputs: dict[str, Any], left: str
-) -> None:
-    (found,) = find_issues(spec_of(marked(text), inputs=inputs), LIMITS)
+def test_a_placeholder_without_an_input_is_reported(text: str, inputs: dict[str, Any], message: str) -> None:
+    (found,) = find_issues(spec_of(with_prompt(text), inputs=inputs), LIMITS)
     assert found.key_path == ("graph", "6", "inputs", "text")
-    assert left in found.message
+    assert message in found.message
 
 
 @pytest.mark.parametrize("text", ["{{masterpiece}}, __animal__, ${a}", "%date:yyyy%", "{a|b} __ and __init__"])
-def test_what_prompts_are_written_with_is_no_placeholder(text: str) -> None:
-    assert list(find_issues(spec_of(marked(text)), LIMITS)) == []
+def test_prompt_syntax_is_not_a_placeholder(text: str) -> None:
+    assert list(find_issues(spec_of(with_prompt(text)), LIMITS)) == []
 
 
 @pytest.mark.parametrize(
-    "made", [comfyui_graphs.text_to_image, comfyui_graphs.image_to_image, comfyui_graphs.guided, comfyui_graphs.plain]
+    "build", [comfyui_graphs.text_to_image, comfyui_graphs.image_to_image, comfyui_graphs.guided, comfyui_graphs.plain]
 )
-def test_the_usual_graphs_are_sound(made: Callable[[], comfyui_graphs.Graph]) -> None:
-    assert list(find_graph_issues(made(), LIMITS)) == []
+def test_common_graphs_are_valid(build: Callable[[], comfyui_graphs.Graph]) -> None:
+    assert list(find_graph_issues(build(), LIMITS)) == []
 
 
-def test_a_long_chain_is_no_circle() -> None:
+def test_a_long_chain_is_not_a_circle() -> None:
     chain = {str(no): node("ImageInvert", image=[str(no + 1), 0]) for no in range(1_998)} | {"1998": node("EmptyImage")}
     assert list(find_graph_issues(chain, LIMITS)) == []
 
@@ -145,9 +144,7 @@ SPECS = st.builds(
 
 
 @given(SPECS, JSON | st.fixed_dictionaries({"x": JSON}))
-def test_whatever_an_operator_sends_is_judged_and_what_is_sound_renders_or_says_why_not(
-    spec: ComfySpec, input: Any
-) -> None:
+def test_a_graph_without_issues_renders_or_the_input_is_refused(spec: ComfySpec, input: Any) -> None:
     if list(find_issues(spec, LIMITS)):
         return
     try:
@@ -159,59 +156,59 @@ def test_whatever_an_operator_sends_is_judged_and_what_is_sound_renders_or_says_
     assert rendered.graph.keys() == spec.graph.keys()
 
 
-# -- in a definition
+# -- workflow definitions
 
 STAGE = StageSpec(name="draw", kind="comfyui", comfyui=spec_of(inputs={"prompt": PROMPT}))
 ANY_PROMPT = {"type": "object", "properties": {"prompt": {}}}
 
 
-def test_a_recipe_with_a_graph_survives_being_stored_and_gives_it_by_stage() -> None:
-    spec = spec_of(marked(), inputs={"prompt": "__PROMPT__", "style": [PROMPT], "x": PROMPT}, random=["x"])
+def test_a_graph_is_stored_with_its_workflow_and_found_by_stage() -> None:
+    """R174."""
+    spec = spec_of(with_prompt(), inputs={"prompt": "__PROMPT__", "style": [PROMPT], "x": PROMPT}, random=["x"])
     definition = WorkflowDefinition(name="poster", stages=[replace(STAGE, comfyui=spec), StageSpec(name="b", kind="k")])
     assert parse_definition(encode(definition)) == definition
     assert [graph_of(definition, no) for no in range(4)] == [None, spec, None, None]
 
 
 @pytest.mark.parametrize(
-    ("schema", "sound"),
+    ("schema", "valid"),
     [
         (None, False), (True, False), ({"type": "object"}, False), ({"required": ["prompt"]}, True),
         ({"$ref": "#/$defs/a", "$defs": {"a": {}}}, True),
     ],
 )  # fmt: skip
-def test_a_placeholder_has_a_default_or_is_required_of_the_job(schema: Any, sound: bool) -> None:
-    spec = spec_of(marked("__PROMPT__"), inputs={"prompt": "__PROMPT__"})
+def test_a_placeholder_needs_a_default_or_a_required_input(schema: Any, valid: bool) -> None:
+    spec = spec_of(with_prompt("__PROMPT__"), inputs={"prompt": "__PROMPT__"})
     definition = WorkflowDefinition(name="poster", stages=[replace(STAGE, comfyui=spec)], input_schema=schema)
     defaulted = replace(definition, stages=[replace(STAGE, comfyui=replace(spec, defaults={"prompt": "x"}))])
-    drawn = replace(definition, stages=[replace(STAGE, comfyui=replace(spec, random=["prompt"]))])
-    assert [CoreHarness().do(c.PutWorkflow(definition=one)).version for one in (defaulted, drawn)] == [1, 1]
-    if sound:
+    random = replace(definition, stages=[replace(STAGE, comfyui=replace(spec, random=["prompt"]))])
+    assert [CoreHarness().do(c.PutWorkflow(definition=one)).version for one in (defaulted, random)] == [1, 1]
+    if valid:
         assert CoreHarness().do(c.PutWorkflow(definition=definition)).version == 1
     else:
-        assert (
-            "'prompt' may have no value" in CoreHarness().expect_refusal(c.PutWorkflow(definition=definition)).message
-        )
+        refusal = CoreHarness().expect_refusal(c.PutWorkflow(definition=definition))
+        assert "'prompt' may have no value" in refusal.message
 
 
-def test_a_stages_own_inputs_fit_its_graph() -> None:
+def test_the_inputs_of_a_stage_must_fit_its_graph() -> None:
     definition = WorkflowDefinition(name="poster", stages=[replace(STAGE, inputs=[{"prompt": "a"}, {"prompt": 3}])])
     with pytest.raises(BadInput, match=r"inputs\[1\]: prompt: must be a text"):
         check_definition(definition, LIMITS, COMFYUI_GRAPH_RULES)
 
 
-def test_jobs_bring_no_graphs() -> None:
-    """A graph is code on somebody's GPU; and a stage that a job brings keeps none."""
+def test_inline_stages_cannot_have_a_graph() -> None:
+    """A graph runs code on the worker, so only an operator can add one."""
     inline = WorkflowDefinition(name="free", inline=True)
     harness = CoreHarness(inline)
-    brought = c.Submit(id=harness.new_id(), tenant="acme", user="ann", workflow="free", stages=[STAGE])
-    assert harness.expect_refusal(brought).code == "invalid_graph"
-    job = harness.do(replace(brought, stages=[]))
+    submit = c.Submit(id=harness.new_id(), tenant="acme", user="ann", workflow="free", stages=[STAGE])
+    assert harness.expect_refusal(submit).code == "invalid_graph"
+    job = harness.do(replace(submit, stages=[]))
     add = c.AddStage(id=harness.new_id(), tenant="acme", job_id=job.job_id, stage=STAGE)
     assert harness.expect_refusal(add).code == "invalid_graph"
     assert harness.expect_refusal(c.PutWorkflow(definition=replace(inline, stages=[STAGE]))).code == "invalid_graph"
 
 
-def test_an_input_that_does_not_fit_the_graph_is_refused_when_the_job_comes() -> None:
+def test_a_submit_whose_input_does_not_fit_the_graph_is_refused() -> None:
     harness = CoreHarness(WorkflowDefinition(name="poster", stages=[STAGE], input_schema=ANY_PROMPT))
     submit = c.Submit(id=harness.new_id(), tenant="acme", user="ann", workflow="poster", input={"prompt": ["4", 0]})
     refused = harness.expect_refusal(submit)

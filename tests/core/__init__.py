@@ -1,1 +1,1 @@
-"""The rules without a database: a dictionary is the store."""
+"""Tests of the core: commands are decided against rows in memory, without a database."""

@@ -1,4 +1,4 @@
-"""The books of a world: what must be true of its rows after every batch, whatever the batch was."""
+"""Invariants of the stored rows. The harness checks them after every batch."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -22,20 +22,20 @@ def _all(rows: Rows, row: type[R]) -> Iterable[R]:
 
 
 def assert_evidence_unchanged(before: Row, after: Row) -> None:
-    """Runs, attempts and calls never change after their end (R315, R430, J9)."""
+    """Check that runs, attempts and calls do not change after their end (R315, R430)."""
     if isinstance(before, Run):
         assert before.finished_at is None, f"run {key_of(before)} changed after its end"
     if isinstance(before, Attempt | Call):
         assert before.ended_at is None, f"{before.TABLE} {key_of(before)} changed after its end"
     if isinstance(before, Task) and isinstance(after, Task):
-        assert after.attempts >= before.attempts, "attempts went back"
+        assert after.attempts >= before.attempts, "the number of attempts decreased (R313)"
     if isinstance(before, Job) and isinstance(after, Job):
         assert after.seq >= before.seq
         assert after.updated_at >= before.updated_at
 
 
 def assert_invariants(rows: Rows) -> None:
-    """What must be true after every batch."""
+    """Check every invariant that holds between batches."""
     groups = _RowGroups(rows)
     for wallet in _all(rows, Wallet):
         _assert_wallet(groups, wallet)
@@ -48,7 +48,7 @@ def assert_invariants(rows: Rows) -> None:
 
 
 class _RowGroups:
-    """Rows by what they belong to, gathered once."""
+    """Rows by their parent, grouped once."""
 
     def __init__(self, rows: Rows) -> None:
         self.entries = _group_by(_all(rows, LedgerEntry), "wallet_id")
@@ -70,38 +70,40 @@ def _group_by(rows: Iterable[R], field: str) -> dict[str, list[R]]:
 
 def _assert_wallet(groups: _RowGroups, wallet: Wallet) -> None:
     entries = sorted(groups.entries[wallet.id], key=lambda e: e.seq)
-    assert wallet.balance == sum(e.amount for e in entries), "M1 balance = sum of entries"
-    assert wallet.topped_up == sum(e.amount for e in entries if e.kind == "topup"), "M1 what ever came"
-    assert wallet.consumed == sum(e.consumed for e in entries), "M1 what ever went"
-    assert wallet.balance >= 0, "M2 never negative"
-    mine = [run for job in groups.jobs[wallet.id] for run in groups.runs[job.id]]
-    assert wallet.reserved == sum(run.price for run in mine if run.status == "open"), "M3 held = open reservations"
-    assert [e.seq for e in entries] == list(range(1, wallet.entries + 1)), "entries are numbered without gaps"
+    assert wallet.balance == sum(e.amount for e in entries), "M1: balance = sum of entries"
+    assert wallet.topped_up == sum(e.amount for e in entries if e.kind == "topup"), "M1: total top-ups"
+    assert wallet.consumed == sum(e.consumed for e in entries), "M1: total consumption"
+    assert wallet.balance >= 0, "M2: never negative"
+    runs = [run for job in groups.jobs[wallet.id] for run in groups.runs[job.id]]
+    assert wallet.reserved == sum(run.price for run in runs if run.status == "open"), "M3: reserved = open reservations"
+    assert [e.seq for e in entries] == list(range(1, wallet.entries + 1)), "M11: entries are numbered without a gap"
     running = 0
     for entry in entries:
         running += entry.amount
-        assert entry.balance == running, "M11 running balance"
+        assert entry.balance == running, "M11: running balance"
     kinds = Counter((e.job_id, e.run, e.kind == "reserve") for e in entries if e.job_id)
-    assert all(count == 1 for count in kinds.values()), "M4 M5 one reserve and one settlement per run"
-    for run in mine:
+    assert all(count == 1 for count in kinds.values()), "M4, M5: one reserve and one settlement per run"
+    for run in runs:
         settled = kinds[run.job_id, run.no, False]
-        assert settled == (run.price > 0 and run.status != "open"), "M8 M10 settled exactly when ended"
+        assert settled == (run.price > 0 and run.status != "open"), "M8, M10: settled exactly when ended"
 
 
 def _assert_job(groups: _RowGroups, job: Job) -> None:
     assert (job.status in JOB.terminal) == (job.finished_at is not None), "J7"
-    assert (job.error_code is not None) == (job.status in JOB.terminal - {"completed"}), "J8 only bad ends have codes"
+    assert (job.error_code is not None) == (job.status in JOB.terminal - {"completed"}), (
+        "J8: exactly the jobs that ended without completing have an error code"
+    )
     events = sorted(groups.events[job.id], key=lambda e: e.seq)
-    assert [e.seq for e in events] == list(range(1, job.seq + 1)), "J3 events are dense"
-    assert [e.at for e in events] == sorted(e.at for e in events), "J4 time goes on"
+    assert [e.seq for e in events] == list(range(1, job.seq + 1)), "J3: events are numbered without a gap"
+    assert [e.at for e in events] == sorted(e.at for e in events), "J4: times never decrease"
     moves = [e for e in events if e.type.startswith("job.") and e.target]
-    assert not moves or moves[-1].target == job.status, "J5 status is the last move's"
+    assert not moves or moves[-1].target == job.status, "J5: the status is the target of the last move"
     for one, two in pairwise(moves):
-        assert one.target == two.source, "J2 the chain is continuous"
+        assert one.target == two.source, "J2: each move begins where the one before it ended"
     if job.status == "completed":
         assert all(s.status == "completed" for s in groups.stages[job.id]), "G3"
     if job.finished_at is not None:
-        assert all(t.status in TASK.terminal for t in groups.tasks[job.id]), "G5 nothing lives below an ended job"
+        assert all(t.status in TASK.terminal for t in groups.tasks[job.id]), "G5: an ended job has no open task"
 
 
 def _assert_stage(groups: _RowGroups, stage: Stage) -> None:
@@ -109,9 +111,9 @@ def _assert_stage(groups: _RowGroups, stage: Stage) -> None:
     counted = Counter(t.status for t in tasks)
     assert stage.tasks_total == len(tasks)
     for status in ("running", "completed", "failed", "canceled"):
-        assert getattr(stage, f"tasks_{status}") == counted[status], f"stage counts of {status}"
+        assert getattr(stage, f"tasks_{status}") == counted[status], f"G10: tasks_{status} of the stage"
     if stage.status == "completed":
-        assert tasks, "G2 a completed stage has a task"
+        assert tasks, "G2: a completed stage has a task"
         assert counted["completed"] == len(tasks), "G2"
     assert (stage.status in STAGE.terminal) == (stage.finished_at is not None)
 
@@ -119,12 +121,16 @@ def _assert_stage(groups: _RowGroups, stage: Stage) -> None:
 def _assert_task(rows: Rows, groups: _RowGroups, task: Task) -> None:
     attempts = groups.attempts[task.id]
     live = [a for a in attempts if a.ended_at is None]
-    assert len(live) == (task.status == "running"), "L1 L2 one live attempt while it runs"
-    assert sorted(a.no for a in attempts) == list(range(1, task.attempts + 1)), "L3 epochs are dense"
-    assert not (task.ready and task.status not in {"pending", "retried"}), "only waiting tasks are offered"
+    assert len(live) == (task.status == "running"), "L1, L2: a task has one live attempt while it runs"
+    assert sorted(a.no for a in attempts) == list(range(1, task.attempts + 1)), (
+        "L3: attempts are numbered without a gap"
+    )
+    assert not (task.ready and task.status not in {"pending", "retried"}), (
+        "L13: only a pending or retried task is claimable"
+    )
     if task.ready:
         job, stage = rows[Job][task.job_id], rows[Stage][task.stage_id]
         assert isinstance(job, Job)
         assert isinstance(stage, Stage)
-        assert job.status in {"queued", "running"}, "L9 nothing is offered while a job rests"
-        assert stage.status in {"pending", "running"}, "R418"
+        assert job.status in {"queued", "running"}, "L13: the job allows claims"
+        assert stage.status in {"pending", "running"}, "L13: the stage allows claims"

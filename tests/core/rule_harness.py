@@ -1,8 +1,8 @@
-"""A world in dictionaries: the store of the core's tests, as strict about rows as the databases are.
+"""An in-memory store for the tests of the core. It is as strict about rows as the databases are.
 
-Commands run as the engine runs them: decided against a working set, asked again when something is missing, written
-at the end of the batch. What is loaded in the middle of a batch comes from the store, as it does in the engine, so
-a rule that forgets what its own batch did is found out here. After every batch the books are checked.
+Commands run as in the engine: a command is decided against a working set, decided again if a row was not loaded, and
+its changes are stored at the end of the batch. Rows that are loaded in the middle of a batch come from the store. So a
+test fails if a decision forgets what its own batch changed. The invariants are checked after every batch.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
 from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
@@ -39,11 +39,13 @@ from callsheet.core.model.rows import (
     Workflow,
     WorkflowFile,
 )
-from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition, validator
+from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.schema_validator import compile_input_schema
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from tests.core import invariants
 from tests.core.invariants import key_of
+from tests.support.engine.time_stamps import find_backdated
 
 R = TypeVar("R", bound=Row)
 ROUNDS_MAX = 64
@@ -52,7 +54,7 @@ DRAW = WorkflowDefinition(name="draw", price=10, stages=[StageSpec(name="draw", 
 
 
 class CoreHarness:
-    """Everything that is stored, and the time."""
+    """The stored rows and the current time."""
 
     def __init__(
         self, *definitions: WorkflowDefinition, initial_credits: int = 1_000, limits: Limits | None = None
@@ -75,7 +77,7 @@ class CoreHarness:
         return uuid7(self.now // 1_000, self._id_count * 0x9E3779B97F4A7C15 % 2**74)
 
     def batch(self, *many: c.Command, retrying: bool = False) -> list[Any]:
-        """Decide commands in one batch; each result is an answer or the exception it would have raised."""
+        """Decide commands in one batch; each result is an answer or the refusal."""
         ws = WorkingSet(self.now, self.limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying)
         prepared = [self._prepare(command) for command in many]
         demand = sum(command.count for command in prepared if isinstance(command, c.Claim))
@@ -86,25 +88,26 @@ class CoreHarness:
         for _ in range(ROUNDS_MAX):
             rest: list[int] = []
             missing: list[NotLoaded] = []
-            for place in waiting:
-                command = prepared[place]
+            for index in waiting:
+                command = prepared[index]
                 ws.begin()
                 try:
-                    results[place] = COMMANDS[type(command)].decide(ws, command)
+                    results[index] = COMMANDS[type(command)].decide(ws, command)
                 except NotLoaded as miss:
                     ws.undo()
-                    rest.append(place)
+                    rest.append(index)
                     missing.append(miss)
                 except Refusal as refusal:
                     ws.undo()
-                    results[place] = refusal
+                    results[index] = refusal
             for want in missing:
                 loader.load(want.need, want.key)
             if not rest:
+                assert list(find_backdated(ws)) == []
                 self._store(ws)
                 return results
             waiting = rest
-        raise AssertionError(f"decisions of {many} still miss something after {ROUNDS_MAX} rounds")
+        raise AssertionError(f"decisions of {many} still miss rows after {ROUNDS_MAX} rounds")
 
     def do(self, command: c.Command) -> Any:
         """Decide one command."""
@@ -114,7 +117,7 @@ class CoreHarness:
         return result
 
     def expect_refusal(self, command: c.Command) -> Refusal:
-        """Decide a command that must be refused, and see that nothing changed."""
+        """Decide a command that must be refused, check that no row changed, and return the refusal."""
         before = self.snapshot()
         result = self.batch(command)[0]
         assert isinstance(result, Refusal), f"{command} was not refused: {result}"
@@ -128,7 +131,7 @@ class CoreHarness:
         self.now += int(seconds * SECOND)
 
     def tick(self) -> None:
-        """Let the clock look at everything whose moment has come, as the sweeper does."""
+        """Send a tick for every job and task that is due, as the sweeper does."""
         for job in list(self.all(Job)):
             if job.due_at is not None and job.due_at <= self.now:
                 self.do(c.TickJob(job_id=job.id))
@@ -136,7 +139,7 @@ class CoreHarness:
             if task.due_at is not None and task.due_at <= self.now:
                 self.do(c.TickTask(job_id=task.job_id, task_id=task.id))
 
-    # -- short ways
+    # -- shortcuts
 
     def submit(self, workflow: str = "draw", **more: Any) -> str:
         answer: c.SubmitResult = self.do(c.Submit(**{"tenant": "acme", "user": "ann", "workflow": workflow, **more}))
@@ -154,7 +157,7 @@ class CoreHarness:
         job_id = self.submit(workflow, **more)
         return job_id, self.lease()
 
-    # -- looking
+    # -- stored rows
 
     def all(self, row: type[R]) -> Iterable[R]:
         return self.rows[row].values()  # type: ignore[return-value]
@@ -184,7 +187,7 @@ class CoreHarness:
     def ledger(self, job_id: str) -> list[tuple[str, int, int]]:
         return [(e.kind, e.amount, e.consumed) for e in self.all(LedgerEntry) if e.job_id == job_id]
 
-    # -- inside
+    # -- internals
 
     def _prepare(self, command: c.Command) -> c.Command:
         if isinstance(command, c.Claim) and not command.tokens:
@@ -206,9 +209,9 @@ class CoreHarness:
     def _store(self, ws: WorkingSet) -> None:
         for row, new, changed in ws.writes():
             table = self.rows[row]
-            for made in new:
-                assert key_of(made) not in table, f"{row.TABLE} {key_of(made)} is there already"
-                table[key_of(made)] = made
+            for added in new:
+                assert key_of(added) not in table, f"{row.TABLE} {key_of(added)} exists already"
+                table[key_of(added)] = added
             for after in changed:
                 before = table[key_of(after)]
                 assert row.FIXED_COLUMNS, f"{row.TABLE} is append-only"
@@ -221,7 +224,7 @@ class CoreHarness:
 
 
 class _Loader:
-    """Loads what a decision misses, from the stored rows only."""
+    """Loads the rows and facts that a decision needs, from the stored rows only."""
 
     def __init__(self, harness: CoreHarness, ws: WorkingSet, demand: int) -> None:
         self.harness = harness
@@ -229,7 +232,7 @@ class _Loader:
         self.demand = demand
 
     def load_all(self, needs: Needs) -> None:
-        """Load what a decision is known to need; locks mean nothing here."""
+        """Load what a decision is known to need, without locks."""
         for need, keys in needs.keys.items():
             for key in keys:
                 self.load(need, key)
@@ -255,7 +258,9 @@ class _Loader:
             self.ws.load(Workflow, [row])
         self.ws.facts[facts.CURRENT_DEFINITION, name] = definition
         self.ws.facts[facts.CURRENT_VERSION, name] = row.version if row else 0
-        self.ws.facts[facts.INPUT_VALIDATOR, name] = validator(definition) if definition else None
+        self.ws.facts[facts.INPUT_SCHEMA, name] = (
+            compile_input_schema(name, definition.input_schema) if definition else None
+        )
 
     def _definition(self, key: Key) -> WorkflowDefinition | None:
         row = self.harness.rows[Workflow].get(key)
@@ -295,32 +300,34 @@ class _Loader:
         return tuple(file.id for file in self.harness.all(File) if file.job_id == key)
 
     def _needed_by_others(self, key: str) -> str | None:
-        maker = self.harness.get(File, key).job_id
-        others = {use.job_id for use in self.harness.all(JobFile) if use.file_id == key} - {maker}
-        return self._named(key) or self._of_open(others)
+        creator = self.harness.get(File, key).job_id
+        others = {use.job_id for use in self.harness.all(JobFile) if use.file_id == key} - {creator}
+        return self._needed_by_workflow(key) or self._needed_by_open_job(others)
 
     def _needed_by(self, key: str) -> str | None:
         jobs = {u.job_id for u in self.harness.all(JobFile) if u.file_id == key}
         jobs |= {f.job_id for f in self.harness.all(File) if f.id == key and f.job_id is not None}
-        return self._named(key) or self._of_open(jobs)
+        return self._needed_by_workflow(key) or self._needed_by_open_job(jobs)
 
-    def _of_open(self, jobs: Iterable[str]) -> str | None:
+    def _needed_by_open_job(self, jobs: Iterable[str]) -> str | None:
         return "" if any(self.harness.job(job_id).finished_at is None for job_id in jobs) else None
 
-    def _named(self, key: str) -> str | None:
-        """Return a workflow whose current version names a file, or one that open jobs are of."""
-        of_jobs = {(job.workflow, job.workflow_version) for job in self.harness.all(Job) if job.finished_at is None}
+    def _needed_by_workflow(self, key: str) -> str | None:
+        """Return the workflow that refers to a file, if its version is current or has an open job."""
+        used_by_jobs = {
+            (job.workflow, job.workflow_version) for job in self.harness.all(Job) if job.finished_at is None
+        }
         for use in self.harness.all(WorkflowFile):
             version = self.harness.get(Workflow, (use.workflow, use.version))
-            if use.file_id == key and (version.current or (use.workflow, use.version) in of_jobs):
+            if use.file_id == key and (version.current or (use.workflow, use.version) in used_by_jobs):
                 return use.workflow
         return None
 
     def _queue_tail(self, key: tuple[str, int, str]) -> QueueTail:
         queue, priority, tenant = key
         ready = [t for t in self.harness.all(Task) if t.ready and (t.queue, t.priority) == (queue, priority)]
-        mine = [t.rank for t in ready if t.tenant == tenant]
-        return QueueTail(min((t.rank for t in ready), default=None), max(mine, default=None))
+        own = [t.rank for t in ready if t.tenant == tenant]
+        return QueueTail(min((t.rank for t in ready), default=None), max(own, default=None))
 
     def _stages(self, key: str) -> list[str]:
         return self._group(Stage, lambda s: s.job_id == key)

@@ -1,4 +1,4 @@
-"""The rules are a library: they need no database, no network and nobody's SDK."""
+"""The core is a library without a database, network access or provider SDKs."""
 
 import ast
 import subprocess
@@ -8,11 +8,11 @@ from pathlib import Path
 import callsheet.core
 
 ALLOWED = {"callsheet", "jsonschema_rs", "msgspec"}
-"""Besides the standard library: schemas and their check."""
-BELOW = ("apsw", "psycopg", "httpx", "callsheet.store", "callsheet.engine", "callsheet.http", "callsheet.worker")
+"""Packages that the core may import besides the standard library."""
+FORBIDDEN = ("apsw", "psycopg", "httpx", "callsheet.store", "callsheet.engine", "callsheet.http", "callsheet.worker")
 
 
-def roots(text: str) -> set[str]:
+def imported_packages(text: str) -> set[str]:
     """Return the packages that a module imports."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(text)):
@@ -23,18 +23,18 @@ def roots(text: str) -> set[str]:
     return found
 
 
-def test_the_rules_import_schemas_and_nothing_else_of_others() -> None:
-    """R290: no SDK of a provider, nobody's queue or storage."""
+def test_the_core_imports_only_the_standard_library_and_the_schema_libraries() -> None:
+    """R290."""
     files = [*Path(callsheet.core.__file__).parent.rglob("*.py")]
     assert len(files) > 40
-    strange = {path.name: roots(path.read_text()) - ALLOWED - sys.stdlib_module_names for path in files}
-    assert {name: found for name, found in strange.items() if found} == {}
-    assert roots("import replicate.client\nfrom boto3 import s3") - ALLOWED == {"replicate", "boto3"}
+    unexpected = {path.name: imported_packages(path.read_text()) - ALLOWED - sys.stdlib_module_names for path in files}
+    assert {name: found for name, found in unexpected.items() if found} == {}
+    assert imported_packages("import replicate.client\nfrom boto3 import s3") - ALLOWED == {"replicate", "boto3"}
 
 
-def test_the_rules_decide_in_a_process_that_has_neither_database_nor_network() -> None:
+def test_importing_the_core_loads_no_database_and_no_network_library() -> None:
     """R292."""
-    loaded = "import sys, callsheet.core.command_registry; print(*sys.modules)"
-    there = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
-    assert "callsheet.core.command_registry" in there
-    assert [name for name in there if name.startswith(BELOW)] == []
+    program = "import sys, callsheet.core.command_registry; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "callsheet.core.command_registry" in loaded
+    assert [name for name in loaded if name.startswith(FORBIDDEN)] == []

@@ -1,4 +1,4 @@
-"""The world's own checks are seen to catch planted faults; a checker that cannot fail proves nothing."""
+"""The invariant checks of the harness find planted faults and accept valid rows."""
 
 from collections.abc import Callable
 
@@ -23,31 +23,31 @@ def _plant(row: type[Row], **changes: object) -> Callable[[CoreHarness], None]:
     return plant
 
 
-def _lose(row: type[Row]) -> Callable[[CoreHarness], None]:
-    def lose(harness: CoreHarness) -> None:
+def _remove_last(row: type[Row]) -> Callable[[CoreHarness], None]:
+    def remove(harness: CoreHarness) -> None:
         harness.rows[row].popitem()
 
-    return lose
+    return remove
 
 
 FAULTS = {
     "a balance that is not the sum of its entries": _plant(Wallet, balance=1),
-    "a wallet that holds more than its open runs": _plant(Wallet, reserved=99),
-    "a lost ledger line": _lose(LedgerEntry),
-    "an ended job without its end": _plant(Job, finished_at=None),
-    "an event that is missing": _lose(Event),
-    "a status nobody moved to": _plant(Job, status="failed"),
+    "a wallet that reserves more than its open runs": _plant(Wallet, reserved=99),
+    "a missing ledger entry": _remove_last(LedgerEntry),
+    "an ended job without an end time": _plant(Job, finished_at=None),
+    "a missing event": _remove_last(Event),
+    "a status without a move to it": _plant(Job, status="failed"),
     "an error on a completed job": _plant(Job, error_code="boom"),
-    "a stage that miscounts": _plant(Stage, tasks_completed=7),
-    "a completed stage under way": _plant(Stage, status="running"),
-    "a live task below an ended job": _plant(Task, status="running"),
-    "a task offered after its end": _plant(Task, ready=1),
-    "an attempt that went missing": _lose(Attempt),
+    "a stage with a wrong count": _plant(Stage, tasks_completed=7),
+    "a running stage with an end time": _plant(Stage, status="running"),
+    "a running task of an ended job": _plant(Task, status="running"),
+    "a claimable task that has ended": _plant(Task, ready=1),
+    "a missing attempt": _remove_last(Attempt),
 }
 
 
 @pytest.mark.parametrize("plant", FAULTS.values(), ids=FAULTS.keys())
-def test_a_planted_fault_in_the_books_is_found(plant: Callable[[CoreHarness], None]) -> None:
+def test_a_planted_fault_breaks_an_invariant(plant: Callable[[CoreHarness], None]) -> None:
     harness = CoreHarness(DRAW)
     _, lease = harness.started()
     harness.do(Complete(lease=lease))
@@ -57,16 +57,16 @@ def test_a_planted_fault_in_the_books_is_found(plant: Callable[[CoreHarness], No
 
 
 @pytest.mark.parametrize("row", [Run, Attempt])
-def test_evidence_that_changes_after_its_end_is_found(row: type[Row]) -> None:
+def test_a_change_of_an_ended_run_or_attempt_is_found(row: type[Row]) -> None:
     harness = CoreHarness(DRAW)
     _, lease = harness.started()
     harness.do(Complete(lease=lease))
     ended = _first(harness, row)
     with pytest.raises(AssertionError, match="after its end"):
-        assert_evidence_unchanged(ended, replace(ended, error_message="another story"))
+        assert_evidence_unchanged(ended, replace(ended, error_message="changed later"))
 
 
-def test_a_sound_world_has_sound_books() -> None:
+def test_valid_rows_break_no_invariant() -> None:
     harness = CoreHarness(DRAW)
     job_id, lease = harness.started()
     harness.do(Complete(lease=lease))

@@ -1,4 +1,4 @@
-"""The working set: what a refused command did is undone exactly, and what stands is written once."""
+"""The working set: a refused command is undone exactly, and every changed row is written once."""
 
 from typing import Any
 
@@ -29,24 +29,24 @@ def _fresh() -> WorkingSet:
 
 
 def _apply(ws: WorkingSet, step: Step) -> None:
-    what, key, value = step
-    if what == "put":
+    operation, key, value = step
+    if operation == "put":
         ws.put(Tenant(f"t{key}", value + 1, "active", 0, 1))
-    elif what == "append":
+    elif operation == "append":
         ws.append(Document(f"d{key}", str(value), "j1", "{}"))
-    elif what == "emit":
+    elif operation == "emit":
         ws.emit(ws.get(Job, f"j{key % 2 + 1}"), "job.changed", "user", {"value": value})
-    elif what == "fact":
+    elif operation == "fact":
         ws.set_fact(facts.ACTIVE_JOB_COUNT, "abc"[key % 3], value)
-    elif what == "make":
+    elif operation == "create":
         ws.put(replace(_job(3 + key), seq=0))
         ws.emit(ws.get(Job, f"j{3 + key}"), "job.created", "user")
     else:
         ws.purge(f"j{key}")
 
 
-def _seen(ws: WorkingSet) -> Any:
-    """Everything the outside can see: facts, purges, and what would be written; appended rows in their order."""
+def _observable(ws: WorkingSet) -> Any:
+    """Return the facts, the purged jobs and the rows to write; appended rows keep their order."""
     writes = {
         (row, frozenset(new) if row.FIXED_COLUMNS else tuple(new), frozenset(changed))
         for row, new, changed in ws.writes()
@@ -56,47 +56,47 @@ def _seen(ws: WorkingSet) -> Any:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "append", "emit", "fact", "make", "purge"]), st.integers(0, 4), st.integers(0, 9)
+        st.sampled_from(["put", "append", "emit", "fact", "create", "purge"]), st.integers(0, 4), st.integers(0, 9)
     ),
     max_size=20,
 )
 
 
 @given(STEPS, STEPS)
-def test_undo_restores_exactly_what_was_before(standing: list[Step], refused: list[Step]) -> None:
-    """R24: facts that were not there are not there again, and nothing of it is written."""
+def test_undo_restores_the_state_before_the_command(accepted: list[Step], refused: list[Step]) -> None:
+    """R24."""
     expected, ws = _fresh(), _fresh()
-    for step in standing:
+    for step in accepted:
         _apply(expected, step)
         _apply(ws, step)
     ws.begin()
     for step in refused:
         _apply(ws, step)
     ws.undo()
-    assert _seen(ws) == _seen(expected)
+    assert _observable(ws) == _observable(expected)
 
 
 @given(STEPS, STEPS, STEPS)
-def test_a_refused_command_leaves_no_trace_in_what_follows(
-    one: list[Step], refused: list[Step], two: list[Step]
+def test_a_refused_command_does_not_affect_later_commands(
+    before: list[Step], refused: list[Step], after: list[Step]
 ) -> None:
-    """Its neighbours never notice: numbers of events stay dense."""
+    """R59: event numbers stay without a gap too."""
     expected, ws = _fresh(), _fresh()
-    for step in one + two:
+    for step in before + after:
         _apply(expected, step)
-    for step in one:
+    for step in before:
         _apply(ws, step)
     ws.begin()
     for step in refused:
         _apply(ws, step)
     ws.undo()
-    for step in two:
+    for step in after:
         _apply(ws, step)
-    assert _seen(ws) == _seen(expected)
+    assert _observable(ws) == _observable(expected)
 
 
 @given(STEPS)
-def test_events_are_dense_and_the_job_remembers_the_last(steps: list[Step]) -> None:
+def test_events_are_numbered_without_a_gap_and_the_job_has_the_last_number(steps: list[Step]) -> None:
     """J3."""
     ws = _fresh()
     for step in steps:
@@ -111,7 +111,7 @@ def test_events_are_dense_and_the_job_remembers_the_last(steps: list[Step]) -> N
         assert jobs[subject] == numbers[-1]
 
 
-def test_a_row_nobody_loaded_is_missing_and_a_wanted_one_without_a_row_is_absent() -> None:
+def test_reading_a_row_that_was_not_loaded_raises_and_a_loaded_row_that_does_not_exist_is_none() -> None:
     ws = _fresh()
     with pytest.raises(NotLoaded) as caught:
         ws.find(Tenant, "t9")
@@ -125,14 +125,14 @@ def test_a_row_nobody_loaded_is_missing_and_a_wanted_one_without_a_row_is_absent
     assert (ws.is_loaded(Tenant, "t2"), ws.is_loaded(Tenant, "t9")) == (True, False)
 
 
-def test_what_the_batch_has_changed_is_not_overwritten_by_a_later_load() -> None:
+def test_a_later_load_does_not_overwrite_a_change_of_the_batch() -> None:
     ws = _fresh()
     ws.put(Tenant("t1", 7, "active", 0, 1))
     ws.load(Tenant, [Tenant("t1", 1, "active", 0, 1)])
     assert ws.get(Tenant, "t1").weight == 7
 
 
-def test_new_and_changed_rows_are_told_apart_and_each_is_written_once() -> None:
+def test_new_and_changed_rows_are_written_separately_and_once() -> None:
     ws = _fresh()
     for weight in (2, 3, 4):
         ws.put(Tenant("t1", weight, "active", 0, 1))
@@ -143,7 +143,7 @@ def test_new_and_changed_rows_are_told_apart_and_each_is_written_once() -> None:
     assert ([t.id for t in new], [t.id for t in changed]) == (["t2"], ["t1"])  # type: ignore[attr-defined]
 
 
-def test_a_command_asked_again_after_a_miss_still_knows_what_is_new() -> None:
+def test_a_row_created_after_an_undo_is_still_new() -> None:
     ws = _fresh()
     ws.begin()
     ws.put(Tenant("t2", 2, "active", 0, 1))
@@ -153,8 +153,8 @@ def test_a_command_asked_again_after_a_miss_still_knows_what_is_new() -> None:
     assert (len(new), changed) == (1, [])
 
 
-def test_time_never_goes_back_for_a_job() -> None:
-    """J4, F24: a clock that jumped back does not date an event before the one that came first."""
+def test_the_events_of_a_job_never_go_back_in_time() -> None:
+    """J4, F24."""
     ws = WorkingSet(NOW, Limits())
     ws.load(Job, [replace(_job(1), updated_at=NOW + 500)])
     ws.emit(ws.get(Job, "j1"), "job.changed", "user")

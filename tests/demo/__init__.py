@@ -1,1 +1,1 @@
-"""The makers of the demonstration: their files are read back by decoders that are not ours."""
+"""Tests of the demo. Its media files are decoded by other decoders than ours."""

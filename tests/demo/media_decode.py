@@ -1,4 +1,4 @@
-"""Reading media back with FFmpeg and the standard library."""
+"""Decodes media files with FFmpeg and the standard library."""
 
 import io
 import struct
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 def frames(file: bytes) -> list[NDArray[np.uint8]]:
-    """Decode a picture or a film: every frame as rows of pixels."""
+    """Decode a picture or a video: every frame as rows of pixels."""
     with av.open(io.BytesIO(file), "r") as container:
         return [np.asarray(frame.to_ndarray(format="rgb24"), np.uint8) for frame in container.decode(video=0)]
 
@@ -22,15 +22,15 @@ def samples(wav: bytes) -> NDArray[np.float64]:
 
 
 def boxes(mp4: bytes) -> Iterator[str]:
-    """Name the outermost boxes of an MP4 in the order in which they stand."""
-    place = 0
-    while place < len(mp4):
-        size, kind = struct.unpack_from(">I4s", mp4, place)
+    """Yield the names of the top-level boxes of an MP4, in order."""
+    offset = 0
+    while offset < len(mp4):
+        size, kind = struct.unpack_from(">I4s", mp4, offset)
         yield kind.decode()
-        place += size
-    assert place == len(mp4)
+        offset += size
+    assert offset == len(mp4)
 
 
-def unlike(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
-    """Return how far two pictures of one size are apart: the mean difference of their pixels, of 255."""
+def difference(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> float:
+    """Return the mean difference between the pixels of two pictures of the same size, of 255."""
     return float(np.abs(one.astype(int) - other.astype(int)).mean())

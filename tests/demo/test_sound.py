@@ -1,4 +1,4 @@
-"""Sounds: a WAV that the standard library reads, as long as it says, heard from beginning to end."""
+"""Sounds: a WAV of the requested length that is audible from start to end."""
 
 import io
 import wave
@@ -15,11 +15,11 @@ PROMPTS = ("a lighthouse in the fog", "dunes at noon", "boats at dawn", "the moo
 
 
 @cache
-def played(prompt: str, seconds: float | None = None) -> bytes:
-    return freshly_played(prompt, seconds)
+def cached_wav(prompt: str, seconds: float | None = None) -> bytes:
+    return render_wav(prompt, seconds)
 
 
-def freshly_played(prompt: str, seconds: float | None = None) -> bytes:
+def render_wav(prompt: str, seconds: float | None = None) -> bytes:
     tone = Tone(prompt, seconds)
     list(tone.play())
     return tone.wav()
@@ -27,39 +27,39 @@ def freshly_played(prompt: str, seconds: float | None = None) -> bytes:
 
 @pytest.mark.parametrize("prompt", PROMPTS)
 def test_a_tone_is_a_wav_of_16_bits_in_mono_and_lasts_a_few_seconds(prompt: str):
-    with wave.open(io.BytesIO(played(prompt))) as file:
+    with wave.open(io.BytesIO(cached_wav(prompt))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, RATE)
         assert file.getnframes() == round(Tone(prompt).seconds * RATE)
         assert 2 * RATE <= file.getnframes() <= 4 * RATE
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_a_tone_is_heard_all_the_time_without_clipping_or_clicks(prompt: str):
-    sound = samples(played(prompt))
+def test_a_tone_is_audible_throughout_without_clipping_or_clicks(prompt: str):
+    sound = samples(cached_wav(prompt))
     parts = np.array_split(sound[: -RATE // 4], 8)
     assert min(np.sqrt((part**2).mean()) for part in parts) > 0.03
     assert 0.7 < np.abs(sound).max() < 0.9
-    assert np.abs(np.diff(sound, 2)).max() < 0.12, "a click bends the line sharply, a high note does not"
+    assert np.abs(np.diff(sound, 2)).max() < 0.12, "a click changes the slope abruptly, a high note does not"
     assert abs(sound[0]) < 0.001
     assert abs(sound[-1]) < 0.001
 
 
 def test_a_tone_is_a_melody_and_not_one_note():
-    sound = samples(played("boats at dawn"))
+    sound = samples(cached_wav("boats at dawn"))
     loudest = {int(np.argmax(np.abs(np.fft.rfft(part))[40:]) * 2) for part in np.array_split(sound, 12)}
     assert len(loudest) >= 4
 
 
-def test_a_tone_is_as_long_as_asked():
-    assert [len(samples(played("the sea", seconds))) for seconds in (0.25, 4.5)] == [RATE // 4, 4.5 * RATE]
+def test_a_tone_has_the_requested_length():
+    assert [len(samples(cached_wav("the sea", seconds))) for seconds in (0.25, 4.5)] == [RATE // 4, 4.5 * RATE]
 
 
-def test_the_same_prompt_gives_the_same_sound_and_another_prompt_another():
-    assert freshly_played("the moon") == played("the moon")
-    assert len({played(prompt, 0.5) for prompt in PROMPTS}) == len(PROMPTS)
+def test_the_same_prompt_gives_the_same_sound_and_another_prompt_a_different_one():
+    assert render_wav("the moon") == cached_wav("the moon")
+    assert len({cached_wav(prompt, 0.5) for prompt in PROMPTS}) == len(PROMPTS)
 
 
-def test_progress_rises_to_100_and_the_file_waits_for_the_end():
+def test_progress_rises_to_100_and_the_file_exists_only_at_the_end():
     tone = Tone("a fox")
     percents = []
     for percent in tone.play():

@@ -1,4 +1,4 @@
-"""How often a worker may beat: by the heartbeats, for each task that it may have in hand."""
+"""The rate limit of heartbeats: per worker, in proportion to its concurrency."""
 
 import pytest
 
@@ -7,64 +7,62 @@ from callsheet.dispatch.heartbeat_rate_limit import HeartbeatLimiter
 
 
 class ClockedLimiter:
-    """A pace with a clock of its own."""
+    """A heartbeat limiter with a controlled clock."""
 
     def __init__(self, per_second: float) -> None:
         self.now = 0.0
         self.heartbeat_limiter = HeartbeatLimiter(per_second, lambda: self.now)
 
-    def wait(self, places: int, heartbeats: int, worker: str = "w") -> int:
-        """Beat, and return how long to wait instead; 0 if it was heard."""
+    def wait(self, concurrency: int, heartbeats: int, worker: str = "w") -> int:
+        """Send heartbeats and return the seconds to wait, or 0 if they were accepted."""
         try:
-            self.heartbeat_limiter.acquire(worker, places, heartbeats)
+            self.heartbeat_limiter.acquire(worker, concurrency, heartbeats)
         except RateLimited as refusal:
             return refusal.retry_after_seconds
         return 0
 
 
 @pytest.mark.parametrize("heartbeats", [1, 2, 5])
-def test_as_many_heartbeats_are_accepted_as_allowed_however_they_are_batched(heartbeats: int) -> None:
-    paced = ClockedLimiter(10)
-    heard = 0
+def test_the_rate_counts_heartbeats_and_not_requests(heartbeats: int) -> None:
+    limiter = ClockedLimiter(10)
+    accepted = 0
     for _ in range(200):  # twenty seconds
-        paced.now += 0.1
+        limiter.now += 0.1
         for _ in range(9):
-            heard += 0 if paced.wait(1, heartbeats) else heartbeats
-    assert 200 <= heard <= 200 + 10 + heartbeats
+            accepted += 0 if limiter.wait(1, heartbeats) else heartbeats
+    assert 200 <= accepted <= 200 + 10 + heartbeats
 
 
-def test_more_tasks_are_more_heartbeats_and_every_worker_has_its_own() -> None:
-    paced = ClockedLimiter(2)
-    assert paced.wait(100, 200) == 0
-    assert paced.wait(100, 1) == 1
-    assert paced.wait(1, 2, "other") == 0
+def test_the_limit_grows_with_the_concurrency_and_each_worker_has_its_own() -> None:
+    limiter = ClockedLimiter(2)
+    assert limiter.wait(100, 200) == 0
+    assert limiter.wait(100, 1) == 1
+    assert limiter.wait(1, 2, "other") == 0
 
 
-@pytest.mark.parametrize(("places", "heartbeats"), [(1, 1), (1, 57), (7, 100), (1000, 1000), (3, 0)])
-def test_a_worker_that_waits_for_retry_after_is_accepted_and_a_second_less_is_too_soon(
-    places: int, heartbeats: int
-) -> None:
-    paced = ClockedLimiter(1)
-    while not (wait := paced.wait(places, heartbeats)):
+@pytest.mark.parametrize(("concurrency", "heartbeats"), [(1, 1), (1, 57), (7, 100), (1000, 1000), (3, 0)])
+def test_a_request_is_accepted_exactly_after_retry_after(concurrency: int, heartbeats: int) -> None:
+    limiter = ClockedLimiter(1)
+    while not (wait := limiter.wait(concurrency, heartbeats)):
         pass
     for _ in range(wait - 1):
-        paced.now += 1
-        assert paced.wait(places, heartbeats) > 0
-    paced.now += 1
-    assert paced.wait(places, heartbeats) == 0
+        limiter.now += 1
+        assert limiter.wait(concurrency, heartbeats) > 0
+    limiter.now += 1
+    assert limiter.wait(concurrency, heartbeats) == 0
 
 
 @pytest.mark.parametrize("per_second", [0, 0.1, 1, 20])
-@pytest.mark.parametrize("places", [1, 3, 1000])
-def test_a_worker_that_sends_one_heartbeat_for_each_lease_never_waits_longer_than_two_seconds(
-    per_second: float, places: int
+@pytest.mark.parametrize("concurrency", [1, 3, 1000])
+def test_a_worker_that_sends_one_heartbeat_per_lease_waits_at_most_two_seconds(
+    per_second: float, concurrency: int
 ) -> None:
-    """So no lease of three seconds or more is lost by it, whatever the settings say."""
-    paced = ClockedLimiter(per_second)
+    """So the limit never makes a worker lose a lease of three seconds or more."""
+    limiter = ClockedLimiter(per_second)
     waits = set()
     for _ in range(500):
-        paced.now += 0.07
-        waits.add(wait := paced.wait(places, places))
-        paced.now += wait
-        assert not wait or not paced.wait(places, places)
+        limiter.now += 0.07
+        waits.add(wait := limiter.wait(concurrency, concurrency))
+        limiter.now += wait
+        assert not wait or not limiter.wait(concurrency, concurrency)
     assert max(waits) <= 2

@@ -1,1 +1,1 @@
-"""Real processes, as a person starts them."""
+"""Tests with real processes: servers, workers and commands that are started, stopped and killed."""

@@ -1,4 +1,4 @@
-"""The demonstration and where its key goes, what an interruption leaves behind, and a server's own workflows."""
+"""`callsheet demo`: interruptions, output, proxies, and the banner of `callsheet up`."""
 
 import io
 import json
@@ -18,7 +18,7 @@ from tests.client.stub_server import ScriptedResponse, StubServer
 from tests.support.processes.cli_process import CALLSHEET, CommandProcess, ServerProcess, run
 from tests.support.wait import wait_until
 
-SECONDS = 60.0
+WAIT_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -27,32 +27,32 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield started
 
 
-def test_an_interrupted_demonstration_leaves_nothing_that_waits_and_holds_credits(up: ServerProcess) -> None:
-    with up.client() as client, CommandProcess("demo", "--data-dir", up.data, log=up.data / "demo.log") as shown:
-        wait_until(lambda: len(list(client.jobs.list(user="demo"))) == 4, SECONDS)
-        assert shown.stop(signal.SIGINT) == 130
+def test_an_interrupted_demo_cancels_its_jobs_and_leaves_no_reserved_credits(up: ServerProcess) -> None:
+    with up.client() as client, CommandProcess("demo", "--data-dir", up.data, log=up.data / "demo.log") as demo:
+        wait_until(lambda: len(list(client.jobs.list(user="demo"))) == 4, WAIT_SECONDS)
+        assert demo.stop(signal.SIGINT) == 130
         jobs = list(client.jobs.list(user="demo"))
         assert (len(jobs), {job.status for job in jobs} <= {"canceled", "completed"}) == (4, True)
         assert {job.workflow: job.status for job in jobs}["short-video"] == "canceled"
         assert client.wallets.get("demo").reserved == 0
 
 
-def test_an_interrupted_demonstration_with_a_server_of_its_own_ends_with_130(tmp_path: Path) -> None:
-    with CommandProcess("demo", "--data-dir", tmp_path / "data", log=tmp_path / "log") as shown:
-        assert "these four jobs cost" in shown.line()
-        assert shown.stop(signal.SIGINT) == 130
+def test_an_interrupted_demo_with_its_own_server_exits_with_130(tmp_path: Path) -> None:
+    with CommandProcess("demo", "--data-dir", tmp_path / "data", log=tmp_path / "log") as demo:
+        assert "these four jobs cost" in demo.line()
+        assert demo.stop(signal.SIGINT) == 130
     assert not (tmp_path / "data" / "server.json").exists()
 
 
-def test_what_is_told_where_there_is_no_terminal_is_told_once(up: ServerProcess, tmp_path: Path) -> None:
-    told = io.StringIO()
-    assert show(up.url, up.key, tmp_path, Console(file=told, width=200)).completed
-    lines = told.getvalue().splitlines()
+def test_without_a_terminal_each_job_is_reported_once(up: ServerProcess, tmp_path: Path) -> None:
+    output = io.StringIO()
+    assert show(up.url, up.key, tmp_path, Console(file=output, width=200)).completed
+    lines = output.getvalue().splitlines()
     for line in ("sketch: completed", "tone: completed", "clip: completed", "short-video: completed"):
         assert lines.count(line) == 1, lines
 
 
-def test_pictures_are_shown_without_the_key_going_to_a_proxy(
+def test_pictures_appear_and_the_api_key_is_not_sent_to_a_proxy(
     up: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
@@ -62,27 +62,27 @@ def test_pictures_are_shown_without_the_key_going_to_a_proxy(
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
         assert show(up.url, up.key, tmp_path, console).completed
-        assert proxy.asked == []
+        assert proxy.requests == []
     assert "▀" in screen.getvalue()
 
 
-def test_a_server_without_the_demonstration_says_how_to_have_it(tmp_path: Path) -> None:
+def test_a_server_without_demo_workflows_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--no-demo-workflows") as plain:
         done = run("demo", "--data-dir", plain.data)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
         assert "no demo workflows. Start it with `callsheet up`, without --no-demo-workflows." in done.stderr
 
 
-def test_a_program_is_told_in_one_line_what_was_made(up: ServerProcess) -> None:
+def test_with_the_json_option_the_result_is_one_document(up: ServerProcess) -> None:
     done = run("demo", "--json", "--data-dir", up.data)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["completed"], {job["status"] for job in told["jobs"]}) == (True, {"completed"})
-    assert all(Path(file).stat().st_size for file in told["files"])
-    assert len(told["files"]) == 4
+    result = json.loads(done.stdout)
+    assert (result["completed"], {job["status"] for job in result["jobs"]}) == (True, {"completed"})
+    assert all(Path(file).stat().st_size for file in result["files"])
+    assert len(result["files"]) == 4
 
 
-def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_file(tmp_path: Path) -> None:
+def test_a_server_starts_with_the_workflows_of_a_folder_and_a_settings_file(tmp_path: Path) -> None:
     definitions = tmp_path / "workflows"
     definitions.mkdir()
     (definitions / "poster.toml").write_text('price = 4\n[[stages]]\nname = "draw"\nkind = "gpu"\n')
@@ -103,32 +103,32 @@ def test_a_server_starts_with_the_workflows_of_a_folder_and_the_settings_of_a_fi
     assert (done.returncode, "poster.toml:1: " in done.stderr) == (1, True)
 
 
-def test_the_banner_says_when_no_worker_runs(tmp_path: Path) -> None:
+def test_the_banner_reports_that_no_worker_runs(tmp_path: Path) -> None:
     words = ["up", "--no-demo-workflows", "--concurrency", 3, "--data-dir", "here", "--port", 0]
     with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
-        said = until(started, "/v1/jobs")
-        assert "No worker runs in this process" in said
-        assert "callsheet demo" not in said
+        printed = read_until(started, "/v1/jobs")
+        assert "No worker runs in this process" in printed
+        assert "callsheet demo" not in printed
         assert started.stop() == 0
 
 
-def test_the_banner_leads_to_the_page_of_the_api_and_fits_a_terminal(tmp_path: Path) -> None:
+def test_the_banner_links_to_the_api_reference_and_fits_a_terminal(tmp_path: Path) -> None:
     with CommandProcess(
         "up", "--data-dir", "callsheet-data", "--port", 0, log=tmp_path / "log", cwd=tmp_path
     ) as started:
-        said = until(started, "/v1/jobs")
-        page = re.search(r"http://[\d.:]+/docs", said)
+        printed = read_until(started, "/v1/jobs")
+        page = re.search(r"http://[\d.:]+/docs", printed)
         assert page is not None
         assert httpx.get(page[0]).status_code == 200
-        assert f"  {CALLSHEET} demo\n" in said
-        assert max(map(len, said.splitlines())) < 80
+        assert f"  {CALLSHEET} demo\n" in printed
+        assert max(map(len, printed.splitlines())) < 80
         assert started.stop() == 0
 
 
-def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> None:
+def test_the_next_steps_are_printed_after_the_demo(tmp_path: Path) -> None:
     words = ["up", "--demo", "--data-dir", "callsheet-data", "--port", 0]
     with CommandProcess(*words, log=tmp_path / "log", cwd=tmp_path) as started:
-        before, _, after = until(started, "keeps running").partition("The wallet has 67 credits left.\n")
+        before, _, after = read_until(started, "keeps running").partition("The wallet has 67 credits left.\n")
         assert "Try next" not in before
         assert re.search(r"open http://[\d.:]+/docs\n", after)
         [line] = re.findall(rf"^  {CALLSHEET} (submit .+)$", after, re.MULTILINE)
@@ -137,10 +137,10 @@ def test_what_to_do_after_the_demonstration_is_said_after_it(tmp_path: Path) -> 
         assert started.stop() == 0
 
 
-def until(started: CommandProcess, word: str) -> str:
-    """Read what a command says, up to a line with a word in it."""
-    said = [started.line()]
-    while word not in said[-1]:
-        assert said[-1], said
-        said.append(started.line())
-    return "".join(said)
+def read_until(started: CommandProcess, text: str) -> str:
+    """Read what a command prints, up to a line with this text."""
+    lines = [started.line()]
+    while text not in lines[-1]:
+        assert lines[-1], lines
+        lines.append(started.line())
+    return "".join(lines)

@@ -1,58 +1,42 @@
-"""What the pages tell a newcomer to type works as it stands there, in that order."""
+"""The commands and examples of the README and of the first worker guide work as printed."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.support.processes.cli_process import END_SECONDS, CommandProcess, ServerProcess, clean_environment
+from tests.e2e.doc_examples import VENV, blocks, run_in_shell
+from tests.support.processes.cli_process import CommandProcess, ServerProcess
 from tests.support.tidiness.tidy import ROOT
 
 README, WORKER = ROOT / "README.md", ROOT / "docs" / "guides" / "first-worker.md"
-ADDRESS = "http://127.0.0.1:8787"
-VENV = Path(sys.prefix)
+DEFAULT_URL = "http://127.0.0.1:8787"
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.+?)```", page.read_text(), re.DOTALL)
-
-
-def typed(folder: Path, text: str) -> str:
-    """Type lines into a shell in a folder that has the environment of `make setup`; each of them goes well."""
-    done = subprocess.run(
-        ["/bin/sh", "-ec", f'PATH="{VENV}/bin:$PATH"\n{text}'],
-        capture_output=True, text=True, check=False, cwd=folder, env=clean_environment(), timeout=END_SECONDS,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_readme_can_be_typed_in_a_second_terminal(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_work(tmp_path: Path) -> None:
     (shell, *_), (example, *_) = blocks(README, "sh"), blocks(README, "python")
     (tmp_path / ".venv").symlink_to(VENV)
     (tmp_path / "first.py").write_text(example)
     with ServerProcess(tmp_path / "callsheet-data") as server:
-        assert ADDRESS in shell
-        said = typed(tmp_path, f"{shell.replace(ADDRESS, server.url)}\npython first.py").splitlines()
-    assert (said[0], said[-2:]) == ("job.created", ["sketch.png image/png", "completed 17"])
+        assert DEFAULT_URL in shell
+        lines = run_in_shell(tmp_path, f"{shell.replace(DEFAULT_URL, server.url)}\npython first.py").splitlines()
+    assert (lines[0], lines[-2:]) == ("job.created", ["sketch.png image/png", "completed 17"])
     assert (tmp_path / "sketch.png").is_file()
 
 
-def test_the_first_worker_can_be_typed(tmp_path: Path) -> None:
+def test_the_commands_of_the_first_worker_guide_work(tmp_path: Path) -> None:
     (module, *_), (workflow, *_) = blocks(WORKER, "python"), blocks(WORKER, "toml")
-    setting_up, asking, *_ = blocks(WORKER, "sh")
+    setup, submit, *_ = blocks(WORKER, "sh")
     for text in (module, workflow):
         (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
     assert {"studio.py", "shout.toml"} == {file.name for file in tmp_path.iterdir()}
-    *before, work = setting_up.strip().splitlines()
+    *before, work = setup.strip().splitlines()
     with ServerProcess(tmp_path / "callsheet-data"):
-        typed(tmp_path, "\n".join(before))
-        cache = ("--cache-dir", tmp_path / "cache")  # that of whoever runs this is theirs
+        run_in_shell(tmp_path, "\n".join(before))
+        cache = ("--cache-dir", tmp_path / "cache")  # do not use the cache of the user who runs the tests
         with CommandProcess(*work.split()[1:], *cache, log=tmp_path / "worker.log", cwd=tmp_path):
-            said = typed(tmp_path, asking)
-    assert re.search(r"shout +ann +completed", said), said
+            printed = run_in_shell(tmp_path, submit)
+    assert re.search(r"shout +ann +completed", printed), printed
 
 
-def test_the_readme_shows_the_worker_of_its_page() -> None:
-    (page, *_), (_, shown, *_) = blocks(WORKER, "python"), blocks(README, "python")
-    assert [line for line in shown.splitlines() if line not in page.splitlines()] == []
+def test_the_worker_in_the_readme_is_that_of_the_guide() -> None:
+    (page, *_), (_, in_readme, *_) = blocks(WORKER, "python"), blocks(README, "python")
+    assert [line for line in in_readme.splitlines() if line not in page.splitlines()] == []

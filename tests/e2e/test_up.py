@@ -1,4 +1,4 @@
-"""`callsheet up` and `callsheet demo` in real processes: what they print, what they make, and what kills do to them."""
+"""`callsheet up` as a process: its files, the demo on it, public URLs, kills and restarts."""
 
 import socket
 import stat
@@ -15,7 +15,7 @@ from tests.support.processes.cli_process import CommandProcess, ServerProcess, r
 from tests.support.tidiness.tidy import ROOT
 from tests.support.wait import wait_until
 
-SECONDS = 90.0
+WAIT_SECONDS = 90.0
 PROMPTS = {"sketch": "a tower", "tone": "rain", "clip": "the sea", "short-video": "a letter"}
 
 
@@ -26,8 +26,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="module")
-def shown(up: ServerProcess) -> str:
-    """The demonstration, run once on that server: what it printed."""
+def demo_output(up: ServerProcess) -> str:
+    """What the demo printed, which has run once on that server."""
     done = run("demo", "--once", "--data-dir", up.data)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -37,7 +37,7 @@ def mode(file: Path) -> int:
     return stat.S_IMODE(file.stat().st_mode)
 
 
-def test_the_first_line_tells_a_program_all_it_needs(up: ServerProcess) -> None:
+def test_the_first_line_is_json_with_the_url_the_key_file_and_the_pid(up: ServerProcess) -> None:
     assert up.banner == {
         "url": up.url,
         "admin_key_file": str(up.data / "admin.key"),
@@ -48,37 +48,37 @@ def test_the_first_line_tells_a_program_all_it_needs(up: ServerProcess) -> None:
     assert up.url.startswith("http://127.0.0.1:")
 
 
-def test_what_only_its_owner_may_read_is_readable_by_nobody_else(up: ServerProcess) -> None:
+def test_secrets_and_the_database_are_readable_by_their_owner_only(up: ServerProcess) -> None:
     assert {mode(up.data / name) for name in ("admin.key", "secret.key", "server.json", "callsheet.db")} == {0o600}
     assert up.key.startswith("cs_")
     with up.client() as client:
         assert client.identity.get().role == "operator"
 
 
-def test_the_user_of_the_demonstration_has_credits_and_workflows(up: ServerProcess) -> None:
+def test_the_demo_user_has_credits_and_workflows(up: ServerProcess) -> None:
     with up.client() as client:
         prices = {workflow.name: workflow.price for workflow in client.workflows.list()}
         assert prices == {"sketch": 3, "tone": 2, "clip": 8, "short-video": 20}
         assert sum(entry.amount for entry in client.wallets.entries("demo") if entry.kind == "topup") == 100
 
 
-def test_the_demonstration_makes_a_picture_a_tone_a_clip_and_a_short_video(up: ServerProcess, shown: str) -> None:
-    made = {file.name.partition("-")[2]: file.read_bytes() for file in (up.data / "demo").iterdir()}
-    assert sorted(made) == ["clip.mp4", "short-video.mp4", "sketch.png", "tone.wav"]
-    (picture,) = frames(made["sketch.png"])
+def test_the_demo_makes_a_picture_a_tone_a_clip_and_a_short_video(up: ServerProcess, demo_output: str) -> None:
+    files = {file.name.partition("-")[2]: file.read_bytes() for file in (up.data / "demo").iterdir()}
+    assert sorted(files) == ["clip.mp4", "short-video.mp4", "sketch.png", "tone.wav"]
+    (picture,) = frames(files["sketch.png"])
     assert picture.shape == (400, 640, 3)
-    assert 2 < len(samples(made["tone.wav"])) / 44_100 < 5
-    assert [len(frames(made[name])) for name in ("clip.mp4", "short-video.mp4")] == [72, 108]
-    assert "moov" in list(boxes(made["short-video.mp4"]))
+    assert 2 < len(samples(files["tone.wav"])) / 44_100 < 5
+    assert [len(frames(files[name])) for name in ("clip.mp4", "short-video.mp4")] == [72, 108]
+    assert "moov" in list(boxes(files["short-video.mp4"]))
     with av.open(str(next((up.data / "demo").glob("*short-video.mp4")))) as film:
         assert [stream.type for stream in film.streams] == ["video", "audio"]
-    assert str(up.data / "demo") in shown.replace("\n", "")
-    assert "approved in your name" in shown
-    assert "The wallet has 67 credits left.\n" in shown
+    assert str(up.data / "demo") in demo_output.replace("\n", "")
+    assert "approved in your name" in demo_output
+    assert "The wallet has 67 credits left.\n" in demo_output
 
 
-def test_what_the_jobs_went_through_is_on_record(up: ServerProcess, shown: str) -> None:
-    assert "completed" in shown
+def test_the_jobs_of_the_demo_have_previews_stages_and_outputs(up: ServerProcess, demo_output: str) -> None:
+    assert "completed" in demo_output
     with up.client() as client:
         jobs = {job.workflow: job for job in client.jobs.list(user="demo")}
         assert {job.status for job in jobs.values()} == {"completed"}
@@ -93,7 +93,7 @@ def test_what_the_jobs_went_through_is_on_record(up: ServerProcess, shown: str) 
     assert run("verify", "--data-dir", up.data).returncode == 0
 
 
-def test_a_second_server_on_the_same_folder_and_a_port_in_use_are_said_in_one_line(
+def test_a_second_server_on_one_folder_and_a_port_in_use_are_reported_in_one_line(
     up: ServerProcess, tmp_path: Path
 ) -> None:
     done = run("up", "--data-dir", up.data, "--port", 0)
@@ -105,7 +105,7 @@ def test_a_second_server_on_the_same_folder_and_a_port_in_use_are_said_in_one_li
     assert f"Port {port}" in done.stderr
 
 
-def test_a_public_address_is_refused_without_a_word_and_without_keys(up: ServerProcess, tmp_path: Path) -> None:
+def test_a_public_host_requires_the_public_option_and_an_existing_key(up: ServerProcess, tmp_path: Path) -> None:
     for host in ("0.0.0.0", "::", socket.gethostname()):
         done = run("up", "--data-dir", tmp_path, "--port", 0, "--host", host)
         assert done.returncode == 1
@@ -117,7 +117,7 @@ def test_a_public_address_is_refused_without_a_word_and_without_keys(up: ServerP
     assert up.process.poll() is None
 
 
-def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
+def test_a_public_host_is_served_if_a_key_exists(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--no-demo-workflows") as first:
         key = first.key
         assert first.stop() == 0
@@ -128,10 +128,13 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["up", "--data-dir", "file/below"], "Cannot create the folder"),
-        (["up", "--data-dir", "x", "--database", "postgresql://nobody@127.0.0.1:1/none"], "127.0.0.1"),
+        (
+            ["up", "--data-dir", "x", "--database", "postgresql://user@127.0.0.1:1/none", "--config", "no-wait"],
+            "127.0.0.1",
+        ),
         (
             ["serve", "--data-dir", "x", "--signing-secret-file", "nowhere"],
             "signing secret from nowhere",
@@ -139,45 +142,51 @@ def test_a_public_address_is_served_once_there_is_a_key(tmp_path: Path) -> None:
         (["serve", "--data-dir", "x", "--signing-secret-file", "file"], "at least 32"),
     ],
 )
-def test_what_cannot_be_started_is_said_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
+def test_a_failed_start_is_reported_in_one_line(words: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("short")
+    (tmp_path / "no-wait").write_text("[engine]\ndatabase_start_seconds = 0\n")
     done = run(*words, cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_make_run_makes_everything_in_front_of_you_and_stays_up_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_make_run_runs_the_demo_and_keeps_the_server_up_until_it_is_interrupted(tmp_path: Path) -> None:
     data = tmp_path / "here"
-    made = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data-dir {data} --port 0")
-    with CommandProcess(command=made, log=tmp_path / "log", cwd=tmp_path) as started:
-        said: list[str] = []
-        while not said or "keeps running at" not in said[-1]:
+    command = ("make", "--silent", "-C", ROOT, "run", f"ARGS=--data-dir {data} --port 0")
+    with CommandProcess(command=command, log=tmp_path / "log", cwd=tmp_path) as started:
+        lines: list[str] = []
+        while not lines or "keeps running at" not in lines[-1]:
             line = started.line()
-            assert line, "".join(said)
-            said.append(line)
-        url = next(word for word in said[-1].split() if word.startswith("http")).rstrip(".")
+            assert line, "".join(lines)
+            lines.append(line)
+        url = next(word for word in lines[-1].split() if word.startswith("http")).rstrip(".")
         assert httpx.get(f"{url}/healthz").is_success
         assert {file.name.partition("-")[2] for file in (data / "demo").iterdir()} == {
             "sketch.png", "tone.wav", "clip.mp4", "short-video.mp4",
         }  # fmt: skip
         key = (data / "admin.key").read_text().strip()
-        assert sum(key in line for line in said) == 1
+        assert sum(key in line for line in lines) == 1
         started.interrupt()
-        wait_until(lambda: not (data / "server.json").exists(), SECONDS)
+        wait_until(lambda: not (data / "server.json").exists(), WAIT_SECONDS)
     assert (data / "admin.key").exists()
 
 
-def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_its_restart(tmp_path: Path) -> None:
+def test_a_killed_server_finishes_its_jobs_after_a_restart(tmp_path: Path) -> None:
     # R104, R153
-    with ServerProcess(tmp_path / "data") as first, first.client() as client:
+    with ServerProcess(tmp_path / "data", "--concurrency", 1) as first, first.client() as client:
         jobs = {name: client.jobs.submit(name, user="demo", input={"prompt": text}) for name, text in PROMPTS.items()}
         _wait_for_progress(client, jobs["clip"].id)
+        assert client.jobs.get(jobs["short-video"].id).status == "queued"
+        before = {job.id: client.jobs.get(job.id).last_event_seq for job in jobs.values()}
         first.kill()
     with ServerProcess(tmp_path / "data") as second, second.client() as client:
         _approve(client, jobs["short-video"].id)
         for job in jobs.values():
-            assert client.jobs.wait(job.id, SECONDS).completed
+            assert client.jobs.wait(job.id, WAIT_SECONDS).completed
+            events = [event.seq for event in client.jobs.events(job.id)]
+            assert events == list(range(1, len(events) + 1)), "no event was lost"
+            assert len(events) >= before[job.id]
         (task,) = client.jobs.tasks(jobs["clip"].id)
         assert [attempt.outcome for attempt in client.jobs.attempts(jobs["clip"].id, task.id)] == ["lost", "completed"]
         wallet = client.wallets.get("demo")
@@ -190,14 +199,14 @@ def test_a_server_killed_in_the_middle_of_the_demonstration_finishes_it_after_it
     assert (done.returncode, done.stdout.startswith("Every rule holds.\n")) == (0, True)
 
 
-def test_a_server_that_is_asked_to_stop_loses_no_try(tmp_path: Path) -> None:
+def test_a_stopped_server_requeues_its_tasks_without_counting_an_attempt(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", "--concurrency", 1) as first, first.client() as client:
         jobs = [client.jobs.submit("clip", user="demo", input={"prompt": f"sea {n}"}).id for n in range(2)]
         _wait_for_progress(client, jobs[0])
         assert first.stop() == 0
     with ServerProcess(tmp_path / "data") as second, second.client() as client:
         for job_id in jobs:
-            assert client.jobs.wait(job_id, SECONDS).completed
+            assert client.jobs.wait(job_id, WAIT_SECONDS).completed
             (task,) = client.jobs.tasks(job_id)
             assert task.attempts_counted == 1
             outcomes = [attempt.outcome for attempt in client.jobs.attempts(job_id, task.id)]
@@ -207,9 +216,9 @@ def test_a_server_that_is_asked_to_stop_loses_no_try(tmp_path: Path) -> None:
 
 def _wait_for_progress(client: Client, job_id: str) -> None:
     """Wait until a worker is in the middle of a job."""
-    wait_until(lambda: any(task.progress > 5 for task in client.jobs.tasks(job_id)), SECONDS)
+    wait_until(lambda: any(task.progress > 5 for task in client.jobs.tasks(job_id)), WAIT_SECONDS)
 
 
 def _approve(client: Client, job_id: str) -> None:
-    wait_until(lambda: client.jobs.stages(job_id)[-1].status == "waiting", SECONDS)
+    wait_until(lambda: client.jobs.stages(job_id)[-1].status == "waiting", WAIT_SECONDS)
     client.jobs.approve(job_id, "render", approver="a person")

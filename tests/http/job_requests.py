@@ -1,4 +1,4 @@
-"""Workflows, jobs and leases on a live server, for tests of the parts of a job over HTTP."""
+"""Helpers that create workflows, jobs and leases on a live server, for tests of jobs over HTTP."""
 
 import hashlib
 from typing import Any
@@ -14,9 +14,9 @@ FILM = [StageSpec(name="script", kind="script"), StageSpec(name="cut", kind="cut
 UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 
-def workflow(live_server: LiveServer, name: str, **fields: Any) -> str:
-    """Store a free workflow of one task, of a kind that has its name."""
-    fields.setdefault("stages", [StageSpec(name="draw", kind=name)])
+def workflow(live_server: LiveServer, name: str, kind: str = "", provider: str = "", **fields: Any) -> str:
+    """Store a free workflow with one task, whose kind has the name of the workflow by default."""
+    fields.setdefault("stages", [StageSpec(name="draw", kind=kind or name, provider=provider)])
     live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name=name, **fields)))
     return name
 
@@ -25,8 +25,8 @@ def submit_job(live_server: LiveServer, name: str, role: str = "client", **more:
     return str(live_server.submit(role, workflow=name, **more)["id"])
 
 
-def claim_lease(live_server: LiveServer, kind: str) -> Lease:
-    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=(kind,)))
+def claim_lease(live_server: LiveServer, kind: str, worker: str = "w1") -> Lease:
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id=worker, kinds=(kind,)))
     lease: Lease = leased.lease
     return lease
 

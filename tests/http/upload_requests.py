@@ -1,4 +1,4 @@
-"""Requests that upload files, for tests of files over HTTP."""
+"""Helpers that create, send and finish uploads over HTTP."""
 
 import hashlib
 from typing import Any
@@ -11,7 +11,6 @@ from tests.support.processes.live_server import TENANT, LiveServer
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 OPEN = WorkflowDefinition(name="open", inline=True)
-UNKNOWN_ID = "00000000-0000-7000-8000-000000000000"
 
 
 def upload_body(body: bytes = PICTURE, **more: Any) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def create_upload(live_server: LiveServer, body: bytes = PICTURE, role: str = "c
 
 
 def put(live_server: LiveServer, upload: dict[str, Any], body: bytes = PICTURE) -> httpx.Response:
-    """Send bytes as the answer says, without a key."""
+    """Send bytes with the method, URL and headers of an upload, without an API key."""
     return live_server.client(None).request(upload["method"], upload["url"], headers=upload["headers"], content=body)
 
 

@@ -1,4 +1,4 @@
-"""Workers that a person types by hand, with a kind of work and names of their own on a shared server."""
+"""Workers that speak plain HTTP, with their own kind and names on a shared server."""
 
 import hashlib
 import itertools
@@ -19,12 +19,12 @@ def expect_json(answer: httpx.Response, status: int = 200) -> Any:
 
 
 class WorkerSandbox:
-    """A kind of work and names of workers that nobody else on this server uses."""
+    """A kind of work and worker names that no other test on this server uses."""
 
     def __init__(self, live_server: LiveServer) -> None:
         self.live_server = live_server
-        self.mark = f"y{next(_numbers)}"
-        self.kind = f"draw-{self.mark}"
+        self.suffix = f"y{next(_numbers)}"
+        self.kind = f"draw-{self.suffix}"
         self.workflow(self.kind)
 
     def workflow(self, kind: str) -> str:
@@ -36,13 +36,13 @@ class WorkerSandbox:
         return self.live_server.submit(**{"workflow": self.kind, **fields})
 
     def name(self, worker: str) -> str:
-        return f"{worker}-{self.mark}"
+        return f"{worker}-{self.suffix}"
 
     def http_worker(self, name: str = "w1", *kinds: str, **fields: Any) -> "HttpWorker":
         return HttpWorker(self.live_server, self.name(name), *(kinds or (self.kind,)), **fields)
 
-    def worker(self, name: str, **change: Any) -> Any:
-        """Let an operator change a worker."""
+    def update_worker(self, name: str, **change: Any) -> Any:
+        """Change a worker as an operator."""
         return expect_json(
             self.live_server.client("operator").patch(f"/v1/admin/workers/{self.name(name)}", json=change)
         )
@@ -57,7 +57,7 @@ _numbers = itertools.count(1)
 
 
 class HttpWorker:
-    """A worker that a person types by hand."""
+    """A worker that sends plain HTTP requests."""
 
     def __init__(self, live_server: LiveServer, name: str = "w1", *kinds: str, **fields: Any) -> None:
         self.registration = live_server.register(name, *kinds, **fields)
@@ -79,8 +79,8 @@ class HttpWorker:
     def put(self, task: dict[str, Any], body: bytes, no: int = 1) -> dict[str, Any]:
         made = output_file_of(body, no)
         grants = expect_json(self.post_lease("files", task, uploads=[made]))
-        put = grants["uploads"][0]["upload"]
-        answer = self.http.request(put["method"], put["url"], content=body, headers=put["headers"])
+        grant = grants["uploads"][0]["upload"]
+        answer = self.http.request(grant["method"], grant["url"], content=body, headers=grant["headers"])
         assert answer.is_success, answer.text
         return made
 

@@ -1,4 +1,4 @@
-"""The server of the HTTP tests, for tests of what queries answer."""
+"""The server of the HTTP tests, for tests of the query layer."""
 
 from tests.http.conftest import live_server
 

@@ -1,4 +1,4 @@
-"""`python -m tests.sim --seeds N` lives N lives; `--seed K --verbose` plays one again and tells it step by step."""
+"""`python -m tests.sim --seeds N` runs N simulations; `--seed K --verbose` runs one again and prints every step."""
 
 import argparse
 import os
@@ -12,13 +12,13 @@ from tests.sim.simulation import Report, simulate
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many lives")
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="only this one, with all checks at every commit")
+    parser.add_argument("--seeds", type=int, default=200, help="number of simulations")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
+    parser.add_argument("--seed", type=int, help="run only this seed, with all checks at every commit")
     parser.add_argument("--verbose", action="store_true", help="print the trace")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     options = parser.parse_args()
-    began = time.monotonic()
+    started = time.monotonic()
     if options.seed is not None:
         reports: Iterable[Report] = [simulate(options.seed, verify_every=1, verbose=options.verbose)]
     else:
@@ -29,7 +29,7 @@ def main() -> int:
         failures += bool(report.failures)
         if report.failures or options.seed is not None:
             _print_report(report)
-    print(f"{runs} lives, {failures} broken, {time.monotonic() - began:.1f} s")
+    print(f"{runs} simulations, {failures} failed, {time.monotonic() - started:.1f} s")
     return 1 if failures else 0
 
 
@@ -43,9 +43,9 @@ def _print_report(report: Report) -> None:
         print(line)
     print(f"seed {report.seed}: {report.commits} commits, trace {report.digest[:16]}")
     for finding in report.failures:
-        print(f"  broken: {finding}")
+        print(f"  failure: {finding}")
     if report.failures:
-        print(f"  again: python -m tests.sim --seed {report.seed} --verbose")
+        print(f"  run again: python -m tests.sim --seed {report.seed} --verbose")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One life: a house is set up, a storm goes over it, then calm, in which everything must come to its end."""
+"""One simulation: a setup, steps with faults, a recovery in which every job must end, and the final checks."""
 
 import shutil
 import tempfile
@@ -28,7 +28,7 @@ from tests.sim.environment.scenario import draw_scenario
 from tests.sim.environment.server import Server
 from tests.sim.environment.simulation_context import World
 
-STEPS = 110
+STEPS = 180
 VERIFY_EVERY = 10
 _RAM_DISK = Path("/dev/shm")
 _INTERLEAVE_DEPTH_MAX = 2
@@ -42,11 +42,11 @@ _NEXT_DUE_AT = f"""SELECT min(at) FROM (SELECT min(due_at) AS at FROM job WHERE 
     UNION ALL SELECT min(leased_at) + {_MINUTE} FROM attempt
         WHERE rate_queue IS NOT NULL AND leased_at + {_MINUTE} > :now
         AND EXISTS (SELECT 1 FROM task WHERE ready = 1))"""
-"""When something comes due: the rates of these lives are by the minute."""
+"""The next due time; the rates of these scenarios are per minute."""
 _STUCK_JOBS = """SELECT j.id FROM job j LEFT JOIN task t ON t.job_id = j.id AND t.due_at IS NOT NULL
     WHERE j.finished_at IS NULL AND j.cancel_requested_at IS NULL GROUP BY j.id
     HAVING ? OR sum(coalesce(t.status = 'running', 0)) = 0 ORDER BY min(coalesce(t.due_at, j.due_at)) LIMIT 2"""
-"""The jobs with the first moments; under running limits those without a running task, which would hold its place."""
+"""The jobs that are due first; with running limits only those without a running task, which would occupy a place."""
 _READY_TASK = "SELECT id FROM task WHERE ready = 1 LIMIT 1"
 _BLOCKED_WORKERS = (
     "SELECT id FROM worker WHERE status IN ('pending', 'revoked') OR draining_at > 0 OR assigned IS NOT NULL"
@@ -54,7 +54,7 @@ _BLOCKED_WORKERS = (
 
 
 class Report(NamedTuple):
-    """How a life went."""
+    """The result of one simulation."""
 
     seed: int
     digest: str
@@ -64,12 +64,13 @@ class Report(NamedTuple):
 
 
 class Simulation:
-    """Everybody in one life, and who acts next."""
+    """All actors of one simulation, and the order in which they act."""
 
     def __init__(self, world: World, path: Path, verify_every: int) -> None:
         self.world = world
         self.random = world.random
         self.scenario = draw_scenario(world.random)
+        world.focus = self.scenario.focus
         self.inspector = Inspector(path)
         self.invariants = Invariants(self.inspector, self.scenario.limits, verify_every)
         self.history = History(world, self.inspector, self.invariants)
@@ -98,7 +99,7 @@ class Simulation:
         self._interleave_depth = 0
 
     def _make_fleet_workers(self) -> list[FleetWorker]:
-        """Return workers of the fleet, of which two may go by one name."""
+        """Return registered workers, of which two may have the same id."""
         self.world.approval_required = self.scenario.approval_required
         names = self.random.choice((("gpu-1", "gpu-2"), ("gpu-1", "gpu-2", "gpu-3"), ("gpu-1", "gpu-2", "gpu-2")))
         leaked_leases = LeakedLeases()
@@ -109,7 +110,7 @@ class Simulation:
             server.close()
         self.inspector.close()
 
-    # -- the storm
+    # -- steps with faults
 
     def run_with_faults(self, steps: int) -> None:
         self.world.faults_stopped = True
@@ -126,16 +127,16 @@ class Simulation:
     def _advance_clock(self) -> None:
         roll = self.random.random()
         if roll < 0.01:
-            self.world.clock.move(self.random.choice((3_600, 3_600, -3_600)))
+            self.world.move_clock(self.random.choice((3_600, 3_600, -3_600)))
         elif roll < 0.04:
-            self.world.clock.move(-self.random.choice((0.001, 1, 6)))
+            self.world.move_clock(-self.random.choice((0.001, 1, 6)))
         elif roll < 0.2:
-            self.world.clock.move(self.random.choice((15, 31, 61)))
+            self.world.move_clock(self.random.choice((15, 31, 61)))
         else:
-            self.world.clock.move(self.random.random() * 3)
+            self.world.move_clock(self.random.random() * 3)
 
     def step(self) -> None:
-        """Let somebody act, or several at once."""
+        """Let one actor act, or several at once."""
         roll = self.random.random()
         if roll < 0.2:
             frequent = [loop for loop in self.loops if loop.name not in RARE_LOOPS]
@@ -152,14 +153,14 @@ class Simulation:
 
     def _draw_request(self) -> Request | None:
         roll = self.random.random()
-        if roll < 0.05:
+        if roll < (0.15 if self.world.focus.operator else 0.05):
             return self.operator.act()
         if roll < 0.45:
             return self.random.choice(self.clients).act()
         return self.random.choice(self.workers).act()
 
     def interleave(self) -> None:
-        """Let others act while somebody is between two of his steps."""
+        """Let other actors act between two steps of one actor."""
         if (
             self.world.faults_stopped
             or self._interleave_depth >= _INTERLEAVE_DEPTH_MAX
@@ -173,15 +174,15 @@ class Simulation:
         finally:
             self._interleave_depth -= 1
 
-    # -- the calm after it
+    # -- recovery
 
-    def faults_stopped(self) -> None:
-        """Stop all faults; good workers, patient people and the loops bring every job to its end in bounded time."""
+    def recover(self) -> None:
+        """Stop all faults; workers, users and loops must end every job in bounded time."""
         self.world.faults_stopped = True
-        self.world.log("calm")
+        self.world.log("the faults stop")
         for worker in self.fleet:
             worker.restart_cleanly()
-        end = self.world.clock.now() + int(_RECOVERY_SECONDS_MAX + self.world.clock.set_back_seconds) * SECOND
+        end = self.world.now() + _RECOVERY_SECONDS_MAX * SECOND
         stuck = {job for (job,) in self.inspector.rows(_STUCK_JOBS, not self.scenario.has_running_limits)}
         sweepers = [loop for loop in self.loops if loop.name.startswith("sweeper")]
         for loop in sweepers:
@@ -193,35 +194,33 @@ class Simulation:
         for loop in sweepers:
             loop.stuck = set()
         last = self.inspector.one("SELECT max(deadline_at) FROM job WHERE finished_at IS NULL") or 0
-        self.world.clock.move(max(0, last - self.world.clock.now()) / SECOND + 1)
-        self._run_until(self.world.clock.now() + SECOND)
+        self.world.wait_until(max(last, self.world.now()) + SECOND)
+        self._run_until(self.world.now() + SECOND)
         for (job,) in self.inspector.rows("SELECT id FROM job WHERE finished_at IS NULL"):
             self.world.report_failure(f"V1 job {job} is past its deadline and has not ended")
         for wallet, reserved in self.inspector.rows("SELECT id, reserved FROM wallet WHERE reserved <> 0"):
-            self.world.report_failure(f"V4 wallet {wallet} still holds {reserved}")
+            self.world.report_failure(f"V4 wallet {wallet} still has {reserved} reserved")
 
     def _run_until(self, end: int) -> None:
-        rounds = _RECOVERY_ROUNDS_MAX + int(self.world.clock.set_back_seconds) // 2
-        for _ in range(rounds):
+        for _ in range(_RECOVERY_ROUNDS_MAX):
             if self.world.failures:
                 return
             if not self._run_round():
-                now = self.world.clock.now()
-                next_due_at = self.inspector.one(_NEXT_DUE_AT, now) or end
+                next_due_at = self.inspector.one(_NEXT_DUE_AT, self.world.now()) or end
                 if next_due_at >= end:
                     return
-                self.world.clock.move((next_due_at - now) / SECOND)
-        self.world.report_failure(f"V1 there is no rest after {rounds} rounds")
+                self.world.wait_until(next_due_at)
+        self.world.report_failure(f"V1 rows still change after {_RECOVERY_ROUNDS_MAX} rounds")
 
     def _run_round(self) -> bool:
-        """Let everybody do what there is to do; return whether anything changed."""
+        """Let every actor do its pending work; return whether anything changed."""
         before = self.world.commits
         if self.inspector.rows(_BLOCKED_WORKERS):
             self.network.send_together([Request(self.operator.unblock_all(), ignore_answers)])
         for client in self.clients:
             if commands := client.unblock_all():
                 self.network.send_together([Request(commands, ignore_answers)])
-        for worker in {worker.name: worker for worker in self.workers}.values():  # of twins one is enough
+        for worker in {worker.name: worker for worker in self.workers}.values():  # one process per worker id
             if worker.needs_registration or self.inspector.rows(_READY_TASK):
                 self.network.send_together([worker.claim(9, every_kind=True)])
             for _ in range(3):
@@ -232,42 +231,42 @@ class Simulation:
         return self.world.commits != before
 
     def _check_all_ended(self, stuck: set[str]) -> None:
-        """Blame jobs that had every chance to end by themselves and did not."""
+        """Report jobs that could have ended and did not."""
         rows = self.inspector.rows(
             "SELECT j.id, j.status, s.no, s.status FROM job j JOIN stage s ON s.job_id = j.id"
             " AND s.no = j.stages_completed + 1 WHERE j.finished_at IS NULL AND s.tasks_total > 0"
         )
         for row in rows:
             if row[0] not in stuck:
-                self.world.report_failure(f"V1 {row} has not ended in {_RECOVERY_SECONDS_MAX} seconds of calm")
+                self.world.report_failure(f"V1 {row} has not ended in {_RECOVERY_SECONDS_MAX} seconds without faults")
 
-    # -- the end
+    # -- final checks
 
     def check_end_state(self) -> None:
-        """Hold the whole history against its properties."""
+        """Check the properties of the whole history."""
         self._expire_files_and_workers()
         for finding in self.invariants.run_verify():
             self.world.report_failure(finding)
         for rule in (*PROPERTIES, *FLEET_AND_FILE_PROPERTIES):
             for finding in rule(self.history.ops, self.inspector):
                 self.world.report_failure(finding)
-        self.world.clock.move(self.world.clock.set_back_seconds + _CURSOR_HOLD_SECONDS)
+        self.world.wait_until(self.world.now() + _CURSOR_HOLD_SECONDS * SECOND)
         while self.reader.act(self.servers, 100) or self.relay.act(self.servers, lambda: None):
             if self.world.failures:
                 return
         events = [event for (event,) in self.inspector.rows("SELECT id FROM event ORDER BY id")]
         if self.reader.event_ids != events:
-            self.world.report_failure("H21 a reader of the event order has a gap or a duplicate")
+            self.world.report_failure("H21 a reader of the events has a gap or a duplicate")
         if list(dict.fromkeys(self.relayed_ids)) != events:
-            self.world.report_failure("H21 the relay has left out events or changed their order")
+            self.world.report_failure("H21 the relay has skipped events or changed their order")
         if not self.invariants.events_unchanged():
-            self.world.report_failure("A4 an event is not what it was when it was written")
+            self.world.report_failure("H19 an event has changed since it was written")
 
     def _expire_files_and_workers(self) -> None:
-        """Let the time of all files and workers pass: what nobody needs goes, and who is silent is gone."""
+        """Wait until all files have expired and all workers have timed out, and run their loops."""
         last = self.inspector.one("SELECT max(expires_at) FROM file") or 0
-        wait = max(0, last - self.world.clock.now()) / SECOND + self.scenario.limits.worker_timeout_seconds
-        self.world.clock.move(wait + self.world.clock.set_back_seconds + GRACE_SECONDS + 1)
+        wait_seconds = self.scenario.limits.worker_timeout_seconds + GRACE_SECONDS + 1
+        self.world.wait_until(max(last, self.world.now()) + wait_seconds * SECOND)
         for loop in self.loops:
             if loop.name in RARE_LOOPS:
                 for server in self.servers:
@@ -276,21 +275,21 @@ class Simulation:
         for name, status in self.inspector.rows(
             "SELECT id, status FROM worker WHERE status NOT IN ('offline', 'revoked')"
         ):
-            self.world.report_failure(f"V2 worker {name} was silent for long and is still {status}")
+            self.world.report_failure(f"V2 worker {name} has timed out and is still {status}")
         for (file,) in self.inspector.rows("SELECT id FROM file WHERE expires_at IS NOT NULL"):
-            self.world.report_failure(f"V3 file {file} is past its time and is still there")
+            self.world.report_failure(f"V3 file {file} has expired and was not deleted")
         self.blobs.check_end_state()
 
 
 def simulate(seed: int, steps: int = STEPS, *, verify_every: int = VERIFY_EVERY, verbose: bool = False) -> Report:
-    """Live one life."""
+    """Run one simulation."""
     world = World(seed, verbose=verbose)
     with _temporary_database() as path:
         simulation = Simulation(world, path, verify_every)
         try:
             simulation.run_with_faults(steps)
             if not world.failures:
-                simulation.faults_stopped()
+                simulation.recover()
             if not world.failures:
                 simulation.check_end_state()
             world.log(simulation.inspector.digest())
@@ -301,10 +300,10 @@ def simulate(seed: int, steps: int = STEPS, *, verify_every: int = VERIFY_EVERY,
 
 @contextmanager
 def _temporary_database() -> Iterator[Path]:
-    """Make an empty database where it is quick, and remove it afterwards."""
+    """Create an empty database, in memory if possible, and remove it afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="callsheet-sim-", dir=_RAM_DISK if _RAM_DISK.is_dir() else None))
     try:
-        path = folder / "life.db"
+        path = folder / "simulation.db"
         connection = SqliteDatabase(path).connect()
         connection.run("PRAGMA synchronous = OFF")
         migrate(connection, SQLITE)

@@ -1,1 +1,1 @@
-"""The store: both databases keep one contract, and `verify` finds what would break it."""
+"""Tests of the store: both databases give the same results, and `verify` finds broken invariants."""

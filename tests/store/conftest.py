@@ -1,22 +1,22 @@
-"""One busy life per database, lived once; and the same database with everything taken away that forbids a fault."""
+"""Databases of the store tests: an empty one, one after a scenario, and one without constraints."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model.rows import ROWS, Event
 from callsheet.engine.engine import database_for
+from callsheet.settings import Settings
 from callsheet.store.connection import Connection
-from tests.store.verify_scenario import Names, VerifyingHarness, run_scenario
+from tests.store.verify.scenario import Names, VerifyingHarness, run_scenario
 from tests.support.databases.postgres import Cluster
 
 VERIFY_EVERY = {"sqlite": 1, "postgresql": 10}
 
 
 class ScenarioDatabase(NamedTuple):
-    """What a life leaves behind."""
+    """A database after the scenario, with the ids of its jobs and tasks."""
 
     database: str
     database_url: str
@@ -28,7 +28,7 @@ class ScenarioDatabase(NamedTuple):
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def blank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A database that nothing was ever written to: what a planner knows of a used one depends on who used it."""
+    """A database without rows, so that query plans do not depend on other tests."""
     if request.param == "sqlite":
         return str(tmp_path_factory.mktemp("blank") / "callsheet.db")
     cluster: Cluster = request.getfixturevalue("migrated_postgres")
@@ -37,9 +37,9 @@ def blank(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def scenario_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ScenarioDatabase:
-    """A database after a busy life; whoever only reads it may share it."""
+    """A database after the scenario. Tests must only read it, because they share it."""
     if request.param == "sqlite":
-        database_url = str(tmp_path_factory.mktemp("lived") / "callsheet.db")
+        database_url = str(tmp_path_factory.mktemp("scenario") / "callsheet.db")
     else:
         cluster: Cluster = request.getfixturevalue("migrated_postgres")
         database_url = cluster.create_database()
@@ -50,7 +50,7 @@ def scenario_database(request: pytest.FixtureRequest, tmp_path_factory: pytest.T
 
 @pytest.fixture(scope="session")
 def unconstrained_database(scenario_database: ScenarioDatabase) -> Iterator[Connection]:
-    """The lived database without keys, checks and indexes, so that any fault can be planted; events keep theirs."""
+    """The scenario's database without constraints and indexes, so that any fault can be planted; events keep theirs."""
     connection = database_for(scenario_database.database_url, Settings(transaction_pooling=True)).connect()
     connection.begin()
     for row in ROWS:

@@ -1,17 +1,16 @@
-"""The schema: migrated once, in order, never changed after; the row classes and the database say the same."""
+"""The schema: migrations run once and in order, and the row classes match the tables."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.rows import ROWS, Row
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
+from callsheet.settings import Settings
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import column_types, columns, postgresql_statement, queries, sqlite_statement
 from callsheet.store.migrate import Migration, dialect_of, migrate, migrations
@@ -33,7 +32,7 @@ COLUMNS = {
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A place with nothing in it at all, not even the schema."""
+    """A database without a schema."""
     if request.param == "sqlite":
         yield str(tmp_path / "callsheet.db")
         return
@@ -58,10 +57,10 @@ def dialect(database_url: str) -> str:
 
 
 def migrate_steps(database_url: str, steps: list[Migration] | None = None) -> list[Migration]:
-    taken: list[Migration] = with_connection(
+    applied: list[Migration] = with_connection(
         database_url, lambda c: migrate(c, dialect_of(dialect(database_url)), steps)
     )
-    return taken
+    return applied
 
 
 def applied_migrations(database_url: str) -> list[int]:
@@ -70,8 +69,8 @@ def applied_migrations(database_url: str) -> list[int]:
     ]
 
 
-def test_an_empty_database_is_migrated_and_works(empty_database: str) -> None:
-    # R431, F27
+def test_an_empty_database_is_migrated_and_can_be_used(empty_database: str) -> None:
+    # R431
     assert migrate_steps(empty_database) == migrations()
     with EngineHarness(empty_database) as harness:
         harness.tenant()
@@ -79,29 +78,27 @@ def test_an_empty_database_is_migrated_and_works(empty_database: str) -> None:
         harness.top_up(5)
         job = harness.submit_job()
         harness.finish(job)
-        assert harness.broken() == []
+        assert harness.find_violations() == []
 
 
 def test_migrating_twice_does_nothing(empty_database: str) -> None:
-    # F27
     migrate_steps(empty_database)
     assert migrate_steps(empty_database) == []
     assert applied_migrations(empty_database) == [step.version for step in migrations()]
 
 
-def test_a_step_whose_text_has_changed_is_refused(empty_database: str) -> None:
-    # F27
+def test_a_migration_whose_text_has_changed_is_refused(empty_database: str) -> None:
     first, *rest = migrations()
     migrate_steps(empty_database)
-    changed = [first._replace(text=first.text + "\n-- an afterthought\n"), *rest]
-    with pytest.raises(StoreError, match="another text"):
+    changed = [first._replace(text=first.text + "\n-- changed later\n"), *rest]
+    with pytest.raises(StoreError, match="another form"):
         migrate_steps(empty_database, changed)
     with_connection(empty_database, lambda c: c.run("UPDATE migration SET checksum = 'x' WHERE version = 1"))
     with pytest.raises(StoreError, match="Migration 1"):
         Engine.open(empty_database)
 
 
-def test_a_step_that_breaks_leaves_nothing_behind(empty_database: str) -> None:
+def test_a_failed_migration_changes_nothing(empty_database: str) -> None:
     # F27
     broken = Migration(9_002, "broken", "CREATE TABLE halfway (id text);\nCREATE TABLE no (such syntax at all;\n")
     with pytest.raises(StoreError):
@@ -111,8 +108,8 @@ def test_a_step_that_breaks_leaves_nothing_behind(empty_database: str) -> None:
     assert migrate_steps(empty_database, [*migrations(), EXTRA]) == [*migrations(), EXTRA]
 
 
-def test_this_code_works_with_the_schema_of_the_next_version(empty_database: str) -> None:
-    # F27, R432: a server of the version before goes on working while and after it runs
+def test_the_engine_works_with_the_schema_of_the_next_version(empty_database: str) -> None:
+    # F27: servers of the previous version keep working during and after a migration
     migrate_steps(empty_database, [*migrations(), EXTRA])
     assert applied_migrations(empty_database)[-1] == 9_001
     with EngineHarness(empty_database) as harness:
@@ -149,23 +146,23 @@ def test_every_table_has_a_row_class(database_url: str) -> None:
     assert tables == {row.TABLE for row in ROWS} | {"migration"}
 
 
-HOUSE = {"tenant", "workflow", "workflow_file", "queue", "worker", "cursor", "inbox"}
-"""What all tenants share; nothing in it is one user's."""
-OF_A_JOB = {"document", "job_file"}
+SHARED = {"tenant", "workflow", "workflow_file", "queue", "worker", "cursor", "inbox", "installation"}
+"""Tables that all tenants share; they have no rows of a single user."""
+IDENTIFIED_BY_JOB = {"document", "job_file"}
 
 
-def test_every_row_that_is_a_tenants_says_so() -> None:
-    # R158, C18: one store today, and nothing in the way of one for each tenant
-    named = {row.TABLE for row in ROWS if "tenant" in columns(row)}
-    assert {row.TABLE for row in ROWS} == named | HOUSE | OF_A_JOB
-    assert not named & (HOUSE | OF_A_JOB)
+def test_every_table_with_rows_of_a_tenant_has_a_tenant_or_job_column() -> None:
+    # R158, C18
+    with_tenant = {row.TABLE for row in ROWS if "tenant" in columns(row)}
+    assert {row.TABLE for row in ROWS} == with_tenant | SHARED | IDENTIFIED_BY_JOB
+    assert not with_tenant & (SHARED | IDENTIFIED_BY_JOB)
     for row in ROWS:
-        assert row.TABLE not in OF_A_JOB or "job_id" in columns(row)
-        assert row.TABLE not in HOUSE or not {"user_id", "job_id", "wallet_id"} & set(columns(row))
+        assert row.TABLE not in IDENTIFIED_BY_JOB or "job_id" in columns(row)
+        assert row.TABLE not in SHARED or not {"user_id", "job_id", "wallet_id"} & set(columns(row))
 
 
-def test_every_query_prepares_on_both_databases(database_url: str) -> None:
-    # R431: one SQL text on two databases
+def test_every_query_is_valid_on_both_databases(database_url: str) -> None:
+    # R431
     Engine.open(database_url).close()
     prepared = {}
     for name, text in queries().items():
@@ -184,15 +181,12 @@ def can_prepare(database_url: str, statement: str) -> bool:
 
 
 def can_explain_sqlite(database_url: str, statement: str) -> bool:
-    connection = apsw.Connection(database_url)
-    try:
-        return bool(connection.execute(f"EXPLAIN {statement}", [None] * statement.count("?")).fetchall())
-    finally:
-        connection.close()
+    explain = f"EXPLAIN {statement.replace('?', 'NULL')}"
+    return len(with_connection(database_url, lambda connection: connection.run(explain))) > 0
 
 
-def test_sqlite_writes_ahead_and_waits_for_the_disk(tmp_path: Path) -> None:
-    # R432, F15: anything less than FULL loses acknowledged commits when the power fails
+def test_sqlite_uses_a_write_ahead_log_and_full_synchronization(tmp_path: Path) -> None:
+    # F15: with less than FULL, acknowledged commits are lost when the power fails
     database_url = str(tmp_path / "callsheet.db")
     migrate_steps(database_url)
     settings = with_connection(
@@ -201,7 +195,7 @@ def test_sqlite_writes_ahead_and_waits_for_the_disk(tmp_path: Path) -> None:
     assert settings == ["wal", 2]
 
 
-def test_a_reading_connection_cannot_write(database_url: str) -> None:
+def test_a_read_connection_cannot_write(database_url: str) -> None:
     Engine.open(database_url).close()
     connection = database_for(database_url, Settings()).connect(reading=True)
     try:
@@ -211,11 +205,11 @@ def test_a_reading_connection_cannot_write(database_url: str) -> None:
         connection.close()
 
 
-def test_a_folder_that_is_not_there_gives_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot open callsheet\.db: is its folder there"):
+def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"cannot open callsheet\.db: check that its folder exists"):
         Engine.open(tmp_path / "no" / "folder" / "callsheet.db")
 
 
-def test_an_address_of_another_kind_gives_a_clear_error() -> None:
+def test_a_url_of_another_database_is_refused() -> None:
     with pytest.raises(BadInput, match="postgresql://"):
         Engine.open("mysql://root@localhost/x")

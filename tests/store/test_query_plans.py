@@ -1,4 +1,4 @@
-"""Lists and queues are read in their order by an index, whatever else is in the table; nothing is sorted."""
+"""Lists and queues are read in order from an index; the database sorts nothing."""
 
 import pytest
 
@@ -7,21 +7,21 @@ from callsheet.store.connection import Connection
 from callsheet.store.dialect import postgresql_statement, queries, sqlite_statement
 
 
-def plan(connection: Connection, name: str, query: str, given: dict[str, str]) -> str:
-    """Return how a database would run a query, without knowing its tables or its parameters."""
+def plan(connection: Connection, name: str, query: str, parameters: dict[str, str]) -> str:
+    """Return the plan of a query on an empty database."""
     if name == "sqlite":
         statement = sqlite_statement(queries()[query], str)
         text = statement.text
-        for value in statement.layout(given):
+        for value in statement.layout(parameters):
             text = text.replace("?", value, 1)
         return "\n".join(str(row[-1]) for row in connection.run(f"EXPLAIN QUERY PLAN {text}"))
     statement = postgresql_statement(queries()[query])
-    for off in ("seqscan", "bitmapscan", "sort"):  # what a planner makes of a small table says nothing of a large one
+    for off in ("seqscan", "bitmapscan", "sort"):  # the plan for a large table, although this one is empty
         connection.run(f"SET enable_{off} = off")
-    connection.run(f"PREPARE looked AS {statement.text}")
-    values = ", ".join(str(value) for value in statement.layout(given))
-    given_to = f"({values})" if values else ""
-    return "\n".join(row[0] for row in connection.run(f"EXPLAIN EXECUTE looked{given_to}"))
+    connection.run(f"PREPARE explained AS {statement.text}")
+    values = ", ".join(str(value) for value in statement.layout(parameters))
+    arguments = f"({values})" if values else ""
+    return "\n".join(row[0] for row in connection.run(f"EXPLAIN EXECUTE explained{arguments}"))
 
 
 FEED = {"tenant": "'acme'", "position": "0", "tx": "0", "count": "500"}
@@ -36,11 +36,13 @@ PLANS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("query", "index", "given"), PLANS, ids=[query for query, _, _ in PLANS])
-def test_a_list_is_read_by_its_index(blank: str, query: str, index: str, given: dict[str, str]) -> None:
+@pytest.mark.parametrize(("query", "index", "parameters"), PLANS, ids=[query for query, _, _ in PLANS])
+def test_a_list_is_read_from_its_index_without_sorting(
+    blank: str, query: str, index: str, parameters: dict[str, str]
+) -> None:
     with Engine.open(blank) as engine:
         connection = engine.database.connect(reading=True)
-        found = plan(connection, engine.database.name, query, given)
+        found = plan(connection, engine.database.name, query, parameters)
         connection.close()
     assert index in found
     assert "Sort" not in found

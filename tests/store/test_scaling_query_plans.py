@@ -1,4 +1,4 @@
-"""What a fleet is scaled by is read by indexes and by keys: no table that grows is ever read through."""
+"""The queries of the scale signals use indexes and keys; none scans a growing table."""
 
 import re
 
@@ -8,7 +8,7 @@ from callsheet.engine import Engine
 from callsheet.store.dialect import queries
 from tests.store.test_query_plans import plan
 
-GIVEN = {
+PARAMETERS = {
     "most": "1000", "since": "7", "counted": "100", "floor": "'0'", "queue": "'draw/sketch'", "count": "100",
 }  # fmt: skip
 LISTS = {"sqlite": "'[]'", "postgresql": "ARRAY[]::text[]"}
@@ -21,20 +21,20 @@ INDEXES = {
 }  # fmt: skip
 
 
-def test_every_query_of_the_signals_is_looked_at() -> None:
+def test_every_query_of_the_scale_signals_has_a_case() -> None:
     assert set(INDEXES) == {name for name in queries() if name.startswith("scale_")}
 
 
 @pytest.mark.parametrize("query", INDEXES)
-def test_no_growing_table_is_read_through(blank: str, query: str) -> None:
+def test_no_query_scans_a_growing_table(blank: str, query: str) -> None:
     with Engine.open(blank) as engine:
         connection = engine.database.connect(reading=True)
-        found = plan(connection, engine.database.name, query, GIVEN | {"ids": LISTS[engine.database.name]})
+        found = plan(connection, engine.database.name, query, PARAMETERS | {"ids": LISTS[engine.database.name]})
         connection.close()
     assert SCANS.search(found) is None, found
     assert [index for index in INDEXES[query] if index not in found] == [], found
 
 
 @pytest.mark.parametrize("line", ["SCAN t", "Seq Scan on attempt a", "  SCAN j\n"])
-def test_a_planted_scan_is_seen(line: str) -> None:
+def test_a_planted_scan_is_found(line: str) -> None:
     assert SCANS.search(line)

@@ -1,4 +1,4 @@
-"""Graphs of the API format, made of stock nodes in the usual shapes, and a little of what a ComfyUI says of them."""
+"""ComfyUI graphs in the API format, made of stock nodes in the usual shapes, and a part of their `object_info`."""
 
 import copy
 from typing import Any
@@ -24,7 +24,7 @@ def image_to_image() -> Graph:
 
 
 def guided() -> Graph:
-    """The shape of newer models: noise, guider, sampler and sigmas apart, the prompt behind two nodes."""
+    """Return the shape of newer models: separate noise, guider, sampler and sigmas, and the prompt in its own node."""
     return {
         "1": node("UNETLoader", unet_name="flux.safetensors", weight_dtype="default"),
         "2": node("DualCLIPLoader", clip_name1="a", clip_name2="b", type="flux"),
@@ -47,7 +47,7 @@ def guided() -> Graph:
 
 
 def plain() -> Graph:
-    """What runs on a ComfyUI without any model."""
+    """Return a graph that runs on a ComfyUI without any model."""
     return {
         "1": node("EmptyImage", width=64, height=48, batch_size=1, color=255),
         "2": node("ImageScale", image=["1", 0], upscale_method="lanczos", width=256, height=192, crop="disabled"),

@@ -1,4 +1,4 @@
-"""Bounded waiting on a condition: the one place in the suite that may sleep."""
+"""Bounded waiting for a condition: the only module of the suite that may sleep."""
 
 import time
 from collections.abc import Callable

@@ -1,0 +1,1 @@
+"""Tests of the structured log and its files."""

@@ -1,4 +1,4 @@
-"""The log of a server: no answer waits for it, and no end."""
+"""The log of a server: neither a response nor a shutdown waits for it."""
 
 import asyncio
 import io
@@ -21,20 +21,21 @@ from tests.support.wait import wait_until
 _JOIN_SECONDS = 20.0
 
 
-class NotFromALoop:
-    """A database that does not answer whoever asks from an event loop."""
+class NoEventLoopDatabase:
+    """A database that fails if it is used on an event loop."""
 
     def __init__(self, inner: Database) -> None:
         self._inner = inner
         self.name = inner.name
         self.lanes = inner.lanes
+        self.clock = inner.clock
 
     def connect(self, *, reading: bool = False) -> Any:
-        return NotHere(self._inner.connect(reading=reading))
+        return NoEventLoopConnection(self._inner.connect(reading=reading))
 
 
-class NotHere:
-    """One of its connections."""
+class NoEventLoopConnection:
+    """A connection that fails if it is used on an event loop."""
 
     def __init__(self, inner: Connection) -> None:
         self._inner = inner
@@ -44,24 +45,24 @@ class NotHere:
             asyncio.get_running_loop()
         except RuntimeError:
             return getattr(self._inner, name)
-        raise ConnectionLost("asked from an event loop")
+        raise ConnectionLost("used on an event loop")
 
 
-class Hanging(io.StringIO):
-    """A stream that takes nothing until it is let go."""
+class BlockedStream(io.StringIO):
+    """A stream whose writes block until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
         self.writing = threading.Event()
-        self.let_go = threading.Event()
+        self.released = threading.Event()
 
     def write(self, text: str, /) -> int:
         self.writing.set()
-        self.let_go.wait(3 * _JOIN_SECONDS)
+        self.released.wait(3 * _JOIN_SECONDS)
         return super().write(text)
 
 
-def ended_job(engine: Engine) -> str:
+def completed_job(engine: Engine) -> str:
     engine.execute(PutTenant(tenant="acme"))
     engine.execute(
         PutWorkflow(definition=WorkflowDefinition(name="sketch", stages=[StageSpec(name="draw", kind="draw")]))
@@ -72,42 +73,40 @@ def ended_job(engine: Engine) -> str:
     return job
 
 
-def refused(engine: Engine, job: str) -> None:
+def cancel_completed_job(engine: Engine, job: str) -> None:
     with pytest.raises(IllegalTransition):
         asyncio.run(engine.aexecute(Cancel(tenant="acme", job_id=job)))
 
 
-def refusal_listeners(log: io.StringIO) -> list[dict[str, Any]]:
-    told = [json.loads(line) for line in log.getvalue().splitlines()]
-    return [line for line in told if line["event"] == "job.transition_denied"]
+def denied_moves(log: io.StringIO) -> list[dict[str, Any]]:
+    written = [json.loads(line) for line in log.getvalue().splitlines()]
+    return [line for line in written if line["event"] == "job.transition_denied"]
 
 
-def test_a_refused_move_is_written_down_and_asks_no_database_on_the_event_loop(
-    database_url: str, tmp_path: Path
-) -> None:
+def test_a_refused_move_is_logged_without_a_database_read_on_the_event_loop(database_url: str, tmp_path: Path) -> None:
     # R26, R96
     log = io.StringIO()
-    with Callsheet(database_url, tmp_path) as house:
-        job = ended_job(house.engine)
-        house.engine.reads.close()
-        house.engine.reads = Reads(NotFromALoop(house.engine.database), house.engine.settings)
-        house.engine.reads.start()
-        house.start(log)
-        refused(house.engine, job)
-    (line,) = refusal_listeners(log)
+    with Callsheet(database_url, tmp_path) as callsheet:
+        job = completed_job(callsheet.engine)
+        callsheet.engine.reads.close()
+        callsheet.engine.reads = Reads(NoEventLoopDatabase(callsheet.engine.database), callsheet.engine.settings)
+        callsheet.engine.reads.start()
+        callsheet.start(log)
+        cancel_completed_job(callsheet.engine, job)
+    (line,) = denied_moves(log)
     assert (line["job_id"], line["from_status"], line["to_status"]) == (job, "completed", "canceled")
 
 
-def test_nobody_waits_for_a_log_that_takes_nothing_neither_an_answer_nor_the_end(
+def test_neither_a_response_nor_a_shutdown_waits_for_a_blocked_log(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callsheet.app._CLOSE_TIMEOUT_SECONDS", 0.1)
-    log = Hanging()
-    house = Callsheet(database_url, tmp_path)
-    job = ended_job(house.engine)
-    house.start(log)
-    answered = threading.Thread(target=refused, args=(house.engine, job), daemon=True)
-    closed = threading.Thread(target=house.close, daemon=True)
+    log = BlockedStream()
+    callsheet = Callsheet(database_url, tmp_path)
+    job = completed_job(callsheet.engine)
+    callsheet.start(log)
+    answered = threading.Thread(target=cancel_completed_job, args=(callsheet.engine, job), daemon=True)
+    closed = threading.Thread(target=callsheet.close, daemon=True)
     try:
         answered.start()
         answered.join(_JOIN_SECONDS)
@@ -118,5 +117,5 @@ def test_nobody_waits_for_a_log_that_takes_nothing_neither_an_answer_nor_the_end
         assert not closed.is_alive()
         assert "Loops that did not stop within 0.1 seconds: " in capsys.readouterr().err
     finally:
-        log.let_go.set()
+        log.released.set()
         closed.join(_JOIN_SECONDS)

@@ -5,13 +5,13 @@ import io
 
 import pytest
 
-from callsheet.transport.digests import digest_file, digest_stream, measure_content
+from callsheet.transport.sha256 import digest_file, digest_stream, measure_content
 
 MEBIBYTE = 1024 * 1024
 
 
 class ShortReads(io.BytesIO):
-    """A stream that returns less than requested, as a socket does."""
+    """A stream that returns fewer bytes than requested, as a socket does."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(min(size or 0, 1000))

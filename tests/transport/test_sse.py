@@ -2,7 +2,7 @@
 
 import pytest
 
-from callsheet.transport.sse import SseEvent, SseEventTooLargeError, SseParser
+from callsheet.transport.sse_parser import SseEvent, SseEventTooLargeError, SseParser
 
 
 def test_a_stream_is_parsed_the_same_however_it_is_split_into_chunks() -> None:

@@ -25,14 +25,14 @@ def loop_thread() -> Iterator[LoopThread]:
     assert made.stop()
 
 
-def test_tasks_share_the_connections_of_the_server_however_many_there_are(
+def test_tasks_use_the_shared_connections_of_the_server(
     database_pool: DatabasePool, tmp_path: Path, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[bool] = []
+    opened: list[bool] = []
     connect = PostgresDatabase.connect
 
-    def counted(database: PostgresDatabase, *, reading: bool = False) -> PostgresConnection:
-        made.append(reading)
+    def counting_connect(database: PostgresDatabase, *, reading: bool = False) -> PostgresConnection:
+        opened.append(reading)
         return connect(database, reading=reading)
 
     @worker.task("draw")
@@ -43,18 +43,18 @@ def test_tasks_share_the_connections_of_the_server_however_many_there_are(
     with WorkerHarness(url, tmp_path, embedded=True) as harness:
         harness.start(worker)
         assert harness.wait_for_end(harness.submit()).status == "completed"
-        monkeypatch.setattr(PostgresDatabase, "connect", counted)
+        monkeypatch.setattr(PostgresDatabase, "connect", counting_connect)
         assert {harness.wait_for_end(harness.submit()).status for _ in range(9)} == {"completed"}
-        assert len(made) <= harness.engine.settings.readers
+        assert len(opened) <= harness.engine.settings.readers
     database_pool.release(url)
 
 
-def test_a_call_that_is_under_way_when_the_server_closes_gets_an_error(loop_thread: LoopThread) -> None:
+def test_an_open_call_gets_an_error_when_the_server_closes(loop_thread: LoopThread) -> None:
     errors: list[BaseException] = []
-    begun = threading.Event()
+    started = threading.Event()
 
     async def long() -> None:
-        begun.set()
+        started.set()
         await asyncio.Event().wait()
 
     def run() -> None:
@@ -65,7 +65,7 @@ def test_a_call_that_is_under_way_when_the_server_closes_gets_an_error(loop_thre
 
     caller = threading.Thread(target=run)
     caller.start()
-    assert begun.wait(30)
+    assert started.wait(30)
     assert loop_thread.stop()
     caller.join(30)
     assert [str(error) for error in errors] == ["The server has shut down."]

@@ -1,4 +1,4 @@
-"""What a handler does and what becomes of its task: it returns, saves, raises, reads what came before."""
+"""Handlers and the outcome of their tasks: return values, files, errors, progress and earlier outputs."""
 
 import asyncio
 import hashlib
@@ -79,7 +79,7 @@ def test_a_handler_that_raises_fails_its_job_with_a_clean_message(harness: Worke
     harness.start(worker)
     job = harness.wait_for_end(harness.submit())
     assert (job.status, job.error_code) == ("failed", "task_failed")
-    assert job.error_message == "ValueError: no such model at [address] with [secret]"
+    assert job.error_message == "ValueError: no such model at [url] with [secret]"
     assert harness.outcomes(job.id) == ["failed"]
     assert [fault.partition(":")[0] for fault in harness.faults] == ["draw failed"]
 
@@ -116,7 +116,7 @@ def test_a_handler_decides_whether_its_error_is_retryable(harness: WorkerHarness
     ]
 
 
-def test_even_a_handler_that_exits_fails_its_task(harness: WorkerHarness, worker: Worker) -> None:
+def test_a_handler_that_calls_exit_fails_its_task(harness: WorkerHarness, worker: Worker) -> None:
     @worker.task("draw")
     def draw(_ctx: Context) -> None:
         raise SystemExit(3)
@@ -204,16 +204,16 @@ def test_progress_and_previews_are_seen_while_the_handler_runs(harness: WorkerHa
     harness.start(worker)
     job_id = harness.submit()
 
-    def shown() -> list[Any]:
+    def previews() -> list[Any]:
         events = [e for e in harness.engine.reads.events(job_id) if e.type == "task.progressed"]
         return [data for data in map(json.loads, (e.data or "" for e in events)) if data.get("preview")]
 
-    wait_until(shown)
-    assert shown()[-1] == {"progress": 33, "message": "first layer, [secret]", "preview": 1}
+    wait_until(previews)
+    assert previews()[-1] == {"progress": 33, "message": "first layer, [secret]", "preview": 1}
     task = harness.task(job_id)
     key = object_keys.preview_key(task.tenant, job_id, task.id, task.attempts)
-    with harness.blobs.open(key) as shown_there:
-        assert shown_there.read() == PNG
+    with harness.blobs.open(key) as stored:
+        assert stored.read() == PNG
     seen.set()
     assert harness.wait_for_end(job_id).status == "completed"
 
@@ -246,6 +246,6 @@ def test_a_handler_without_a_kind_is_rejected_with_an_example(worker: Worker) ->
 
         @worker.task  # type: ignore[arg-type]
         def draw(ctx: Context) -> None:
-            """Stands where most decorators are written so."""
+            """Many decorators are used without parentheses."""
 
     assert not worker.handlers

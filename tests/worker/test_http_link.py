@@ -1,4 +1,4 @@
-"""A worker on another machine: how it is let in, what happens on a bad way, and what it sends to whom."""
+"""A worker over HTTP: registration, lost and failed requests, tokens, draining and shutdown."""
 
 import threading
 from collections.abc import Iterator
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.config import HttpSettings
 from callsheet.core.model.workflow_definition import StageSpec
+from callsheet.settings import HttpSettings
 from callsheet.worker import Context, HttpLink, TaskLeaseLost, Worker
 from callsheet.worker.runtime.worker_events import WorkerRegistered, WorkerStopped
 from tests.support.doubles.fault_proxy import LOST_ANSWER, UNAVAILABLE, CallFault, FaultProxy
@@ -45,14 +45,14 @@ CALLS = ("register", "claim", "heartbeat", "files", "previous-outputs", "complet
         (LOST_ANSWER, (*CALLS, "blobs")),
         (UNAVAILABLE, (*CALLS, "blobs")),
         (CallFault(status=429), (*CALLS, "blobs")),
-        (CallFault(status=200, body=b"<html>"), CALLS),  # a storage may answer anything
+        (CallFault(status=200, body=b"<html>"), CALLS),  # a storage may return any body
     ],
-    ids=["answer lost", "503", "429", "a proxy's page"],
+    ids=["response lost", "503", "429", "HTML of a proxy"],
 )
 def test_failed_calls_are_retried_and_the_task_completes_once(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy, wrong: CallFault, calls: tuple[str, ...]
 ) -> None:
-    """Each call of a task's life goes wrong twice in a row."""
+    """Each call fails twice in a row."""
 
     @worker.task("draw")
     def draw(ctx: Context) -> str:
@@ -61,22 +61,22 @@ def test_failed_calls_are_retried_and_the_task_completes_once(
         return "".join(str(previous_outputs.output) for previous_outputs in ctx.previous_outputs()) + "done"
 
     for path in calls:
-        proxy.wrong[path].extend([wrong, wrong])
+        proxy.faults[path].extend([wrong, wrong])
     worker_run = http_harness.start(worker, http_harness.link(url=proxy.url))
     job_id = http_harness.submit(lease_seconds=20)
     assert http_harness.wait_for_end(job_id).status == "completed"
     wait_until(lambda: http_harness.attempt_endings)
-    assert [path for path in calls if proxy.wrong[path]] == []
+    assert [path for path in calls if proxy.faults[path]] == []
     assert [http_harness.bytes_of(file) for file in http_harness.files(job_id)] == [b"hello"]
     assert http_harness.outcomes(job_id)[-1] == "completed"
-    assert set(http_harness.outcomes(job_id)[:-1]) <= {"requeued"}  # a claim whose answer was lost
+    assert set(http_harness.outcomes(job_id)[:-1]) <= {"requeued"}  # a claim whose response was lost
     assert http_harness.task(job_id).attempts_counted == 1
     worker_run.stop()
     assert http_harness.attempt_endings == ["completed"]
 
 
 def test_retry_after_delays_the_next_call(http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy) -> None:
-    proxy.wrong["complete"].append(CallFault(status=429, headers={"retry-after": "1"}))
+    proxy.faults["complete"].append(CallFault(status=429, headers={"retry-after": "1"}))
     worker.task("draw")(lambda ctx: ctx.attempt)
     http_harness.start(worker, http_harness.link(url=proxy.url))
     assert http_harness.wait_for_end(http_harness.submit()).status == "completed"
@@ -92,12 +92,12 @@ def test_the_token_is_sent_to_the_server_only(http_harness: WorkerHarness, worke
         ctx.upload("a.txt", b"hello", "text/plain")
         ctx.preview(b"\xff\xd8\xffand so on")
 
-    with FaultProxy(http_harness.live_server.url) as elsewhere:
-        away = CallFault(status=307, headers={"location": f"{elsewhere.url}/v1/worker/complete"})
-        proxy.wrong["complete"].append(away)
+    with FaultProxy(http_harness.live_server.url) as other_server:
+        redirect = CallFault(status=307, headers={"location": f"{other_server.url}/v1/worker/complete"})
+        proxy.faults["complete"].append(redirect)
         http_harness.start(worker, http_harness.link(url=proxy.url))
         job = http_harness.wait_for_end(http_harness.submit())
-        assert elsewhere.passed == []
+        assert other_server.passed == []
     assert (job.status, job.error_code) == ("failed", "refused")
     files = proxy.calls("/v1/blobs/")
     assert [call.method for call in files] == ["PUT", "PUT"]
@@ -109,14 +109,14 @@ def test_a_wrong_fleet_secret_ends_the_run_with_a_message(http_harness: WorkerHa
     http_harness.live_server.keys["worker"] = "cs_wrong"
     worker_run = http_harness.start(worker)
     assert worker_run.wait(20)
-    assert worker_run.failure == "The server rejected the fleet secret: it is wrong or was revoked."
+    assert worker_run.failure == "The server rejected the fleet secret: it is wrong or was revoked. Pass an active one."
 
 
 def test_a_worker_that_never_registered_does_not_deregister(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
-    proxy.wrong["register"].extend([UNAVAILABLE] * 1_000)
+    proxy.faults["register"].extend([UNAVAILABLE] * 1_000)
     worker_run = http_harness.start(worker, http_harness.link(url=proxy.url))
     wait_until(lambda: http_harness.wait_reasons)
     worker_run.stop()
@@ -125,7 +125,7 @@ def test_a_worker_that_never_registered_does_not_deregister(
 
 def test_a_url_that_is_no_server_is_reported(http_harness: WorkerHarness, worker: Worker) -> None:
     worker.task("draw")(lambda ctx: ctx.attempt)
-    worker_run = http_harness.start(worker, http_harness.link(url=f"{http_harness.live_server.url}/elsewhere"))
+    worker_run = http_harness.start(worker, http_harness.link(url=f"{http_harness.live_server.url}/other_server"))
     assert worker_run.wait(20)
     assert "rejected this worker" in str(worker_run.failure)
     for wrong in ("ftp://server", "server", "http://"):
@@ -147,7 +147,7 @@ def test_a_worker_waits_for_approval_and_reports_it_once(worker: Worker, tmp_pat
 
 
 def test_a_revoked_worker_is_stopped_and_cannot_register_again(http_harness: WorkerHarness, worker: Worker) -> None:
-    """Weak point 17 of the original: its work is another's at once, and it says why it ended."""
+    """Its task is reassigned at once, and the failure of the run says why."""
     handler = Handler(http_harness)
     worker.task("draw")(handler)
     worker_run = http_harness.start(worker)
@@ -228,21 +228,21 @@ def test_a_waiting_claim_does_not_delay_a_shutdown(
     worker_run = http_harness.start(worker, http_harness.link(url=proxy.url))
     wait_until(lambda: proxy.calls("claim"))
     worker_run.stop()
-    claimed, gone = ("answered", "/v1/worker/claim"), ("asked", "/v1/worker/deregister")
-    assert claimed not in proxy.order[: proxy.order.index(gone)]
+    claim_answered, deregistered = ("answered", "/v1/worker/claim"), ("received", "/v1/worker/deregister")
+    assert claim_answered not in proxy.order[: proxy.order.index(deregistered)]
 
 
 def test_all_running_tasks_stop_when_a_claim_finds_the_token_changed(
     worker: Worker, tmp_path: Path, database_url: str
 ) -> None:
-    """No heartbeat is due for minutes: the claim alone tells."""
+    """No heartbeat is due for minutes, so only the claim notices it."""
     began, stopped = threading.Event(), threading.Event()
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
         if ctx.attempt == 1:
             began.set()
-            wait_until(lambda: ctx.should_stop or harness.over.is_set(), 60)
+            wait_until(lambda: ctx.should_stop or harness.closing.is_set(), 60)
             stopped.set()
             ctx.progress(1)
 
@@ -287,7 +287,7 @@ def test_a_task_that_arrives_at_a_drained_worker_is_requeued(
     assert handler.began.wait(20)
     waiting_claims = http_harness.live_server.callsheet.state.fleet.waiting_claims
     wait_until(lambda: waiting_claims.count)
-    proxy.wrong["requeue"].append(UNAVAILABLE)
+    proxy.faults["requeue"].append(UNAVAILABLE)
     worker_run.drain()
     late = http_harness.submit(lease_seconds=600)
     wait_until(lambda: http_harness.outcomes(late) == ["requeued"], 20)
@@ -299,10 +299,10 @@ def test_a_task_that_arrives_at_a_drained_worker_is_requeued(
 def test_a_task_of_a_lost_claim_response_is_requeued(
     http_harness: WorkerHarness, worker: Worker, proxy: FaultProxy
 ) -> None:
-    """H6 without the wait: the next claim lists the running tasks, so the server finds out what was lost."""
+    """The next claim lists the running tasks, so the server knows which task was lost."""
     worker.task("draw")(lambda ctx: ctx.attempt)
     job_id = http_harness.submit(lease_seconds=600)
-    proxy.wrong["claim"].append(LOST_ANSWER)
+    proxy.faults["claim"].append(LOST_ANSWER)
     http_harness.start(worker, http_harness.link(url=proxy.url))
     assert http_harness.wait_for_end(job_id).status == "completed"
     task = http_harness.task(job_id)

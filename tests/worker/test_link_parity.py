@@ -1,4 +1,4 @@
-"""Both links answer alike: what a worker hears does not depend on the way it goes."""
+"""The embedded link and the HTTP link return the same results and errors."""
 
 import hashlib
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ def test_a_file_that_was_not_uploaded_is_rejected(harness: WorkerHarness, link: 
 def test_an_output_at_the_size_limit_is_accepted_and_above_it_rejected(
     harness: WorkerHarness, link: RecordingLink, over: int
 ) -> None:
-    """However much larger it is; users read the code."""
+    """The error code is the same for any size above the limit."""
     work, most = claim_work(harness, link), harness.engine.settings.limits.output_bytes_max - len('""')
     with pytest.raises(BadInput) as refused:
         link.complete(Complete(lease=work.lease, output="x" * (most + over)))
@@ -64,7 +64,7 @@ def test_an_output_at_the_size_limit_is_accepted_and_above_it_rejected(
 
 
 def test_large_outputs_of_earlier_stages_are_returned_completely(harness: WorkerHarness, link: RecordingLink) -> None:
-    """In pages, which a link puts together."""
+    """The link joins the pages of the server."""
     job_id = harness.submit(StageSpec(name="draw", kind="draw", tasks=6), StageSpec(name="cut", kind="draw"))
     for no in range(6):
         (work,) = link.claim(Claim(count=1, kinds=["draw"])).tasks
@@ -82,12 +82,12 @@ def test_large_outputs_of_earlier_stages_are_returned_completely(harness: Worker
 
 def test_a_lease_of_another_worker_raises_lease_lost(harness: WorkerHarness, link: RecordingLink) -> None:
     work = claim_work(harness, link)
-    strange = replace(work, lease=replace(work.lease, task_id="no-such-task"))
-    for ask in (
-        lambda: link.fail(Fail(lease=strange.lease)), lambda: link.previous_outputs(strange),
-        lambda: link.input_file(strange, "f"),
-        lambda: link.upload(strange, MADE, BODY, lambda: None),
+    unknown = replace(work, lease=replace(work.lease, task_id="no-such-task"))
+    for call in (
+        lambda: link.fail(Fail(lease=unknown.lease)), lambda: link.previous_outputs(unknown),
+        lambda: link.input_file(unknown, "f"),
+        lambda: link.upload(unknown, MADE, BODY, lambda: None),
     ):  # fmt: skip
         with pytest.raises(LeaseLost):
-            ask()
+            call()
     assert link.fail(Fail(lease=work.lease, retryable=False)).status == "failed"

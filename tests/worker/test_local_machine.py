@@ -20,14 +20,14 @@ from callsheet.worker import (
     UrlSource,
 )
 from callsheet.worker.errors import UnreachableError
-from callsheet.worker.runtime.identity import NameTakenError, hold_worker_name
-from callsheet.worker.runtime.interruption import POLL_SECONDS
+from callsheet.worker.runtime.interruption_notices import POLL_SECONDS
 from callsheet.worker.runtime.scale_in_protection import ProtectionController
 from callsheet.worker.runtime.worker_events import WorkerError, WorkerEvent, log_to_stderr
+from callsheet.worker.runtime.worker_name import NameTakenError, hold_worker_name
 from tests.client.stub_server import ScriptedResponse, StubServer
 from tests.support.wait import wait_until
 
-# -- kept files
+# -- file cache
 
 
 def digest(body: bytes) -> str:
@@ -35,7 +35,7 @@ def digest(body: bytes) -> str:
 
 
 def add(cache: Cache, folder: Path, body: bytes) -> str:
-    """Keep bytes as a task does that has just fetched them."""
+    """Add bytes to the cache as a task does after a download."""
     file = folder / f"fetched-{len(list(folder.iterdir()))}"
     file.write_bytes(body)
     cache.add(digest(body), file)
@@ -60,7 +60,7 @@ def test_the_least_recently_used_file_is_evicted_and_tasks_keep_their_links(tmp_
     first, second = add(cache, tmp_path, b"aaaa"), add(cache, tmp_path, b"bbbb")
     assert cache.link_to(first, tmp_path / "first")
     assert cache.link_to(second, tmp_path / "second")
-    for used_at, name in enumerate((first, second)):  # whatever this disk notes of reads
+    for used_at, name in enumerate((first, second)):  # independent of how the file system records access times
         entry = tmp_path / "cache" / name[:2] / name
         os.utime(entry, ns=(used_at, entry.stat().st_mtime_ns))
     assert cache.link_to(first, tmp_path / "first again")
@@ -76,7 +76,7 @@ def test_a_file_larger_than_the_cache_is_not_added_and_evicts_nothing(tmp_path: 
     assert entries(tmp_path) == {small}
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["used before", "of another process"])
+@pytest.mark.parametrize("known", [True, False], ids=["used before", "by another process"])
 def test_a_damaged_cache_entry_is_discarded(tmp_path: Path, known: bool) -> None:
     cache = Cache(tmp_path / "cache", 100)
     name = add(cache, tmp_path, b"model")
@@ -88,8 +88,8 @@ def test_a_damaged_cache_entry_is_discarded(tmp_path: Path, known: bool) -> None
     entry.write_bytes(b"mudel")
     if not known:  # corrupted without a change of the time stamp
         os.utime(entry, ns=(status.st_atime_ns, status.st_mtime_ns))
-    looking = cache if known else Cache(tmp_path / "cache", 100)
-    assert not looking.link_to(name, tmp_path / "mine")
+    reader = cache if known else Cache(tmp_path / "cache", 100)
+    assert not reader.link_to(name, tmp_path / "mine")
     assert entries(tmp_path) == set()
     assert not (tmp_path / "mine").exists()
 
@@ -142,10 +142,9 @@ def test_a_cache_key_must_be_a_sha256_digest(tmp_path: Path, name: str) -> None:
 
 
 def test_folders_of_killed_workers_are_deleted_and_those_of_running_ones_are_not(tmp_path: Path) -> None:
-    # R152
-    living = Scratch(tmp_path)
-    living.open()
-    mine = living.create_task_folder("t1")
+    running = Scratch(tmp_path)
+    running.open()
+    mine = running.create_task_folder("t1")
     dead = tmp_path / "callsheet-tasks-dead"
     (dead / "t2" / "deep").mkdir(parents=True)
     (dead / "lock").touch()
@@ -155,14 +154,14 @@ def test_folders_of_killed_workers_are_deleted_and_those_of_running_ones_are_not
     next_one.open()
     assert mine.exists()
     assert not dead.exists()
-    living.close()
+    running.close()
     next_one.close()
     assert [path.name for path in tmp_path.iterdir()] == ["of-another-program"]
     with pytest.raises(ValueError, match="not running"):
-        living.create_task_folder("t3")
+        running.create_task_folder("t3")
 
 
-# -- a name
+# -- names
 
 
 def test_a_worker_keeps_its_name_after_a_restart_and_two_workers_have_two_names(tmp_path: Path) -> None:
@@ -170,8 +169,8 @@ def test_a_worker_keeps_its_name_after_a_restart_and_two_workers_have_two_names(
         assert first != second
     with hold_worker_name(tmp_path) as again:
         assert again == first
-    with hold_worker_name(tmp_path, "gpu-1") as given:
-        assert given == "gpu-1"
+    with hold_worker_name(tmp_path, "gpu-1") as chosen:
+        assert chosen == "gpu-1"
         with pytest.raises(NameTakenError, match="already runs"):
             hold_worker_name(tmp_path, "gpu-1").__enter__()
     with pytest.raises(ValueError, match="letters"):
@@ -182,7 +181,7 @@ def test_a_worker_keeps_its_name_after_a_restart_and_two_workers_have_two_names(
 
 
 class Metadata:
-    """A cloud's metadata: a token first, then what is to be found."""
+    """A metadata server of a cloud, which requires a session token."""
 
     def __init__(self) -> None:
         self.found: set[str] = set()
@@ -199,35 +198,35 @@ class Metadata:
         self._server.server_close()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        here = self
+        server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
                 assert self.path == "/latest/api/token"
                 assert int(self.headers["x-aws-ec2-metadata-token-ttl-seconds"]) > 0
-                here.tokens += 1
-                self.say(200, f"token-{here.tokens}")
+                server.tokens += 1
+                self.respond(200, f"token-{server.tokens}")
 
             def do_GET(self) -> None:
-                if self.headers["x-aws-ec2-metadata-token"] != f"token-{here.tokens}":
-                    self.say(401, "")
+                if self.headers["x-aws-ec2-metadata-token"] != f"token-{server.tokens}":
+                    self.respond(401, "")
                 else:
-                    self.say(200 if self.path in here.found else 404, "{}")
+                    self.respond(200 if self.path in server.found else 404, "{}")
 
-            def say(self, status: int, text: str) -> None:
+            def respond(self, status: int, text: str) -> None:
                 self.send_response(status)
                 self.send_header("content-length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text.encode())
 
             def log_message(self, *args: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
 
 
 def test_a_spot_interruption_and_a_rebalance_recommendation_are_noticed() -> None:
-    """R230; an expired token is renewed."""
+    """R230: an expired token is renewed."""
     assert POLL_SECONDS == 5
     cloud = Metadata()
     poll, only = AwsSpotSource(cloud.url), AwsSpotSource(cloud.url, rebalance=False)
@@ -250,16 +249,16 @@ def test_a_file_or_a_url_can_announce_an_interruption(tmp_path: Path) -> None:
     assert notice.poll() == Interruption("a notice file")
     with StubServer() as stub:
         stub.responses = [ScriptedResponse(404, ""), ScriptedResponse(200, "preempted")]
-        asked = UrlSource(stub.url)
-        assert [asked.poll(), asked.poll()] == [None, Interruption("preempted")]
+        source = UrlSource(stub.url)
+        assert [source.poll(), source.poll()] == [None, Interruption("preempted")]
 
 
 def test_each_notice_and_each_failing_source_is_reported_once() -> None:
     class FailingSource:
-        looks = 0
+        polls = 0
 
         def poll(self) -> Interruption | None:
-            self.looks += 1
+            self.polls += 1
             raise OSError("no metadata here: http://169.254.169.254/secret")
 
     class FixedSource:
@@ -269,15 +268,15 @@ def test_each_notice_and_each_failing_source_is_reported_once() -> None:
     failing, notices, events = FailingSource(), list[Interruption](), list[WorkerEvent]()
     watcher = InterruptionWatcher([failing, FixedSource()], notices.append, events.append, poll_seconds=0.001)
     watcher.start()
-    wait_until(lambda: failing.looks > 3)
+    wait_until(lambda: failing.polls > 3)
     watcher.stop()
     assert notices == [Interruption("the end")]
-    (trouble,) = events
-    assert isinstance(trouble, WorkerError)
-    assert "secret" not in str(trouble.error)
+    (reported,) = events
+    assert isinstance(reported, WorkerError)
+    assert "secret" not in str(reported.error)
 
 
-# -- what is written down
+# -- logging
 
 
 def test_handler_errors_are_logged_with_a_traceback_and_expected_errors_in_one_line(
@@ -286,24 +285,24 @@ def test_handler_errors_are_logged_with_a_traceback_and_expected_errors_in_one_l
     def handler() -> None:
         (tmp_path / "not-there").read_bytes()
 
-    def written(error: BaseException) -> str:
+    def logged(error: BaseException) -> str:
         log_to_stderr(WorkerError("A draw failed", error))
         return capsys.readouterr().err
 
     with pytest.raises(FileNotFoundError) as failed:
         handler()
-    assert "in handler\n" in written(failed.value)
+    assert "in handler\n" in logged(failed.value)
     with pytest.raises(OSError, match="cannot be run") as run:
         CommandProtection(str(tmp_path / "not-there")).set(enabled=True)
-    assert written(run.value) == f"A draw failed: {tmp_path}/not-there cannot be run: No such file or directory\n"
-    assert written(UnreachableError("no response")) == "A draw failed: no response\n"
+    assert logged(run.value) == f"A draw failed: {tmp_path}/not-there cannot be run: No such file or directory\n"
+    assert logged(UnreachableError("no response")) == "A draw failed: no response\n"
 
 
-# -- protection
+# -- scale-in protection
 
 
 class RecordingProtection:
-    """A protection that remembers, and may fail."""
+    """A protection that records its calls and can fail."""
 
     def __init__(self) -> None:
         self.calls: list[bool] = []
@@ -316,7 +315,7 @@ class RecordingProtection:
 
 
 def test_protection_stays_on_between_two_tasks() -> None:
-    """R232; weak point 21: not on every poll."""
+    """R232: it is not switched for every task."""
     switch = RecordingProtection()
     guard = ProtectionController(switch, lambda _: None, idle_seconds=600)
     guard.start()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from callsheet.api.worker_protocol import HeartbeatResponse, TaskHeartbeat
-from callsheet.config import HttpSettings
 from callsheet.core.model.errors import BadInput
+from callsheet.settings import HttpSettings
 from callsheet.worker import Context, UnreachableError, Worker
 from tests.support.doubles.fault_proxy import UNAVAILABLE, CallFault, FaultProxy
 from tests.support.wait import wait_until
@@ -50,7 +50,7 @@ def test_a_rate_limited_worker_with_many_leases_loses_none(worker: Worker, tmp_p
     def draw(ctx: Context) -> None:
         while len(link.retry_after_log) < 3:
             ctx.progress(50)
-            if harness.over.wait(0.02):
+            if harness.closing.wait(0.02):
                 return
 
     with WorkerHarness(database_url, tmp_path, http=HttpSettings(heartbeats_per_second_max=1)) as harness:
@@ -74,7 +74,7 @@ def test_the_last_report_of_a_task_waits_for_the_server_too(
     def draw(ctx: Context) -> None:
         ctx.log("the last line")
 
-    proxy.wrong["heartbeat"].extend([LATER, LATER])
+    proxy.faults["heartbeat"].extend([LATER, LATER])
     http_harness.start(worker, http_harness.link(url=proxy.url))
     assert http_harness.wait_for_end(http_harness.submit()).status == "completed"
     first, second, third, *_ = proxy.calls("heartbeat")
@@ -99,7 +99,7 @@ def test_retry_after_holds_for_every_running_task(
             wait_until(lambda: proxy.calls("heartbeat"), SECONDS)
             go.set()
 
-    proxy.wrong["heartbeat"].append(LATER)
+    proxy.faults["heartbeat"].append(LATER)
     link = TimedLink(http_harness.link(url=proxy.url))
     jobs = [http_harness.submit(input=name) for name in ("second", "first")]
     http_harness.start(worker, link, concurrency=2)
@@ -119,17 +119,17 @@ def test_a_lease_that_would_expire_is_renewed_despite_retry_after(
         wait_until(lambda: len(proxy.calls("heartbeat")) > 1 or ctx.should_stop, SECONDS)
         ctx.progress(50)
 
-    proxy.wrong["heartbeat"].append(MUCH_LATER)
+    proxy.faults["heartbeat"].append(MUCH_LATER)
     http_harness.start(worker, http_harness.link(url=proxy.url))
     job_id = http_harness.submit(lease_seconds=5)
     assert http_harness.wait_for_end(job_id).status == "completed"
     assert http_harness.outcomes(job_id) == ["completed"]
     first, second, *_ = proxy.calls("heartbeat")
-    assert second.at - first.at >= 1  # it was obeyed for as long as that could be
+    assert second.at - first.at >= 1  # Retry-After was respected as long as possible
 
 
 def test_one_invalid_heartbeat_is_isolated_by_halving_the_batch(http_harness: WorkerHarness, worker: Worker) -> None:
-    """A refusal of the whole is asked about in parts; the others are prolonged all the same."""
+    """A refused batch is sent again in halves, so the other leases are extended."""
 
     class SelectiveLink(TimedLink):
         """Rejects every request that contains this lease."""
@@ -137,7 +137,7 @@ def test_one_invalid_heartbeat_is_isolated_by_halving_the_batch(http_harness: Wo
         def heartbeat(self, heartbeats: Sequence[TaskHeartbeat], timeout_seconds: float) -> HeartbeatResponse:
             if len(heartbeats) > 1 and any(heartbeat.lease.job_id == jobs[0] for heartbeat in heartbeats):
                 self.sent.append((time.monotonic(), len(heartbeats)))
-                raise BadInput("too_large", "All together are too much.")
+                raise BadInput("too_large", "The batch is too large.")
             return super().heartbeat(heartbeats, timeout_seconds)
 
     @worker.task("draw")
@@ -162,7 +162,7 @@ def test_an_outage_between_the_halves_does_not_cause_a_request_per_lease(
         wait_until(lambda: link.heartbeats or ctx.should_stop, SECONDS)
 
     link = TimedLink(http_harness.link(url=proxy.url))
-    proxy.wrong["heartbeat"].extend([CallFault(status=422), UNAVAILABLE])
+    proxy.faults["heartbeat"].extend([CallFault(status=422), UNAVAILABLE])
     jobs = [http_harness.submit(lease_seconds=6) for _ in range(8)]
     http_harness.start(worker, link, concurrency=8)
     assert [http_harness.wait_for_end(job_id).status for job_id in jobs] == ["completed"] * 8

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.config import BlobSettings
 from callsheet.core.model.workflow_definition import StageSpec
+from callsheet.settings import BlobSettings
 from callsheet.worker import Context, Worker
 from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 from tests.worker.worker_harness import WorkerHarness
@@ -36,12 +36,12 @@ def bucket(
 @pytest.mark.parametrize(
     "faults",
     [[], [("cut_after", "PUT"), ("SlowDown", "PUT"), ("cut_before", "PUT"), ("truncated", "GET"), ("SlowDown", "GET")]],
-    ids=["well", "badly"],
+    ids=["no faults", "faults"],
 )
 def test_a_file_is_uploaded_to_the_bucket_and_downloaded_again(
     bucket: WorkerHarness, double: S3Double, worker: Worker, faults: list[tuple[str, str]]
 ) -> None:
-    """F22: put succeeds but the answer is lost, slow down, cut off, truncated."""
+    """F22: a lost response, slow down, a lost connection and a truncated download."""
 
     @worker.task("film")
     def film(ctx: Context) -> None:

@@ -1,4 +1,4 @@
-"""Files and words of a task: what it reads, what it puts, what it says, and what is left of it on the machine."""
+"""Files, logs and recorded submissions of a task, and what is left of it on the machine."""
 
 import asyncio
 import hashlib
@@ -24,24 +24,24 @@ from tests.worker.worker_harness import TENANT, USER, WorkerHarness
 
 
 def upload_file(harness: WorkerHarness, body: bytes, name: str = "cat.png") -> File:
-    """A file that ada uploaded."""
+    """Upload a file as the user ada."""
     digest = hashlib.sha256(body).hexdigest()
-    asked = commands.CreateUpload(
+    upload = commands.CreateUpload(
         tenant=TENANT, user=USER, name=name, media_type="image/png", bytes=len(body), sha256=digest
     )
-    file: File = harness.engine.execute(asked)
+    file: File = harness.engine.execute(upload)
     harness.blobs.put(object_keys.file_key(file), body)
     finished: File = harness.engine.execute(commands.FinishUpload(tenant=TENANT, file_id=file.id))
     return finished
 
 
-def lines(harness: WorkerHarness, job_id: str) -> list[str]:
-    """What the task's log has."""
+def logged_lines(harness: WorkerHarness, job_id: str) -> list[str]:
+    """Return the lines in the log of a task."""
     events = harness.engine.reads.events(job_id)
     return [line for event in events if event.type == "task.logged" for line in json.loads(event.data or "")["lines"]]
 
 
-# -- reading
+# -- download
 
 
 def test_input_files_are_downloaded_by_id_or_file_value(harness: WorkerHarness, worker: Worker) -> None:
@@ -49,8 +49,8 @@ def test_input_files_are_downloaded_by_id_or_file_value(harness: WorkerHarness, 
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
-        here = [ctx.download(ctx.input["picture"]), ctx.download(ctx.input["picture"]["$file"])]
-        seen.extend([here[0] == here[1], here[0].suffix, here[0].is_relative_to(ctx.folder), here[0].read_bytes()])
+        paths = [ctx.download(ctx.input["picture"]), ctx.download(ctx.input["picture"]["$file"])]
+        seen.extend([paths[0] == paths[1], paths[0].suffix, paths[0].is_relative_to(ctx.folder), paths[0].read_bytes()])
 
     harness.start(worker)
     job_id = harness.submit(input={"picture": {"$file": file.id}, "n": 1})
@@ -64,13 +64,13 @@ def test_file_names_cannot_escape_the_folder(harness: WorkerHarness, worker: Wor
 
     @worker.task("draw")
     def draw(ctx: Context) -> None:
-        given = ctx._find_input_file(file.id)  # noqa: SLF001 - our server never sends such names
+        input_file = ctx._find_input_file(file.id)  # noqa: SLF001 - our server never sends such names
         for name in names:
-            path = ctx.download(replace(given, name=name))
+            path = ctx.download(replace(input_file, name=name))
             assert path.parent == ctx.folder
             made.append(path.name.removeprefix(file.id))
         with pytest.raises(ValueError, match="letters"):
-            ctx.download(replace(given, id="../x"))
+            ctx.download(replace(input_file, id="../x"))
 
     harness.start(worker)
     assert harness.wait_for_end(harness.submit(input={"$file": file.id})).status == "completed"
@@ -102,32 +102,31 @@ def test_an_interrupted_download_is_resumed(http_harness: WorkerHarness, worker:
     def draw(ctx: Context) -> bool:
         return ctx.download(file.id).read_bytes() == body
 
-    with FaultProxy(http_harness.live_server.url) as way:
+    with FaultProxy(http_harness.live_server.url) as proxy:
         cut = {"content-length": "300000", "etag": f'"{file.sha256}"'}
-        way.wrong["/v1/blobs/"].append(CallFault(status=200, headers=cut, body=body[:100_000]))
-        http_harness.start(worker, http_harness.link(url=way.url))
+        proxy.faults["/v1/blobs/"].append(CallFault(status=200, headers=cut, body=body[:100_000]))
+        http_harness.start(worker, http_harness.link(url=proxy.url))
         job_id = http_harness.submit(input={"$file": file.id})
         http_harness.wait_for_end(job_id)
         assert http_harness.outputs(job_id) == ["true"]
-        assert [call.headers.get("range") for call in way.calls("/v1/blobs/")] == [None, "bytes=100000-"]
+        assert [call.headers.get("range") for call in proxy.calls("/v1/blobs/")] == [None, "bytes=100000-"]
 
 
 def test_an_expired_url_is_requested_again(http_harness: WorkerHarness, worker: Worker) -> None:
-    """Weak point 11 of the original: an address that ran out did not end the task."""
     file = upload_file(http_harness, b"still here")
 
     @worker.task("draw")
     def draw(ctx: Context) -> str:
         return ctx.download(file.id).read_text()
 
-    with FaultProxy(http_harness.live_server.url) as way:
-        way.wrong["/v1/blobs/"].append(CallFault(status=403))
-        http_harness.start(worker, http_harness.link(url=way.url))
+    with FaultProxy(http_harness.live_server.url) as proxy:
+        proxy.faults["/v1/blobs/"].append(CallFault(status=403))
+        http_harness.start(worker, http_harness.link(url=proxy.url))
         job_id = http_harness.submit(input={"$file": file.id})
         http_harness.wait_for_end(job_id)
         assert http_harness.outputs(job_id) == ['"still here"']
-        assert len(way.calls("/v1/blobs/")) == 2
-        assert len(way.calls("/v1/worker/files")) == 1
+        assert len(proxy.calls("/v1/blobs/")) == 2
+        assert len(proxy.calls("/v1/worker/files")) == 1
 
 
 def test_a_storage_that_rejects_a_new_url_fails_the_attempt(http_harness: WorkerHarness, worker: Worker) -> None:
@@ -135,15 +134,15 @@ def test_a_storage_that_rejects_a_new_url_fails_the_attempt(http_harness: Worker
     def draw(ctx: Context) -> None:
         ctx.upload("a.txt", b"hello", "text/plain")
 
-    with FaultProxy(http_harness.live_server.url) as way:
-        way.wrong["/v1/blobs/"].append(CallFault(status=403))
-        http_harness.start(worker, http_harness.link(url=way.url))
+    with FaultProxy(http_harness.live_server.url) as proxy:
+        proxy.faults["/v1/blobs/"].append(CallFault(status=403))
+        http_harness.start(worker, http_harness.link(url=proxy.url))
         job = http_harness.wait_for_end(http_harness.submit(retry=RetryPolicy(on="never")))
     assert (job.status, job.error_code) == ("failed", "file_refused")
-    assert "http" not in str(job.error_message)  # weak point 23: a signed address is a secret
+    assert "http" not in str(job.error_message)  # a signed URL is a secret
 
 
-# -- putting
+# -- upload
 
 
 def test_a_file_on_disk_is_uploaded_without_being_read_into_memory(harness: WorkerHarness, worker: Worker) -> None:
@@ -194,10 +193,10 @@ def test_a_file_that_changed_during_its_upload_is_rejected(harness: WorkerHarnes
     assert harness.files(job.id) == []
 
 
-# -- saying
+# -- logs and submissions
 
 
-def test_every_line_is_in_the_log_when_the_task_ends_and_in_order(harness: WorkerHarness, worker: Worker) -> None:
+def test_all_log_lines_are_stored_in_order_when_the_task_ends(harness: WorkerHarness, worker: Worker) -> None:
     many = LOG_LINES_PER_HEARTBEAT_MAX * 3 + 7
 
     @worker.task("draw")
@@ -209,7 +208,7 @@ def test_every_line_is_in_the_log_when_the_task_ends_and_in_order(harness: Worke
     harness.start(worker)
     job_id = harness.submit()
     harness.wait_for_end(job_id)
-    assert lines(harness, job_id) == [f"line {number}" for number in range(many)]
+    assert logged_lines(harness, job_id) == [f"line {number}" for number in range(many)]
 
 
 def test_excess_log_lines_are_dropped_and_counted_in_the_log(harness: WorkerHarness, worker: Worker) -> None:
@@ -226,12 +225,12 @@ def test_excess_log_lines_are_dropped_and_counted_in_the_log(harness: WorkerHarn
     harness.start(worker, link)
     job_id = harness.submit()
     harness.wait_for_end(job_id)
-    written = lines(harness, job_id)
-    left_out = [line for line in written if line.startswith("(")]
-    assert left_out != []
-    assert written[-1] == f"line {many - 1}"
-    dropped = sum(int(line[1:].split()[0]) for line in left_out)
-    assert dropped + len(written) - len(left_out) == many
+    logged = logged_lines(harness, job_id)
+    notices = [line for line in logged if line.startswith("(")]
+    assert notices != []
+    assert logged[-1] == f"line {many - 1}"
+    dropped = sum(int(line[1:].split()[0]) for line in notices)
+    assert dropped + len(logged) - len(notices) == many
 
 
 def test_the_next_attempt_knows_a_recorded_submission(harness: WorkerHarness, worker: Worker) -> None:
@@ -245,7 +244,7 @@ def test_the_next_attempt_knows_a_recorded_submission(harness: WorkerHarness, wo
         began.set()
         while True:
             ctx.progress(1)
-            harness.over.wait(0.01)
+            harness.closing.wait(0.01)
 
     worker_run = harness.start(worker)
     job_id = harness.submit()
@@ -260,7 +259,7 @@ def test_the_next_attempt_knows_a_recorded_submission(harness: WorkerHarness, wo
 def test_a_failed_attempt_can_pass_on_its_submission(
     harness: WorkerHarness, worker: Worker, *, resume: bool, known: list[str] | None
 ) -> None:
-    """And the one after it too, which did not submit anything of its own."""
+    """The third attempt gets it from the second, which submitted nothing itself."""
 
     @worker.task("draw")
     def draw(ctx: Context) -> Any:
@@ -279,9 +278,9 @@ def test_a_failed_attempt_can_pass_on_its_submission(
 # -- the machine
 
 
-@pytest.mark.parametrize("ends", ["returns", "raises", "is canceled", "is left"])
+@pytest.mark.parametrize("ends", ["returns", "raises", "is canceled", "is interrupted"])
 def test_the_folder_of_a_task_is_deleted_for_every_outcome(harness: WorkerHarness, worker: Worker, ends: str) -> None:
-    """R226. The harness checks for leftovers when it closes."""
+    """R226: the harness also checks for leftovers when it closes."""
     seen: list[Path] = []
     handler = Handler(harness)
 
@@ -300,7 +299,7 @@ def test_the_folder_of_a_task_is_deleted_for_every_outcome(harness: WorkerHarnes
     wait_until(lambda: seen)
     if ends == "is canceled":
         harness.cancel(job_id)
-    elif ends == "is left":
+    elif ends == "is interrupted":
         worker_run.stop()
     wait_until(lambda: worker_run.active_count == 0)
     assert not seen[0].exists()
@@ -310,7 +309,6 @@ def test_the_folder_of_a_task_is_deleted_for_every_outcome(harness: WorkerHarnes
 def test_a_file_is_downloaded_once_for_all_tasks_of_a_machine(
     http_harness: WorkerHarness, worker: Worker, tmp_path: Path
 ) -> None:
-    """R218."""
     file = upload_file(http_harness, b"weights" * 1_000)
     http_harness.cache = Cache(tmp_path / "cache", 1_000_000)
 
@@ -318,10 +316,10 @@ def test_a_file_is_downloaded_once_for_all_tasks_of_a_machine(
     def draw(ctx: Context) -> int:
         return len(ctx.download(file.id).read_bytes())
 
-    with FaultProxy(http_harness.live_server.url) as way:
-        http_harness.start(worker, http_harness.link(url=way.url))
+    with FaultProxy(http_harness.live_server.url) as proxy:
+        http_harness.start(worker, http_harness.link(url=proxy.url))
         for _ in range(3):
             job_id = http_harness.submit(input={"$file": file.id})
             http_harness.wait_for_end(job_id)
             assert http_harness.outputs(job_id) == ["7000"]
-        assert len(way.calls("/v1/blobs/")) == 1
+        assert len(proxy.calls("/v1/blobs/")) == 1

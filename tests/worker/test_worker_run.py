@@ -1,4 +1,4 @@
-"""A worker over its time: heartbeats, cancellation, lost leases, several tasks at once, and going home."""
+"""The run of a worker: heartbeats, cancellation, lost leases, concurrency and shutdown."""
 
 import asyncio
 import threading
@@ -40,7 +40,7 @@ class Handler:
             return "done by another"
         self.began.set()
         try:
-            while not self._worker_harness.over.wait(0.01):
+            while not self._worker_harness.closing.wait(0.01):
                 self._step(ctx)
         except BaseException as error:
             self.stopped_by.append(type(error))
@@ -55,7 +55,7 @@ class Handler:
 
 
 def test_heartbeats_keep_a_long_handler_alive_on_a_short_lease(harness: WorkerHarness, worker: Worker) -> None:
-    """R227: more heartbeats than a lease has thirds."""
+    """R227: more heartbeats than fit into one lease."""
     link = harness.link()
 
     @worker.task("draw")
@@ -69,7 +69,7 @@ def test_heartbeats_keep_a_long_handler_alive_on_a_short_lease(harness: WorkerHa
 
 
 def test_a_cancel_stops_the_handler_at_its_next_call(harness: WorkerHarness, worker: Worker) -> None:
-    """R229: the request comes down with a heartbeat's answer, and no `except Exception` holds it up."""
+    """R229: the response to a heartbeat has the request, and `except Exception` does not catch it."""
     handler = Handler(harness)
     worker.task("draw")(handler)
     harness.start(worker)
@@ -101,22 +101,22 @@ def test_a_cancel_stops_an_async_handler_where_it_waits(harness: WorkerHarness, 
 
 
 def test_a_handler_can_check_should_stop_and_clean_up_first(harness: WorkerHarness, worker: Worker) -> None:
-    began, tidied = threading.Event(), threading.Event()
+    began, cleaned_up = threading.Event(), threading.Event()
 
     @worker.task("draw")
     def draw(ctx: Context) -> str:
         began.set()
         wait_until(lambda: ctx.should_stop, 20)
-        tidied.set()
+        cleaned_up.set()
         ctx.progress(1)
-        return "went on"
+        return "continued"
 
     harness.start(worker)
     job_id = harness.submit(lease_seconds=1)
     assert began.wait(20)
     harness.cancel(job_id)
     assert harness.wait_for_end(job_id).status == "canceled"
-    assert tidied.is_set()
+    assert cleaned_up.is_set()
 
 
 def test_a_lost_lease_stops_the_handler(harness: WorkerHarness, worker: Worker) -> None:
@@ -126,7 +126,7 @@ def test_a_lost_lease_stops_the_handler(harness: WorkerHarness, worker: Worker) 
     harness.start(worker, link)
     job_id = harness.submit()
     assert handler.began.wait(20)
-    harness.engine.execute(commands.Requeue(lease=link.claimed[0].lease, reason="taken away"))
+    harness.engine.execute(commands.Requeue(lease=link.claimed[0].lease, reason="interrupted"))
     assert harness.wait_for_end(job_id).status == "completed"
     assert handler.stopped_by == [TaskLeaseLost]
     assert harness.outcomes(job_id) == ["requeued", "completed"]
@@ -136,10 +136,10 @@ def test_a_lost_lease_stops_the_handler(harness: WorkerHarness, worker: Worker) 
 def test_a_disconnected_worker_stops_its_handler_and_another_worker_finishes(
     harness: WorkerHarness, worker: Worker
 ) -> None:
-    handler, cut_off = Handler(harness), harness.link("w1")
+    handler, disconnected = Handler(harness), harness.link("w1")
     worker.task("draw")(handler)
-    cut_off.unreachable = True
-    worker_run = harness.start(worker, cut_off)
+    disconnected.unreachable = True
+    worker_run = harness.start(worker, disconnected)
     job_id = harness.submit(lease_seconds=1)
     assert handler.began.wait(20)
     wait_until(lambda: handler.stopped_by, 20)
@@ -166,7 +166,7 @@ def test_a_report_with_a_lost_response_is_repeated_and_counted_once(harness: Wor
 def test_an_unanswered_report_is_abandoned_even_if_the_lease_is_renewed(
     harness: WorkerHarness, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten minutes, as for a file: a machine is not kept for as long as a job may last."""
+    """After ten minutes, as for a file, so that a worker is not blocked as long as a job may last."""
     monkeypatch.setattr("callsheet.worker.runtime.active_task.RETRY_SECONDS_MAX", 0.1)
 
     @worker.task("draw")
@@ -194,7 +194,7 @@ def test_a_failing_event_listener_does_not_stop_the_worker(harness: WorkerHarnes
             if self.refused:
                 return super().heartbeat(heartbeats, timeout_seconds)
             self.refused += 1
-            raise BadInput("message_too_long", "Nobody reads that.")
+            raise BadInput("message_too_long", "The message is too long.")
 
     events: list[str] = []
 
@@ -207,8 +207,10 @@ def test_a_failing_event_listener_does_not_stop_the_worker(harness: WorkerHarnes
         wait_until(lambda: len(link.heartbeats) > 5, 20)
 
     link = SelectiveLink(harness.link())
-    way: Any = link
-    worker_run = worker.start(way, worker_options=WorkerOptions(scratch=Scratch(harness.scratch), on_event=on_event))
+    untyped: Any = link
+    worker_run = worker.start(
+        untyped, worker_options=WorkerOptions(scratch=Scratch(harness.scratch), on_event=on_event)
+    )
     job_id = harness.submit(lease_seconds=1)
     assert harness.wait_for_end(job_id).status == "completed"
     worker_run.stop()
@@ -217,11 +219,11 @@ def test_a_failing_event_listener_does_not_stop_the_worker(harness: WorkerHarnes
 
 
 def test_several_tasks_run_at_once(harness: WorkerHarness, worker: Worker) -> None:
-    together = threading.Barrier(3)
+    barrier = threading.Barrier(3)
 
     @worker.task("draw")
     def draw(_ctx: Context) -> None:
-        together.wait(20)
+        barrier.wait(20)
 
     harness.start(worker, concurrency=3)
     job_id = harness.submit(StageSpec(name="draw", kind="draw", tasks=6))
@@ -280,7 +282,7 @@ def test_a_stop_waits_for_tasks_within_the_grace_period(harness: WorkerHarness, 
 
 
 def test_a_stopped_run_claims_nothing_more(harness: WorkerHarness, worker: Worker) -> None:
-    """A claim that waits for half a minute ends at once, and what comes later is left for others."""
+    """A waiting claim returns at once, and later tasks are left for other workers."""
     worker.task("draw")(lambda ctx: ctx.attempt)
     link = harness.link()
     worker_run = harness.start(worker, link)
@@ -324,7 +326,7 @@ def test_reporting_a_canceled_task_is_retried_until_its_lease_expires(harness: W
     def draw(ctx: Context) -> None:
         while True:
             ctx.progress(1)
-            harness.over.wait(0.02)
+            harness.closing.wait(0.02)
 
     link = harness.link()
     link.fail_unreachable = True

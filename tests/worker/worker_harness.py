@@ -1,4 +1,4 @@
-"""A whole server with workers, and links to it that record calls and inject faults."""
+"""A complete server with workers, and links to it that record calls and inject faults."""
 
 import threading
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from callsheet.api.worker_protocol import (
 )
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import Blobs
-from callsheet.config import BlobSettings, HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.rows import File, Job, Task
 from callsheet.core.model.rows import Worker as WorkerRow
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.embedded_link import EngineLink
+from callsheet.settings import BlobSettings, HttpSettings, Settings
 from callsheet.store.verify import Violation, check
 from callsheet.worker import (
     Cache,
@@ -62,7 +62,7 @@ class RecordingLink:
         self.unreachable = False
         """Once a task was claimed, heartbeats, claims and deregistration fail."""
         self.lost_heartbeats = 0
-        """The number of heartbeats that failed so."""
+        """The number of heartbeats that failed for this reason."""
         self.fail_unreachable = False
         """Reports of failed attempts fail."""
         self.tamper_with_files = False
@@ -99,7 +99,7 @@ class RecordingLink:
         state = self._link.complete(report)
         if self.reports_lost:
             self.reports_lost -= 1
-            raise UnreachableError("the answer was lost")
+            raise UnreachableError("the response was lost")
         return state
 
     def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
@@ -127,8 +127,8 @@ class WorkerHarness:
         self.live_server = LiveServer(database_url, data, http, settings, register_worker=False)
         self.engine = self.live_server.engine
         self.embedded = embedded
-        self.over = threading.Event()
-        """Set at the end, so that a handler that waits for ever ends with its test."""
+        self.closing = threading.Event()
+        """Set when the harness closes, so that a handler that waits forever ends with its test."""
         self.events: list[WorkerEvent] = []
         self.scratch = data / "scratch"
         self.cache: Cache | None = None
@@ -142,7 +142,7 @@ class WorkerHarness:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over.set()
+        self.closing.set()
         for worker_run in self._runs:
             worker_run.stop()
         violations = self.violations()
@@ -173,7 +173,7 @@ class WorkerHarness:
         return worker_run
 
     def submit(self, *stages: StageSpec, input: Any = None, **definition: Any) -> str:
-        """Submit a job of its own workflow: one task of kind draw for 10 credits, unless it says otherwise."""
+        """Store a workflow and submit a job: by default one task of kind draw for 10 credits."""
         definition.setdefault("lease_seconds", 30)
         definition.setdefault("retry", RetryPolicy(backoff=NO_BACKOFF))
         made = WorkflowDefinition(
@@ -199,7 +199,7 @@ class WorkerHarness:
         return self.engine.reads.tasks(job_id)[no - 1]
 
     def worker(self, name: str = "w1") -> WorkerRow:
-        """The row of a worker."""
+        """Return the row of a worker."""
         found = [
             WorkerRow(*row) for row in self.engine.reads.fetch("workers_after", after="", include_offline=1, count=100)
         ]

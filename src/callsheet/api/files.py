@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from callsheet.api.base import Example, Time, doc
+from callsheet.api.shared_fields import Example, Time, doc
 
 
 class File(Struct, frozen=True):
@@ -12,16 +12,18 @@ class File(Struct, frozen=True):
 
     id: Annotated[str, doc("Id of the file.", Example.FILE_ID)]
     name: Annotated[str, doc("File name.", "sketch.png")]
-    media_type: Annotated[str, doc("Media type.", "image/png")]
+    media_type: Annotated[str, doc("Media type, such as `image/png`.", "image/png")]
     bytes: Annotated[int, doc("Size in bytes.", 48211)]
     sha256: Annotated[str, doc("SHA-256 of the content, as hex.", Example.DIGEST)]
-    url: Annotated[str, doc("Path of the content on this server. It requires a key.", f"/v1/files/{Example.FILE_ID}")]
-    status: Annotated[str, doc("`uploading`, `ready` or `deleted`.", "ready")]
-    user: Annotated[str, doc("Your id of the user whom the file belongs to.", "ann")]
+    url: Annotated[
+        str, doc("Path on this server that returns the content. Send a key.", f"/v1/files/{Example.FILE_ID}")
+    ]
+    status: Annotated[str, doc("`uploading` until you finish the upload, `ready`, or `deleted`.", "ready")]
+    user: Annotated[str, doc("Your id for the user to whom the file belongs.", "ann")]
     job_id: Annotated[str | None, doc("Id of the job that produced the file. Null for an upload.", Example.JOB_ID)]
     created_at: Annotated[Time, doc("Time at which the file was created.", Example.AT)]
     expires_at: Annotated[
-        Time | None, doc("Time at which the file is deleted, unless an open job needs it. Null: never.", None)
+        Time | None, doc("Time at which the file is deleted, unless an open job needs it. Null means never.", None)
     ]
 
     @property
@@ -33,10 +35,10 @@ class File(Struct, frozen=True):
 class FileBody(Struct, frozen=True, forbid_unknown_fields=True):
     """A file to upload."""
 
-    user: Annotated[str, doc("Your id of the user whom the file belongs to.", "ann")]
+    user: Annotated[str, doc("Your id for the user to whom the file belongs.", "ann")]
     name: Annotated[str, doc("File name.", "note.txt")]
-    media_type: Annotated[str, doc("Media type.", "text/plain")]
-    bytes: Annotated[int, doc("Size in bytes.", 4)]
+    media_type: Annotated[str, doc("Media type, such as `image/png`.", "text/plain")]
+    bytes: Annotated[int, doc("Exact size in bytes.", 4)]
     sha256: Annotated[str, doc("SHA-256 of the content, as hex.", Example.DIGEST)]
 
 
@@ -49,7 +51,9 @@ class Upload(Struct, frozen=True):
         doc("Signed upload URL. If it starts with a slash, it is on this server. Send no key with it.",
             f"/v1/blobs/{Example.CURSOR}"),
     ]  # fmt: skip
-    headers: Annotated[dict[str, str], doc("Headers to send.", {"content-type": "text/plain", "content-length": "4"})]
+    headers: Annotated[
+        dict[str, str], doc("Headers to send, unchanged.", {"content-type": "text/plain", "content-length": "4"})
+    ]
     expires_in_seconds: Annotated[int, doc("How long the URL is valid, in seconds.", 900)]
 
 
@@ -81,5 +85,5 @@ class DeleteSummary(Struct, frozen=True):
     files: Annotated[int, doc("Number of files removed.", 1)]
     bytes: Annotated[int, doc("Number of bytes removed.", 48211)]
     pending: Annotated[
-        bool, doc("Whether the storage did not respond. The server then removes the content later.", False)
+        bool, doc("Whether content is still stored because the storage did not respond. It is removed later.", False)
     ] = False

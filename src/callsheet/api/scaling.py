@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from callsheet.api.base import Example, Time, doc
+from callsheet.api.shared_fields import Example, Time, doc
 from callsheet.core.policy.autoscale import ScaleSignals
 
 _SIGNALS = {
@@ -19,24 +19,28 @@ _SIGNALS = {
 class ScaleQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The kind to report on, and the target for the recommended number of workers. Defaults are server settings."""
 
-    kind: Annotated[str, doc("Report only this kind. An unknown kind has zeros.", "draw")] = ""
-    target_wait_seconds: Annotated[float | None, doc("How long a task may wait before it starts.", 60.0)] = None
-    window_seconds: Annotated[int | None, doc("Period over which durations, rates and errors are measured.", 600)] = (
-        None
-    )
+    kind: Annotated[str, doc("Report only this kind. An unknown kind is reported with zeros.", "draw")] = ""
+    target_wait_seconds: Annotated[
+        float | None, doc("How long a task may wait. Default: `scale_target_wait_seconds`.", 60.0)
+    ] = None
+    window_seconds: Annotated[
+        int | None, doc("Period that durations, rates and errors cover. Default: `scale_window_seconds`.", 600)
+    ] = None
     workers_min: Annotated[int, doc("Lower bound of the recommended number of workers.", 1)] = 0
     workers_max: Annotated[
         int | None, doc("Upper bound of the recommended number, unless more workers are busy.", 8)
     ] = None
-    concurrency: Annotated[int | None, doc("Tasks that one worker runs at the same time. Default: as measured.", 2)] = (
-        None
-    )
+    concurrency: Annotated[
+        int | None, doc("Tasks that one worker runs at the same time. Default: the average of the workers.", 2)
+    ] = None
 
 
 class ScaleReport(Struct, frozen=True):
-    """Signals of every kind that has had a task or has a worker."""
+    """Signals of every kind that has had a task or has a worker, for an autoscaler."""
 
     measured_at: Annotated[Time, doc("Time of the measurement.", Example.AT)]
-    window_seconds: Annotated[int, doc("Period over which durations, rates and errors were measured.", 600)]
-    target_wait_seconds: Annotated[float, doc("Target of the recommendation: how long a task may wait.", 60.0)]
+    window_seconds: Annotated[int, doc("Period that durations, rates and errors cover, in seconds.", 600)]
+    target_wait_seconds: Annotated[
+        float, doc("How long a task may wait, in seconds: the target of the recommendation.", 60.0)
+    ]
     kinds: Annotated[list[ScaleSignals], doc("Signals per kind, sorted by name.", [_SIGNALS])]

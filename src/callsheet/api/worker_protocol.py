@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Raw, Struct
 
-from callsheet.api.base import Example, SecretStruct, doc
+from callsheet.api.shared_fields import Example, SecretStruct, doc
 from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import Json, Lease, OutputFile, PreviousSubmission
 
@@ -17,7 +17,7 @@ _KINDS = ["draw", "upscale"]
 _LEASE = {"job_id": Example.JOB_ID, "task_id": Example.TASK_ID, "attempt": 1, "token": "the-secret-of-this-lease"}
 _OUTPUT = {"no": 1, "name": "sketch.png", "media_type": "image/png", "bytes": 48211, "sha256": Example.DIGEST}
 
-LeaseField = Annotated[Lease, doc("Lease of the task, as the claim returned it.", _LEASE)]
+LeaseField = Annotated[Lease, doc("Lease of the task. Send it with every request about the task.", _LEASE)]
 
 
 class WorkerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,22 +28,22 @@ class WorkerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Register(WorkerRequest, frozen=True):
-    """Register a worker with the fleet key. The same name again means a restart: its leased tasks are requeued."""
+    """Register a worker with the fleet secret. The same name again means a restart: its leased tasks are requeued."""
 
     worker: Annotated[str, doc("Name of the worker, unique in the fleet.", "gpu-7")]
-    kinds: Annotated[list[str], doc("Kinds of work that it can run.", _KINDS)]
-    concurrency: Annotated[int, doc("How many tasks it runs at the same time.", 2)] = 1
-    capabilities: Annotated[dict[str, Json] | None, doc("Hardware, as any JSON.")] = None
-    labels: Annotated[dict[str, str] | None, doc("Labels for operators, for example a zone.")] = None
+    kinds: Annotated[list[str], doc("Kinds that it has handlers for.", _KINDS)]
+    concurrency: Annotated[int, doc("How many tasks it may run at the same time.", 2)] = 1
+    capabilities: Annotated[dict[str, Json] | None, doc("What the machine has, such as its GPU, as any JSON.")] = None
+    labels: Annotated[dict[str, str] | None, doc("Labels for operators, such as a zone.")] = None
 
 
 class Registration(SecretStruct, frozen=True):
-    """The worker's token, which is returned once, and the timing that the server expects."""
+    """The worker's token, which is returned only here, and the timing that the server expects."""
 
     worker: Annotated[str, doc("Name of the worker.", "gpu-7")]
-    token: Annotated[str, doc("Token of the worker. It is not shown again.", "csw_…")]
+    token: Annotated[str, doc("Send this as `Authorization: Bearer …` in all later requests.", "csw_…")]
     kinds: Annotated[list[str], doc("Kinds that it may claim. An operator may allow fewer than it offers.", _KINDS)]
-    approved: Annotated[bool, doc("Whether it may claim tasks.", True)]
+    approved: Annotated[bool, doc("Whether it may claim tasks. If not, an operator must approve it first.", True)]
     heartbeat_seconds: Annotated[float, doc("Send a heartbeat for every lease at least this often, in seconds.", 10.0)]
     wait_seconds_max: Annotated[float, doc("Longest wait of a claim, in seconds.", 60.0)]
 
@@ -64,7 +64,7 @@ class Deregistered(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """One request that the worker may send, for a limited time. A URL that starts with / is on this server."""
+    """A signed URL, with the method and headers to use. A URL that starts with a slash is on this server."""
 
     method: Annotated[str, doc("HTTP method.", "PUT")]
     url: Annotated[str, doc("Signed URL. Send no key with it.", _SIGNED)]
@@ -80,7 +80,7 @@ class InputFile(Struct, frozen=True):
 
     id: Annotated[str, doc("Id of the file.", Example.FILE_ID)]
     name: Annotated[str, doc("File name.", "sketch.png")]
-    media_type: Annotated[str, doc("Media type.", "image/png")]
+    media_type: Annotated[str, doc("Media type, such as `image/png`.", "image/png")]
     bytes: Annotated[int, doc("Size in bytes.", 48211)]
     sha256: Annotated[str, doc("SHA-256 of the content, as hex.", Example.DIGEST)]
     download: Annotated[Grant, doc("How to download the content.", _DOWNLOAD)]
@@ -89,7 +89,7 @@ class InputFile(Struct, frozen=True):
 class UploadGrant(Struct, frozen=True):
     """How to upload one output file."""
 
-    no: Annotated[int, doc("Number of the output file.", 1)]
+    no: Annotated[int, doc("`no` of the output file.", 1)]
     upload: Annotated[Grant, doc("How to upload the content.")]
 
 
@@ -103,18 +103,18 @@ class FileGrantsRequest(WorkerRequest, frozen=True):
 
 
 class FileGrants(Struct, frozen=True):
-    """Signed URLs."""
+    """Signed URLs for files of a task."""
 
-    downloads: Annotated[list[InputFile], doc("Files to download.")] = []
-    uploads: Annotated[list[UploadGrant], doc("Where to upload the outputs.")] = []
-    preview: Annotated[Grant | None, doc("Where to upload a preview image.", None)] = None
+    downloads: Annotated[list[InputFile], doc("Files to download, each with its URL.")] = []
+    uploads: Annotated[list[UploadGrant], doc("URLs to upload the output files to.")] = []
+    preview: Annotated[Grant | None, doc("URL to upload a preview image to, if requested.", None)] = None
 
 
 # -- claims
 
 
 class Claim(WorkerRequest, frozen=True):
-    """Claim up to `count` tasks. If there are none, wait for one."""
+    """Claim up to `count` tasks. If none is available, the server waits for one."""
 
     count: Annotated[int, doc("Maximum number of tasks.", 1)] = 1
     kinds: Annotated[list[str] | None, doc("Claim only these kinds. Default: all kinds that the worker may claim.")] = (
@@ -123,8 +123,8 @@ class Claim(WorkerRequest, frozen=True):
     wait_seconds: Annotated[float, doc("How long to wait for a task, in seconds.", 0)] = 0.0
     held_task_ids: Annotated[
         list[str] | None,
-        doc("Ids of the tasks that the worker is running. The server requeues other tasks that are leased to it, "
-            "because their claim response was lost.", []),
+        doc("Ids of the tasks that the worker is running. The server requeues other tasks that are leased to it: the "
+            "response to their claim was lost. Default: requeue none.", []),
     ] = None  # fmt: skip
 
 
@@ -138,21 +138,21 @@ class TaskPayload(Struct, frozen=True):
     stage_no: Annotated[int, doc("Number of the stage.", 1)]
     task_no: Annotated[int, doc("Number of the task in its stage.", 1)]
     lease_seconds: Annotated[int, doc("Length of the lease, in seconds. Heartbeats extend it.", 900)]
-    input: Annotated[Raw, doc("Input of the task, as JSON.", Example.INPUT)]
+    input: Annotated[Raw, doc("Input of the task, or of the job if the task has none.", Example.INPUT)]
     files: Annotated[list[InputFile], doc("Files that the input refers to.")]
-    comfyui: Annotated[RenderedGraph | None, doc("ComfyUI graph with its values filled in.", None)] = None
+    comfyui: Annotated[RenderedGraph | None, doc("ComfyUI graph of the stage, with its values.", None)] = None
     resumed: Annotated[
         PreviousSubmission | None,
-        doc("Provider job that a previous attempt submitted. Continue with it instead of submitting again.", None),
+        doc("Provider job that an earlier attempt recorded. Look it up before you submit again.", None),
     ] = None
-    trace: Annotated[dict[str, str] | None, doc("W3C trace context.", None)] = None
+    trace: Annotated[dict[str, str] | None, doc("W3C trace context of the job, if it has one.", None)] = None
 
 
 class ClaimResult(Struct, frozen=True):
     """Result of a claim."""
 
     tasks: Annotated[list[TaskPayload], doc("Claimed tasks. May be empty.")]
-    drain: Annotated[bool, doc("Whether the worker should finish its tasks and stop.", False)]
+    drain: Annotated[bool, doc("Whether the worker should finish its tasks and exit.", False)]
 
 
 class PreviousOutput(Struct, frozen=True):
@@ -182,7 +182,7 @@ class PreviousOutputsRequest(WorkerRequest, frozen=True):
 class PreviousOutputs(Struct, frozen=True):
     """One page of outputs of previous stages."""
 
-    tasks: Annotated[list[PreviousOutput], doc("Completed tasks, ordered by stage and number.")]
+    tasks: Annotated[list[PreviousOutput], doc("Outputs of completed tasks, ordered by stage and number.")]
     next: Annotated[TaskCursor | None, doc("Cursor of the next page. Null on the last page.", None)] = None
 
 
@@ -196,10 +196,10 @@ class TaskHeartbeat(WorkerRequest, frozen=True):
     lease_seconds: Annotated[int | None, doc("New length of the lease, in seconds. Default: that of the workflow.")] = (
         None
     )
-    progress: Annotated[int | None, doc("Progress in percent.", 40)] = None
-    message: Annotated[str | None, doc("Progress message.", "Drawing.")] = None
-    log: Annotated[list[str], doc("Log lines of the handler.")] = []
-    preview: Annotated[int, doc("Number of the newest preview image. 0 means none.")] = 0
+    progress: Annotated[int | None, doc("Progress in percent, from 0 to 100.", 40)] = None
+    message: Annotated[str | None, doc("Progress message, which users can see.", "Drawing.")] = None
+    log: Annotated[list[str], doc("Log lines of the handler, at most `log_lines_max`.")] = []
+    preview: Annotated[int, doc("Number of the newest uploaded preview, counted from 1. 0 means none.")] = 0
     downloads: Annotated[list[str], doc("Ids of files that need new signed URLs.")] = []
     uploads: Annotated[list[OutputFile], doc("Output files that need new signed URLs.")] = []
 
@@ -222,11 +222,13 @@ class HeartbeatResult(Struct, frozen=True):
 
     task_id: Annotated[str, doc("Id of the task.", Example.TASK_ID)]
     lease_seconds: Annotated[float, doc("Remaining time of the lease, in seconds.", 900.0)] = 0.0
-    cancel: Annotated[bool, doc("Whether to stop, because the job was canceled.", False)] = False
-    error: Annotated[RefusalInfo | None, doc("Why the heartbeat was refused.", None)] = None
+    cancel: Annotated[bool, doc("Whether to stop the task, because its job is being canceled.", False)] = False
+    error: Annotated[
+        RefusalInfo | None, doc("Why the heartbeat was refused. Null if the lease was extended.", None)
+    ] = None
     grants: Annotated[FileGrants | None, doc("New signed URLs, if they were requested.", None)] = None
     grants_error: Annotated[
-        RefusalInfo | None, doc("Why there are no new signed URLs. The lease is extended anyway.", None)
+        RefusalInfo | None, doc("Why new signed URLs could not be created. The lease is extended anyway.", None)
     ] = None
 
 
@@ -234,7 +236,7 @@ class HeartbeatResponse(Struct, frozen=True):
     """Results of a heartbeat."""
 
     results: Annotated[list[HeartbeatResult], doc("One result per heartbeat, in the order of the request.")]
-    drain: Annotated[bool, doc("Whether the worker should finish its tasks and stop.", False)]
+    drain: Annotated[bool, doc("Whether the worker should finish its tasks and exit.", False)]
 
 
 class ProviderSubmission(WorkerRequest, frozen=True):
@@ -242,7 +244,7 @@ class ProviderSubmission(WorkerRequest, frozen=True):
 
     lease: LeaseField
     provider: Annotated[str, doc("Name of the provider.", "comfy-cloud")]
-    ref: Annotated[str, doc("Id of the job at the provider. The next attempt receives it.", "a1b2c3")]
+    ref: Annotated[str, doc("Id of the job at the provider. If this attempt is lost, the next one gets it.", "a1b2c3")]
 
 
 # -- the end of an attempt
@@ -252,11 +254,11 @@ class Complete(WorkerRequest, frozen=True):
     """Complete a task. Upload its files first."""
 
     lease: LeaseField
-    output: Annotated[Json, doc("Output as JSON.", {"seed": 7})] = None
-    files: Annotated[list[OutputFile], doc("Files that were uploaded.")] = []
-    delivered_percent: Annotated[int, doc("How much of the requested work was done, in percent. Less costs less.")] = (
-        100
-    )
+    output: Annotated[Json, doc("Output of the task, as any JSON.", {"seed": 7})] = None
+    files: Annotated[list[OutputFile], doc("Output files that were uploaded.")] = []
+    delivered_percent: Annotated[
+        int, doc("How much of the requested work the output contains, from 1 to 100. The user pays this share.")
+    ] = 100
 
 
 class Fail(WorkerRequest, frozen=True):
@@ -264,11 +266,13 @@ class Fail(WorkerRequest, frozen=True):
 
     lease: LeaseField
     code: Annotated[str, doc("Error code of your choice.", "out_of_memory")] = "task_failed"
-    message: Annotated[str, doc("Explanation for a person.", "The picture is too large.")] = ""
+    message: Annotated[str, doc("Explanation that users can see.", "The picture is too large.")] = ""
     retryable: Annotated[
-        bool | None, doc("Whether another attempt may succeed. Default: the workflow decides.", False)
-    ] = None
-    resume: Annotated[bool, doc("Whether the next attempt should continue with the recorded provider job.")] = False
+        bool | None,
+        doc("Whether another attempt may succeed. Default: unknown, which is retried if the workflow's `retry.on` is "
+            "`any`.", False),
+    ] = None  # fmt: skip
+    resume: Annotated[bool, doc("Whether the next attempt should get the recorded provider job in `resumed`.")] = False
 
 
 class Requeue(WorkerRequest, frozen=True):
@@ -276,14 +280,14 @@ class Requeue(WorkerRequest, frozen=True):
 
     lease: LeaseField
     reason: Annotated[str, doc("Explanation for a person.", "The machine shuts down.")]
-    cause: Annotated[str, doc("Cause in one word: `spot`, `shutdown`, or another.", "spot")] = "requeued"
+    cause: Annotated[str, doc("Cause in one word, such as `spot` or `shutdown`.", "spot")] = "requeued"
 
 
 class ReportResult(Struct, frozen=True):
     """Status of the task and its job after a report."""
 
     task_id: Annotated[str, doc("Id of the task.", Example.TASK_ID)]
-    status: Annotated[str, doc("Status of the task.", "completed")]
-    job_status: Annotated[str, doc("Status of the job.", "completed")]
-    skipped: Annotated[str | None, doc("Why the report had no effect.", None)] = None
+    status: Annotated[str, doc("Status of the task now.", "completed")]
+    job_status: Annotated[str, doc("Status of the job now.", "completed")]
+    skipped: Annotated[str | None, doc("Why the report had no effect. Null if it had.", None)] = None
     replay: Annotated[bool, doc("Whether the same report was received before.", False)] = False

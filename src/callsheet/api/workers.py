@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from callsheet.api.base import Example, SecretStruct, Time, doc
+from callsheet.api.shared_fields import Example, SecretStruct, Time, doc
 
 _KINDS = ["draw", "upscale"]
 
@@ -24,9 +24,9 @@ class WorkerLease(Struct, frozen=True):
 
     job_id: Annotated[str, doc("Id of the job.", Example.JOB_ID)]
     task_id: Annotated[str, doc("Id of the task.", Example.TASK_ID)]
-    kind: Annotated[str, doc("Kind of work.", "draw")]
+    kind: Annotated[str, doc("Kind of the task.", "draw")]
     attempt: Annotated[int, doc("Number of the attempt.", 1)]
-    progress: Annotated[int, doc("Progress in percent.", 0)]
+    progress: Annotated[int, doc("Progress in percent, from 0 to 100.", 0)]
     started_at: Annotated[Time | None, doc("Time at which the task started.", Example.AT)]
     lease_expires_at: Annotated[
         Time | None, doc("Time at which the task is reassigned unless the worker sends a heartbeat.", Example.LATER)
@@ -39,22 +39,24 @@ class Worker(Struct, frozen=True):
     worker: Annotated[str, doc("Name of the worker.", "gpu-7")]
     status: Annotated[
         str,
-        doc("`pending`, `approved`, `revoked` or `offline`. An `embedded` worker runs inside a server, unregistered.",
-            "approved"),
+        doc("`pending` (waits for an operator's approval), `approved`, `offline` (deregistered or timed out) or "
+            "`revoked`. An `embedded` worker runs inside a server and is not registered.", "approved"),
     ]  # fmt: skip
-    kinds: Annotated[list[str], doc("Kinds of work that it may claim.", _KINDS)]
-    offered_kinds: Annotated[list[str], doc("Kinds of work that it can run.", _KINDS)]
-    concurrency: Annotated[int | None, doc("How many tasks it runs at the same time.", 2)]
-    draining: Annotated[bool, doc("Whether it finishes its tasks and claims no more.", False)]
+    kinds: Annotated[list[str], doc("Kinds that it may claim: all that it offers, or those assigned to it.", _KINDS)]
+    offered_kinds: Annotated[list[str], doc("Kinds that it has handlers for.", _KINDS)]
+    concurrency: Annotated[int | None, doc("How many tasks it may run at the same time. Null if embedded.", 2)]
+    draining: Annotated[bool, doc("Whether it finishes its tasks and gets no new ones.", False)]
     leases_total: Annotated[int, doc("Number of tasks that it is running.", 1)]
-    leases: Annotated[list[WorkerLease], doc("Tasks that it is running, oldest first. Lists of workers show ten.")]
-    start_count: Annotated[int, doc("How often it has started.", 1)]
+    leases: Annotated[list[WorkerLease], doc("Tasks that it is running, oldest first. Lists show the first ten.")]
+    start_count: Annotated[int, doc("How often it has registered: once per start.", 1)]
     registered_at: Annotated[Time | None, doc("Time of its first registration.", Example.AT)]
-    started_at: Annotated[Time | None, doc("Time of its last start.", Example.AT)]
-    last_seen_at: Annotated[Time | None, doc("Time of its last request, accurate to 30 seconds.", Example.AT)]
+    started_at: Annotated[Time | None, doc("Time of its last registration.", Example.AT)]
+    last_seen_at: Annotated[Time | None, doc("Time of its last request, accurate to about 30 seconds.", Example.AT)]
     ended_at: Annotated[Time | None, doc("Time at which it deregistered, timed out or was revoked.", None)]
-    labels: Annotated[dict[str, str] | None, doc("Labels for operators, for example a zone.", {"zone": "a"})]
-    capabilities: Annotated[dict[str, Any] | None, doc("Hardware, as the worker reports it.", {"gpu": "24 GB"})]
+    labels: Annotated[dict[str, str] | None, doc("Labels for operators, such as a zone.", {"zone": "a"})]
+    capabilities: Annotated[
+        dict[str, Any] | None, doc("What the machine has, as the worker reports it.", {"gpu": "24 GB"})
+    ]
 
 
 class WorkerPage(Struct, frozen=True):
@@ -67,10 +69,10 @@ class WorkerPage(Struct, frozen=True):
 class WorkerBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Changes to a worker. Fields that you leave out keep their value."""
 
-    approved: Annotated[bool | None, doc("Whether it may claim tasks.")] = None
-    draining: Annotated[bool | None, doc("Whether it should finish its tasks and claim no more.", True)] = None
+    approved: Annotated[bool | None, doc("`true` approves the worker; `false` withdraws the approval.")] = None
+    draining: Annotated[bool | None, doc("`true` drains the worker; `false` ends the draining.", True)] = None
     kinds: Annotated[
-        list[str] | None, doc("Kinds that it may claim, out of those it offers. An empty list means all of them.")
+        list[str] | None, doc("Kinds to assign, out of those it offers. An empty list means all that it offers.")
     ] = None
 
 

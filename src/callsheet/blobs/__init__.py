@@ -1,1 +1,1 @@
-"""Bytes at rest."""
+"""Blob storage: files in a local folder or in an S3 bucket."""

@@ -5,7 +5,7 @@ BlobError
 ├── BlobMismatchError             the bytes have another size or digest than was claimed
 ├── BlobTooLargeError             more bytes than the store accepts in one upload
 ├── StorageFullError              no space left: free some, then retry
-├── StorageUnavailableError       no answer, or the store asked to retry later
+├── StorageUnavailableError       no response, or the store asked to retry later
 │   └── CredentialsExpiredError   temporary credentials have expired and could not be refreshed yet
 └── StorageRefusedError           the store refused: settings, credentials or bucket are wrong
 
@@ -18,12 +18,14 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from msgspec import Struct
 
-from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
+from callsheet.core.model.header_value_patterns import MEDIA_TYPE, SHA256
 from callsheet.core.model.plural import pluralize
-from callsheet.transport.digests import digest_stream
+from callsheet.transport.sha256 import digest_stream
 
 T = TypeVar("T")
 CHUNK_BYTES = 1024 * 1024
+MARKERS_FOLDER = ".identity"
+"""The folder, or the prefix below that of the bucket, with the markers of a store."""
 
 
 class BlobError(Exception):
@@ -57,7 +59,7 @@ class StorageFullError(BlobError):
 
 
 class StorageUnavailableError(BlobError):
-    """The store does not answer, or asked to retry later."""
+    """The store does not respond, or asked to retry later."""
 
 
 class CredentialsExpiredError(StorageUnavailableError):
@@ -152,6 +154,22 @@ class Blobs(Protocol):
         """Delete partial uploads that have been idle for `idle_seconds`."""
         ...
 
+    def markers(self) -> Sequence[str]:
+        """Return the names of the markers in the store: empty objects that say to which database it belongs."""
+        ...
+
+    def has_marker(self, name: str) -> bool:
+        """Return whether a marker exists."""
+        ...
+
+    def add_marker(self, name: str) -> None:
+        """Write a marker; one that exists stays."""
+        ...
+
+    def remove_marker(self, name: str) -> None:
+        """Delete a marker, if it exists."""
+        ...
+
 
 class PayloadSigner(Protocol):
     """Signs payloads with the server's secret, and reads back what it signed."""
@@ -187,7 +205,7 @@ BLOB_URL_PURPOSE = "blob"
 
 
 def verify_claim(blobs: Blobs, key: str, *, size: int, sha256: str) -> None:
-    """Raise unless the blob has the claimed size and SHA-256. Reads the bytes only if no verified digest is stored."""
+    """Raise unless the blob has the claimed size and SHA-256. The bytes are read only if no verified digest exists."""
     stat = blobs.stat_verified(key)
     if stat is None:
         raise FileNotFoundError("the blob does not exist")

@@ -1,8 +1,7 @@
 """Signed records of digests that were verified while a blob was written, so that it need not be read again.
 
-A record is signed, and counts for exactly the file that it was made of: the same key, inode, size, and times of its
-last write and of its last change of any sort, which no program can set. A record that is absent, not ours, or of a
-file that was touched since means that the bytes are read, and nothing worse.
+A record is valid only for the file that it was written for: the same key, inode, size, modification time and change
+time, which no program can set. If there is no valid record, the bytes are read again.
 """
 
 import hashlib
@@ -33,17 +32,17 @@ class DigestRecord(Struct, frozen=True, array_like=True):
 
 
 class DigestRecords:
-    """Signed records, one file each, in a folder of their own."""
+    """Signed records, one file per blob, in a separate folder."""
 
     def __init__(self, tree: SafeDirectory, signer: PayloadSigner | None) -> None:
         self._tree = tree
         self._signer = signer
 
-    def write(self, key: str, found: os.stat_result, sha256: str) -> None:
+    def write(self, key: str, stat: os.stat_result, sha256: str) -> None:
         """Store a verified digest. If that fails, the bytes are read again later."""
         if self._signer is None:
             return
-        text = self._signer.sign(_PURPOSE, _digest_record(key, found, sha256)).encode()
+        text = self._signer.sign(_PURPOSE, _digest_record(key, stat, sha256)).encode()
         name = _record_name(key)
         temporary_name = f"{name}.{secrets.token_hex(4)}"
         with suppress(OSError), self._tree.folder([RECORDS_FOLDER], create_missing=True) as folder:
@@ -58,7 +57,7 @@ class DigestRecords:
                 os.unlink(temporary_name, dir_fd=folder)
                 raise
 
-    def read(self, key: str, found: os.stat_result) -> str | None:
+    def read(self, key: str, stat: os.stat_result) -> str | None:
         """Return the digest of a file that is unchanged since it was verified; None without a valid record."""
         if self._signer is None:
             return None
@@ -69,15 +68,15 @@ class DigestRecords:
         with os.fdopen(fd, "rb") as file:
             text = file.read(_BYTES_MAX).decode("ascii", "replace")
         record = self._signer.read(_PURPOSE, text, DigestRecord)
-        return record.sha256 if record is not None and record == _digest_record(key, found, record.sha256) else None
+        return record.sha256 if record is not None and record == _digest_record(key, stat, record.sha256) else None
 
     def delete(self, key: str) -> None:
         with suppress(FileNotFoundError), self._tree.folder([RECORDS_FOLDER]) as folder:
             os.unlink(_record_name(key), dir_fd=folder)
 
 
-def _digest_record(key: str, found: os.stat_result, sha256: str) -> DigestRecord:
-    return DigestRecord(key, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, sha256)
+def _digest_record(key: str, stat: os.stat_result, sha256: str) -> DigestRecord:
+    return DigestRecord(key, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, sha256)
 
 
 def _record_name(key: str) -> str:

@@ -14,7 +14,7 @@ from callsheet.blobs.object_keys import split_prefix
 from callsheet.blobs.s3.credentials import open_credentials
 from callsheet.blobs.s3.store import PUT_BYTES_MAX, S3Blobs
 from callsheet.blobs.s3.transport import S3Location
-from callsheet.config import BlobSettings
+from callsheet.settings import BlobSettings
 
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]\Z")
 _REGION_NAME = re.compile(r"[a-z0-9-]{1,32}\Z")

@@ -16,6 +16,7 @@ from typing import IO, Final, Self
 from callsheet.blobs.base import (
     BLOB_URL_PURPOSE,
     CHUNK_BYTES,
+    MARKERS_FOLDER,
     BlobAccess,
     BlobEntry,
     BlobExistsError,
@@ -34,14 +35,14 @@ from callsheet.blobs.digest_records import RECORDS_FOLDER, DigestRecords
 from callsheet.blobs.object_keys import split_key, split_prefix
 from callsheet.blobs.safe_directory import FileEntry, PagedWalk, SafeDirectory
 from callsheet.core.model.plural import pluralize
-from callsheet.transport.digests import digest_stream
+from callsheet.transport.sha256 import digest_stream
 
 BLOB_URL_PREFIX: Final = "/v1/blobs/"
 _INCOMING_FOLDER: Final = ".incoming"
 _STORAGE_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _PERMISSION_ERRNOS: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP})
 _PLACE_ATTEMPTS: Final = 100
-"""How often a folder is created again that a concurrent delete removed."""
+"""How often to retry if a concurrent delete removes the target folder."""
 
 
 RecordDigest = Callable[[os.stat_result, str], None]
@@ -58,7 +59,7 @@ class LocalBlobs:
         self._digest_records = DigestRecords(self._tree, signer)
         self._now = now
 
-    # -- grants: addresses of the house, which answers them in http/blobs.py
+    # -- grants: signed URLs of this server; http/routes/signed_files.py serves them
 
     def grant_upload(self, key: str, *, size: int, sha256: str, media_type: str, expires_in_seconds: int) -> Grant:
         validate_blob_claim(media_type=media_type, size=size, sha256=sha256)
@@ -122,19 +123,42 @@ class LocalBlobs:
     def delete_prefix(self, prefix: str) -> DeleteSummary:
         parts = split_prefix(prefix)
         if not parts:
-            raise ValueError("all blobs at once are never deleted")
+            raise ValueError("the prefix is empty: pass the prefix of the blobs to delete")
         with _translate_os_errors():
             sizes = self._tree.remove_all(parts)
         return DeleteSummary(len(sizes), sum(sizes))
 
     def list(self, prefix: str, after: str, count: int) -> Sequence[BlobEntry]:
-        found = self._pages.read(split_prefix(prefix), after, count)
-        return [BlobEntry(one.path, one.size, one.modified_ns // 1_000) for one in found]
+        files = self._pages.read(split_prefix(prefix), after, count)
+        return [BlobEntry(file.path, file.size, file.modified_ns // 1_000) for file in files]
 
     def sweep(self, idle_seconds: float) -> DeleteSummary:
         self._remove_idle(RECORDS_FOLDER, idle_seconds)  # without a record, the bytes are read again
-        left = self._remove_idle(_INCOMING_FOLDER, idle_seconds)
-        return DeleteSummary(len(left), sum(one.size for one in left))
+        removed = self._remove_idle(_INCOMING_FOLDER, idle_seconds)
+        return DeleteSummary(len(removed), sum(file.size for file in removed))
+
+    def markers(self) -> Sequence[str]:
+        with _translate_os_errors():
+            return [file.path.rpartition("/")[2] for file in self._tree.walk([MARKERS_FOLDER], "")]
+
+    def has_marker(self, name: str) -> bool:
+        with _translate_os_errors():
+            try:
+                return bool(self._tree.stat([MARKERS_FOLDER, name]))
+            except FileNotFoundError:
+                return False
+
+    def add_marker(self, name: str) -> None:
+        with _translate_os_errors(), suppress(FileExistsError):
+            fd = self._tree.create([MARKERS_FOLDER, name])
+            os.fsync(fd)
+            os.close(fd)
+            with self._tree.folder([MARKERS_FOLDER]) as folder:
+                os.fsync(folder)
+
+    def remove_marker(self, name: str) -> None:
+        with _translate_os_errors():
+            self._tree.remove([MARKERS_FOLDER, name])
 
     def path(self, key: str) -> Path:
         """Return the path of a blob."""
@@ -154,12 +178,12 @@ class LocalBlobs:
     def _remove_idle(self, name: str, idle_seconds: float) -> Sequence[FileEntry]:
         """Delete the files of an internal folder that were not written for `idle_seconds`."""
         older_than = (self._now() - idle_seconds) * 1e9
-        left = [one for one in self._tree.walk([name], "") if one.modified_ns < older_than]
+        idle = [file for file in self._tree.walk([name], "") if file.modified_ns < older_than]
         with suppress(FileNotFoundError), self._tree.folder([name]) as folder:
-            for one in left:
+            for file in idle:
                 with suppress(FileNotFoundError):  # another server may sweep at the same time
-                    os.unlink(one.path.rpartition("/")[2], dir_fd=folder)
-        return left
+                    os.unlink(file.path.rpartition("/")[2], dir_fd=folder)
+        return idle
 
     def _expires_at(self, expires_in_seconds: int) -> int:
         return int(self._now()) + expires_in_seconds
@@ -174,7 +198,7 @@ class LocalBlobs:
 class IncomingBlob:
     """An upload in progress. If it is not finished, nothing is stored.
 
-    A writer that dies leaves a file in `.incoming`, which the sweep finds.
+    If the writer crashes, its file stays in `.incoming` until the next sweep.
     """
 
     def __init__(self, tree: SafeDirectory, parts: list[str], record_digest: RecordDigest, *, overwrite: bool) -> None:
@@ -187,7 +211,7 @@ class IncomingBlob:
             self._fd = tree.create([_INCOMING_FOLDER, self._name])
         self._digest = hashlib.sha256()
         self._lock = Lock()
-        """Keep the descriptor open while an abandoned thread still writes to it."""
+        """Keeps the descriptor open while a thread writes to it, even if the request was canceled."""
         self.size = 0
 
     @property

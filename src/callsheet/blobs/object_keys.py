@@ -1,6 +1,6 @@
-"""Object keys, made only of our own ids and never of names that users choose.
+"""Object keys. They consist of ids that the server generates, never of names that users choose.
 
-tenant/jobs/job/task/attempt/no       an output of one attempt: a stale worker overwrites nothing
+tenant/jobs/job/task/attempt/no       an output of one attempt, so that a stale worker cannot overwrite newer outputs
 tenant/jobs/job/task/attempt/preview  the newest preview of an attempt
 tenant/uploads/file                   an upload of a user
 """
@@ -60,7 +60,7 @@ def job_prefix(tenant: str, job_id: str) -> str:
 
 
 def parse_key(key: str) -> OutputKey | UploadKey | None:
-    """Parse a key; None if it is not one of ours."""
+    """Parse a key; None if Callsheet does not create such keys."""
     parts = key.split("/")
     if not all(map(_SEGMENT.match, parts)):
         return None
@@ -76,13 +76,13 @@ def parse_key(key: str) -> OutputKey | UploadKey | None:
 
 
 def split_key(key: str) -> list[str]:
-    """Return the parts of a key, or of a prefix without its last slash. Anything but ids is refused.
+    """Return the parts of a key, or of a prefix without its last slash. Raises ValueError for an invalid key.
 
     The error does not contain the key, which the caller may not be allowed to know.
     """
     parts = key.split("/")
     if not all(map(_SEGMENT.match, parts)):
-        raise ValueError("an object key consists of ids only")
+        raise ValueError("an object key must consist of ids")
     return parts
 
 
@@ -99,5 +99,5 @@ def _join_key(*parts: str) -> str:
     key = "/".join(parts)
     split_key(key)
     if key.count("/") != len(parts) - 1:
-        raise ValueError("an object key consists of ids only")
+        raise ValueError("an object key must consist of ids")
     return key

@@ -1,4 +1,4 @@
-"""A directory that is accessed through open descriptors: no symbolic link is followed, and no path leads out."""
+"""A directory that is accessed through open descriptors: symbolic links are not followed, and paths cannot leave it."""
 
 import errno
 import os
@@ -123,9 +123,9 @@ class PausedWalk(NamedTuple):
 
 
 class PagedWalk:
-    """Reads a tree page by page. One that begins where the last one ended goes on with its walk: a pass is one walk.
+    """Reads a directory tree page by page. A page that starts where the last one ended continues the same walk.
 
-    What was put meanwhile into a folder that the walk has entered is seen by the next pass.
+    Files that are added to a folder after the walk has entered it appear in the next pass.
     """
 
     def __init__(self, tree: SafeDirectory) -> None:
@@ -155,9 +155,9 @@ class PagedWalk:
 
     def _pause_walk(self, paused: PausedWalk) -> None:
         with self._lock:
-            before, self._paused_walk = self._paused_walk, paused
-        if before is not None:
-            before.walk.close()
+            replaced, self._paused_walk = self._paused_walk, paused
+        if replaced is not None:
+            replaced.walk.close()
 
 
 def _open_subfolder(fd: int, part: str, *, create_missing: bool) -> int:
@@ -190,7 +190,7 @@ def _walk(fd: int, base: str, after: str) -> Iterator[FileEntry]:
     with os.scandir(fd) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
         named_entries = [(entry.name + "/" * entry.is_dir(follow_symlinks=False), entry) for entry in visible]
-    for name, entry in sorted(named_entries, key=lambda one: one[0].encode()):
+    for name, entry in sorted(named_entries, key=lambda named: named[0].encode()):
         path = base + name
         if path <= after and not (name.endswith("/") and after.startswith(path)):
             continue

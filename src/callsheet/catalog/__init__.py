@@ -1,7 +1,7 @@
-"""Workflows as files: one definition per TOML file, checked with the line and what to do."""
+"""Workflow files: one definition per TOML file. Each problem is reported with its line and what to do."""
 
 from callsheet.catalog.loader import CatalogError, load
-from callsheet.catalog.source_file import Finding
-from callsheet.catalog.validate import check
+from callsheet.catalog.workflow_file_checks import check
+from callsheet.catalog.workflow_file_reader import Finding
 
 __all__ = ["CatalogError", "Finding", "check", "load"]

@@ -1,14 +1,14 @@
-"""From files to recipes."""
+"""Load workflow definitions from files."""
 
 from pathlib import Path
 
-from callsheet.catalog.source_file import Finding
-from callsheet.catalog.validate import load_definitions
+from callsheet.catalog.workflow_file_checks import load_definitions
+from callsheet.catalog.workflow_file_reader import Finding
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 
 
 class CatalogError(Exception):
-    """Files that are no workflows; every finding is in it."""
+    """Workflow files are not valid. `findings` lists every problem."""
 
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__("\n".join(map(str, findings)))
@@ -16,9 +16,9 @@ class CatalogError(Exception):
 
 
 def load(*paths: Path) -> list[WorkflowDefinition]:
-    """Read workflow files, and every one in folders, by name; one that is none raises CatalogError with all findings.
+    """Read workflow files and the files in folders; return their definitions, sorted by name.
 
-    What is wrong with any of them keeps back all of them.
+    If one file is not valid, none is returned: it raises `CatalogError` with all findings.
     """
     definitions, findings = load_definitions(paths)
     if findings:

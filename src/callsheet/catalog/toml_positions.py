@@ -1,6 +1,6 @@
-"""On which line of a TOML file a value stands.
+"""Find the line of a value in a TOML file, which the parser of the standard library does not report.
 
-The parser of the standard library does not say. This reader only follows texts that the parser has accepted.
+The reader expects text that the parser has accepted.
 """
 
 import re
@@ -16,15 +16,15 @@ _OTHER_VALUE = re.compile(r"[^,\]}#\n]*")
 
 
 def map_lines(text: str) -> dict[Path, int]:
-    """Return the line of every key and every item of a list, by its path; () is the document."""
+    """Return the line of every key and every array item, by its path; () is the document."""
     return _LineReader(text).read()
 
 
-def find_line(lines: dict[Path, int], index: Path) -> int:
-    """Return the line of a place, or of what it would be in."""
-    while index not in lines:
-        index = index[:-1]
-    return lines[index]
+def find_line(lines: dict[Path, int], path: Path) -> int:
+    """Return the line of a path, or of its nearest parent in the file."""
+    while path not in lines:
+        path = path[:-1]
+    return lines[path]
 
 
 class _LineReader:
@@ -33,7 +33,7 @@ class _LineReader:
         self._position = 0
         self._lines: dict[Path, int] = {(): 1}
         self._table_counts: dict[Path, int] = {}
-        """How many tables a list of tables has so far."""
+        """The number of tables read so far, by the path of their array."""
 
     def read(self) -> dict[Path, int]:
         table: Path = ()
@@ -61,7 +61,7 @@ class _LineReader:
         return path
 
     def _newest_table(self, key: Path) -> Path:
-        """Return a header's path; a list of tables on the way means its newest table."""
+        """Return the path of a header. An array of tables within it stands for its newest table."""
         path: Path = ()
         for index, part in enumerate(key):
             path = (*path, part)
@@ -74,7 +74,7 @@ class _LineReader:
         key = self._read_key()
         for length in range(1, len(key) + 1):
             self._lines.setdefault((*table, *key[:length]), line)
-        self._position += 1  # the sign =
+        self._position += 1  # skip the `=`
         self._skip_spaces()
         self._read_value((*table, *key))
 
@@ -99,8 +99,8 @@ class _LineReader:
         elif self._text.startswith("{", self._position):
             self._read_inline_table(path)
         else:
-            found = _STRING.match(self._text, self._position) or _OTHER_VALUE.match(self._text, self._position)
-            self._position = found.end() if found else self._position
+            match = _STRING.match(self._text, self._position) or _OTHER_VALUE.match(self._text, self._position)
+            self._position = match.end() if match else self._position
 
     def _read_array(self, path: Path) -> None:
         self._position += 1
@@ -125,13 +125,13 @@ class _LineReader:
             self._position += 1
 
     def _skip_blank(self) -> bool:
-        found = _BLANK_OR_COMMENT.match(self._text, self._position)
-        self._position = found.end() if found else self._position
+        match = _BLANK_OR_COMMENT.match(self._text, self._position)
+        self._position = match.end() if match else self._position
         return self._position < len(self._text)
 
     def _skip_spaces(self) -> None:
-        found = _SPACE.match(self._text, self._position)
-        self._position = found.end() if found else self._position
+        match = _SPACE.match(self._text, self._position)
+        self._position = match.end() if match else self._position
 
     def _line_number(self) -> int:
         return self._text.count("\n", 0, self._position) + 1

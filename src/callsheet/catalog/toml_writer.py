@@ -1,4 +1,4 @@
-"""A workflow file written from a draft: TOML that a person goes on with."""
+"""Write a draft as a workflow file in TOML, for the user to edit."""
 
 import json
 import re
@@ -12,20 +12,20 @@ from callsheet.core.policy.engine_limits import Limits
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 _HEADER = """\
-# Made by `callsheet workflows import` from {source}.
-# Set the price, take out what users may not set, and narrow the bounds to what you sell.
+# Created by `callsheet workflows import` from {source}.
+# Set the price, remove the inputs that users must not set, and narrow the limits of the others.
 price = 0
 """
 
 
 def workflow_name(stem: str) -> str:
-    """Make a workflow's name from that of a graph's file."""
+    """Derive a workflow name from the name of a graph file."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.sub(r"[._-](api|graph)\Z", "", stem)).strip("-._")
     return name[: Limits().name_chars_max] if NAME.match(name) else "workflow"
 
 
 def render_toml(draft: WorkflowDraft, source: str, graph_file: str) -> str:
-    """Write a definition with one stage that has the graph."""
+    """Return the TOML of a definition with item stage that runs the graph."""
     return "\n".join(
         [_HEADER.format(source=_to_ascii_line(source)), *_schema_lines(draft), *_stage_lines(draft, graph_file)]
     )
@@ -34,32 +34,32 @@ def render_toml(draft: WorkflowDraft, source: str, graph_file: str) -> str:
 def _schema_lines(draft: WorkflowDraft) -> Iterator[str]:
     yield "[input_schema]"
     yield 'type = "object"'
-    yield f"required = {format_toml_value([one.name for one in draft.inputs if one.required])}"
+    yield f"required = {format_toml_value([item.name for item in draft.inputs if item.required])}"
     yield "additionalProperties = false"
     yield ""
-    for one in draft.inputs:
-        yield f"[input_schema.properties.{_format_key(one.name)}]"
-        yield from (f"{_format_key(name)} = {format_toml_value(value)}" for name, value in one.schema.items())
+    for item in draft.inputs:
+        yield f"[input_schema.properties.{_format_key(item.name)}]"
+        yield from (f"{_format_key(name)} = {format_toml_value(value)}" for name, value in item.schema.items())
         yield ""
 
 
 def _stage_lines(draft: WorkflowDraft, graph_file: str) -> Iterator[str]:
     yield "[[stages]]"
     yield 'name = "render"'
-    yield 'kind = "comfyui"  # workers of this kind take it'
+    yield 'kind = "comfyui"  # workers of this kind run it'
     yield ""
     yield "[stages.comfyui]"
     yield f"graph = {format_toml_value(graph_file)}"
     if draft.output_node is not None:
         yield f"output_node = {format_toml_value(draft.output_node)}"
-    if random := [one.name for one in draft.inputs if one.random]:
-        yield f"random = {format_toml_value(random)}  # without a value each task has its own, the same on every try"
+    if random := [item.name for item in draft.inputs if item.random]:
+        yield f"random = {format_toml_value(random)}  # if unset, each task gets a value that all its attempts share"
     yield ""
     if draft.inputs:
         yield "[stages.comfyui.inputs]"
-    for one in draft.inputs:
-        targets = [_format_target(target) for target in one.targets]
-        yield f"{_format_key(one.name)} = {targets[0] if len(targets) == 1 else '[' + ', '.join(targets) + ']'}"
+    for item in draft.inputs:
+        targets = [_format_target(target) for target in item.targets]
+        yield f"{_format_key(item.name)} = {targets[0] if len(targets) == 1 else '[' + ', '.join(targets) + ']'}"
     yield ""
 
 
@@ -68,9 +68,11 @@ def _format_target(target: Target) -> str:
 
 
 def format_toml_value(value: Any) -> str:
-    """Write a JSON value as TOML on one line."""
+    """Format a JSON value as TOML on item line."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_format_key(name)} = {format_toml_value(one)}" for name, one in value.items()) + " }"
+        return (
+            "{ " + ", ".join(f"{_format_key(name)} = {format_toml_value(item)}" for name, item in value.items()) + " }"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(format_toml_value, value)) + "]"
     if isinstance(value, str):

@@ -15,7 +15,7 @@ from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, LOG_FILE
 def banner(
     server: LocalServer, options: ServerOptions, *, demo_installed: bool, no_worker: bool, demo_follows: bool
 ) -> None:
-    """Print where everything is, a new admin key once, and what to try next (unless the demo follows and prints it)."""
+    """Print the URL, the data folder, a new admin key, and commands to try next unless the demo prints them."""
     console = Console(highlight=False)
     console.print(f"\n[bold]Callsheet[/] is running at [bold cyan]{server.url}[/]\n")
     details = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -56,7 +56,7 @@ def _print_next_steps(console: Console, server: LocalServer, options: ServerOpti
 
 
 def data_option(data: Path) -> str:
-    """Return the --data-dir option that leads a command to a folder's server; empty for the default folder."""
+    """Return the --data-dir option for a data folder; empty for the default folder."""
     return (
         "" if _relative_path(data) == str(DEFAULT_DATA_FOLDER) else f" --data-dir {shlex.quote(_relative_path(data))}"
     )
@@ -68,5 +68,5 @@ def _read_admin_key(server: LocalServer) -> str:
 
 def _relative_path(path: Path) -> str:
     """Return a path relative to the current folder, if it is below it."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+    current = Path.cwd()
+    return str(path.relative_to(current)) if path.is_relative_to(current) else str(path)

@@ -1,7 +1,7 @@
 """Find the server of a command, and its API key.
 
-In this order: --url and --api-key; CALLSHEET_URL and CALLSHEET_API_KEY; the server.json that a running server keeps in
-its data directory. The key of a data directory is sent to that server only.
+Precedence: --url and --api-key; CALLSHEET_URL and CALLSHEET_API_KEY; the server.json of a running server in the data
+folder. The admin key of a data folder is sent to the server of that folder only.
 """
 
 import functools
@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from callsheet.cli.arguments import parse_directory
 from callsheet.cli.output import FAILED, NO_SERVER, USAGE_ERROR, AsJson, Failure, shell_command
+from callsheet.cli.value_parsers import parse_directory
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 class Server(NamedTuple):
-    """The server that a command calls, and whether it prints JSON."""
+    """The server that a command calls, and whether the command prints JSON."""
 
     url: str | None
     key: str | None
@@ -57,8 +57,8 @@ class Server(NamedTuple):
 
     @contextmanager
     def client(self, *, wait_for_server: bool = False) -> Iterator["Client"]:
-        """Yield a client whose errors become failures. With `wait_for_server` it retries while a server restarts."""
-        from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - brings httpx
+        """Yield a client whose errors become a `Failure`. With `wait_for_server` it retries while a server restarts."""
+        from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - slow: imports httpx
 
         url, key, from_data_dir = self._resolve()
         retry_policy = RetryPolicy() if wait_for_server else RetryPolicy(retries_max=2)
@@ -97,24 +97,24 @@ class Server(NamedTuple):
 
 
 def failure_from(error: "CallsheetError", url: str) -> Failure:
-    """Turn a client error into a failure. A value that the server rejects is a usage error, as in the CLI itself."""
-    from callsheet.client import APIConnectionError  # noqa: PLC0415 - brings httpx
+    """Turn a client error into a failure. A value that the server rejects is a usage error, as in the CLI."""
+    from callsheet.client import APIConnectionError  # noqa: PLC0415 - slow: imports httpx
 
     if isinstance(error, APIConnectionError):
         return Failure(error.message, NO_SERVER, code=error.code)
     message = error.message
     if error.code == "missing_key":
-        first = f"The first admin key is in {ADMIN_KEY_FILE} of the server's data folder."
-        message = f"{without_secrets(url)} requires an API key. Pass --api-key, or set CALLSHEET_API_KEY. {first}"
+        hint = f"The first admin key is in {ADMIN_KEY_FILE} of the server's data folder."
+        message = f"{without_secrets(url)} requires an API key. Pass --api-key, or set CALLSHEET_API_KEY. {hint}"
     is_validation_error = error.status in _VALIDATION_STATUSES and error.code.startswith(("invalid_", "out_of_range"))
     is_usage_error = is_validation_error and error.code not in _CONTENT_CODES
     return Failure(message, USAGE_ERROR if is_usage_error else FAILED, code=error.code, request_id=error.request_id)
 
 
 def read_server_info(data: Path) -> ServerInfo:
-    """Return the server.json of the server that runs on a folder; raise OSError or MsgspecError if none runs.
+    """Return the server.json of the server that runs on a data folder. Raises OSError or MsgspecError if none runs.
 
-    The file of a killed server is ignored: another program may have its port by now.
+    The file of a killed server is ignored: another program may use its port by now.
     """
     server_info = running(data)
     if server_info is None:
@@ -123,7 +123,7 @@ def read_server_info(data: Path) -> ServerInfo:
 
 
 def validate_url(url: str) -> str:
-    """Return a valid URL unchanged. An invalid one is a usage error, not a server that does not answer."""
+    """Return a valid URL unchanged. An invalid one is a usage error, not an unreachable server."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -139,28 +139,28 @@ def validate_url(url: str) -> str:
 
 def without_secrets(url: str) -> str:
     """Return a URL without user name and password."""
-    scheme, mark, rest = url.rpartition("://")
-    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def command(
     group: typer.Typer, name: str | None = None, *, is_default: bool = False, **kwargs: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add a command that calls a server: its first parameter is the Server, made from five options.
+    """Add a command that calls a server. Its first parameter is the `Server`, built from the options in `_OPTIONS`.
 
-    The default command runs when no command of the group is named.
+    With `is_default`, the command runs when the group is called without a subcommand.
     """
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(
-            *args: Any, url: str | None, key: str | None, data: Path, json: bool, tenant: str | None, **given: Any
+            *args: Any, url: str | None, key: str | None, data: Path, json: bool, tenant: str | None, **arguments: Any
         ) -> None:
             try:
-                function(Server(url, key, data, json, tenant), *args, **given)
+                function(Server(url, key, data, json, tenant), *args, **arguments)
             except Failure as failure:
                 failure.json_output = json
-                raise _name_missing_resource(failure, given) from None
+                raise _name_missing_resource(failure, arguments) from None
 
         _, *command_parameters = inspect.signature(function).parameters.values()
         run.__signature__ = inspect.Signature([*command_parameters, *_OPTIONS])  # type: ignore[attr-defined]
@@ -174,21 +174,21 @@ def command(
     return add
 
 
-def _name_missing_resource(failure: Failure, given: dict[str, Any]) -> Failure:
-    """Name the job, file or key that does not exist."""
-    what, mark, _ = failure.code.partition("_not_found")
-    name = given.get(f"{what}_id")
-    if mark and name:
-        failure.args = (f"There is no {what} {name}.",)
+def _name_missing_resource(failure: Failure, arguments: dict[str, Any]) -> Failure:
+    """Put the id of the job, file or key that does not exist into the message."""
+    resource, suffix, _ = failure.code.partition("_not_found")
+    name = arguments.get(f"{resource}_id")
+    if suffix and name:
+        failure.args = (f"There is no {resource} {name}.",)
     return failure
 
 
 def _without_subcommand(run: Callable[..., None]) -> Callable[..., None]:
-    """Return a callback that runs the command unless a subcommand is named."""
+    """Return a callback that runs the command unless a subcommand was called."""
 
-    def run_without_subcommand(ctx: typer.Context, **given: Any) -> None:
+    def run_without_subcommand(ctx: typer.Context, **arguments: Any) -> None:
         if ctx.invoked_subcommand is None:
-            run(**given)
+            run(**arguments)
 
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
     parameters = [context, *inspect.signature(run).parameters.values()]

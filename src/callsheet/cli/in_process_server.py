@@ -1,4 +1,4 @@
-"""A complete Callsheet in this process: the engine, its HTTP server and a worker."""
+"""`LocalServer`: a complete Callsheet in this process, with the engine, the HTTP server and optionally a worker."""
 
 import fcntl
 import ipaddress
@@ -9,8 +9,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from errno import EACCES, EADDRINUSE
 from importlib.util import find_spec
 from io import TextIOWrapper
@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from callsheet.app import Callsheet
 from callsheet.blobs.base import BlobError
 from callsheet.cli.output import Failure
-from callsheet.config import HttpSettings, Settings
 from callsheet.core.model.commands import PutWorkflow
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.plural import pluralize
@@ -35,14 +34,19 @@ from callsheet.data_folder import (
     LOG_FILE,
     PRIVATE_FOLDER_MODE,
     SERVER_FILE,
-    held,
     is_private,
     running,
+    try_lock,
     write_private,
 )
 from callsheet.embedded_link import EngineLink
+from callsheet.engine import Unavailable
+from callsheet.engine.database_wait import wait_for_database
+from callsheet.engine.engine import database_for
 from callsheet.http.listener.connection import RESERVED_FILES
-from callsheet.http.listener.uvicorn_server import Server, bind, raise_file_limit
+from callsheet.http.listener.process_setup import raise_file_limit
+from callsheet.http.listener.uvicorn_server import Server, bind
+from callsheet.settings import HttpSettings, Settings
 from callsheet.store.connection import StoreError
 from callsheet.telemetry.rotating_file import RotatingFile
 from callsheet.worker import Worker, WorkerRun
@@ -65,19 +69,23 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     settings: Settings = Settings()
     http: HttpSettings = HttpSettings()
     create_admin_key: bool = True
-    """Make an admin key here, even if others exist."""
+    """Whether to create an admin key in the data folder, even if the database has other keys."""
 
 
 class LocalServer:
-    """A server that answers for as long as the `with` lasts."""
+    """A server that runs inside a `with` block."""
 
-    def __init__(self, options: ServerOptions, log: TextIO | None = None) -> None:
+    def __init__(
+        self, options: ServerOptions, log: TextIO | None = None, announce_wait: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """Open the database, the storage and the port. `announce_wait` is called if the database is away."""
         self._options = options
         self._log = log
         self._ready = threading.Event()
         self._worker_run: WorkerRun | None = None
         with ExitStack() as stack:
             stack.enter_context(lock_directory(options.data, shared=options.database is not None))
+            _wait_for_database(options, announce_wait)
             listener = stack.enter_context(_bind_socket(options))
             self.callsheet = stack.enter_context(_open_callsheet(options))
             self.key_file, self.key_is_new = self._ensure_admin_key()
@@ -89,7 +97,7 @@ class LocalServer:
         self.url = _local_url(options.host, listener.getsockname()[1])
 
     def __enter__(self) -> Self:
-        """Start answering requests."""
+        """Start the background loops and the HTTP server."""
         self.callsheet.start(self._log)
         self._thread.start()
         if not self._ready.wait(_READY_SECONDS):
@@ -110,13 +118,21 @@ class LocalServer:
         self._resources.close()
 
     def put_workflows(self, definitions: Sequence[WorkflowDefinition]) -> None:
-        """Apply workflows before the server starts. An unchanged one creates no version."""
+        """Apply workflows before the server starts. An unchanged workflow keeps its version."""
+        for definition in definitions:
+            self.callsheet.engine.execute(PutWorkflow(definition=definition, requested_by="callsheet"))
+
+    @contextmanager
+    def closing_on_failure(self) -> Iterator[None]:
+        """Close everything if a step before the start fails, or is interrupted."""
         try:
-            for definition in definitions:
-                self.callsheet.engine.execute(PutWorkflow(definition=definition, requested_by="callsheet"))
-        except Refusal as error:
+            yield
+        except (Refusal, Unavailable) as error:
             self._resources.close()
             raise Failure(str(error)) from None
+        except BaseException:
+            self._resources.close()
+            raise
 
     def start_worker(self, worker: Worker, concurrency: int) -> None:
         """Start a worker in this process."""
@@ -138,7 +154,7 @@ class LocalServer:
         try:
             self.callsheet.ensure_fleet_key()
             return self.callsheet.ensure_admin_key()
-        except Refusal as error:
+        except (Refusal, Unavailable) as error:
             raise Failure(str(error)) from None
 
 
@@ -167,7 +183,7 @@ def _bind_api_ports(callsheet: Callsheet, host: str) -> list[socket.socket]:
     try:
         return callsheet.bind_api_ports(host)
     except OSError as error:
-        raise Failure(f"An API cannot listen on its own port. {error.strerror}") from None
+        raise Failure(f"A mounted API cannot listen on its own port. {error.strerror}") from None
 
 
 def _local_url(host: str, port: int) -> str:
@@ -177,8 +193,8 @@ def _local_url(host: str, port: int) -> str:
     except ValueError:
         return f"http://{host}:{port}"
     if address.is_unspecified:
-        return f"http://127.0.0.1:{port}" if address.version == 4 else f"http://[::1]:{port}"  # noqa: PLR2004 - of IP
-    return f"http://{host}:{port}" if address.version == 4 else f"http://[{host}]:{port}"  # noqa: PLR2004 - the same
+        return f"http://127.0.0.1:{port}" if address.version == 4 else f"http://[::1]:{port}"  # noqa: PLR2004 - IPv4
+    return f"http://{host}:{port}" if address.version == 4 else f"http://[{host}]:{port}"  # noqa: PLR2004 - IPv4
 
 
 def _warn_about_open_files(streams: int) -> None:
@@ -195,19 +211,19 @@ def _warn_about_open_files(streams: int) -> None:
 
 
 def prepare_directory(options: ServerOptions) -> ServerOptions:
-    """Create the data folder. A new one is created only if the server can listen on its port."""
+    """Create the data folder. A new folder is created only if the server can listen on its port."""
     options = replace(options, host=options.host.removeprefix("[").removesuffix("]"))
     if not options.data.exists():
         _bind_socket(options).close()
-    return replace(options, data=folder(options.data))
+    return replace(options, data=create_data_folder(options.data))
 
 
-def folder(data: Path) -> Path:
-    """Create a data folder, or fail with the reason why it cannot be used."""
+def create_data_folder(data: Path) -> Path:
+    """Create a data folder if it does not exist, and return its absolute path. Fails if it is not writable."""
     try:
         data.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER_MODE)
     except OSError as error:
-        raise Failure(f"Cannot create the folder {data}: {error.strerror}.") from None
+        raise Failure(f"Cannot create the folder {data}: {error.strerror}. Choose another with --data-dir.") from None
     if not os.access(data, os.W_OK | os.X_OK):
         raise Failure(f"The folder {data} is not writable. Choose another with --data-dir.")
     if not is_private(data):
@@ -218,11 +234,12 @@ def folder(data: Path) -> Path:
 def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
     """Lock the folder for this process. The system releases the lock even if the process is killed.
 
-    SQLite allows one server. Servers on one PostgreSQL may share the folder; their lock only shows that one is running.
+    With SQLite, only one server may run on a folder. Servers on the same PostgreSQL may share it: their lock only shows
+    that one is running.
     """
     file = (data / LOCK_FILE).open("a")
     for _ in range(_LOCK_ATTEMPTS):
-        if held(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+        if try_lock(file, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             return file
         time.sleep(_LOCK_RETRY_SECONDS)  # another process may hold it briefly to check for a running server
     file.close()
@@ -232,15 +249,15 @@ def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
 
 
 def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:
-    """Return the log's destination: rotating files in the data folder if `quiet`, else standard error."""
+    """Return the log's stream: rotating files in the data folder if `quiet`, else standard error."""
     if not quiet:
         return sys.stderr
-    rolled = RotatingFile(options.data / LOG_FILE, options.settings.log_bytes_max, options.settings.log_files_max)
-    return TextIOWrapper(rolled, encoding="utf-8", write_through=True)
+    log_file = RotatingFile(options.data / LOG_FILE, options.settings.log_bytes_max, options.settings.log_files_max)
+    return TextIOWrapper(log_file, encoding="utf-8", write_through=True)
 
 
 def load_signing_secret(file: Path | None, configured: str | None) -> bytes | None:
-    """Return the signing secret from a file or the environment; None means the data folder's own."""
+    """Return the signing secret from a file or the environment; None to use the one in the data folder."""
     try:
         text = file.read_text() if file is not None else configured
     except OSError as error:
@@ -250,16 +267,32 @@ def load_signing_secret(file: Path | None, configured: str | None) -> bytes | No
     secret = text.strip().encode()
     if len(secret) < _SECRET_BYTES_MIN:
         raise Failure(
-            f"The signing secret has {pluralize(len(secret), 'byte')}; at least {_SECRET_BYTES_MIN} are required."
+            f"The signing secret has {pluralize(len(secret), 'byte')}; at least {_SECRET_BYTES_MIN} are required. "
+            "Use a longer random text."
         )
     return secret
+
+
+def _wait_for_database(options: ServerOptions, announce_wait: Callable[[str], None]) -> None:
+    """Wait until PostgreSQL answers. SQLite is a file, which is there or not."""
+    if options.database is None:
+        return
+    seconds = options.settings.database_start_seconds
+    try:
+        wait_for_database(
+            database_for(options.database, options.settings),
+            seconds,
+            lambda reason: announce_wait(f"{reason} Waiting up to {pluralize(seconds, 'second')} for PostgreSQL."),
+        )
+    except StoreError as error:
+        raise Failure(str(error)) from None
 
 
 def _open_callsheet(options: ServerOptions) -> Callsheet:
     try:
         database = options.database or options.data / DATABASE_FILE
         return Callsheet(database, options.data, options.settings, options.http, secret=options.secret)
-    except (StoreError, Refusal, BlobError) as error:
+    except (StoreError, Refusal, BlobError, Unavailable) as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"Cannot use the folder {options.data}: {error.strerror}.") from None

@@ -1,6 +1,6 @@
 """The command `callsheet`: every group of commands under one name.
 
-Modules are imported when a command needs them, so that `--help` and shell completion answer at once.
+Slow modules are imported when a command needs them, so that `--help` and shell completion are fast.
 """
 
 import errno
@@ -13,15 +13,16 @@ import typer
 
 from callsheet.cli.commands import (
     audit,
-    database,
     events,
     files,
     import_graph,
+    installation,
     keys,
+    offline,
     server,
     status,
     tenants,
-    wallet,
+    wallet_and_quote,
     workflows,
 )
 from callsheet.cli.commands.fleet import autoscale, comfyui, worker, workers
@@ -37,15 +38,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _module in (
-    server, worker, comfyui, jobs, events, files, wallet, keys, workflows, workers, autoscale, import_graph, tenants,
-    audit, status, database,
+    server, worker, comfyui, jobs, events, files, wallet_and_quote, keys, workflows, workers, autoscale, import_graph,
+    tenants, audit, status, offline, installation,
 ):  # fmt: skip
     _module.register(app)
 
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version  # noqa: PLC0415 - only here
+        from importlib.metadata import version  # noqa: PLC0415 - only --version needs it
 
         typer.echo(f"callsheet {version('callsheet')}")
         raise typer.Exit
@@ -61,7 +62,7 @@ def root(
 
 
 def main() -> None:
-    """Run the command line. Output that cannot be written is a failure of one sentence, also for --help."""
+    """Run the command line. If the output cannot be written, print one sentence and exit with code 1."""
     _replace_closed_streams()
     try:
         try:
@@ -78,7 +79,7 @@ def main() -> None:
 
 
 def _replace_closed_streams() -> None:
-    """Send output to /dev/null if the caller closed the stream (`>&-`): Python has no such stream then."""
+    """Send output to /dev/null if the caller closed the stream (`>&-`): Python then sets it to None."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - to the end of the process
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open until the process ends

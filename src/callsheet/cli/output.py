@@ -1,10 +1,11 @@
-"""Output of commands: tables for people, JSON for programs, one sentence for a failure."""
+"""Output of commands: tables for people, JSON for programs, one sentence for an error."""
 
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +29,7 @@ _METAVARS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER"}
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-class Failure(Exception):  # noqa: N818 - an expected end of a command
+class Failure(Exception):  # noqa: N818 - an expected outcome of a command
     """A failure that the user can act on: one sentence, and the exit code for scripts."""
 
     def __init__(self, message: str, exit_code: int = FAILED, *, code: str = "failed", request_id: str = "") -> None:
@@ -45,8 +46,18 @@ class Failure(Exception):  # noqa: N818 - an expected end of a command
         return json_line({"code": self.code, "message": str(self), "request_id": self.request_id or None})
 
 
+@contextmanager
+def failures_as_json(*, json: bool) -> Iterator[None]:
+    """Print a failure of this block as JSON, if the command was called with --json."""
+    try:
+        yield
+    except Failure as failure:
+        failure.json_output = json
+        raise
+
+
 class CommandGroup(TyperGroup):
-    """A group of commands that prints failures as one sentence, never a traceback, and uniform help."""
+    """A group of commands that prints a failure as one sentence without a traceback, and uniform help."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -71,14 +82,14 @@ def _set_metavar(parameter: Any) -> None:
     """Show placeholders in help as JOB and PATH, not {job} and <path>."""
     if parameter.param_type_name == "argument":
         parameter.metavar = parameter.metavar or parameter.name.upper()
-        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - its name says it
+        parameter.display_type_rich = lambda ctx: None  # noqa: ARG005 - Typer passes the context
     elif parameter.metavar is None and not parameter.is_flag and not parameter.type_descriptor.is_choice:
         kind = parameter.bare_type().removeprefix("list[").removesuffix("]")
         parameter.metavar = _METAVARS.get(kind, kind.upper())
 
 
 def create_group(name: str, **kwargs: Any) -> typer.Typer:
-    """Make a group of commands."""
+    """Create a group of commands."""
     kwargs.setdefault("no_args_is_help", not kwargs.get("invoke_without_command"))
     return typer.Typer(name=name, cls=CommandGroup, pretty_exceptions_enable=False, rich_markup_mode=None, **kwargs)
 
@@ -88,22 +99,22 @@ def print_line(line: str) -> None:
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader closed the pipe, which is no failure
+    except BrokenPipeError:  # the reader closed the pipe: not a failure
         raise
     except OSError as error:
         raise write_failure(error) from None
 
 
 def write_failure(error: OSError) -> Failure:
-    """Return a failure for unwritable output, and discard the buffered rest: flushing it at exit would raise again."""
+    """Return a failure for unwritable output. Discards the buffer, because flushing it at exit would raise again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return Failure(f"Cannot write all of the output: {error.strerror}.")
 
 
 def shell_command(words: str) -> str:
-    """Return a `callsheet` command as the user can type it: with this program's path if it is not on PATH."""
-    program, found = Path(sys.argv[0]), shutil.which("callsheet")
-    if program.name != "callsheet" or (found and program.exists() and program.samefile(found)):
+    """Return a `callsheet` command that the user can copy: with the path of this program if it is not on PATH."""
+    program, installed = Path(sys.argv[0]), shutil.which("callsheet")
+    if program.name != "callsheet" or (installed and program.exists() and program.samefile(installed)):
         return f"callsheet {words}"
     return f"{shlex.quote(str(program))} {words}"
 
@@ -145,69 +156,69 @@ def sanitize(text: str) -> str:
 
 
 def table(
-    headers: Sequence[str], lines: Iterable[Sequence[Any]], *, empty: str, least: Sequence[str] = (),
-    text: Sequence[str] = (),
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, droppable: Sequence[str] = (),
+    wrappable: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Print a table; without lines, a sentence.
+    """Print a table; without rows, print the sentence `empty`.
 
-    Elsewhere than on a terminal no line is ever broken. On one that is narrow, columns are left out, the `least`
-    important first, and columns of `text` go over several lines; where even that is too wide, each line becomes a
-    record, one field below the other. An id, a time or a number is whole or not there.
+    If the output is not a terminal, no line is wrapped. On a narrow terminal, columns in `wrappable` are wrapped, and
+    columns in `droppable` are left out one by one until the table fits. If it still does not fit, each row is printed
+    as a record with one field per line. Ids, times and numbers are never truncated.
     """
-    from rich.console import Console  # noqa: PLC0415 - `--help` and `--json` go without it
-    from rich.text import Text  # noqa: PLC0415 - the same
+    from rich.console import Console  # noqa: PLC0415 - not needed for --help and --json
+    from rich.text import Text  # noqa: PLC0415 - not needed for --help and --json
 
-    rows = [[Text("" if cell is None else sanitize(str(cell))) for cell in line] for line in lines]
-    if not rows:
+    cells = [[Text("" if value is None else sanitize(str(value))) for value in row] for row in rows]
+    if not cells:
         print_line(empty)
         return
     console = Console() if sys.stdout.isatty() else Console(width=_UNLIMITED_WIDTH)
-    widths = [max(len(header), *(line[index].cell_len for line in rows)) for index, header in enumerate(headers)]
-    needed = [
-        max(len(header), min(width, _TEXT_WIDTH_MIN)) if header in text else width
+    widths = [max(len(header), *(row[index].cell_len for row in cells)) for index, header in enumerate(headers)]
+    minimum_widths = [
+        max(len(header), min(width, _TEXT_WIDTH_MIN)) if header in wrappable else width
         for header, width in zip(headers, widths, strict=True)
     ]
-    columns = _select_columns(headers, needed, console.width, least)
+    columns = _select_columns(headers, minimum_widths, console.width, droppable)
     with console.capture() as captured:
         if columns:
-            _print_columns(console, headers, rows, columns, text)
+            _print_columns(console, headers, cells, columns, wrappable)
         else:
-            _print_records(console, headers, rows)
+            _print_records(console, headers, cells)
     print_line(captured.get().removesuffix("\n"))
 
 
 def _print_columns(
-    console: "Console", headers: Sequence[str], lines: Sequence[Sequence["Text"]], columns: Sequence[int],
-    text: Sequence[str],
+    console: "Console", headers: Sequence[str], rows: Sequence[Sequence["Text"]], columns: Sequence[int],
+    wrappable: Sequence[str],
 ) -> None:  # fmt: skip
-    from rich.table import Table  # noqa: PLC0415 - `--help` and `--json` go without it
+    from rich.table import Table  # noqa: PLC0415 - not needed for --help and --json
 
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for index in columns:
-        grid.add_column(headers[index], overflow="fold", no_wrap=headers[index] not in text)
-    for line in lines:
-        grid.add_row(*(line[index] for index in columns))
+        grid.add_column(headers[index], overflow="fold", no_wrap=headers[index] not in wrappable)
+    for row in rows:
+        grid.add_row(*(row[index] for index in columns))
     console.print(grid)
 
 
-def _print_records(console: "Console", headers: Sequence[str], lines: Sequence[Sequence["Text"]]) -> None:
+def _print_records(console: "Console", headers: Sequence[str], rows: Sequence[Sequence["Text"]]) -> None:
     """Print each row as a record, one field per line, without empty fields."""
-    from rich.text import Text  # noqa: PLC0415 - `--help` and `--json` go without it
+    from rich.text import Text  # noqa: PLC0415 - not needed for --help and --json
 
     name_width = max(map(len, headers))
-    for number, line in enumerate(lines):
+    for number, row in enumerate(rows):
         if number:
             console.print()
-        for header, cell in zip(headers, line, strict=True):
+        for header, cell in zip(headers, row, strict=True):
             if cell:
                 console.print(Text.assemble((f"{header:<{name_width}}", "bold"), " " * _GAP, cell))
 
 
-def _select_columns(headers: Sequence[str], widths: Sequence[int], width: int, least: Sequence[str]) -> list[int]:
-    """Return the columns to show; none, if even the most important ones do not fit."""
-    columns, droppable = list(range(len(headers))), [headers.index(header) for header in least]
+def _select_columns(headers: Sequence[str], widths: Sequence[int], width: int, droppable: Sequence[str]) -> list[int]:
+    """Return the columns to show; none if those that must not be left out do not fit."""
+    columns, drop_order = list(range(len(headers))), [headers.index(header) for header in droppable]
     while sum(widths[index] + _GAP for index in columns) - _GAP > width:
-        if not droppable:
+        if not drop_order:
             return []
-        columns.remove(droppable.pop(0))
+        columns.remove(drop_order.pop(0))
     return columns

@@ -1,4 +1,4 @@
-"""Server settings from a TOML file, with a section each for the engine, limits, file storage, HTTP and plugins."""
+"""Read server settings from a TOML file with the sections engine, limits, blobs, http and plugins."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,24 +10,24 @@ from msgspec.structs import replace
 
 from callsheet.blobs.base import StorageRefusedError
 from callsheet.blobs.factory import parse_blob_location
-from callsheet.catalog.source_file import Finding, read_toml
-from callsheet.catalog.struct_check import Violation, find_violations
+from callsheet.catalog.field_violations import Violation, find_violations
 from callsheet.catalog.toml_positions import find_line, map_lines
+from callsheet.catalog.workflow_file_reader import Finding, read_toml
 from callsheet.cli.output import Failure
-from callsheet.config import BlobSettings, HttpSettings, PluginSettings, Settings
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
 from callsheet.http.server.cors import Cors
+from callsheet.settings import BlobSettings, HttpSettings, PluginSettings, Settings
 
 _ZERO_ALLOWED = frozenset({
-    ("engine", "database_retry_seconds"),
+    ("engine", "database_retry_seconds"), ("engine", "database_start_seconds"),
     ("limits", "retention_seconds_max"), ("limits", "kind_running_max"), ("limits", "labels_max"),
     ("limits", "price_max"), ("limits", "provider_running_max"), ("limits", "start_in_seconds_max"),
     ("blobs", "orphan_grace_seconds"),
     ("http", "estimate_cache_seconds"), ("http", "shutdown_timeout_seconds"), ("http", "streams_max"),
     ("http", "streams_per_key_max"), ("http", "streams_per_user_max"),
 })  # fmt: skip
-"""Settings that may be 0, meaning never, none or at once. Elsewhere 0 would stop the server or make a loop spin."""
+"""Settings that may be 0, meaning never, none or immediately. For the others, 0 would break the server."""
 _OPTIONAL_LIMITS = frozenset({("limits", "active_jobs_max"), ("limits", "upload_retention_seconds")})
 """Limits that are absent by default, which means no limit."""
 _SECONDS_MIN = 0.1
@@ -53,11 +53,11 @@ def load_settings(file: Path | None) -> tuple[Settings, HttpSettings]:
     if isinstance(parsed, Finding):
         raise Failure(str(parsed))
     table, lines = parsed[0], map_lines(parsed[1])
-    found = list(_validation_errors(table)) or list(_unusable_values(msgspec.convert(table, ConfigFile)))
-    if found:
+    violations = list(_validation_errors(table)) or list(_unusable_values(msgspec.convert(table, ConfigFile)))
+    if violations:
         messages = sorted(
             (find_line(lines, violation.key_path), f"{violation.message} {violation.hint}".rstrip())
-            for violation in found
+            for violation in violations
         )
         raise Failure("\n".join(f"{file}:{line}: {sentence}" for line, sentence in messages))
     sections = msgspec.convert(table, ConfigFile)
@@ -95,7 +95,7 @@ def minimum_of(section: str, name: str) -> float | None:
 
 
 def _unusable_values(sections: ConfigFile) -> Iterator[Violation]:
-    """Find values of the right type that a server could not start with, by the rules of the code that uses them."""
+    """Yield values of the right type with which the server could not start, according to the code that uses them."""
     for no, origin in enumerate(sections.http.cors_origins):
         try:
             Cors([origin])

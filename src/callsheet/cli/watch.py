@@ -1,4 +1,4 @@
-"""Follow a job until it has ended: a progress bar on a terminal, else lines, or one JSON document per line."""
+"""Follow a job until it has ended: with a progress bar on a terminal, else one line per event, as text or JSON."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line, sanitize
-from callsheet.cli.stream_ticks import AddTicks, StallReporter, add_ticks
+from callsheet.cli.stall_reporter import StallReporter
+from callsheet.cli.stream_ticks import AddTicks, add_ticks
 from callsheet.core.model.clock import SECOND
-from callsheet.core.policy.duration_estimate import PastDurations
+from callsheet.core.policy.explanation.duration_estimate import PastDurations
 
 if TYPE_CHECKING:
     from callsheet.client import Client, Event, Job, Stage
@@ -40,18 +41,18 @@ def follow(
 
 def print_events(client: "Client", job_id: str, events: Iterable["Event"], *, json: bool) -> None:
     """Print events, one per line."""
-    names_of_parts = _PartNames(client, job_id)
+    part_names = _PartNames(client, job_id)
     for event in events:
-        for line in [json_line(event)] if json else _format_event(event, names_of_parts):
+        for line in [json_line(event)] if json else _format_event(event, part_names):
             print_line(line)
 
 
 def _print_progress_lines(client: "Client", job_id: str, events: "TickedEvents") -> None:
-    names_of_parts, stall = _PartNames(client, job_id), StallReporter(client, job_id)
+    part_names, stall = _PartNames(client, job_id), StallReporter(client, job_id)
     for event in events:
         if event is not None:
             stall.reset()
-        for line in stall.tick() if event is None else _format_event(event, names_of_parts):
+        for line in stall.tick() if event is None else _format_event(event, part_names):
             print_line(line)
 
 
@@ -88,16 +89,16 @@ class _PartNames:
 
     def name(self, event: "Event") -> str:
         """Return the name of the event's stage or task; empty if it is about the job itself."""
-        one = event.entity_id
-        if one is None or one == event.job_id:
+        entity_id = event.entity_id
+        if entity_id is None or entity_id == event.job_id:
             return ""
-        if one not in self._names:
+        if entity_id not in self._names:
             stages = {stage.id: stage for stage in self._client.jobs.stages(self._job_id)}
             self._names |= {stage.id: stage.name for stage in stages.values()}
             for task in self._client.jobs.tasks(self._job_id):
                 stage = stages[task.stage_id]
                 self._names[task.id] = stage.name if stage.tasks_total == 1 else f"{stage.name} {task.no}"
-        return self._names.setdefault(one, "")
+        return self._names.setdefault(entity_id, "")
 
     def waiting_hint(self, event: "Event") -> str:
         """Return how to approve the event's stage, if it still waits for approval."""
@@ -107,14 +108,14 @@ class _PartNames:
         return next((approval_hint(self._job_id, stage) for stage in found if stage.status == "waiting"), "")
 
 
-def _format_event(event: "Event", names_of_parts: _PartNames) -> Iterator[str]:
-    """Format an event as a line; each log line of a worker gets its own."""
+def _format_event(event: "Event", part_names: _PartNames) -> Iterator[str]:
+    """Format an event as one line; a log event has one line per log line."""
     data = _data(event)
-    prefix = [format_time(event.at), event.type, names_of_parts.name(event)]
-    for messages in _log_lines(event) or [""]:
-        more = [f"{data['progress']} %" if "progress" in data else "", messages]
-        more += [sanitize(str(data[name])) for name in ("message", "code", "reason") if data.get(name)]
-        yield "  ".join(filter(None, [*prefix, *more, names_of_parts.waiting_hint(event)]))
+    prefix = [format_time(event.at), event.type, part_names.name(event)]
+    for log_line in _log_lines(event) or [""]:
+        details = [f"{data['progress']} %" if "progress" in data else "", log_line]
+        details += [sanitize(str(data[name])) for name in ("message", "code", "reason") if data.get(name)]
+        yield "  ".join(filter(None, [*prefix, *details, part_names.waiting_hint(event)]))
 
 
 def _data(event: "Event") -> dict[str, Any]:
@@ -126,28 +127,31 @@ def _log_lines(event: "Event") -> list[str]:
 
 
 def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock) -> None:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415 - only what draws needs it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - slow
+    from rich.text import Text  # noqa: PLC0415 - slow
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[far]:>6}"), TimeElapsedColumn())
-    names_of_parts, stall = _PartNames(client, job_id), StallReporter(client, job_id)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[percent]:>6}"),
+        TimeElapsedColumn(),
+    )
+    part_names, stall = _PartNames(client, job_id), StallReporter(client, job_id)
     with Progress(*columns) as progress:
         job = client.jobs.get(job_id)
-        bar = progress.add_task(job.workflow, total=100, completed=job.progress, far="")
+        bar = progress.add_task(job.workflow, total=100, completed=job.progress, percent="")
         for event in events:
             messages = (
-                stall.tick()
-                if event is None
-                else [f"{names_of_parts.name(event)}: {line}" for line in _log_lines(event)]
+                stall.tick() if event is None else [f"{part_names.name(event)}: {line}" for line in _log_lines(event)]
             )
             if event is not None:
                 stall.reset()
-                messages.append(names_of_parts.waiting_hint(event))
+                messages.append(part_names.waiting_hint(event))
                 if event.seq > job.last_event_seq:  # else `job` already reflects this event
                     job = client.jobs.get(job_id)
-            done, far = estimate_progress(job, now())
+            done, percent = estimate_progress(job, now())
             progress.update(
-                bar, completed=done, far=far, description=f"{job.workflow} {job.status}", refresh=event is None
+                bar, completed=done, percent=percent, description=f"{job.workflow} {job.status}", refresh=event is None
             )
             for line in filter(None, messages):
                 progress.console.print(Text(line), soft_wrap=True)
@@ -160,8 +164,7 @@ def estimate_progress(job: "Job", now: datetime) -> tuple[int, str]:
     median, p90 = (
         int(seconds * SECOND) for seconds in (job.duration_estimate.seconds_p50, job.duration_estimate.seconds_p90)
     )
-    history = PastDurations(
-        [median] * 5 + [p90] * 5
-    )  # ten of which half, and nine, took so long: as the server's bar guesses
+    # Ten durations with this median and 90th percentile, so that the estimate equals the server's.
+    history = PastDurations([median] * 5 + [p90] * 5)
     estimate = history.percent(int((now - job.started_at).total_seconds() * SECOND))
     return estimate, f"~{estimate} %"

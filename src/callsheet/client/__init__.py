@@ -1,66 +1,7 @@
 """The Python client: `Client`, and `AsyncClient` for asyncio, with the same methods."""
 
-from callsheet.api.admin import AuditEntry, Identity, Key, NewKey, Ops, Queue, Tenant, Token
-from callsheet.api.errors import Error
-from callsheet.api.events import Event
-from callsheet.api.explanation import Constraint, JobExplanation, ProgressEstimate, StartEstimate
-from callsheet.api.files import DeleteSummary, File
-from callsheet.api.jobs import DurationEstimate, Job, NewJob, Run
-from callsheet.api.quotes import Quote
-from callsheet.api.scaling import ScaleReport
-from callsheet.api.stages import AddedTasks, Attempt, Output, Stage, Task
-from callsheet.api.wallets import Balance, LedgerEntry, Wallet
-from callsheet.api.workers import Worker, WorkerLease, WorkerToken
-from callsheet.api.workflows import Workflow
-from callsheet.client.clients import AsyncClient, Client
-from callsheet.client.errors import APIConnectionError, CallsheetError, CorruptFileError, Problem
-from callsheet.client.models import BulkResult, SubmittedJob
-from callsheet.client.retry import RetryPolicy
-from callsheet.core.policy.autoscale import ScaleSignals
+from callsheet.api.workers import Worker
+from callsheet.client.public_api import *  # noqa: F403 - the list of names is in public_api
+from callsheet.client.public_api import __all__ as __all__
 
-__all__ = [
-    "APIConnectionError",
-    "AddedTasks",
-    "AsyncClient",
-    "Attempt",
-    "AuditEntry",
-    "Balance",
-    "BulkResult",
-    "CallsheetError",
-    "Client",
-    "Constraint",
-    "CorruptFileError",
-    "DeleteSummary",
-    "DurationEstimate",
-    "Error",
-    "Event",
-    "File",
-    "Identity",
-    "Job",
-    "JobExplanation",
-    "Key",
-    "LedgerEntry",
-    "NewJob",
-    "NewKey",
-    "Ops",
-    "Output",
-    "Problem",
-    "ProgressEstimate",
-    "Queue",
-    "Quote",
-    "RetryPolicy",
-    "Run",
-    "ScaleReport",
-    "ScaleSignals",
-    "Stage",
-    "StartEstimate",
-    "SubmittedJob",
-    "Task",
-    "Tenant",
-    "Token",
-    "Wallet",
-    "Worker",
-    "WorkerLease",
-    "WorkerToken",
-    "Workflow",
-]  # fmt: skip
+__all__ = [*__all__, "Worker"]  # noqa: PLE0604 - the imported names are strings

@@ -18,10 +18,10 @@ _BEGIN = (
 )
 _END = "<!-- To here. -->\n"
 _RETURN_TYPES = {"Operation": "{}", "IterableOperation": "Iterator[{}]"}
-"""What a caller of `Client` gets for an operation's return annotation."""
+"""The return type of a `Client` method, by the type of its operation."""
 _LINE_WIDTH = 110
 _NBSP = "\0"
-"""A space at which no line is broken."""
+"""Stands for a space at which no line is broken."""
 
 
 def namespaces() -> dict[str, type]:

@@ -67,5 +67,5 @@ def parse_error(status: int, body: bytes, request_id: str) -> CallsheetError:
 
 
 def is_error(status: int) -> bool:
-    """Return whether a status is an error. Redirects are errors: the API key must not go to another host."""
+    """Return whether a status is an error. Redirects are errors: they would send the API key to another host."""
     return status >= _ERROR_STATUS_MIN or status // 100 == 3  # noqa: PLR2004 - 3xx

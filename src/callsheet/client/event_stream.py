@@ -3,7 +3,7 @@
 import time
 
 from callsheet.api.events import Event
-from callsheet.client.operations import (
+from callsheet.client.operation_effects import (
     Item,
     IterableOperation,
     Open,
@@ -16,11 +16,11 @@ from callsheet.client.operations import (
 )
 from callsheet.client.requests import parse_reply, raise_for_status
 from callsheet.client.retry import RetryContext, connection_error, send_with_retries
-from callsheet.transport.sse import SseEvent, SseEventTooLargeError, SseParser
+from callsheet.transport.sse_parser import SseEvent, SseEventTooLargeError, SseParser
 
 _NO_CONTENT = 204
 _NOT_FOUND = 404
-"""For a job that has ended this is no error: its events were deleted."""
+"""Not an error for a job that has ended: its events were deleted."""
 _READ_TIMEOUT_SECONDS = 45.0
 """The server sends a keep-alive every 15 seconds; a stream that is silent for longer is reopened."""
 _STABLE_SECONDS = 10.0
@@ -37,7 +37,7 @@ class TenantPosition:
         self.last_id = last_id
 
     def is_new(self, frame: SseEvent) -> bool:
-        """Return whether a frame has not been seen. A TransportError reopens the stream."""
+        """Return whether a frame was not seen before. Raise TransportError to reopen the stream."""
         return frame.id != self.last_id
 
     def advance(self, frame: SseEvent, event: Event) -> None:
@@ -50,7 +50,7 @@ class JobPosition(TenantPosition):
     """The position in a job's events, and whether the job has ended."""
 
     def is_new(self, frame: SseEvent) -> bool:
-        """Return whether a frame has not been seen. A gap in the sequence raises, so that it is read again."""
+        """Return whether a frame was not seen before. A gap in the sequence raises, to read the stream again."""
         if not frame.id.isdecimal():
             raise TransportError("an event of the stream has no number", sent=True)
         if int(frame.id) > int(self.last_id) + 1:
@@ -82,7 +82,7 @@ def follow_events(context: RetryContext, request: Request, position: TenantPosit
         failures += 1
         if failures > context.retry_policy.retries_max:
             raise connection_error(TransportError(reason, sent=True), context.url, request)
-        if failures > 1 or not position.ended:  # after a job's end the server responds at once whether there is more
+        if failures > 1 or not position.ended:  # after the end of a job the server answers immediately
             yield Sleep(context.retry_policy.delay_seconds(failures))
 
 

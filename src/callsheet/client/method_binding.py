@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from callsheet.client.drivers.async_ import AsyncDriver
 from callsheet.client.drivers.sync import SyncDriver
-from callsheet.client.operations import IterableOperation, Operation
+from callsheet.client.operation_effects import IterableOperation, Operation
 from callsheet.client.resource import Resource
 
 P = ParamSpec("P")

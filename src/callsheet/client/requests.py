@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from callsheet.client.errors import CallsheetError, is_error, parse_error
-from callsheet.client.operations import Item, IterableOperation, Operation, Reply, Request
+from callsheet.client.operation_effects import Item, IterableOperation, Operation, Reply, Request
 from callsheet.client.retry import RetryContext, send_with_retries
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def paginate(
             page_size = error.details.get("limit_max", page_limit)
             if page_size >= page_limit:
                 raise
-            continue  # this server has a smaller page size
+            continue  # the server's maximum page size is smaller
         items = msgspec.convert(page[name], list[item_type])  # type: ignore[valid-type]
         for item in items[:remaining]:
             yield Item(item)
@@ -79,12 +79,12 @@ def json_request(method: str, endpoint: str, body: Any = None, *, idempotent: bo
 
 
 def without_none(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that have a value. The server would read null as a value, not as absence."""
+    """Return the fields that are not None. The server treats null as a value, not as a missing field."""
     return {name: value for name, value in body.items() if value is not None}
 
 
 def parse_reply(response_type: type[T], reply: Reply) -> T:
-    """Decode a response, or raise the error that it carries."""
+    """Decode a response. Raises `CallsheetError` for an error response or an invalid one."""
     raise_for_status(reply)
     try:
         return msgspec.json.decode(reply.body or b"null", type=response_type)
@@ -94,7 +94,7 @@ def parse_reply(response_type: type[T], reply: Reply) -> T:
 
 
 def raise_for_status(reply: Reply) -> None:
-    """Raise the error of an error response."""
+    """Raise `CallsheetError` for an error response."""
     if is_error(reply.status):
         raise parse_error(reply.status, reply.body, _request_id(reply))
 

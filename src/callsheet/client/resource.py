@@ -10,7 +10,7 @@ D = TypeVar("D", bound=SyncDriver | AsyncDriver)
 
 
 class Resource(Generic[D]):
-    """The methods of one namespace of a client. The type parameter says whether they block or are awaited."""
+    """The methods of one namespace of a client. The type parameter is the driver: blocking or asyncio."""
 
     def __init__(self, driver: D, url: str, retry_policy: RetryPolicy) -> None:
         self.driver = driver

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from callsheet.client.deadline import seconds_left
 from callsheet.client.errors import APIConnectionError, CallsheetError
-from callsheet.client.operations import Open, Operation, Reply, Request, Send, Sleep, TransportError
+from callsheet.client.operation_effects import Open, Operation, Reply, Request, Send, Sleep, TransportError
 from callsheet.transport.backoff import delay_after
 from callsheet.transport.retry_after import parse_retry_after
 
@@ -41,25 +41,25 @@ def send_with_retries(
     """Send a request, and retry it until it gets a response, the retries are used up, or its deadline passes."""
     failures = 0
     while True:
-        answer: Reply | TransportError
+        outcome: Reply | TransportError
         try:
-            answer = yield effect_type(request)
+            outcome = yield effect_type(request)
         except TransportError as error:
-            answer = error
-        if failures >= context.retry_policy.retries_max or not _should_retry(answer, request):
+            outcome = error
+        if failures >= context.retry_policy.retries_max or not _should_retry(outcome, request):
             break
         failures += 1
         yield Sleep(
             min(
-                max(context.retry_policy.delay_seconds(failures), _retry_after_seconds(answer)),
+                max(context.retry_policy.delay_seconds(failures), _retry_after_seconds(outcome)),
                 seconds_left(request.deadline),
             )
         )
         if not seconds_left(request.deadline):
             break
-    if isinstance(answer, TransportError):
-        raise connection_error(answer, context.url, request) from None
-    return answer
+    if isinstance(outcome, TransportError):
+        raise connection_error(outcome, context.url, request) from None
+    return outcome
 
 
 def connection_error(error: TransportError, url: str, request: Request) -> APIConnectionError:
@@ -74,18 +74,18 @@ def is_temporary(error: CallsheetError) -> bool:
     return isinstance(error, APIConnectionError) or error.status in {*_UNAVAILABLE_STATUSES, _TOO_MANY_REQUESTS}
 
 
-def _should_retry(answer: Reply | TransportError, request: Request) -> bool:
+def _should_retry(outcome: Reply | TransportError, request: Request) -> bool:
     """Return whether to retry. A 429 was not processed; after a 503 or a broken connection, the request may have been.
 
     The limit of active jobs is not retried: it lasts as long as a job does.
     """
-    if isinstance(answer, TransportError):
-        return request.idempotent or not answer.sent
-    if answer.status == _TOO_MANY_REQUESTS:
-        return "retry-after" in answer.headers and _ACTIVE_JOBS_CODE not in answer.body
-    return answer.status in _UNAVAILABLE_STATUSES and request.idempotent
+    if isinstance(outcome, TransportError):
+        return request.idempotent or not outcome.sent
+    if outcome.status == _TOO_MANY_REQUESTS:
+        return "retry-after" in outcome.headers and _ACTIVE_JOBS_CODE not in outcome.body
+    return outcome.status in _UNAVAILABLE_STATUSES and request.idempotent
 
 
-def _retry_after_seconds(answer: Reply | TransportError) -> float:
+def _retry_after_seconds(outcome: Reply | TransportError) -> float:
     """Return the delay of the Retry-After header, up to a maximum."""
-    return 0.0 if isinstance(answer, TransportError) else parse_retry_after(answer.headers.get("retry-after"))
+    return 0.0 if isinstance(outcome, TransportError) else parse_retry_after(outcome.headers.get("retry-after"))

@@ -11,7 +11,7 @@ import httpx
 import callsheet
 from callsheet.client.deadline import seconds_left
 from callsheet.client.errors import CallsheetError
-from callsheet.client.operations import Reply, Request, TransportError
+from callsheet.client.operation_effects import Reply, Request, TransportError
 
 TRANSPORT_ERRORS = (httpx.TransportError, httpx.StreamError, httpx.DecodingError)
 _LOOPBACK = re.compile(r"localhost|127\.[0-9.]+|::1")

@@ -80,7 +80,8 @@ def draft(graph: Graph, info: ObjectInfo | None = None) -> WorkflowDraft:
     outputs, notes = _find_outputs(graph, info or {})
     if info:
         notes += [
-            f"Node {one.node}{one.field and f', {one.field}'}: {one.what}" for one in find_mismatches(graph, info)
+            f"Node {mismatch.node}{mismatch.field and f', {mismatch.field}'}: {mismatch.what}"
+            for mismatch in find_mismatches(graph, info)
         ]
     return WorkflowDraft(finder.found, outputs[0] if len(outputs) == 1 else None, notes)
 
@@ -123,12 +124,12 @@ class _InputFinder:
     def _class_of(self, node: str) -> str:
         return str(self._graph[node]["class_type"])
 
-    def _literals(self, wanted: Callable[..., bool]) -> Iterator[tuple[str, str]]:
+    def _literals(self, matches: Callable[..., bool]) -> Iterator[tuple[str, str]]:
         """Yield fields with a literal value that no input sets yet."""
         for node, body in self._graph.items():
             for field, value in body["inputs"].items():
                 is_plain = isinstance(value, str | int | float) and (node, field) not in self._used
-                if is_plain and wanted(node, field):
+                if is_plain and matches(node, field):
                     yield node, field
 
     def _is_encoder(self, node: str) -> bool:
@@ -164,9 +165,9 @@ class _InputFinder:
             node = layer.pop(0)
             inputs = self._graph[node]["inputs"]
             yield from ((node, field) for field in _TEXT_FIELDS if isinstance(inputs.get(field), str))
-            other = {one for one in _ROLES if one != role and role in inputs}
+            other_roles = {other for other in _ROLES if other != role and role in inputs}
             for field, value in inputs.items():
-                if is_link(value) and field not in _NON_TEXT_LINKS | other and value[0] not in seen:
+                if is_link(value) and field not in _NON_TEXT_LINKS | other_roles and value[0] not in seen:
                     seen.add(value[0])
                     layer.append(value[0])
 
@@ -183,14 +184,14 @@ class _InputFinder:
     # -- inputs
 
     def _has_input(self, name: str) -> bool:
-        return any(one.name == name for one in self.found)
+        return any(found.name == name for found in self.found)
 
     def _add_input(
         self, name: str, places: list[tuple[str, str]], schema: dict[str, Any], *, required: bool = False,
         random: bool = False,
     ) -> None:  # fmt: skip
         names = [name, *(f"{name}_{no}" for no in range(2, len(self._graph) + len(self.found) + 3))]
-        unique_name = next(one for one in names if not self._has_input(one))
+        unique_name = next(candidate for candidate in names if not self._has_input(candidate))
         node, field = places[0]
         value = self._graph[node]["inputs"][field]
         if required and isinstance(value, str) and value and schema["type"] == "string":
@@ -212,11 +213,13 @@ class _InputFinder:
         if field is None:
             return {}
         if field.choices is not None:
-            texts = [one for one in field.choices if isinstance(one, str)]
+            texts = [choice for choice in field.choices if isinstance(choice, str)]
             return {"type": "string", "enum": texts} if texts else {}
         schema: dict[str, Any] = {"type": _JSON_TYPES[field.type]} if field.type in _JSON_TYPES else {}
         bounds = (("minimum", field.minimum), ("maximum", field.maximum))
-        return schema | {word: bound for word, bound in bounds if bound is not None and abs(bound) <= _SAFE_INTEGER_MAX}
+        return schema | {
+            keyword: bound for keyword, bound in bounds if bound is not None and abs(bound) <= _SAFE_INTEGER_MAX
+        }
 
 
 def _find_outputs(graph: Graph, info: ObjectInfo) -> tuple[list[str], list[str]]:

@@ -81,7 +81,7 @@ def is_socket(class_type: str, field: str) -> bool:
 
 
 def takes_file(class_type: str, field: str) -> bool:
-    """Return whether a field names a file on the ComfyUI machine: a user's text there could open foreign files."""
+    """Return whether a field names a file on the ComfyUI machine. A job must not set it: it could read other files."""
     return "Load" in class_type and field in _FILE_FIELDS
 
 
@@ -93,8 +93,8 @@ def sends_over_websocket(class_type: str) -> bool:
 def combo_choices(declared: Any) -> list[Any] | None:
     """Return the options of a choice input, in either encoding, or None for other inputs.
 
-    `[["a", "b"], {…}]` is the old one, `["COMBO", {"options": ["a", "b"]}]` the new; a list whose parts depend on
-    the choice has `{"key": "a", "inputs": …}` as options.
+    `[["a", "b"], {…}]` is the old one, `["COMBO", {"options": ["a", "b"]}]` the new. If the choice decides which other
+    inputs exist, an option is `{"key": "a", "inputs": …}`.
     """
     if not isinstance(declared, list) or not declared:
         return None
@@ -106,7 +106,7 @@ def combo_choices(declared: Any) -> list[Any] | None:
     offered = options.get("options")
     if not isinstance(offered, list):
         return []
-    return [one["key"] if isinstance(one, dict) and "key" in one else one for one in offered]
+    return [option["key"] if isinstance(option, dict) and "key" in option else option for option in offered]
 
 
 class NodeField(NamedTuple):
@@ -126,20 +126,20 @@ class NodeField(NamedTuple):
 def fields_of(info: ObjectInfo, class_type: str) -> dict[str, NodeField]:
     """Return the inputs of a node class; empty if the server does not have it."""
     declared = _as_dict(_as_dict(info.get(class_type)).get("input"))
-    found = {}
-    for part in ("required", "optional"):
-        for name, one in _as_dict(declared.get(part)).items():
-            options = _options(one)
-            kind = one[0] if isinstance(one, list) and one and isinstance(one[0], str) else "COMBO"
+    fields = {}
+    for group in ("required", "optional"):
+        for name, entry in _as_dict(declared.get(group)).items():
+            options = _options(entry)
+            kind = entry[0] if isinstance(entry, list) and entry and isinstance(entry[0], str) else "COMBO"
             kind = "LINK" if options.get("forceInput") else kind
-            found[name] = NodeField(
+            fields[name] = NodeField(
                 kind,
-                combo_choices(one),
+                combo_choices(entry),
                 _as_number(options.get("min")),
                 _as_number(options.get("max")),
-                part == "required",
+                group == "required",
             )
-    return found
+    return fields
 
 
 def is_output_node(info: ObjectInfo, class_type: str) -> bool:
@@ -148,7 +148,7 @@ def is_output_node(info: ObjectInfo, class_type: str) -> bool:
 
 
 class Mismatch(NamedTuple):
-    """A value that a server would refuse or fail on."""
+    """A value that the ComfyUI server would reject or fail on."""
 
     node: str
     field: str
@@ -175,7 +175,7 @@ def _describe_mismatch(class_type: str, name: str, value: Any, field: NodeField)
     if is_link(value):
         return ""
     if field.takes_link_only:
-        return "It is a value where a link to another node belongs."
+        return "It is a value, but must be a link to another node."
     if field.choices is not None and not takes_file(class_type, name) and value not in field.choices:
         return f"{str(value)[:80]!r} is not among the server's choices."
     if isinstance(value, int | float):

@@ -15,7 +15,7 @@ import msgspec
 from callsheet.comfyui.node_info import is_link, takes_file
 from callsheet.core.model.comfyui_graph import ComfySpec, FileSlot, Graph, RenderedGraph, Target
 from callsheet.core.model.errors import BadInput
-from callsheet.core.model.media_type import SHA256
+from callsheet.core.model.header_value_patterns import SHA256
 
 FILE_KEY, DIGEST_KEY = "$file", "sha256"
 
@@ -56,7 +56,7 @@ def render(spec: ComfySpec, input: Any, task_id: str) -> RenderedGraph:
 
 
 def resolve_values(spec: ComfySpec, input: Any, task_id: str = "") -> dict[str, Any]:
-    """Return the values of the inputs. Refuses a missing value, and one whose type does not match the graph."""
+    """Return the values of the inputs. Raises `BadInput` if a value is missing or its type does not fit the graph."""
     from_job = _job_values(spec, input)
     values: dict[str, Any] = {}
     for name in spec.inputs:
@@ -162,18 +162,18 @@ def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) 
         if isinstance(value, str):
             if value in placeholders:
                 return replacement_for(placement._replace(input=placeholders[value], how=how, current=value))
-            return pattern.sub(lambda found: rewrite_inline(placement, found[0]), value) if pattern else value
+            return pattern.sub(lambda match: rewrite_inline(placement, match[0]), value) if pattern else value
         if isinstance(value, list):
-            return list(value) if is_link(value) else [rewrite_value(placement, one, "nested") for one in value]
+            return list(value) if is_link(value) else [rewrite_value(placement, item, "nested") for item in value]
         if isinstance(value, dict):
-            return {name: rewrite_value(placement, one, "nested") for name, one in value.items()}
+            return {name: rewrite_value(placement, item, "nested") for name, item in value.items()}
         return value
 
     def rewrite_inline(placement: Placement, text: str) -> str:
         value = replacement_for(placement._replace(input=placeholders[text], how="inner", current=text))
         return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
-    def field(placement: Placement, value: Any) -> Any:
+    def rewrite_field(placement: Placement, value: Any) -> Any:
         name = inputs_by_field.get((placement.node, placement.field))
         return (
             rewrite_value(placement, value, "leaf")
@@ -185,7 +185,7 @@ def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) 
         node: {
             **body,
             "inputs": {
-                name: field(Placement("", node, name, "field", body["class_type"], None), value)
+                name: rewrite_field(Placement("", node, name, "field", body["class_type"], None), value)
                 for name, value in body["inputs"].items()
             },
         }

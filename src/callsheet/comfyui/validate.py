@@ -21,7 +21,7 @@ from callsheet.core.model.errors import BadInput
 from callsheet.core.model.plural import pluralize
 from callsheet.core.policy.engine_limits import Limits
 
-EXPORT_HINT = "In ComfyUI choose Workflow > Export (API); where it is missing, turn on Dev mode in Settings."
+EXPORT_HINT = "In ComfyUI choose Workflow > Export (API). If it is missing, turn on Dev mode in Settings."
 _INPUTS_HINT = "Add it to inputs, or remove it."
 _PLACEHOLDER_PATTERNS = tuple(
     re.compile(pattern)
@@ -117,7 +117,7 @@ def _format_issue(graph: Any, limits: Limits) -> GraphIssue | None:
 def _is_deeper_than(value: Any, levels: int) -> bool:
     """Return whether a value is nested deeper than `levels`, without recursing deeper."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_is_deeper_than(one, levels - 1) for one in inner)
+    return levels < 0 or any(_is_deeper_than(item, levels - 1) for item in inner)
 
 
 def _node_issues(graph: Graph) -> Iterator[GraphIssue]:
@@ -128,23 +128,23 @@ def _node_issues(graph: Graph) -> Iterator[GraphIssue]:
             yield GraphIssue((node,), f"Node {node!r} has no class_type.", EXPORT_HINT)
         elif not isinstance(body.get("inputs"), dict):
             yield GraphIssue(
-                (node,), f"Node {node!r} ({body['class_type']}) has no inputs.", "Write {} where it has none."
+                (node,), f"Node {node!r} ({body['class_type']}) has no inputs.", "Write {} if it has none."
             )
 
 
 def _link_issues(graph: Graph) -> Iterator[GraphIssue]:
     for node, body in graph.items():
         for field, value in body["inputs"].items():
-            key_path, where = (node, "inputs", field), f"{field!r} of node {node} ({body['class_type']})"
+            key_path, location = (node, "inputs", field), f"{field!r} of node {node} ({body['class_type']})"
             if not is_link(value):
                 if is_socket(body["class_type"], field):
-                    message = f"{where} is a value, but must be a link to another node."
+                    message = f"{location} is a value, but must be a link to another node."
                     yield GraphIssue(key_path, message, 'Write ["<node>", <output>].')
             elif value[0] not in graph:
-                message = f"{where} links to node {value[0]!r}, which is not in the graph."
+                message = f"{location} links to node {value[0]!r}, which is not in the graph."
                 yield GraphIssue(key_path, message, "Link to an existing node.")
             elif not isinstance(value[1], int) or value[1] < 0:
-                yield GraphIssue(key_path, f"{where} links to output {value[1]}.", "The first output is 0.")
+                yield GraphIssue(key_path, f"{location} links to output {value[1]}.", "The first output is 0.")
 
 
 def _cycle_issues(graph: Graph) -> Iterator[GraphIssue]:
@@ -228,8 +228,8 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict) and not is_link(value):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _texts(one)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _value_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
@@ -250,5 +250,5 @@ def _value_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
 
 def _list_some(names: Any) -> str:
     """Return the first names as a list for messages."""
-    few = [repr(name) for _, name in zip(range(12), names, strict=False)]
-    return ", ".join(few) + (", …" if len(names) > len(few) else "")
+    listed = [repr(name) for _, name in zip(range(12), names, strict=False)]
+    return ", ".join(listed) + (", …" if len(names) > len(listed) else "")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from callsheet.core import facts
 from callsheet.core.decisions import (
-    amend,
     api_keys,
     claim,
     files,
@@ -20,6 +19,7 @@ from callsheet.core.decisions import (
     operator,
     provider_calls,
     submit,
+    update_and_append,
 )
 from callsheet.core.decisions.audit import AuditSpec, with_audit
 from callsheet.core.decisions.money import wallet_id
@@ -33,6 +33,7 @@ from callsheet.core.model.rows import (
     Cursor,
     File,
     Inbox,
+    InstallationValue,
     Job,
     JobFile,
     Queue,
@@ -120,7 +121,7 @@ def _add_wallet_needs(command: commands.TopUp | commands.Adjust, needs: Needs) -
 
 def _add_claim_needs(command: commands.Claim, needs: Needs) -> None:
     needs.add(facts.CANDIDATE_TASK_IDS, command.kinds)
-    if command.session is not None:
+    if command.token_hash is not None:
         needs.add(Worker, command.worker_id)
         needs.add(facts.LEASED_TASK_IDS, command.worker_id)
 
@@ -305,9 +306,11 @@ COMMANDS: dict[type[commands.Command], CommandSpec] = {
         with_audit(job_actions.refund, AuditSpec("job.refund", "job_id", ("reason", "run"))), *_JOB_NEEDS
     ),
     commands.Delete: CommandSpec(_audit_admin(job_actions.delete, "job.delete"), *_JOB_NEEDS),
-    commands.Update: CommandSpec(_audit_admin(amend.update, "job.update", "priority", "labels"), *_JOB_NEEDS),
-    commands.AddStage: CommandSpec(amend.add_stage, _add_job_needs, _add_stage_follow_up),
-    commands.AddTasks: CommandSpec(amend.add_tasks, _add_job_needs, _add_tasks_follow_up),
+    commands.Update: CommandSpec(
+        _audit_admin(update_and_append.update, "job.update", "priority", "labels"), *_JOB_NEEDS
+    ),
+    commands.AddStage: CommandSpec(update_and_append.add_stage, _add_job_needs, _add_stage_follow_up),
+    commands.AddTasks: CommandSpec(update_and_append.add_tasks, _add_job_needs, _add_tasks_follow_up),
     commands.Register: CommandSpec(
         with_audit(fleet.register, AuditSpec("worker.register", "worker_id", ("kinds", "concurrency"))), *_WORKER_NEEDS
     ),
@@ -346,4 +349,14 @@ COMMANDS: dict[type[commands.Command], CommandSpec] = {
     commands.TickTask: CommandSpec(job_actions.tick_task, _add_tick_task_needs, _add_tick_task_follow_up),
     commands.AcquireCursor: CommandSpec(operator.acquire_cursor, lambda c, needs: needs.add(Cursor, c.name)),
     commands.AdvanceCursor: CommandSpec(operator.advance_cursor, lambda c, needs: needs.add(Cursor, c.name)),
+    commands.RecordInstallationValue: CommandSpec(
+        operator.record_installation_value, lambda c, needs: needs.add(InstallationValue, c.name)
+    ),
+    commands.ReplaceInstallationValue: CommandSpec(
+        with_audit(operator.replace_installation_value, AuditSpec("installation.replace", "name")),
+        lambda c, needs: needs.add(InstallationValue, c.name),
+    ),
+    commands.CheckWrite: CommandSpec(
+        operator.check_write, lambda _, needs: needs.add(InstallationValue, operator.WRITE_CHECK)
+    ),
 }

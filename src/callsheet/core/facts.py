@@ -1,4 +1,4 @@
-"""What a decision needs besides its command: rows by table, and facts derived from rows.
+"""What a decision needs in addition to its command: rows, and facts that are derived from rows.
 
 A fact is a count, a list of ids or a lock. Each fact is one typed constant: the command registry, the prefetch and the
 working set all use the constant, so a wrong name, key or value is a type error.
@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from callsheet.core.model.rows import Job, Row
 from callsheet.core.model.workflow_definition import WorkflowDefinition
+from callsheet.core.policy.schema_validator import InputSchema
 
 Key = Hashable
 K = TypeVar("K", bound=Hashable)
@@ -77,10 +78,10 @@ CURRENT_DEFINITION: Final[Fact[str, WorkflowDefinition | None]] = Fact("current_
 """By workflow name: its current definition."""
 CURRENT_VERSION: Final[Fact[str, int]] = Fact("current_version", cached=True)
 """By workflow name: its current version; 0 if there is no such workflow."""
-INPUT_VALIDATOR: Final[Fact[str, Any]] = Fact("input_validator", cached=True)
+INPUT_SCHEMA: Final[Fact[str, InputSchema | None]] = Fact("input_schema", cached=True)
 """By workflow name: the compiled input schema of its current version, or None."""
 CURRENT_WORKFLOW_FACTS: Final[frozenset[Fact[str, Any]]] = frozenset(
-    {CURRENT_DEFINITION, CURRENT_VERSION, INPUT_VALIDATOR}
+    {CURRENT_DEFINITION, CURRENT_VERSION, INPUT_SCHEMA}
 )
 DEFINITION: Final[Fact[tuple[str, int], WorkflowDefinition]] = Fact("definition", cached=True)
 """By workflow name and version."""
@@ -105,7 +106,7 @@ QUEUE_TAIL: Final[Fact[tuple[str, int, str], QueueTail]] = Fact("queue_tail")
 CANDIDATE_TASK_IDS: Final[Fact[tuple[str, ...], tuple[str, ...]]] = Fact("candidate_task_ids")
 """By the kinds of a claim: tasks that the claim may lease, best first."""
 NEXT_CANDIDATE: Final[Fact[tuple[str, ...], int]] = Fact("next_candidate")
-"""By the kinds of a claim: the index of the first candidate that no claim of the batch has looked at."""
+"""By the kinds of a claim: the index of the first candidate that no claim of the batch has considered."""
 HAS_RATE_LIMIT: Final[Fact[str, bool]] = Fact("has_rate_limit")
 """By queue: whether a rate limit counts its starts."""
 LEASED_TASK_IDS: Final[Fact[str, tuple[str, ...]]] = Fact("leased_task_ids")
@@ -123,7 +124,7 @@ OUTPUT_FILES_OF_JOB: Final[Fact[str, Sequence[str]]] = Fact("output_files_of_job
 NEEDED_BY: Final[Fact[str, str | None]] = Fact("needed_by")
 """By file id: the workflow that names the file, "" if an open job needs it, None if nothing does."""
 NEEDED_BY_OTHERS: Final[Fact[str, str | None]] = Fact("needed_by_others")
-"""The same without the job that made the file."""
+"""Like `NEEDED_BY`, but without the job that created the file."""
 PENDING_UPLOAD_COUNT: Final[Fact[tuple[str, str], int]] = Fact("pending_upload_count")
 """By tenant and user: uploads whose bytes have not arrived."""
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from callsheet.core import facts
 from callsheet.core.facts import Fact, Key, Need
-from callsheet.core.model.comfyui_graph_rules import NO_GRAPHS, GraphRules
+from callsheet.core.model.graph_rules_protocol import NO_GRAPHS, GraphRules
 from callsheet.core.model.rows import (
     ROWS,
     Audit,
@@ -171,9 +171,20 @@ class WorkingSet:
         found: V | None = self.facts.get((fact, key), _ABSENT)
         return self._cached_facts.get((fact, key)) if found is _ABSENT else found
 
-    def change_time(self, job: Job) -> int:
-        """Return the time of a change: now, or the job's last change if the database clock was set back."""
-        return max(job.updated_at, self.now)
+    def change_time(self, row: Row, *others: Row) -> int:
+        """Return the time of a change: now, but never before the last change of the rows that it changes.
+
+        The database's clock may have been set back, and the time of another server may be ahead.
+        """
+        at = max(self.now, row.newest_time())
+        for other in others:
+            at = max(at, other.newest_time())
+        return at
+
+    def command_time(self) -> int:
+        """Return the time of the current command: now, or the newest time of the rows that it has changed."""
+        put = (target.get(key) for target, key, _ in self._undo if isinstance(target, dict))
+        return max([self.now, *(row.newest_time() for row in put if isinstance(row, Row))])
 
     def stored_job(self, job: Job) -> Job:
         """Return a job as this batch will store it, with the sequence number and time of its last event."""

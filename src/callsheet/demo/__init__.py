@@ -1,1 +1,1 @@
-"""A demonstration that needs no network, GPU or weights: real pictures, drawn on the CPU from a prompt."""
+"""The demo: generates pictures, sound and video from a prompt on the CPU, without network, GPU or model weights."""

@@ -1,4 +1,4 @@
-"""The board in the terminal: a bar for each piece of work, and the newest picture of each job below."""
+"""The progress board of the demo: a progress bar per job and task, and the newest picture of each job."""
 
 import threading
 from types import TracebackType
@@ -20,7 +20,7 @@ _STYLES = {"completed": "green", "failed": "red", "canceled": "yellow", "expired
 
 
 class Line:
-    """One piece of work on the board."""
+    """The line of a job or a task on the board."""
 
     def __init__(self, board: "Board", name: str, note: str, job_name: str) -> None:
         self._board = board
@@ -28,7 +28,7 @@ class Line:
         self.note = note
         self.job_name = job_name
         self.percent = 0
-        self.status_text = "waits"
+        self.status_text = "waiting"
         self.status = ""
         self.blocked_by = ""
 
@@ -38,24 +38,24 @@ class Line:
         self.percent, self.status_text, self.blocked_by = percent, status_text, ""
         self._board.refresh(self)
 
-    def show_blocked(self, why: str) -> None:
-        """Show what the job waits for, until it continues; without a terminal, once."""
+    def show_blocked(self, reason: str) -> None:
+        """Show what blocks the job, until it continues. Without a terminal, print it once."""
         if self.status:
             return
         if not self.blocked_by:
-            self._board.announce(self, why)
-        self.blocked_by = why
+            self._board.announce(self, reason)
+        self.blocked_by = reason
 
     def set_note(self, note: str) -> None:
-        """Say something about it that stays."""
+        """Set a note that stays on the line."""
         self.note = note
         self._board.announce(self, note)
 
-    def end(self, status: str, why: str) -> None:
+    def end(self, status: str, reason: str) -> None:
         if self.status:
             return
         self.percent = _FULL if status == "completed" else self.percent
-        self.status, self.status_text, self.blocked_by = status, f"{status}: {why}" if why else status, ""
+        self.status, self.status_text, self.blocked_by = status, f"{status}: {reason}" if reason else status, ""
         self._board.refresh(self)
 
     def show(self, body: bytes, media_type: str) -> None:
@@ -63,7 +63,7 @@ class Line:
 
 
 class Board:
-    """Lines and pictures; on anything but a terminal, plain sentences as things happen."""
+    """Lines and pictures on a terminal; elsewhere it prints a sentence per change."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -87,19 +87,19 @@ class Board:
             self._live.stop()
 
     def add(self, name: str, note: str, job_name: str = "") -> Line:
-        """Put one more piece of work on the board; `of` is the job that it belongs to."""
+        """Add a line to the board. For a task, `job_name` is the job that it belongs to."""
         line = Line(self, name, note, job_name or name)
         with self._lock:
             self._lines.append(line)
         return line
 
     def announce(self, line: Line, message: str) -> None:
-        """Say something about a line where there is no terminal to show it."""
+        """Print a message about a line, unless a terminal shows the line."""
         if not self._console.is_terminal:
             self._console.print(f"{line.job_name}: {message}", markup=False)
 
     def refresh(self, line: Line) -> None:
-        """Take notice; where there is no terminal, say what is new of a line."""
+        """Print the status of a line that has ended, unless a terminal shows the line."""
         if not self._console.is_terminal and line.status:
             name = line.job_name if line.name == line.job_name else f"{line.job_name}, {line.name.strip()}"
             self._console.print(f"{name}: {line.status_text}", markup=False)
@@ -108,11 +108,11 @@ class Board:
         """Show the newest picture of a job."""
         width = self._picture_width()
         if media_type.startswith("audio/"):
-            drawn = terminal_media.sound(body, width, terminal_media.picture_rows(width))
+            picture = terminal_media.sound(body, width, terminal_media.picture_rows(width))
         else:
-            drawn = terminal_media.picture(body, width)
+            picture = terminal_media.picture(body, width)
         with self._lock:
-            self._pictures[job] = drawn
+            self._pictures[job] = picture
 
     # -- drawing
 
@@ -126,7 +126,7 @@ class Board:
             parts += [Text(f"{line.job_name}: {line.blocked_by}", "yellow") for line in self._lines if line.blocked_by]
             if self.shows_pictures:
                 parts.append(Padding(self._gallery(), (1, 0, 0, 0)))
-            # Ctrl-C is echoed where the cursor is: behind a full line it would push the board down by one.
+            # End with an empty line: the terminal echoes ^C there. After a full line that would move the board down.
             return Group(*parts, Text())
 
     def _bars(self) -> Table:
@@ -134,9 +134,9 @@ class Board:
         table.add_column(no_wrap=True)
         width = _BAR_WIDTH if self._console.width >= _NARROW else _BAR_WIDTH_NARROW
         for line in self._lines:
-            head = line.name == line.job_name
+            is_job = line.name == line.job_name
             bar = ProgressBar(_FULL, line.percent, width, complete_style="cyan", finished_style="green")
-            name = Text(line.name, "bold" if head else "dim")
+            name = Text(line.name, "bold" if is_job else "dim")
             table.add_row(name, bar, f"{line.percent:3d} %", self._render_status(line))
         return table
 
@@ -147,13 +147,13 @@ class Board:
         )
 
     def _gallery(self) -> Table:
-        """Lay the pictures side by side, with room for those that are not there yet."""
+        """Return the pictures side by side, with empty space for missing ones."""
         width = self._picture_width()
         empty = "\n" * (terminal_media.picture_rows(width) - 1)
         grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, _GAP, 0, 0))
-        heads = [line.name for line in self._lines if line.name == line.job_name]
-        for _ in heads:
+        job_names = [line.name for line in self._lines if line.name == line.job_name]
+        for _ in job_names:
             grid.add_column(width=width, no_wrap=True)
-        grid.add_row(*(self._pictures.get(name, Text(empty)) for name in heads))
-        grid.add_row(*(Text(name, "dim") for name in heads))
+        grid.add_row(*(self._pictures.get(name, Text(empty)) for name in job_names))
+        grid.add_row(*(Text(name, "dim") for name in job_names))
         return grid

@@ -1,4 +1,4 @@
-"""The demonstration, seen from outside: submits jobs over the API, shows how they come along, fetches the files."""
+"""Run the demo as an API client: submit jobs, show their progress, approve a stage and download the files."""
 
 import secrets
 import time
@@ -31,14 +31,14 @@ _WORKFLOWS_MISSING = "This server has no demo workflows. Start it with `callshee
 _POLL_SECONDS = 0.25
 """Polling interval of the check for an interrupt."""
 _QUIET_SECONDS = 3.0
-"""After this long without an event, ask the server what blocks the job."""
+"""After this long without an event, query what blocks the job."""
 _CANCEL_WAIT_SECONDS = 5.0
-"""How long a board waits for the last word about what was canceled."""
+"""How long an interrupted demo waits for its jobs to be canceled."""
 _EXPECTED_CODES = frozenset({"ended", "queued", "running"})
 
 
 class DownloadedFile(Struct, frozen=True):
-    """A file that was fetched, and what it cost."""
+    """A downloaded file, and the job that created it."""
 
     job: Job
     file: File
@@ -46,7 +46,7 @@ class DownloadedFile(Struct, frozen=True):
 
 
 class DemoResult(Struct, frozen=True):
-    """How the demonstration ended."""
+    """The jobs and downloaded files of the demo."""
 
     jobs: list[Job]
     files: list[DownloadedFile]
@@ -59,9 +59,9 @@ class DemoResult(Struct, frozen=True):
 def show(
     url: str, key: str, folder: Path, console: Console, interrupted: Callable[[], bool] = lambda: False
 ) -> DemoResult:
-    """Run the demonstration; one that is interrupted leaves nothing behind that waits and holds credits.
+    """Run the demo. If it is interrupted, its unfinished jobs are canceled, which refunds their credits.
 
-    An interrupt may be raised in another thread; `interrupted` returns whether one was.
+    `interrupted` returns whether an interrupt was requested, for signals that another thread handles.
     """
     with Client(url, key) as client:
         _ensure_credits(client, console, _total_price(client))
@@ -76,13 +76,13 @@ def show(
                         f"{job.workflow} keeps running. Follow it with: callsheet watch {job.id}", soft_wrap=True
                     )
             raise
-        files = [one for job in jobs if job.completed for one in _download_outputs(client, job, folder)]
+        files = [file for job in jobs if job.completed for file in _download_outputs(client, job, folder)]
         _print_summary(client, console, jobs, files, folder)
         return DemoResult(jobs, files)
 
 
 def _run_jobs(client: Client, board: Board, run_label: str, interrupted: Callable[[], bool]) -> list[Job]:
-    """Submit the jobs, with a mark by which they are found again, and follow them to their ends."""
+    """Submit the jobs, with a label to find them again, and follow them until they have ended."""
     followers: list[_Follower] = []
     with board:
         try:
@@ -99,10 +99,10 @@ def _run_jobs(client: Client, board: Board, run_label: str, interrupted: Callabl
 def _wait_for_jobs(followers: Sequence["_Follower"], interrupted: Callable[[], bool]) -> list[Job]:
     """Wait until the jobs have ended. An interrupted wait leaves no thread that keeps the process alive."""
     while True:
-        done, rest = wait([follower.done for follower in followers], _POLL_SECONDS)
-        for one in done:
-            one.result()  # what went wrong with one is the end of all
-        if not rest:
+        done, pending = wait([follower.done for follower in followers], _POLL_SECONDS)
+        for future in done:
+            future.result()  # an error of one job ends the demo
+        if not pending:
             return [follower.done.result() for follower in followers]
         if interrupted():
             raise KeyboardInterrupt
@@ -111,11 +111,11 @@ def _wait_for_jobs(followers: Sequence["_Follower"], interrupted: Callable[[], b
 
 
 def _cancel(client: Client, run_label: str) -> None:
-    """Cancel jobs that have not ended, also those whose submit was still unanswered at the interrupt."""
+    """Cancel jobs that have not ended, including those whose submit had no response yet."""
     for job in list(client.jobs.list(label=f"{_LABEL}={run_label}")):
         if not job.ended:
             with suppress(CallsheetError):  # it ended in the meantime
-                client.jobs.cancel(job.id, reason="the demonstration was interrupted", grace_seconds=0)
+                client.jobs.cancel(job.id, reason="the demo was interrupted", grace_seconds=0)
 
 
 def _total_price(client: Client) -> int:
@@ -123,17 +123,17 @@ def _total_price(client: Client) -> int:
     price = 0
     for demo_workflow in load(WORKFLOWS):
         try:
-            found = client.workflows.get(demo_workflow.name)
+            workflow = client.workflows.get(demo_workflow.name)
         except CallsheetError as error:
             if error.code != "workflow_not_found":
                 raise
             raise CallsheetError("demo_workflows_missing", _WORKFLOWS_MISSING) from None
-        if [stage.get("kind") for stage in found.definition["stages"]] != [
+        if [stage.get("kind") for stage in workflow.definition["stages"]] != [
             stage.kind for stage in demo_workflow.stages
         ]:
-            details = f"The workflow {demo_workflow.name} of this server is not the demo's: use another --data-dir."
+            details = f"The workflow {demo_workflow.name} of this server is not the demo's. Use another --data-dir."
             raise CallsheetError("demo_workflows_missing", details)
-        price += found.price
+        price += workflow.price
     return price
 
 
@@ -141,13 +141,13 @@ def _ensure_credits(client: Client, console: Console, price: int) -> None:
     """Top up the demo user if the balance does not cover the price."""
     balance = client.wallets.get(USER).balance
     if balance < price:
-        balance = client.wallets.top_up(USER, CREDITS, reason="for the demonstration").balance
+        balance = client.wallets.top_up(USER, CREDITS, reason="demo credits").balance
         console.print(f"The user [bold]{USER}[/] got {pluralize(CREDITS, 'more credit')}.")
     console.print(f"The user [bold]{USER}[/] has {pluralize(balance, 'credit')}; these four jobs cost {price}.\n")
 
 
 class _Follower:
-    """Follows one job to its end, and puts on the board what happens to it."""
+    """Follows one job until it has ended, and shows its events on the board."""
 
     def __init__(self, client: Client, board: Board, job: Job) -> None:
         self._client = client
@@ -173,12 +173,13 @@ class _Follower:
         Thread(target=self._run, name=f"demo-{job.workflow}", daemon=True).start()
 
     def report_blocked(self) -> None:
-        """Say what holds the job, if nothing has happened to it for a while and that is not the usual course."""
+        """Show what blocks the job, if it had no event for a while and is not just queued or running."""
         if self.done.done() or time.monotonic() - self._last_event_at < _QUIET_SECONDS:
             return
         self._last_event_at = time.monotonic()
         with suppress(CallsheetError):  # the next request may succeed
-            constraints_by_code = {one.code: one.message for one in self._client.jobs.explain(self._job.id).constraints}
+            constraints = self._client.jobs.explain(self._job.id).constraints
+            constraints_by_code = {constraint.code: constraint.message for constraint in constraints}
             unusual = [message for code, message in constraints_by_code.items() if code not in _EXPECTED_CODES]
             if unusual and "running" not in constraints_by_code:
                 self._head.show_blocked(" ".join(unusual))
@@ -186,7 +187,7 @@ class _Follower:
     def _run(self) -> None:
         try:
             self.done.set_result(self._follow())
-        except BaseException as error:  # noqa: BLE001 - raised where the end is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again by _wait_for_jobs
             self.done.set_exception(error)
 
     def _follow(self) -> Job:
@@ -213,7 +214,7 @@ class _Follower:
     def _handle_task_event(self, line: Line, event: Event) -> None:
         details = event.data or {}
         if event.type == "task.leased":
-            line.update(0, "begins" if details.get("attempt") == 1 else f"try {details.get('attempt')}")
+            line.update(0, "started" if details.get("attempt") == 1 else f"attempt {details.get('attempt')}")
         elif event.type == "task.progressed":
             line.update(details["progress"], details.get("message") or "")
             if details.get("preview"):
@@ -225,15 +226,15 @@ class _Follower:
             line.update(0, details.get("message") or event.type)
 
     def _approve(self, stage_id: str) -> None:
-        """Play the person who looks at the storyboard."""
+        """Approve the storyboard on behalf of the user."""
         line = self._approval_lines[stage_id]
         line.update(0, "waits for approval")
-        self._client.jobs.approve(self._job.id, self._approval_stages[stage_id].no, approver="the audience")
+        self._client.jobs.approve(self._job.id, self._approval_stages[stage_id].no, approver="demo")
         line.set_note("approved in your name")
 
     def _show_preview(self, line: Line, task_id: str) -> None:
         if self._board.shows_pictures:
-            with suppress(CallsheetError):  # the task has ended, and its preview with it
+            with suppress(CallsheetError):  # the task has ended, so its preview is deleted
                 line.show(self._client.jobs.get_preview(self._job.id, task_id), "image/png")
 
     def _show_outputs(self, line: Line, task_id: str) -> None:
@@ -244,11 +245,11 @@ class _Follower:
                         line.show(self._client.files.read(file), file.media_type)
 
 
-# -- the end
+# -- results
 
 
 def _download_outputs(client: Client, job: Job, folder: Path) -> list[DownloadedFile]:
-    """Fetch what the last stage of a job made."""
+    """Download the files of the last stage of a job."""
     folder.mkdir(parents=True, exist_ok=True)
     outputs = list(client.jobs.outputs(job.id))
     last = max(output.stage_no for output in outputs)
@@ -264,11 +265,11 @@ def _print_summary(
     client: Client, console: Console, jobs: Sequence[Job], files: Sequence[DownloadedFile], folder: Path
 ) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for head in ("made", "for", "file", "size"):
-        table.add_column(head, justify="right" if head == "size" else "left", no_wrap=head != "file")
-    for one in files:
-        price, size = pluralize(one.job.price, "credit"), f"{one.file.bytes / 1000:,.0f} kB"
-        table.add_row(one.job.workflow, price, one.path.name, size)
+    for header in ("workflow", "price", "file", "size"):
+        table.add_column(header, justify="right" if header == "size" else "left", no_wrap=header != "file")
+    for downloaded in files:
+        price, size = pluralize(downloaded.job.price, "credit"), f"{downloaded.file.bytes / 1000:,.0f} kB"
+        table.add_row(downloaded.job.workflow, price, downloaded.path.name, size)
     console.print()
     console.print(table)
     console.print(f"\nThe files are in [bold]{escape(str(folder))}[/].")
@@ -276,5 +277,5 @@ def _print_summary(
         if job.error:
             console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
     wallet = client.wallets.get(USER)
-    reserved = f", and {wallet.reserved} held for jobs under way" if wallet.reserved else ""
+    reserved = f", and {wallet.reserved} reserved for active jobs" if wallet.reserved else ""
     console.print(f"The wallet has {pluralize(wallet.balance, 'credit')} left{reserved}.")

@@ -26,7 +26,7 @@ def seed_demo(engine: Engine) -> None:
             user=USER,
             amount=CREDITS,
             idempotency_key="demo-welcome",
-            reason="for the demonstration",
+            reason="demo credits",
             requested_by="callsheet",
         )
     )

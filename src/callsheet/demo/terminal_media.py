@@ -1,4 +1,4 @@
-"""Pictures and sounds in a terminal: two pixels per character, one above the other."""
+"""Draw pictures and sounds in a terminal. Each character shows two pixels, one above the other."""
 
 import io
 import wave
@@ -16,12 +16,12 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 def picture(body: bytes, columns: int) -> Text:
-    """Return a picture, or the middle frame of a film, so many characters wide."""
+    """Return a picture, or the middle frame of a film, `columns` characters wide."""
     return _blocks(_scale(_pixels(body), columns))
 
 
 def sound(body: bytes, columns: int, rows: int) -> Text:
-    """Return how loud a WAV is over its time, as a curve with its mirror image below."""
+    """Return the loudness of a WAV over time, as bars with a mirror image below."""
     with wave.open(io.BytesIO(body)) as file:
         samples = np.abs(np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32)) / 32768
     loudness = np.array([part.max(initial=0.0) for part in np.array_split(samples, columns)])
@@ -31,7 +31,7 @@ def sound(body: bytes, columns: int, rows: int) -> Text:
     text = Text(no_wrap=True)
     for line in upper:
         text.append(line + "\n", Style(color="cyan"))
-    for level in range(half):  # upside down: the space above a bar's top, in reverse video
+    for level in range(half):  # bars from top to bottom: the complement of a bar, in reverse video
         for e in eighths:
             filled = min(max(e - 8 * level, 0), 8)
             text.append(_BARS[8 - filled], Style(color="cyan", reverse=True, dim=True))
@@ -40,7 +40,7 @@ def sound(body: bytes, columns: int, rows: int) -> Text:
 
 
 def picture_rows(columns: int) -> int:
-    """Return how many lines a picture of the usual shape takes."""
+    """Return the number of lines of a picture with the usual aspect ratio."""
     return round(columns / 1.6) // 2
 
 
@@ -51,7 +51,7 @@ def _pixels(body: bytes) -> Pixels:
 
 
 def _scale(pixels: Pixels, columns: int) -> Pixels:
-    """Take the mean of the pixels that fall on each point."""
+    """Scale down by averaging."""
     height, width, _ = pixels.shape
     rows = max(round(columns * height / width) // 2 * 2, 2)
     down = np.linspace(0, height, rows + 1).astype(int)

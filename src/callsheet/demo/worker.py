@@ -1,11 +1,11 @@
-"""The demonstration's worker: a handler for each kind of work that its workflows need."""
+"""The worker of the demo: one handler for each kind of task in its workflows."""
 
 from typing import Any
 
+from callsheet.demo.media.mp4_video import Film, clip, montage
 from callsheet.demo.media.picture import Picture
 from callsheet.demo.media.script import Script
 from callsheet.demo.media.sound import Tone
-from callsheet.demo.media.video import Film, clip, montage
 from callsheet.worker import Context, NonRetryableError, Worker
 
 SCENES = 3
@@ -22,48 +22,48 @@ def sketch(ctx: Context) -> dict[str, Any]:
 
 @worker.task("tone")
 def tone(ctx: Context) -> dict[str, Any]:
-    """Play a few bars."""
-    made = Tone(_prompt(ctx))
-    for percent in made.play():
+    """Generate a few bars of music."""
+    sound = Tone(_prompt(ctx))
+    for percent in sound.play():
         ctx.progress(percent, "playing")
-    ctx.upload("tone.wav", made.wav(), "audio/wav")
-    return {"seconds": made.seconds}
+    ctx.upload("tone.wav", sound.wav(), "audio/wav")
+    return {"seconds": sound.seconds}
 
 
 @worker.task("clip")
 def film(ctx: Context) -> dict[str, Any]:
-    """Film a landscape that moves."""
+    """Render an animated landscape."""
     return _render_film(ctx, clip(_prompt(ctx)), "clip.mp4", "filming")
 
 
 @worker.task("script")
 def script(ctx: Context) -> dict[str, Any]:
     """Write the scenes of a short video."""
-    made = Script(_prompt(ctx), SCENES)
-    for percent in made.write():
+    generated = Script(_prompt(ctx), SCENES)
+    for percent in generated.write():
         ctx.progress(percent, "writing")
-    ctx.upload("script.txt", made.text(), "text/plain")
-    return {"scenes": [{"title": scene.title, "text": scene.text} for scene in made.scenes()]}
+    ctx.upload("script.txt", generated.text(), "text/plain")
+    return {"scenes": [{"title": scene.title, "text": scene.text} for scene in generated.scenes()]}
 
 
 @worker.task("storyboard")
 def storyboard(ctx: Context) -> dict[str, Any]:
-    """Draw one scene of the script: the one with this task's number."""
+    """Draw the scene of the script with the number of this task."""
     scenes = [
         scene for earlier in ctx.previous_outputs() if earlier.stage == "script" for scene in earlier.output["scenes"]
     ]
     if ctx.task_no > len(scenes):
-        raise NonRetryableError("The script has no such scene.", code="no_scene")
+        raise NonRetryableError(f"The script has no scene {ctx.task_no}.", code="no_scene")
     scene = scenes[ctx.task_no - 1]
     return {"title": scene["title"]} | _draw_picture(ctx, scene["text"], f"scene-{ctx.task_no}.png")
 
 
 @worker.task("render")
 def render(ctx: Context) -> dict[str, Any]:
-    """Cut the pictures of the storyboard into a video with a tone."""
+    """Render the pictures of the storyboard as a video with sound."""
     board = [file for earlier in ctx.previous_outputs() if earlier.stage == "storyboard" for file in earlier.files]
     if not board:
-        raise NonRetryableError("There is no picture to show.", code="no_pictures")
+        raise NonRetryableError("The storyboard has no pictures.", code="no_pictures")
     sound = Tone(_prompt(ctx), _SCENE_SECONDS * len(board))
     for _ in sound.play():
         ctx.progress(0, "composing")
@@ -84,10 +84,10 @@ def _draw_picture(ctx: Context, prompt: str, name: str) -> dict[str, Any]:
     return {"prompt": prompt}
 
 
-def _render_film(ctx: Context, made: Film, name: str, message: str) -> dict[str, Any]:
-    for number, percent in enumerate(made.shoot()):
+def _render_film(ctx: Context, video: Film, name: str, message: str) -> dict[str, Any]:
+    for number, percent in enumerate(video.shoot()):
         ctx.progress(percent, message)
         if number % _PREVIEW_EVERY == 0:
-            ctx.preview(made.preview())
-    ctx.upload(name, made.mp4(), "video/mp4")
-    return {"frames": len(made.frames)}
+            ctx.preview(video.preview())
+    ctx.upload(name, video.mp4(), "video/mp4")
+    return {"frames": len(video.frames)}

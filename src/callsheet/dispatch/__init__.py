@@ -1,1 +1,1 @@
-"""Application layer, working: what a worker receives with a task, and how its reports are verified."""
+"""Application layer for workers and files: claims, task payloads, reports, uploads and deletion."""

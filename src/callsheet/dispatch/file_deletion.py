@@ -1,4 +1,4 @@
-"""Deletion of stored bytes after their rows are deleted. What fails is deleted later by the orphan collector."""
+"""Deletes stored bytes after their rows are deleted. If that fails, the orphan collector deletes them later."""
 
 import asyncio
 from collections.abc import Callable

@@ -13,8 +13,8 @@ _TRACKED_MAX = 10_000
 class HeartbeatLimiter:
     """Allows each worker some heartbeats per second for every task that it may lease, with a burst of one second.
 
-    A single call may exceed the limit: the excess is waited for before the next call. So no call is too large, and a
-    worker that sends one heartbeat for each of its leases may call again within a second.
+    A single call may exceed the limit; the next call must then wait longer. So no call is too large, and a worker that
+    sends one heartbeat for each of its leases can call again within a second.
     """
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class HeartbeatLimiter:
             raise RateLimited(
                 "too_many_heartbeats",
                 f"A worker may send at most {pluralize(self._per_second, 'heartbeat')} per second for each task that "
-                "it may lease: wait for Retry-After.",
+                "it may lease. Retry after Retry-After seconds.",
                 retry_after_seconds=math.ceil((1 - tokens) / rate),
             )
         if len(self._buckets) >= _TRACKED_MAX:

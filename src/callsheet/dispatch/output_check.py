@@ -1,4 +1,4 @@
-"""Verification of the files that a task reports: each attempt is verified once at a time, however many callers wait."""
+"""Verification of the files that a task reports. Concurrent calls for the same attempt share one verification."""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Verification(NamedTuple):
     """A verification in progress: its files and its result."""
 
     files: tuple[OutputFile, ...]
-    answer: "Future[None]"
+    result: "Future[None]"
 
 
 class FileVerifier:
@@ -34,11 +34,11 @@ class FileVerifier:
 
     async def verify_files(self, task: Task, files: Sequence[OutputFile]) -> None:
         """Check that every file is stored with its reported size and digest."""
-        wanted = tuple(files)
-        while (verification := self._start_or_join(task, wanted)).files != wanted:
+        reported = tuple(files)
+        while (verification := self._start_or_join(task, reported)).files != reported:
             with suppress(Exception):
-                await asyncio.wrap_future(verification.answer)
-        await asyncio.wrap_future(verification.answer)
+                await asyncio.wrap_future(verification.result)
+        await asyncio.wrap_future(verification.result)
 
     def _start_or_join(self, task: Task, files: tuple[OutputFile, ...]) -> Verification:
         """Return the verification in progress for an attempt, or start one. It continues if its caller is canceled."""
@@ -47,7 +47,7 @@ class FileVerifier:
             verification = self._running.get(key_of_attempt)
             if verification is None:
                 verification = Verification(files, Future())
-                verification.answer.set_running_or_notify_cancel()  # a waiting caller cannot cancel it
+                verification.result.set_running_or_notify_cancel()  # a waiting caller cannot cancel it
                 asyncio.get_running_loop().run_in_executor(None, self._run, task, verification)
                 self._running[key_of_attempt] = verification
         return verification
@@ -62,9 +62,9 @@ class FileVerifier:
         with self._lock:
             del self._running[task.id, task.attempts]
         if failure is None:
-            verification.answer.set_result(None)
+            verification.result.set_result(None)
         else:
-            verification.answer.set_exception(failure)
+            verification.result.set_exception(failure)
 
     def _verify_file(self, task: Task, file: OutputFile) -> None:
         key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, file.no)

@@ -1,4 +1,4 @@
-"""Task payloads: what a worker receives with a task (input, signed URLs, graph). They do not name tenant or user."""
+"""Task payloads: the input, signed URLs and graph that a worker receives with a task. They name no tenant or user."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import Blobs
 from callsheet.comfyui.template import render
 from callsheet.core.decisions.files import check_file, find_references, is_storable_id
-from callsheet.core.decisions.lease_check import hash_token
+from callsheet.core.decisions.lease_check import has_expired, is_newest_lease
 from callsheet.core.model import commands
 from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import Lease, LeasedTask, OutputFile
@@ -22,7 +22,7 @@ from callsheet.core.model.rows import File, Job, Task, Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range, graph_of, parse_definition
 from callsheet.dispatch.output_check import FileVerifier
 from callsheet.engine.engine import Engine
-from callsheet.engine.reads.task_outputs import TASK_NUMBER_MAX, TaskOutput, TaskPosition, list_task_outputs
+from callsheet.engine.reads.task_output_pages import TASK_NUMBER_MAX, TaskOutput, TaskPosition, list_task_outputs
 
 _PREVIOUS_OUTPUTS_MAX = 200
 """Tasks of previous stages in one page."""
@@ -67,30 +67,28 @@ class TaskPayloads:
 
     def _build_payload(self, draft: "Draft", files: dict[str, File]) -> worker_protocol.TaskPayload:
         task = draft.leased
-        given = [self._input_file(files[key], task.lease_seconds) for key in draft.files if key in files]
+        input_files = [self._input_file(files[key], task.lease_seconds) for key in draft.files if key in files]
         return worker_protocol.TaskPayload(
             task.lease, task.kind, task.workflow, task.stage, task.stage_no, task.task_no, task.lease_seconds,
-            msgspec.Raw(task.input.encode()), given, draft.graph and _with_digests(draft.graph, files), task.resumed,
-            None if task.trace is None else msgspec.json.decode(task.trace),
+            msgspec.Raw(task.input.encode()), input_files, draft.graph and _with_digests(draft.graph, files),
+            task.resumed, None if task.trace is None else msgspec.json.decode(task.trace),
         )  # fmt: skip
 
     # -- signed URLs
 
     async def create_grants(
-        self, task: Task, wanted_files: worker_protocol.FileGrantsRequest | worker_protocol.TaskHeartbeat
+        self, task: Task, request: worker_protocol.FileGrantsRequest | worker_protocol.TaskHeartbeat
     ) -> worker_protocol.FileGrants:
         """Return signed URLs for files that a task may download, and for its outputs."""
         lease_seconds, limits = task.lease_seconds, self._engine.settings.limits
-        check_range("the number of downloads", len(wanted_files.downloads), 0, limits.bulk_items_max)
-        check_range("the number of uploads", len(wanted_files.uploads), 0, limits.files_per_task_max)
+        check_range("the number of downloads", len(request.downloads), 0, limits.bulk_items_max)
+        check_range("the number of uploads", len(request.uploads), 0, limits.files_per_task_max)
         downloads = [
-            self._input_file(file, lease_seconds) for file in await self._readable_files(task, wanted_files.downloads)
+            self._input_file(file, lease_seconds) for file in await self._readable_files(task, request.downloads)
         ]
-        uploads = [
-            worker_protocol.UploadGrant(made.no, self._upload_grant(task, made)) for made in wanted_files.uploads
-        ]
+        uploads = [worker_protocol.UploadGrant(file.no, self._upload_grant(task, file)) for file in request.uploads]
         preview = None
-        if isinstance(wanted_files, worker_protocol.FileGrantsRequest) and wanted_files.preview:
+        if isinstance(request, worker_protocol.FileGrantsRequest) and request.preview:
             key = object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts)
             preview = _grant(
                 self._blobs.grant_overwrite(
@@ -102,47 +100,47 @@ class TaskPayloads:
             )
         return worker_protocol.FileGrants(downloads, uploads, preview)
 
-    def _upload_grant(self, task: Task, made: OutputFile) -> worker_protocol.Grant:
+    def _upload_grant(self, task: Task, file: OutputFile) -> worker_protocol.Grant:
         limits = self._engine.settings.limits
-        check_file(made.name, made.media_type, made.bytes, made.sha256, limits)
-        if not 1 <= made.no <= limits.files_per_task_max:
+        check_file(file.name, file.media_type, file.bytes, file.sha256, limits)
+        if not 1 <= file.no <= limits.files_per_task_max:
             raise BadInput(
-                "out_of_range", f"A file's number must be from 1 to {limits.files_per_task_max}, not {made.no}."
+                "out_of_range", f"A file's number must be from 1 to {limits.files_per_task_max}, not {file.no}."
             )
-        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, made.no)
+        key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, file.no)
         expires_in_seconds = _grant_seconds(task.lease_seconds)
         return _grant(
             self._blobs.grant_upload(
                 key,
-                size=made.bytes,
-                sha256=made.sha256,
-                media_type=made.media_type,
+                size=file.bytes,
+                sha256=file.sha256,
+                media_type=file.media_type,
                 expires_in_seconds=expires_in_seconds,
             )
         )
 
     def _input_file(self, file: File, lease_seconds: int) -> worker_protocol.InputFile:
         expires_in_seconds = _grant_seconds(lease_seconds)
-        get = self._blobs.grant_download(
+        grant = self._blobs.grant_download(
             object_keys.file_key(file),
             expires_in_seconds=expires_in_seconds,
             name=file.name,
             media_type=file.media_type,
         )
-        return worker_protocol.InputFile(file.id, file.name, file.media_type, file.bytes, file.sha256, _grant(get))
+        return worker_protocol.InputFile(file.id, file.name, file.media_type, file.bytes, file.sha256, _grant(grant))
 
-    async def _readable_files(self, task: Task, wanted_files: Iterable[str]) -> list[File]:
+    async def _readable_files(self, task: Task, file_ids: Iterable[str]) -> list[File]:
         """Return the requested files. A task may read files of its job, and those in its input or graph."""
-        wanted = list(dict.fromkeys(wanted_files))
-        if not wanted:
+        requested = list(dict.fromkeys(file_ids))
+        if not requested:
             return []
-        found = await self._ready_files(set(wanted))
+        found = await self._ready_files(set(requested))
         outside = {key for key, file in found.items() if file.job_id != task.job_id}
         if outside and (foreign := outside - await self._referenced_files(task)):
             raise NotFound("file", min(foreign))
-        if missing := [key for key in wanted if key not in found]:
+        if missing := [key for key in requested if key not in found]:
             raise NotFound("file", missing[0][:80])
-        return [found[key] for key in wanted]
+        return [found[key] for key in requested]
 
     async def _referenced_files(self, task: Task) -> set[str]:
         """Return the files that a task's input refers to, and those of its workflow's graph."""
@@ -171,30 +169,33 @@ class TaskPayloads:
     ) -> worker_protocol.PreviousOutputs:
         """Return a page of the outputs of completed tasks of previous stages, after a cursor."""
         stages = await self._engine.reads.lookup("stages_of", id=task.job_id)
-        here = next(stage[3] for stage in stages if stage[0] == task.stage_id)
-        place = TaskPosition() if after is None else TaskPosition(after.stage_no, after.task_no)
-        for number in place:
+        stage_no = next(stage[3] for stage in stages if stage[0] == task.stage_id)
+        position = TaskPosition() if after is None else TaskPosition(after.stage_no, after.task_no)
+        for number in position:
             check_range("the number of a stage or task", number, 0, TASK_NUMBER_MAX)
         page = await list_task_outputs(
-            self._engine.reads, task.job_id, place, _PREVIOUS_OUTPUTS_MAX, stage_no_below=here
+            self._engine.reads, task.job_id, position, _PREVIOUS_OUTPUTS_MAX, stage_no_below=stage_no
         )
         # Signing thousands of URLs takes a while, so it runs outside the event loop.
         outputs = await asyncio.to_thread(
-            lambda: [self._previous_output(one, task.lease_seconds) for one in page.task_outputs]
+            lambda: [self._previous_output(output, task.lease_seconds) for output in page.task_outputs]
         )
         return worker_protocol.PreviousOutputs(outputs, page.next and worker_protocol.TaskCursor(*page.next))
 
-    def _previous_output(self, one: TaskOutput, lease_seconds: int) -> worker_protocol.PreviousOutput:
-        files = [self._input_file(file, lease_seconds) for file in one.files if file.status == "ready"]
-        return worker_protocol.PreviousOutput(one.stage, *one.position, one.output, files)
+    def _previous_output(self, task_output: TaskOutput, lease_seconds: int) -> worker_protocol.PreviousOutput:
+        files = [self._input_file(file, lease_seconds) for file in task_output.files if file.status == "ready"]
+        return worker_protocol.PreviousOutput(task_output.stage, *task_output.position, task_output.output, files)
 
     async def get_leased_task(self, worker_id: str, lease: Lease) -> Task:
         """Return the task of a live lease of this worker."""
-        found = await self._engine.reads.lookup("task_of_job", id=lease.task_id, job=lease.job_id)
+        reads = self._engine.reads
+        found, ((database_time,),) = await reads.lookup_many([
+            ("task_of_job", {"id": lease.task_id, "job": lease.job_id}), ("clock", {}),
+        ])  # fmt: skip
         task = Task(*found[0]) if found else None
         if task is None or task.worker_id != worker_id:
             raise NotFound("lease", lease.task_id[:80])
-        if task.token_hash != hash_token(lease.token) or task.attempts != lease.attempt:
+        if not is_newest_lease(task, lease) or has_expired(task, reads.engine_time(database_time)):
             raise LeaseLost
         return task
 
@@ -207,16 +208,16 @@ class TaskPayloads:
 
     # -- rows
 
-    async def _ready_files(self, wanted: set[str]) -> dict[str, File]:
-        if not wanted:
+    async def _ready_files(self, file_ids: set[str]) -> dict[str, File]:
+        if not file_ids:
             return {}
-        rows = await self._engine.reads.lookup("files_by_id", ids=sorted(filter(is_storable_id, wanted)))
+        rows = await self._engine.reads.lookup("files_by_id", ids=sorted(filter(is_storable_id, file_ids)))
         return {file.id: file for file in (File(*row) for row in rows) if file.status == "ready"}
 
-    async def _load_definitions(self, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], WorkflowDefinition]:
+    async def _load_definitions(self, versions: set[tuple[str, int]]) -> dict[tuple[str, int], WorkflowDefinition]:
         """Return definitions by name and version. A version never changes, so it can be cached."""
-        found = {key: self._definitions[key] for key in wanted & self._definitions.keys()}
-        if unknown := sorted(wanted - found.keys()):
+        found = {key: self._definitions[key] for key in versions & self._definitions.keys()}
+        if unknown := sorted(versions - found.keys()):
             if len(self._definitions) + len(unknown) > _DEFINITIONS_MAX:
                 self._definitions.clear()
             for row in await self._engine.reads.lookup("workflows", keys=unknown):

@@ -1,6 +1,6 @@
 """Task delivery and task reports of the worker protocol.
 
-The HTTP routes of workers and the embedded link both use this module, so a report means the same over either.
+The HTTP routes of workers and the link of embedded workers both use this module, so that reports have the same effect.
 """
 
 from collections.abc import Sequence
@@ -42,10 +42,10 @@ class TaskReports:
         answers: list[Any] = await self._engine.aexecute_many(
             [
                 commands.Heartbeat(
-                    lease=one.lease, lease_seconds=one.lease_seconds, progress=one.progress, message=one.message,
-                    preview=one.preview, log=tuple(one.log), worker_id=worker_id,
+                    lease=heartbeat.lease, lease_seconds=heartbeat.lease_seconds, progress=heartbeat.progress,
+                    message=heartbeat.message, preview=heartbeat.preview, log=tuple(heartbeat.log), worker_id=worker_id,
                 )
-                for one in heartbeats
+                for heartbeat in heartbeats
             ]
         )  # fmt: skip
         return [await self._heartbeat_result(worker_id, *pair) for pair in zip(heartbeats, answers, strict=True)]
@@ -64,7 +64,7 @@ class TaskReports:
             return result
         try:
             grants = await self.grant_files(worker_id, heartbeat)
-        except Refusal as refusal:  # the lease is extended, and the results of the other leases count
+        except Refusal as refusal:  # the lease is extended, and the other leases have their own results
             return replace(result, grants_error=worker_protocol.RefusalInfo(refusal.code, refusal.message))
         except BlobError:
             info = worker_protocol.RefusalInfo(_STORAGE_ERROR_CODE, "The file storage is unavailable. Retry later.")
@@ -89,7 +89,7 @@ class TaskReports:
     async def complete(self, report: worker_protocol.Complete, worker_id: str) -> worker_protocol.ReportResult:
         """Verify the files of a task, then complete it."""
         task = await self._payloads.find_leased_task(worker_id, report.lease) if report.files else None
-        if task is not None:  # of a task that has ended, the decision knows whether this report is a repetition
+        if task is not None:  # if the lease has ended, the decision checks whether the report is a repetition
             await self._payloads.verify_files(task, report.files)
         return await self._execute(
             commands.Complete(

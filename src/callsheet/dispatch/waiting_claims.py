@@ -1,7 +1,7 @@
-"""Claims that wait for tasks, grouped by kinds, so that an idle fleet costs as little as one worker.
+"""Claims that wait for tasks. Claims of the same kinds are one group, so that an idle fleet needs few queries.
 
-A claim that finds no task joins the claims that wait for the same kinds. On a hint, or when a poll is due, the first
-claim is executed. While all executed claims find tasks, the number of claims doubles.
+A claim that finds no task joins its group. On a hint, or when a poll is due, the first claim of the group is executed.
+While all executed claims find tasks, twice as many are executed next.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class ClaimExecutor(Protocol):
 
     hints: Hints
 
-    async def aexecute_many(self, batch_size: Sequence[Command]) -> list[Any]: ...
+    async def aexecute_many(self, many: Sequence[Command]) -> list[Any]: ...
 
 
 class WaitingClaim(NamedTuple):
@@ -40,8 +40,8 @@ class WaitingClaim(NamedTuple):
     future: "asyncio.Future[list[LeasedTask]]"
     since: float
 
-    def asking(self) -> Claim:
-        """Return the command with the time that it has waited: its `held_task_ids` are that old."""
+    def current_command(self) -> Claim:
+        """Return the command with the time that it has waited, which is the age of its `held_task_ids`."""
         waited = time.monotonic() - self.since
         if self.command.held_task_ids is None or waited < _FRESH_SECONDS:
             return self.command
@@ -137,38 +137,38 @@ class WaitingClaims:
         """Execute claims, twice as many each time, while all of them find tasks."""
         batch_size = 1
         while True:
-            asking = _first_waiting(waiters, batch_size)
-            if not asking:
+            batch = _first_waiting(waiters, batch_size)
+            if not batch:
                 return
             found_nothing = False
-            for waiter, answer in zip(asking, await self._execute_claims(asking), strict=True):
-                if answer == [] and not waiter.future.done() and not self.ended:
+            for waiter, result in zip(batch, await self._execute_claims(batch), strict=True):
+                if result == [] and not waiter.future.done() and not self.ended:
                     found_nothing = True  # it keeps its position and continues to wait
                 else:
-                    await self._deliver(waiter, answer)
+                    await self._deliver(waiter, result)
             if found_nothing:
                 return
             batch_size = min(batch_size * 2, _BATCH_MAX)
 
     async def _claim_once(self, waiter: WaitingClaim) -> None:
-        (answer,) = await self._execute_claims([waiter])
-        await self._deliver(waiter, answer)
+        (result,) = await self._execute_claims([waiter])
+        await self._deliver(waiter, result)
 
-    async def _execute_claims(self, asking: Sequence[WaitingClaim]) -> list[Any]:
+    async def _execute_claims(self, batch: Sequence[WaitingClaim]) -> list[Any]:
         """Execute claims in one batch. If the batch fails, the error is the result of each claim."""
         try:
-            return await self._engine.aexecute_many([waiter.asking() for waiter in asking])
+            return await self._engine.aexecute_many([waiter.current_command() for waiter in batch])
         except Exception as error:  # noqa: BLE001 - every waiting caller gets it
-            return [error] * len(asking)
+            return [error] * len(batch)
 
-    async def _deliver(self, waiter: WaitingClaim, answer: list[LeasedTask] | Exception) -> None:
+    async def _deliver(self, waiter: WaitingClaim, result: list[LeasedTask] | Exception) -> None:
         if not waiter.future.done():
-            if isinstance(answer, Exception):
-                waiter.future.set_exception(answer)
+            if isinstance(result, Exception):
+                waiter.future.set_exception(result)
             else:
-                waiter.future.set_result(answer)
-        elif isinstance(answer, list) and answer:
-            await requeue_undelivered(self._engine, answer, _NO_CLIENT_REASON)
+                waiter.future.set_result(result)
+        elif isinstance(result, list) and result:
+            await requeue_undelivered(self._engine, result, _NO_CLIENT_REASON)
 
     async def _wait_for_hint(self, kinds: Kinds, mark: int) -> None:
         """Wait for a hint of new tasks, or until the fallback poll is due."""

@@ -1,4 +1,4 @@
-"""The shell around the rules: batches of commands on lanes, and the loops that keep time."""
+"""The engine: executes commands in batches, reads the database, and runs background loops."""
 
 from callsheet.engine.engine import Engine, Unavailable
 

@@ -1,9 +1,9 @@
-"""One batch: prefetch, decide, store, commit. All of it is one transaction."""
+"""One batch of commands in one transaction: prefetch rows, decide, store changed rows, commit."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from callsheet.comfyui.graph_rules import COMFYUI_GRAPH_RULES
+from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions.money import wallet_id
@@ -56,13 +56,13 @@ class Batch:
         self._cached: tuple[int, WorkingSet] | None = None
 
     def run(self, commands: Sequence[Command], *, retrying: bool = False) -> BatchResult:
-        """Decide commands in order, in one transaction. Raises what the store raises, with nothing written."""
+        """Run commands in order, in one transaction. If the store raises an error, nothing is written."""
         connection = self.connection
         connection.begin()
-        kept, self._cached = self._cached, None
+        cached, self._cached = self._cached, None
         try:
             version = connection.version()
-            reusable = kept[1] if kept is not None and kept[0] == version else None
+            reusable = cached[1] if cached is not None and cached[0] == version else None
             ws = WorkingSet(0, self._limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying, previous=reusable)
             results = self._decide(ws, commands)
             wrote = self._store(ws)
@@ -81,7 +81,7 @@ class Batch:
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)
         self._prefetch(prefetch, ws, commands)
-        ws.now = self.connection.now()  # once everything is locked: never earlier than what is seen
+        ws.now = self.connection.now()  # after the locks, so that it is not earlier than any change in the loaded rows
         results: list[Any] = [None] * len(commands)
         waiting: Sequence[int] = range(len(commands))
         loaded: set[tuple[Need, Key]] = set()
@@ -103,15 +103,15 @@ class Batch:
                     ws.undo()
                     missing.keys.setdefault(miss.need, set()).add(miss.key)
                     deferred.append(index)
-                    blocked_keys.add(ordering_key(command))  # what comes after it on the same job waits with it
-                except Exception as error:  # noqa: BLE001 - a refusal, or a fault that is its caller's alone to hear of
+                    blocked_keys.add(ordering_key(command))  # later commands with the same key must wait for it
+                except Exception as error:  # noqa: BLE001 - a refusal or a bug; only the command's caller gets it
                     ws.undo()
                     results[index] = error
             if not deferred:
                 return results
             requested = {(need, key) for need, keys in missing.keys.items() for key in keys}
             if requested <= loaded:
-                raise AssertionError(f"a decision still misses {requested}, which was loaded for it")
+                raise AssertionError(f"a decision still misses {requested}, which was loaded before")
             loaded |= requested
             prefetch.load(missing)
             waiting = deferred
@@ -128,7 +128,7 @@ class Batch:
             COMMANDS[type(command)].add_needs(command, needs)
             if isinstance(command, Claim):
                 demand = self._selector.demand
-                count = min(max(command.count, 1), self._limits.claim_tasks_max)  # what is refused for it comes later
+                count = min(max(command.count, 1), self._limits.claim_tasks_max)  # the decision checks the range
                 demand[command.kinds] = demand.get(command.kinds, 0) + count
         follow_up = Needs()
         for need in _LOADED_LAST:
@@ -144,7 +144,7 @@ class Batch:
         wrote = False
         for row, new, changed in ws.writes():
             wrote = True
-            if changed:  # before the new ones: an ended lease or an old version makes room for the next
+            if changed:  # before inserts, because of unique indexes: one live lease per task, one current version
                 self.connection.update(row, changed)
             if new:
                 self.connection.insert(row, new)

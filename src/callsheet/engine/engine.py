@@ -1,4 +1,4 @@
-"""The engine: opens a SQLite file or a PostgreSQL URL, executes commands and offers reads."""
+"""The engine: opens a SQLite file or a PostgreSQL database, executes commands and provides reads."""
 
 import asyncio
 import secrets
@@ -12,7 +12,6 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from callsheet.config import Settings
 from callsheet.core.decisions.submit import dedup_key_of
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Command
@@ -27,6 +26,7 @@ from callsheet.engine.notification_listener import Listener
 from callsheet.engine.prefetch import DefinitionCache
 from callsheet.engine.reads.facade import Reads
 from callsheet.engine.submit_gates import Gate, first_verdict
+from callsheet.settings import Settings
 from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.postgres import PostgresDatabase
@@ -47,7 +47,10 @@ class RandomIds:
 
 
 class Engine:
-    """Commands in, answers out after the commit; from threads with `execute`, from asyncio with `aexecute`."""
+    """Executes commands and returns their results after the commit.
+
+    Call `execute` from a thread and `aexecute` from asyncio.
+    """
 
     def __init__(
         self,
@@ -74,22 +77,22 @@ class Engine:
         ]
         self._listener = Listener.for_database(database, self._announce, self.settings)
         self.commit_listeners: list[Callable[[], None]] = []
-        """Called after every commit of this process, and as a hint for others; from any thread; must not block."""
+        """Called after every commit of this process, and on hints of other processes; on any thread; must not block."""
 
     @classmethod
-    def open(cls, place: str | Path, settings: Settings | None = None, *, gates: Sequence[Gate] = ()) -> Self:
-        """Open a database, creating or migrating it if needed, and start the lanes."""
+    def open(cls, database_url: str | Path, settings: Settings | None = None, *, gates: Sequence[Gate] = ()) -> Self:
+        """Open a database by its file path or URL, create or migrate its schema if needed, and start the lanes."""
         settings = settings or Settings()
-        database = database_for(place, settings)
-        with closing(
-            database_for(place, replace(settings, statement_timeout_seconds=MAINTENANCE_STATEMENT_SECONDS)).connect()
-        ) as connection:
+        database = database_for(database_url, settings)
+        for_migration = replace(settings, statement_timeout_seconds=MAINTENANCE_STATEMENT_SECONDS)
+        with closing(database_for(database_url, for_migration).connect()) as connection:
             migrate(connection, dialect_of(database.name))
         engine = cls(database, settings, gates=gates)
         engine.start()
         return engine
 
     def start(self) -> None:
+        self.reads.sync_clock()
         for lane in self._lanes:
             lane.start()
         if self._listener:
@@ -114,55 +117,55 @@ class Engine:
     # -- commands
 
     def execute(self, command: Command) -> Any:
-        """Run one command from a thread; returns its answer or raises its refusal."""
+        """Execute one command from a thread; return its result or raise its refusal."""
         return _unwrap(self.execute_many([command])[0])
 
     def execute_many(self, many: Sequence[Command]) -> list[Any]:
-        """Run commands together; each has its own outcome: an answer, or the exception it would have raised."""
+        """Execute commands together. Each has its own entry in the list: its result, or its exception."""
         results = self._prepare_all(many)
         waiting_futures = []
-        for lane, places in self._shards(results):
+        for lane, indexes in self._shards(results):
             thread_future = ThreadFuture()
-            lane.send(Submission([results[place] for place in places], thread_future.put))
-            waiting_futures.append((places, thread_future))
-        for places, thread_future in waiting_futures:
-            self._store_results(results, places, thread_future.wait_for_results())
+            lane.send(Submission([results[index] for index in indexes], thread_future.put))
+            waiting_futures.append((indexes, thread_future))
+        for indexes, thread_future in waiting_futures:
+            self._store_results(results, indexes, thread_future.wait_for_results())
         return results
 
     async def aexecute(self, command: Command) -> Any:
-        """Run one command from asyncio."""
+        """Execute one command from asyncio."""
         return _unwrap((await self.aexecute_many([command]))[0])
 
     async def aexecute_many(self, many: Sequence[Command]) -> list[Any]:
-        """Run commands together from asyncio."""
+        """Execute commands together from asyncio."""
         loop = asyncio.get_running_loop()
         if self._gates and any(isinstance(command, commands.Submit) for command in many):
             results = await loop.run_in_executor(self._gate_executor, self._prepare_all, many)
         else:
             results = self._prepare_all(many)
         waiting = []
-        for lane, places in self._shards(results):
+        for lane, indexes in self._shards(results):
             future: asyncio.Future[list[Any]] = loop.create_future()
-            lane.send(Submission([results[place] for place in places], _resolver(future), loop))
-            waiting.append((places, future))
-        for places, future in waiting:
-            self._store_results(results, places, await future)
+            lane.send(Submission([results[index] for index in indexes], _resolver(future), loop))
+            waiting.append((indexes, future))
+        for indexes, future in waiting:
+            self._store_results(results, indexes, await future)
         return results
 
-    def _store_results(self, results: list[Any], places: Sequence[int], answers: Sequence[Any]) -> None:
+    def _store_results(self, results: list[Any], indexes: Sequence[int], answers: Sequence[Any]) -> None:
         """Store answers at the index of their commands, and report refusals to the listeners."""
-        for place, answer in zip(places, answers, strict=True):
+        for index, answer in zip(indexes, answers, strict=True):
             if self.refusal_listeners and isinstance(answer, Refusal):
                 for listener in self.refusal_listeners:
-                    listener(results[place], answer)
-            results[place] = answer
+                    listener(results[index], answer)
+            results[index] = answer
 
     def claim(
         self, command: commands.Claim, wait_seconds: float = 0, still_wanted: Callable[[], bool] = lambda: True
     ) -> list[commands.LeasedTask]:
-        """Claim tasks; if there are none, wait for a hint and poll every few seconds.
+        """Claim tasks. If there are none, wait up to `wait_seconds` for a hint, and poll every few seconds.
 
-        Whoever no longer wants work says so with `wanted`, and wakes the claim with a hint.
+        To end the wait early, let `still_wanted` return False and announce one of the kinds with `hints`.
         """
         end = time.monotonic() + wait_seconds
         while True:
@@ -176,12 +179,26 @@ class Engine:
             poll_delay = self.hints.poll_delay(command.kinds, self.settings.poll_seconds)
             self.hints.wait(command.kinds, mark, min(remaining, poll_delay))
 
-    # -- inside
+    def check_writes(self) -> None:
+        """Write through every lane that has written nothing for a while or cannot write; raise the first error."""
+        written_before = time.monotonic() - self.settings.write_check_seconds
+        futures = []
+        for lane in self._lanes:
+            if lane.write_error or lane.wrote_at <= written_before:
+                futures.append(ThreadFuture())
+                lane.send(Submission([commands.CheckWrite()], futures[-1].put))
+        for result in [result for future in futures for result in future.wait_for_results()]:
+            _unwrap(result)
+
+    # -- internals
 
     def _prepare_all(self, many: Sequence[Command]) -> list[Any]:
         """Prepare commands; one that fails is replaced by its refusal."""
         if len(many) > self.settings.limits.bulk_items_max:
-            raise BadInput("too_many_commands", f"At most {self.settings.limits.bulk_items_max} commands in one call.")
+            most = self.settings.limits.bulk_items_max
+            raise BadInput(
+                "too_many_commands", f"The request has {len(many)} items; at most {most} are allowed. Split it."
+            )
         prepared: list[Any] = []
         for command in many:
             try:
@@ -212,11 +229,11 @@ class Engine:
 
     def _shards(self, prepared: Sequence[Any]) -> Iterable[tuple[Lane, Sequence[int]]]:
         shards: dict[int, list[int]] = {}
-        for place, command in enumerate(prepared):
+        for index, command in enumerate(prepared):
             if isinstance(command, Command):
                 lane = zlib.crc32(ordering_key(command).encode()) % len(self._lanes) if len(self._lanes) > 1 else 0
-                shards.setdefault(lane, []).append(place)
-        return [(self._lanes[n], places) for n, places in shards.items()]
+                shards.setdefault(lane, []).append(index)
+        return [(self._lanes[n], indexes) for n, indexes in shards.items()]
 
     def _on_batch_done(self, done: BatchResult) -> None:
         for kinds, left in done.rate_waits.items():
@@ -243,14 +260,14 @@ _COMMANDS_WITH_ID = (
     commands.PutWorkflow, commands.CreateKey, commands.RevokeKey, commands.Cancel, commands.Approve, commands.Delete,
     commands.Pause, commands.Resume, commands.RequireApproval, commands.Update, commands.Register, commands.Deregister,
     commands.UpdateWorker, commands.RevokeWorker, commands.RotateWorker, commands.TickWorker, commands.CreateUpload,
-    commands.DeleteFiles, commands.Refund,
+    commands.DeleteFiles, commands.Refund, commands.ReplaceInstallationValue,
 )  # fmt: skip
-"""Commands that create rows, if only an audit entry: a retry must find them by this id."""
+"""Commands that create rows, even if only an audit entry. When they are retried, they find these rows by the id."""
 
 
-def database_for(place: str | Path, settings: Settings) -> Database:
-    """Return the database that a path or URL names."""
-    text = str(place)
+def database_for(database_url: str | Path, settings: Settings) -> Database:
+    """Return the database for a file path or URL."""
+    text = str(database_url)
     if text.startswith(("postgresql://", "postgres://")):
         return PostgresDatabase(
             text,
@@ -259,8 +276,8 @@ def database_for(place: str | Path, settings: Settings) -> Database:
             statement_timeout_seconds=settings.statement_timeout_seconds,
         )
     if "://" in text:
-        raise BadInput("invalid_database", "A database is a file path or a postgresql:// URL.")
-    return SqliteDatabase(place)
+        raise BadInput("invalid_database", "The database URL is not supported. Use a file path or a postgresql:// URL.")
+    return SqliteDatabase(database_url)
 
 
 def _unwrap(result: Any) -> Any:

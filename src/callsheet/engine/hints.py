@@ -1,4 +1,4 @@
-"""Hints that there is work. Hints only reduce latency: waiters also poll every few seconds."""
+"""Hints that new tasks are available. Hints only reduce latency: waiting claims also poll every few seconds."""
 
 import logging
 import threading
@@ -12,18 +12,18 @@ _WORK_EXPECTED_MAX = 10_000
 
 
 def call_safely(call: HintCallback) -> None:
-    """Call a listener and ignore its errors: the work is committed, and other listeners must be called."""
+    """Call a listener and log its errors: the commit has succeeded, and the other listeners must be called too."""
     try:
         call()
-    except Exception:  # noqa: BLE001 - whatever it is
-        _LOG.exception("whoever waited for a hint broke")
+    except Exception:  # noqa: BLE001 - listeners may raise anything
+        _LOG.exception("A hint listener raised an error.")
 
 
 class Hints:
-    """Counts announcements of kinds, and wakes whoever waits for one.
+    """Counts announcements of kinds, and wakes those who wait for one of them.
 
-    Anybody may name a kind, so nothing is kept for each that was ever named. Kinds that share a counter cost whoever
-    waits one look for nothing.
+    Callers can choose any kind, so the counters are a fixed number of buckets. Kinds that share a bucket only cause an
+    unnecessary read.
     """
 
     def __init__(self) -> None:
@@ -33,33 +33,33 @@ class Hints:
         self._work_expected_at: dict[tuple[str, ...], float] = {}
 
     def mark(self, kinds: Iterable[str]) -> int:
-        """Return a number to compare later: look for work after this, then wait."""
+        """Return a counter to pass to `wait` or `subscribe`. Get it before you look for tasks, so no hint is missed."""
         with self._lock:
             return self._count(kinds)
 
     def announce(self, kinds: Iterable[str]) -> None:
         """Wake all waiters for one of these kinds."""
-        callback: set[HintCallback] = set()
+        callbacks: set[HintCallback] = set()
         with self._lock:
             for kind in kinds:
                 self._counts[_bucket(kind)] += 1
-                callback |= self._callbacks.pop(kind, set())
-        for call in callback:
-            call_safely(call)
+                callbacks |= self._callbacks.pop(kind, set())
+        for callback in callbacks:
+            call_safely(callback)
 
     def expect_work_in(self, kinds: tuple[str, ...], seconds: float) -> None:
-        """Record when rate-limited work may start, since it has no announcement."""
+        """Record when tasks that a rate limit delays may start, because that time is not announced."""
         if len(self._work_expected_at) >= _WORK_EXPECTED_MAX:
             self._work_expected_at.clear()
         self._work_expected_at[kinds] = time.monotonic() + seconds
 
     def poll_delay(self, kinds: tuple[str, ...], seconds: float) -> float:
-        """Return the seconds until the next poll, or until expected work if that is sooner."""
+        """Return the seconds until the next poll, or until delayed tasks may start if that is sooner."""
         left = self._work_expected_at.get(kinds, 0.0) - time.monotonic()
         return min(left, seconds) if left > 0 else seconds
 
     def subscribe(self, kinds: Iterable[str], mark: int, callback: HintCallback) -> bool:
-        """Call back once at the next announcement; False if there has been one since the mark."""
+        """Call `callback` once at the next announcement. Return False if there was one since the mark."""
         kinds = tuple(kinds)
         with self._lock:
             if self._count(kinds) != mark:

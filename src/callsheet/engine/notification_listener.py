@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from callsheet.config import Settings
-from callsheet.engine.background_thread import BackgroundThread
+from callsheet.engine.stoppable_thread import BackgroundThread
+from callsheet.settings import Settings
 from callsheet.store.connection import Database, StoreError
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
 

@@ -1,6 +1,7 @@
-"""Prefetch: loads what the decisions of a batch need, with set queries, in lock order: jobs, their parts, wallets.
+"""Prefetch: loads the rows and facts that the decisions of a batch need, in lock order: jobs, their parts, wallets.
 
-A loader is a generator that yields one query and receives its rows. Consecutive loaders share one round trip.
+Each query loads the rows of all commands of the batch. A loader is a generator that yields one query and receives its
+rows. Consecutive loaders share one round trip.
 """
 
 from collections import Counter, defaultdict
@@ -18,6 +19,7 @@ from callsheet.core.model.rows import (
     Document,
     File,
     Inbox,
+    InstallationValue,
     Job,
     JobFile,
     Queue,
@@ -30,7 +32,8 @@ from callsheet.core.model.rows import (
     Worker,
     Workflow,
 )
-from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition, validator
+from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition
+from callsheet.core.policy.schema_validator import InputSchema, compile_input_schema
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.store.connection import Connection, NamedQuery, Rows
@@ -40,11 +43,11 @@ QuerySteps = Generator[NamedQuery, Rows, None]
 
 
 class DefinitionCache:
-    """Recipes read so far. A version never changes, so what is here stays true."""
+    """Parsed workflow definitions and their input schemas, by version. A version never changes, so they stay valid."""
 
     def __init__(self) -> None:
         self._definitions: dict[tuple[str, int], WorkflowDefinition] = {}
-        self._validators: dict[tuple[str, int], Any] = {}
+        self._input_schemas: dict[tuple[str, int], InputSchema | None] = {}
 
     def get_definition(self, row: Workflow) -> WorkflowDefinition:
         key = (row.name, row.version)
@@ -55,15 +58,16 @@ class DefinitionCache:
     def cached(self, key: tuple[str, int]) -> WorkflowDefinition | None:
         return self._definitions.get(key)
 
-    def validator(self, row: Workflow) -> Any:
+    def get_input_schema(self, row: Workflow) -> InputSchema | None:
         key = (row.name, row.version)
-        if key not in self._validators:
-            self._validators[key] = validator(self.get_definition(row))
-        return self._validators[key]
+        if key not in self._input_schemas:
+            schema = self.get_definition(row).input_schema
+            self._input_schemas[key] = compile_input_schema(row.name, schema)
+        return self._input_schemas[key]
 
 
 class Prefetch:
-    """Fills one batch's working set."""
+    """Fills the working set of one batch."""
 
     def __init__(
         self, connection: Connection, ws: WorkingSet, definitions: DefinitionCache, selector: CandidateSelector
@@ -105,7 +109,7 @@ class Prefetch:
         needs.update(Job, (row[0] for row in self._connection.fetch("jobs_of_workers", ids=keys)))
 
     def _run_loaders(self, loaders: Iterable[QuerySteps]) -> None:
-        """Let loaders ask together and give each its rows; one that finds that it knows all does not ask."""
+        """Run the queries of loaders in one round trip. A loader that needs no query yields none."""
         started = [(loader, named_query) for loader in loaders if (named_query := next(loader, None))]
         if not started:
             return
@@ -115,13 +119,13 @@ class Prefetch:
                 loader.send(rows)
             except StopIteration:
                 continue
-            raise AssertionError("a loader asks once")
+            raise AssertionError("a loader must yield at most one query")
 
     def _set_facts(self, fact: Fact[Any, V], keys: Iterable[Key], values: Mapping[Any, V], default: V) -> None:
         for key in keys:
             self._ws.facts.setdefault((fact, key), values.get(key, default))
 
-    # -- loaders: one question each
+    # -- loaders: one query each
 
     def _load_rows(self, row: type[Row], query: str, keys: list[Key]) -> QuerySteps:
         found = yield query, {"keys" if query in _KEYED_BY_TUPLE else "ids": keys}
@@ -139,20 +143,20 @@ class Prefetch:
             self._ws.facts.setdefault((fact, key), tuple(groups.get(key, ())))
 
     def _job_by_idempotency_key(self, keys: list[Key]) -> QuerySteps:
-        """Look keys up without taking the jobs into the working set: they are not locked."""
+        """Look up jobs by key, without adding them to the working set: they are not locked."""
         found = [Job(*row) for row in (yield "jobs_by_dedup_key", {"ids": keys})]
         self._set_facts(facts.JOB_BY_IDEMPOTENCY_KEY, keys, {job.dedup_key: job for job in found}, None)
 
     def _run_exists(self, keys: list[Key]) -> QuerySteps:
         found = yield "runs_by_command", {"keys": keys}
-        self._set_facts(facts.RUN_EXISTS, keys, dict.fromkeys(map(tuple, found), True), False)  # noqa: FBT003 - whether there is one
+        self._set_facts(facts.RUN_EXISTS, keys, dict.fromkeys(map(tuple, found), True), False)  # noqa: FBT003 - the fact's value
 
     def _ledger_amount(self, keys: list[Key]) -> QuerySteps:
         found = yield "entries_by_dedup_key", {"ids": keys}
         self._set_facts(facts.LEDGER_AMOUNT, keys, dict(found), None)  # type: ignore[arg-type]
 
     def _active_job_count(self, keys: list[Key]) -> QuerySteps:
-        found = yield "active", {"ids": keys}
+        found = yield "active_job_counts", {"ids": keys}
         self._set_facts(facts.ACTIVE_JOB_COUNT, keys, dict(found), 0)  # type: ignore[arg-type]
 
     def _queue_tail(self, keys: list[Key]) -> QuerySteps:
@@ -176,7 +180,8 @@ class Prefetch:
             row = found.get(str(key))
             self._ws.facts[facts.CURRENT_DEFINITION, key] = self._definitions.get_definition(row) if row else None
             self._ws.facts[facts.CURRENT_VERSION, key] = row.version if row else 0
-            self._ws.facts[facts.INPUT_VALIDATOR, key] = self._definitions.validator(row) if row else None
+            schema = self._definitions.get_input_schema(row) if row else None
+            self._ws.facts[facts.INPUT_SCHEMA, key] = schema
 
     def _definition(self, keys: list[Any]) -> QuerySteps:
         if not_loaded := [key for key in keys if self._definitions.cached(key) is None]:
@@ -188,32 +193,32 @@ class Prefetch:
             self._ws.facts[facts.DEFINITION, key] = self._definitions.cached(key)
 
     def _leased_task_ids(self, keys: list[Key]) -> QuerySteps:
-        """Name the tasks in each worker's hand, without locking or loading them."""
+        """Read the ids of the tasks that workers have leased, without locking or loading the tasks."""
         found: dict[Key, list[str]] = defaultdict(list)
-        for worker, task in (yield "holds", {"ids": keys}):
+        for worker, task in (yield "leased_task_ids", {"ids": keys}):
             found[worker].append(task)
         self._set_facts(facts.LEASED_TASK_IDS, keys, {key: tuple(tasks) for key, tasks in found.items()}, ())
 
     def _worker_count(self, keys: list[Key]) -> QuerySteps:
-        found = yield "fleet", {}
+        found = yield "worker_count", {}
         self._set_facts(facts.WORKER_COUNT, keys, {}, found[0][0])
 
     def _api_key_by_secret(self, keys: list[Key]) -> QuerySteps:
-        """Find the keys that have these secrets."""
+        """Look up API keys by the hashes of their secrets."""
         found = [ApiKey(*values) for values in (yield "api_keys_by_hash", {"ids": keys})]
         self._ws.load(ApiKey, found)
         self._set_facts(facts.API_KEY_BY_SECRET, keys, {key.secret_hash: key.id for key in found}, None)
 
     def _pending_upload_count(self, keys: list[Key]) -> QuerySteps:
-        found = yield "uploading", {"keys": keys}
+        found = yield "pending_upload_counts", {"keys": keys}
         self._set_facts(facts.PENDING_UPLOAD_COUNT, keys, {(tenant, user): count for tenant, user, count in found}, 0)
 
     def _needed_by(self, keys: list[Key]) -> QuerySteps:
-        found = yield "needed", {"ids": keys}
+        found = yield "files_needed", {"ids": keys}
         self._set_facts(facts.NEEDED_BY, keys, {key: workflow or "" for key, workflow in found}, None)
 
     def _needed_by_others(self, keys: list[Key]) -> QuerySteps:
-        found = yield "needed_by_others", {"ids": keys}
+        found = yield "files_needed_by_others", {"ids": keys}
         self._set_facts(facts.NEEDED_BY_OTHERS, keys, {key: workflow or "" for key, workflow in found}, None)
 
     def _document(self, keys: list[Any]) -> QuerySteps:
@@ -240,31 +245,31 @@ class Prefetch:
         found = [Call(*values) for values in (yield "calls", {"ids": keys})]
         self._set_facts(facts.JOB_OF_CALL, keys, {call.id: call.job_id for call in found}, None)
 
-    # -- steps: several questions, each after the answer to the one before
+    # -- steps: several queries, each depending on the rows of the previous one
 
     def _load_candidates(self, keys: list[Any]) -> None:
         tasks: list[str] = []
         jobs: dict[str, None] = {}
-        for kinds, offer in self._selector.pick(self._connection, self._ws.limits, sorted(keys)):
-            self._ws.facts[facts.CANDIDATE_TASK_IDS, kinds] = tuple(one.task for one in offer)
+        for kinds, candidates in self._selector.pick(self._connection, self._ws.limits, sorted(keys)):
+            self._ws.facts[facts.CANDIDATE_TASK_IDS, kinds] = tuple(candidate.task for candidate in candidates)
             self._ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
-            tasks += (one.task for one in offer)
-            jobs |= dict.fromkeys(one.job for one in offer)
+            tasks += (candidate.task for candidate in candidates)
+            jobs |= dict.fromkeys(candidate.job for candidate in candidates)
         self._ws.facts |= {(facts.HAS_RATE_LIMIT, queue): rated for queue, rated in self._selector.rated.items()}
         self._load_for_lease(tasks, list(jobs))
 
     def _load_tasks_of_workers(self, keys: list[Key]) -> None:
-        """Read what workers hold, now that its jobs are locked: until that moment any of it may have ended."""
+        """Read the tasks that workers have leased, after their jobs are locked: before, any lease could have ended."""
         self._run_loaders([self._load_grouped(facts.TASKS_OF_WORKER, Task, "tasks_of_workers", "worker_id", keys)])
         tasks: list[Task] = []
-        for key in keys:  # what came into a hand since then is not locked, and not looked at
+        for key in keys:  # the jobs of tasks that were leased in the meantime are not locked: skip these tasks
             held = [self._ws.get(Task, task) for task in self._ws.facts[facts.TASKS_OF_WORKER, key]]
             tasks += (locked := [task for task in held if self._ws.is_loaded(Job, task.job_id)])
             self._ws.facts[facts.TASKS_OF_WORKER, key] = tuple(task.id for task in locked)
         self._load_for_lease([task.id for task in tasks], [task.job_id for task in tasks])
 
     def _load_for_lease(self, tasks: list[str], jobs: list[str]) -> None:
-        """Load all that leasing needs of tasks whose jobs are already locked."""
+        """Load the other rows that leases of these tasks need. Their jobs are already locked."""
         if not tasks:
             return
         loaders = [self._document([(key, "input") for key in (*tasks, *jobs)])]
@@ -288,9 +293,9 @@ def _grouped(fact: Fact[str, Any], row: type[Row], query: str, field: str) -> Lo
     return lambda self, keys: self._load_grouped(fact, row, query, field, keys)
 
 
-_KEYED_BY_TUPLE = frozenset({"workflows", "runs", "attempts", "uses"})
+_KEYED_BY_TUPLE = frozenset({"workflows", "runs", "attempts", "job_files"})
 _BEFORE_STEPS: dict[Need, Loader] = {
-    facts.REFERENCE_LOCK: Prefetch._lock_references,  # noqa: SLF001 - the table of this class's own loaders
+    facts.REFERENCE_LOCK: Prefetch._lock_references,  # noqa: SLF001 - a table of this class's own methods
     Worker: _by_id(Worker, "workers"),
     facts.LEASED_TASK_IDS: Prefetch._leased_task_ids,  # noqa: SLF001
     facts.WORKER_COUNT: Prefetch._worker_count,  # noqa: SLF001
@@ -322,17 +327,18 @@ _AFTER_STEPS: dict[Need, Loader] = {
     Document: Prefetch._document,  # noqa: SLF001
     Call: _by_id(Call, "calls"),
     Inbox: _by_id(Inbox, "inbox"),
-    facts.WAITING_CALLBACKS: _grouped(facts.WAITING_CALLBACKS, Inbox, "held_callbacks", "ref"),
+    facts.WAITING_CALLBACKS: _grouped(facts.WAITING_CALLBACKS, Inbox, "waiting_callbacks", "ref"),
     Cursor: _by_id(Cursor, "cursors"),
-    facts.FILE_LINKS_OF_JOB: _grouped(facts.FILE_LINKS_OF_JOB, JobFile, "file_uses_of_jobs", "job_id"),
+    facts.FILE_LINKS_OF_JOB: _grouped(facts.FILE_LINKS_OF_JOB, JobFile, "job_files_of_jobs", "job_id"),
     File: _by_id(File, "files"),
     facts.OUTPUT_FILES_OF_JOB: _grouped(facts.OUTPUT_FILES_OF_JOB, File, "files_of_jobs", "job_id"),
     facts.NEEDED_BY_OTHERS: Prefetch._needed_by_others,  # noqa: SLF001
-    JobFile: _by_id(JobFile, "uses"),
+    JobFile: _by_id(JobFile, "job_files"),
     facts.PENDING_UPLOAD_COUNT: Prefetch._pending_upload_count,  # noqa: SLF001
     facts.NEEDED_BY: Prefetch._needed_by,  # noqa: SLF001
     ApiKey: _by_id(ApiKey, "api_keys"),
     facts.API_KEY_BY_SECRET: Prefetch._api_key_by_secret,  # noqa: SLF001
+    InstallationValue: _by_id(InstallationValue, "installation_values"),
     Audit: _by_id(Audit, "audits"),
     facts.LEDGER_AMOUNT: Prefetch._ledger_amount,  # noqa: SLF001
     Wallet: _by_id(Wallet, "wallets"),

@@ -1,1 +1,1 @@
-"""The native API: thin. A handler parses, asks one thing of the engine, and renders."""
+"""The HTTP layer: the server, authentication, the routes of the native API, and its reference. It reads no rows."""

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: requests by route and status, queues, jobs and workers. No tenant, user or job is a label."""
+"""Prometheus metrics: requests by route and status, queues, jobs, workers. Labels name no tenant, user or job."""
 
 from bisect import bisect_left
 from collections import Counter as Tally
@@ -68,7 +68,7 @@ class MetricsSnapshot(NamedTuple):
     active: Sequence[Sequence[Any]] | None = None
     """Status, jobs."""
     workers: Sequence[Sequence[Any]] | None = None
-    """Worker, kind, running tasks, the end of its first lease."""
+    """Worker, kind, running tasks, expiry of its first lease."""
     signals: Sequence[ScaleSignals] | None = None
     """Scale signals of each kind."""
     provider_calls: Sequence[int] | None = None
@@ -79,15 +79,15 @@ class _Gauges(Collector):
     """Exports a snapshot. Created for each scrape, so that labels without values disappear."""
 
     def __init__(self, snapshot: MetricsSnapshot) -> None:
-        self._moment = snapshot
+        self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        snapshot = self._moment
+        snapshot = self._snapshot
         yield GaugeMetricFamily(
             "callsheet_streams", "Open event streams and long polls of this process.", snapshot.streams
         )
-        responses = snapshot.depths is not None
-        yield GaugeMetricFamily("callsheet_database_up", "1 if the database answers, else 0.", int(responses))
+        database_up = snapshot.depths is not None
+        yield GaugeMetricFamily("callsheet_database_up", "1 if the database answers, else 0.", int(database_up))
         if snapshot.depths is not None:
             busiest = sorted(snapshot.depths, key=lambda row: (-row[2] - row[3], row[0], row[1]))[:_QUEUES_MAX]
             yield _family(
@@ -103,7 +103,7 @@ class _Gauges(Collector):
                 (((row[0], row[1]), row[3]) for row in busiest),
             )
         if snapshot.active is not None:
-            counts = dict.fromkeys((s for s in JOB.statuses if s not in JOB.terminal), 0) | {
+            counts = dict.fromkeys((status for status in JOB.statuses if status not in JOB.terminal), 0) | {
                 row[0]: row[1] for row in snapshot.active
             }
             yield _family(
@@ -150,15 +150,15 @@ def _scaling(kinds: Sequence[ScaleSignals]) -> Iterable[Metric]:
     """Export scale signals. Unknown values are absent, never 0."""
     for name, text in _SIGNALS.items():
         family = GaugeMetricFamily(f"callsheet_queue_{name}", text, labels=("kind",))
-        for one in kinds:
-            if (value := getattr(one, name)) is not None:
-                family.add_metric((one.kind,), value)
+        for signals in kinds:
+            if (value := getattr(signals, name)) is not None:
+                family.add_metric((signals.kind,), value)
         yield family
     family = GaugeMetricFamily("callsheet_queue_attempt_seconds", "Duration of attempts.", labels=("kind", "quantile"))
-    for one in kinds:
-        for quantile, value in (("0.5", one.attempt_seconds_p50), ("0.95", one.attempt_seconds_p95)):
+    for signals in kinds:
+        for quantile, value in (("0.5", signals.attempt_seconds_p50), ("0.95", signals.attempt_seconds_p95)):
             if value is not None:
-                family.add_metric((one.kind, quantile), value)
+                family.add_metric((signals.kind, quantile), value)
     yield family
 
 

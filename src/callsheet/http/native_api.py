@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from callsheet.config import HttpSettings
-from callsheet.http.auth.schemes import authenticate_bearer
+from callsheet.http.auth.key_location import authenticate_bearer
 from callsheet.http.routes import api_docs
 from callsheet.http.routes.table import API_ROUTES
 from callsheet.http.server.cors import Cors
 from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.route import Route
+from callsheet.settings import HttpSettings
 
 PREFIX = "/v1"
 

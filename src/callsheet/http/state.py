@@ -2,21 +2,22 @@
 
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from callsheet.blobs.base import Blobs
-from callsheet.config import HttpSettings
+from callsheet.dispatch.connected_workers import Fleet
 from callsheet.dispatch.file_deletion import FileDeletion
-from callsheet.dispatch.fleet import Fleet
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.task_reports import TaskReports
-from callsheet.dispatch.uploads import Uploads
+from callsheet.dispatch.user_uploads import Uploads
 from callsheet.engine.engine import Engine
+from callsheet.engine.loops.storage_check import StorageCheck
 from callsheet.http.auth.authenticator import Authenticator, Signer
-from callsheet.http.auth.throttles import FailedAuthLimiter
-from callsheet.http.broadcaster import Broadcaster
+from callsheet.http.auth.failed_auth_limit import FailedAuthLimiter
 from callsheet.http.metrics import Metrics
+from callsheet.http.streams.broadcaster import Broadcaster
 from callsheet.queries.context import QueryContext
+from callsheet.settings import HttpSettings
 
 ErrorReporter = Callable[[str, Exception], None]
 
@@ -36,11 +37,15 @@ class AppState:
         blobs: Blobs,
         secret: bytes,
         settings: HttpSettings,
+        shared_values: Mapping[str, str],
         report_error: ErrorReporter = report_to_stderr,
     ) -> None:
         self.engine = engine
         self.blobs = blobs
         self.settings = settings
+        self.shared_values = shared_values
+        """What this server has in common with the other servers of its database, by name."""
+        self.storage_check = StorageCheck(engine.reads, blobs)
         self.signer = Signer(secret)
         self.authenticator = Authenticator(engine.reads, self.signer)
         self.broadcaster = Broadcaster(engine, settings)

@@ -1,1 +1,1 @@
-"""Application layer, reading: what a caller may see of jobs, outputs, estimates, workers and prices."""
+"""Application layer for reads: jobs, outputs, events, files, estimates, workers and quotes as a caller may see them."""

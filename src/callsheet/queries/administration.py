@@ -1,15 +1,18 @@
 """Tenants, keys, the audit log, and counts for operators."""
 
-import time
 from typing import Any
 
 from callsheet.api.admin import AuditLog, AuditQuery, Key, KeyPage, Ops, Queue, Tenant, TenantPage
-from callsheet.api.base import NamesQuery
+from callsheet.api.shared_fields import NamesQuery
 from callsheet.core.model import rows
+from callsheet.core.model.clock import SECOND
 from callsheet.core.policy.visibility import Viewer, sees_all_tenants
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
 from callsheet.queries.pages import row_count, split_page
+
+_OVERDUE = 60 * SECOND
+"""A provider call is overdue if it should have been polled this long ago."""
 
 
 async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
@@ -41,17 +44,18 @@ async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -
 
 async def get_ops(context: QueryContext, streams: int) -> Ops:
     """Return load counts across all tenants."""
-    depths, active, workers, ((provider_calls, overdue),) = await read_load(context)
+    now = await context.reads.current_time()
+    depths, active, workers, ((provider_calls, overdue),) = await read_load(context, now)
     return Ops(
-        render.to_datetime(time.time_ns() // 1_000), {row[0]: row[1] for row in active},
+        render.to_datetime(now), {row[0]: row[1] for row in active},
         [Queue(*row) for row in depths], len({row[0] for row in workers}), streams, provider_calls, overdue,
     )  # fmt: skip
 
 
-async def read_load(context: QueryContext) -> Any:
+async def read_load(context: QueryContext, now: int) -> Any:
     """Read queue depths, active jobs, leases by worker and open provider calls."""
     return await context.reads.scan_many([
-        ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {}),
+        ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {"due_before": now - _OVERDUE}),
     ])  # fmt: skip
 
 

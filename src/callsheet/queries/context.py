@@ -1,11 +1,11 @@
-"""The context of every query: reads, limits, settings and a signer for cursors and quotes."""
+"""The context of every query: reads, limits, settings, and the signer of cursors and quotes."""
 
 from typing import Any, Protocol, TypeVar
 
-from callsheet.config import HttpSettings
 from callsheet.engine.engine import Engine
 from callsheet.queries.duration_estimates import DurationEstimates
 from callsheet.queries.fleet.stats import FleetStats
+from callsheet.settings import HttpSettings
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from callsheet.api.jobs import DurationEstimate
 from callsheet.core.model import rows
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.workflow_definition import parse_definition
-from callsheet.core.policy.duration_estimate import SAMPLES_MAX, PastDurations
+from callsheet.core.policy.explanation.duration_estimate import SAMPLES_MAX, PastDurations
 from callsheet.core.policy.fair_order import queue_of
 from callsheet.engine.reads.facade import Reads
 
@@ -22,9 +22,9 @@ _Key = tuple[str, int, str]
 class DurationEstimates:
     """Estimates for each version of a workflow; for inline workflows, whose jobs define their stages, for each job."""
 
-    def __init__(self, reads: Reads, retention_seconds: float) -> None:
+    def __init__(self, reads: Reads, cache_seconds: float) -> None:
         self._reads = reads
-        self._keep_seconds = retention_seconds
+        self._cache_seconds = cache_seconds
         self._cache: dict[_Key, tuple[float, DurationEstimate | None]] = {}
         self._inline_versions: set[tuple[str, int]] = set()
 
@@ -34,16 +34,16 @@ class DurationEstimates:
             return None
         key, now = self._key(job), time.monotonic()
         at, duration_estimate = self._cache.get(key, (float("-inf"), None))
-        if now - at < self._keep_seconds:
+        if now - at < self._cache_seconds:
             return duration_estimate
         if len(self._cache) >= _CACHE_MAX:
             self._cache.clear()
             self._inline_versions.clear()
         self._cache[key] = (now, duration_estimate)  # concurrent callers get the previous estimate meanwhile
         duration_estimate = await self._look_up(job)
-        if (own := self._key(job)) != key:
-            del self._cache[key]  # the workflow is inline: the estimate is of this job only
-        self._cache[own] = (now, duration_estimate)
+        if (key_after := self._key(job)) != key:
+            del self._cache[key]  # the workflow is inline: the estimate is valid for this job only
+        self._cache[key_after] = (now, duration_estimate)
         return duration_estimate
 
     def _key(self, job: rows.Job) -> _Key:

@@ -1,7 +1,7 @@
 """Files as a caller sees them."""
 
-from callsheet.api.base import LAST_ID
 from callsheet.api.files import File, FilePage, FilesQuery
+from callsheet.api.shared_fields import LAST_ID
 from callsheet.core.model import rows
 from callsheet.core.model.errors import BadInput, NotFound
 from callsheet.core.policy.visibility import Viewer, may_see_file

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, NamedTuple, Protocol
 
-from callsheet.api.base import LAST_ID
 from callsheet.api.jobs import DurationEstimate, JobPage, JobsQuery
+from callsheet.api.shared_fields import LAST_ID
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.model import rows
 from callsheet.core.model.errors import BadInput, NotFound
@@ -66,16 +66,16 @@ def job_etag(job: rows.Job, estimate: DurationEstimate | None) -> str:
 
 
 def _row_etag(job: rows.Job) -> str:
-    """Return how the ETags of a job begin while its row is the same."""
+    """Return the first part of a job's ETag, which depends only on its row."""
     return f'"{job.run}-{job.seq}-{job.updated_at}'
 
 
-def has_news(job: rows.Job, known_etag: str | None) -> bool:
+def has_changed(job: rows.Job, known_etag: str | None) -> bool:
     """Return whether a job has ended or, for a client that knows an ETag, has changed since. Estimates do not count."""
     return job.finished_at is not None or (known_etag not in {None, "*"} and _row_etag(job) not in str(known_etag))
 
 
-async def wait_for_news(
+async def wait_for_change(
     context: QueryContext,
     viewer: Viewer,
     job_id: str,
@@ -83,13 +83,13 @@ async def wait_for_news(
     subscription: Subscription,
     wait_seconds: float,
 ) -> JobDocument:
-    """Wait until a job has news, the time is over, or the server shuts down; then return the job."""
+    """Wait until a job has changed, the time is over, or the server shuts down; then return the job."""
     loop = asyncio.get_running_loop()
     end = loop.time() + min(max(wait_seconds, 0), context.settings.wait_seconds_max)
     while True:
         job = await find_job(context, viewer, job_id)
         remaining = end - loop.time()
-        if has_news(job, known_etag) or remaining <= 0 or subscription.ended:
+        if has_changed(job, known_etag) or remaining <= 0 or subscription.ended:
             return await render_job(context, job)
         await subscription.wait(remaining)
         subscription.discard_events()
@@ -139,7 +139,7 @@ def _parse_time(text: str, default: int) -> int:
         return render.parse_time(text.replace(" ", "+"))
     except (ValueError, OverflowError):
         raise BadInput(
-            "invalid_query", f"{text[:_NAME_CHARS_MAX]!r} is not a time such as 2026-01-31T12:00:00Z."
+            "invalid_query", f"{text[:_NAME_CHARS_MAX]!r} is not a time: use RFC 3339, such as 2026-01-31T12:00:00Z."
         ) from None
 
 

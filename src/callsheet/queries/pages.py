@@ -31,7 +31,7 @@ def decode_cursor(context: QueryContext, purpose: str, owner: str, cursor: str, 
     payload = context.signer.read(purpose, cursor, tuple[str, shape])  # type: ignore[valid-type]
     if payload is None or payload[0] != owner:
         raise BadInput(
-            "invalid_cursor", "This cursor is not valid for this list: start from the first page, without a cursor."
+            "invalid_cursor", "This cursor is not valid for this list. Start from the first page, without a cursor."
         )
     position: T = payload[1]
     return position

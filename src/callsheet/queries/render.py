@@ -16,7 +16,7 @@ from callsheet.api.errors import Error
 from callsheet.api.events import Event
 from callsheet.api.files import File
 from callsheet.api.jobs import DurationEstimate, Job, Run
-from callsheet.api.stages import Attempt, Stage, Task
+from callsheet.api.stages_and_tasks import Attempt, Stage, Task
 from callsheet.api.wallets import LedgerEntry, Wallet
 from callsheet.api.workflows import Workflow
 from callsheet.core.model import rows
@@ -37,7 +37,7 @@ def to_datetime(at: int | None) -> datetime | None:
 
 @lru_cache(maxsize=4_096)
 def _to_datetime(at: int) -> datetime:
-    """Cached because clients that poll read the same rows again."""
+    """Convert a time. Cached, because clients that poll read the same rows again."""
     return _EPOCH + timedelta(microseconds=at)
 
 
@@ -107,7 +107,7 @@ def stage_view(stage: rows.Stage) -> Stage:
 
 def _task_phase(task: rows.Task) -> str | None:
     if task.status == "running":
-        return None if task.token_hash else "submitted"  # no lease: the provider has it
+        return None if task.token_hash else "submitted"  # without a lease, the task runs at a provider
     return "backoff" if task.status == "retried" and task.due_at is not None else None
 
 
@@ -180,7 +180,7 @@ def tenant_view(tenant: rows.Tenant) -> Tenant:
     return Tenant(tenant.id, tenant.weight, tenant.status, tenant.active_jobs_max, to_datetime(tenant.created_at))
 
 
-def audit_view(line: rows.Audit) -> AuditEntry:
+def audit_view(entry: rows.Audit) -> AuditEntry:
     return AuditEntry(
-        line.id, line.tenant, to_datetime(line.at), line.actor, line.action, line.subject, _raw(line.data)
+        entry.id, entry.tenant, to_datetime(entry.at), entry.actor, entry.action, entry.subject, _raw(entry.data)
     )

@@ -32,4 +32,4 @@ async def list_ledger(context: QueryContext, viewer: Viewer, user: str, query: L
 
 def _check_owner(viewer: Viewer, user: str) -> None:
     if not may_see_user(viewer, user):
-        raise Denied("forbidden", "This token belongs to another user.")
+        raise Denied("forbidden", "A user token can only read its own user's wallet. Use a token of this user.")

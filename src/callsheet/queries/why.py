@@ -6,13 +6,13 @@ from callsheet.api.explanation import Constraint, JobExplanation, ProgressEstima
 from callsheet.core.model import rows
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.ids import child_id
-from callsheet.core.policy.blocking_reasons import AHEAD_MAX, LimitUsage, Observation
-from callsheet.core.policy.blocking_reasons import Constraint as CoreConstraint
-from callsheet.core.policy.capacity import count_unavailable
-from callsheet.core.policy.concurrency_and_rates import LimitedQueue, limits_of
-from callsheet.core.policy.duration_estimate import SAMPLES_MAX
+from callsheet.core.policy.explanation.blocking_reasons import AHEAD_MAX, LimitUsage, Observation
+from callsheet.core.policy.explanation.blocking_reasons import Constraint as CoreConstraint
+from callsheet.core.policy.explanation.duration_estimate import SAMPLES_MAX
+from callsheet.core.policy.explanation.job_explanation import Explanation, explain, first_ready
+from callsheet.core.policy.explanation.kind_capacity import count_unavailable
 from callsheet.core.policy.fair_order import queue_of
-from callsheet.core.policy.job_explanation import Explanation, explain, first_ready
+from callsheet.core.policy.task_start_limits import LimitedQueue, limits_of
 from callsheet.core.policy.visibility import Viewer
 from callsheet.engine.candidates import count_query
 from callsheet.queries.context import QueryContext
@@ -43,8 +43,7 @@ async def _load_facts(
 ) -> tuple[list[rows.Task], Observation]:
     """Read what the explanation needs; an ended job needs nothing."""
     if stage is None or job.finished_at is not None:
-        ((now,),) = await context.reads.lookup("clock")
-        return [], Observation(now)
+        return [], Observation(await context.reads.current_time())
     queue = queue_of(stage.kind, job.workflow, stage.provider)
     clock, open_tasks, queues, sharing = await context.reads.lookup_many([
         ("clock", {}), ("open_tasks", {"ids": [stage.id]}), ("queues_with_limits", {"ids": [queue]}),
@@ -52,14 +51,14 @@ async def _load_facts(
     ])  # fmt: skip
     tasks = [rows.Task(*row) for row in open_tasks]
     running = [task for task in tasks if task.status == "running"]
-    now = clock[0][0]
+    now = context.reads.engine_time(clock[0][0])
     limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), context.limits)]
     sharing_queues = [rows.Queue(*row) for row in sharing]
     reads = context.reads
     ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await reads.scan_many([
-        ("ahead", _position_params(queue, first_ready(tasks))),
+        ("count_tasks_ahead", _position_params(queue, first_ready(tasks))),
         ("count_running", {"ids": [queue], "most": _COUNTED_MAX}),
-        ("live_leases_of_kind", {"kind": stage.kind, "most": _COUNTED_MAX}),
+        ("live_leases_of_kind", {"kind": stage.kind, "now": now, "most": _COUNTED_MAX}),
         ("last_completed_of_kind", {"kind": stage.kind}),
         ("durations", {"queue": queue, "count": SAMPLES_MAX}),
         ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),

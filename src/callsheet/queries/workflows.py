@@ -1,6 +1,6 @@
 """Workflows as a caller sees them."""
 
-from callsheet.api.base import NamesQuery
+from callsheet.api.shared_fields import NamesQuery
 from callsheet.api.workflows import Workflow, WorkflowPage
 from callsheet.core.model import rows
 from callsheet.core.model.errors import NotFound
@@ -16,8 +16,8 @@ async def list_workflows(context: QueryContext, viewer: Viewer, query: NamesQuer
         "current_workflows_after", after=query.cursor, count=row_count(context, query.limit)
     )
     page, more = split_page(found, query.limit)
-    shown = [render_workflow(viewer, rows.Workflow(*row)) for row in page]
-    return WorkflowPage(shown, shown[-1].name if more else None)
+    views = [render_workflow(viewer, rows.Workflow(*row)) for row in page]
+    return WorkflowPage(views, views[-1].name if more else None)
 
 
 async def get_workflow(context: QueryContext, viewer: Viewer, name: str) -> Workflow:

@@ -1,1 +1,1 @@
-"""Rows at rest: one SQL text on two databases. SQL fetches and writes; it never chooses a status."""
+"""The database layer: one SQL text for SQLite and PostgreSQL. SQL reads and writes rows; decisions choose statuses."""

@@ -26,8 +26,30 @@ class UniqueConflict(TransactionConflict):
     """A unique conflict with a concurrent transaction. A retry sees the other row; retry once, then fail."""
 
 
-class DiskFull(ConnectionLost):
-    """The disk is full."""
+class DatabaseUnusable(ConnectionLost):
+    """The database answers, but cannot be used until an operator acts. The message is a sentence that says what to do.
+
+    It stays so until then, so a caller reports it at once instead of retrying.
+    """
+
+
+DISK_FULL = "The disk of the database is full. Free space on it."
+READ_ONLY = "The database is read-only. Make its disk writable, or connect to the primary server."
+MISSING_RIGHTS = "The database refuses this server's user. Grant it all rights on the tables of Callsheet."
+DISK_ERROR = "The disk of the database cannot be read or written. Check the disk and its mount."
+DAMAGED = "The database is damaged. Restore it from a backup."
+
+
+class EngineClock(Protocol):
+    """Turns readings of the database's clock into the engine's time."""
+
+    def advance_to(self, at: int) -> None:
+        """Make sure that the engine's time is not before a stored time."""
+        ...
+
+    def read(self, database_time: int) -> int:
+        """Return the engine's time for a reading of the database's clock."""
+        ...
 
 
 class Connection(Protocol):
@@ -46,7 +68,7 @@ class Connection(Protocol):
         ...
 
     def now(self) -> int:
-        """Return the database's time in microseconds; in a transaction, not earlier than its last read."""
+        """Return the engine's time in microseconds; in a transaction, not earlier than its last read."""
         ...
 
     def version(self) -> int | None:
@@ -92,6 +114,11 @@ class Database(Protocol):
     name: str
     lanes: int
     """How many connections may write at once."""
+
+    @property
+    def clock(self) -> "EngineClock":
+        """The clock of all connections of this process."""
+        ...
 
     def connect(self, *, reading: bool = False) -> Connection:
         """Open a connection."""

@@ -1,4 +1,9 @@
-"""One SQL text for two databases: the fragments in which they differ, and the layout of their parameters."""
+"""SQL dialects: the fragments in which SQLite and PostgreSQL differ, and the layout of query parameters.
+
+Placeholders in `.sql` files, such as `{int}`, stand for these fragments. Those of tables are storage options:
+`{small_table}` has few rows, `{updated_table}` is updated often, `{growing_table}` grows and is rarely updated,
+`{log_table}` is append-only.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,14 +21,14 @@ _TABLES: dict[str, type[Row]] = {row.TABLE: row for row in ROWS}
 
 
 class Statement(NamedTuple):
-    """A query ready for a driver: its text, and how to lay out its parameters."""
+    """A query for a driver: its text, and a function that puts its parameters in order."""
 
     text: str
     layout: Callable[[Mapping[str, Any]], list[Any]]
 
 
 class Dialect(NamedTuple):
-    """The fragments of SQL in which one database differs from the other."""
+    """The name of a database, and its SQL for each placeholder."""
 
     name: str
     substitutions: Mapping[str, str]
@@ -37,13 +42,15 @@ class Dialect(NamedTuple):
 def _job_filters(labels: str) -> str:
     """Return the filters and the order (newest first) that every list of jobs ends with."""
     return (
-        "AND (:status = '' OR j.status = :status) AND (:phase = '' OR j.waiting_at IS NOT NULL) "  # noqa: S608 - our own text
+        "AND (:status = '' OR j.status = :status) AND (:phase = '' OR j.waiting_at IS NOT NULL) "  # noqa: S608 - no user input
         "AND (:workflow = '' OR j.workflow = :workflow) AND j.created_at >= :since AND j.created_at < :until "
         f"AND (:label = '' OR EXISTS (SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value)) "
         "ORDER BY j.id DESC LIMIT :count"
     )
 
 
+SQLITE_CLOCK = "system_clock"
+"""A function that every SQLite connection defines: SQL and Python read the same clock."""
 _OLDEST_TRANSACTION = "(pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
 """The oldest transaction that is still open."""
 
@@ -51,23 +58,23 @@ SQLITE = Dialect(
     "sqlite",
     {
         "int": "INTEGER",
-        "small": "WITHOUT ROWID, STRICT",
-        "hot": "WITHOUT ROWID, STRICT",
-        "grown": "WITHOUT ROWID, STRICT",
-        "log": "STRICT",
+        "small_table": "WITHOUT ROWID, STRICT",
+        "updated_table": "WITHOUT ROWID, STRICT",
+        "growing_table": "WITHOUT ROWID, STRICT",
+        "log_table": "STRICT",
         "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "transaction": "0",
         "only_postgresql": "--",
         "lock": "",
         "lock_jobs": "",
         "lock_ref": "1",
-        "place": "e.id",
-        "tenant_place": "tenant",  # and the id, which ends every index of SQLite
-        "place_back": "e.id DESC",
-        "after_place": "e.id > :position AND :tx >= 0",
-        "hidden": "e.id > :position AND :tx < 0",  # one writer hides nothing
-        "now": "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
-        "wanted": _job_filters("json_each(j.labels)"),
+        "feed_order": "e.id",
+        "tenant_feed_columns": "tenant",  # followed by the id, which is part of every index of SQLite
+        "feed_order_desc": "e.id DESC",
+        "after_position": "e.id > :position AND :tx >= 0",
+        "not_yet_visible": "e.id > :position AND :tx < 0",  # nothing: with one writer, all committed events are visible
+        "now": f"{SQLITE_CLOCK}()",
+        "job_filters": _job_filters("json_each(j.labels)"),
     },
 )
 
@@ -75,23 +82,23 @@ POSTGRESQL = Dialect(
     "postgresql",
     {
         "int": "bigint",
-        "small": "",
-        "hot": "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05)",
-        "grown": "",
-        "log": "",
+        "small_table": "",
+        "updated_table": "WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05)",
+        "growing_table": "",
+        "log_table": "",
         "serial": "bigint GENERATED ALWAYS AS IDENTITY",
         "transaction": "(pg_current_xact_id()::text)::bigint",
         "only_postgresql": "",
         "lock": "FOR UPDATE",
         "lock_jobs": "FOR UPDATE OF j SKIP LOCKED",
         "lock_ref": "pg_advisory_xact_lock(hashtextextended(k.ref, 0))",
-        "place": "e.tx, e.id",
-        "tenant_place": "tenant, tx, id",
-        "place_back": "e.tx DESC, e.id DESC",
-        "after_place": f"(e.tx, e.id) > (:tx, :position) AND e.tx < {_OLDEST_TRANSACTION}",
-        "hidden": f"(e.tx, e.id) > (:tx, :position) AND e.tx >= {_OLDEST_TRANSACTION}",
+        "feed_order": "e.tx, e.id",
+        "tenant_feed_columns": "tenant, tx, id",
+        "feed_order_desc": "e.tx DESC, e.id DESC",
+        "after_position": f"(e.tx, e.id) > (:tx, :position) AND e.tx < {_OLDEST_TRANSACTION}",
+        "not_yet_visible": f"(e.tx, e.id) > (:tx, :position) AND e.tx >= {_OLDEST_TRANSACTION}",
         "now": "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-        "wanted": _job_filters("json_each_text(j.labels::json)"),
+        "job_filters": _job_filters("json_each_text(j.labels::json)"),
     },
 )
 
@@ -111,13 +118,13 @@ def column_types(row: type[Row]) -> tuple[str, ...]:
 
 @lru_cache
 def queries(folder: str = "queries") -> Mapping[str, str]:
-    """Read the named blocks of all .sql files in a folder of store/sql; two blocks of one name are an error."""
+    """Read the named blocks of all .sql files in a folder of store/sql. Names must be unique."""
     blocks: dict[str, str] = {}
     for file in sorted((files("callsheet.store") / "sql" / folder).iterdir(), key=lambda file: file.name):
         parts = _NAME.split(file.read_text())
         for name, body in zip(parts[1::2], parts[2::2], strict=True):
             if name in blocks:
-                raise ValueError(f"sql/{folder}/{file.name} defines {name!r}, which another file defines too")
+                raise ValueError(f"sql/{folder}/{file.name} defines the block {name!r} again: rename it")
             blocks[name] = body.strip()
     return blocks
 
@@ -134,7 +141,7 @@ def sqlite_statement(text: str, encode: Callable[[Any], str]) -> Statement:
         if match["list"]:
             return "IN (SELECT value FROM json_each(?))"
         fields = ", ".join(f"value ->> {n} AS {field.split()[0]}" for n, field in enumerate(_fields(match["columns"])))
-        return f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - from our own files
+        return f"(SELECT {fields} FROM json_each(?))"  # noqa: S608 - no user input
 
     rendered = _PARAMETER.sub(replace_parameter, SQLITE.render(text))
     return Statement(
@@ -161,7 +168,7 @@ def postgresql_statement(text: str) -> Statement:
         names = ", ".join(field.split()[0] for field in fields)
         steps.append(lambda parameters: zip(*parameters[table], strict=True))
         count += len(fields) - 1
-        return f"(SELECT * FROM unnest({arrays}) AS _({names}))"  # noqa: S608 - from our own files
+        return f"(SELECT * FROM unnest({arrays}) AS _({names}))"  # noqa: S608 - no user input
 
     rendered = _PARAMETER.sub(replace_parameter, POSTGRESQL.render(text))
     return Statement(

@@ -1,7 +1,7 @@
 """Forward-only migrations with checksums.
 
-Each runs once, in one transaction, and only ever adds: a server of the version before goes on working while and
-after it runs.
+Each migration runs once, in one transaction. Migrations only add to the schema, so that servers of the previous version
+keep working during and after a migration.
 """
 
 import hashlib
@@ -9,17 +9,18 @@ import re
 from importlib.resources import files
 from typing import NamedTuple
 
-from callsheet.store.connection import Connection, StoreError
+from callsheet.store.connection import Connection, ConnectionLost, StoreError
 from callsheet.store.dialect import POSTGRESQL, SQLITE, Dialect
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _STATEMENT_END = re.compile(r";\s*\n")
 _COMMENT = re.compile(r"^\s*--[^\n]*\n?", re.MULTILINE)
-_LOCK = 7_204_118_801
+_ADVISORY_LOCK = 7_204_118_801
+"""Arbitrary key of the lock that lets one server migrate at a time."""
 
 
 class Migration(NamedTuple):
-    """One step of the schema."""
+    """One version of the schema: a file in sql/migrations."""
 
     version: int
     name: str
@@ -31,7 +32,7 @@ class Migration(NamedTuple):
 
 
 def migrations() -> list[Migration]:
-    """Return all steps in order."""
+    """Return all migrations in order."""
     folder = files("callsheet.store") / "sql" / "migrations"
     return sorted(
         Migration(int(match[1]), match[2], file.read_text())
@@ -46,12 +47,12 @@ def dialect_of(name: str) -> Dialect:
 
 
 def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | None = None) -> list[Migration]:
-    """Migrate a database to the newest schema; return the applied steps."""
+    """Migrate a database to the newest schema; return the applied migrations."""
     steps = migrations() if steps is None else steps
     connection.begin()
     try:
         if dialect.name == "postgresql":
-            connection.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            connection.run(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
         connection.run(
             dialect.render(
                 "CREATE TABLE IF NOT EXISTS migration (version {int} NOT NULL PRIMARY KEY, name text NOT NULL, "
@@ -63,17 +64,35 @@ def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | N
             for statement in statements(dialect, step.text):
                 connection.run(statement)
             connection.run(
-                f"INSERT INTO migration VALUES ({step.version}, '{step.name}', '{step.checksum}')"  # noqa: S608 - our own files
+                f"INSERT INTO migration VALUES ({step.version}, '{step.name}', '{step.checksum}')"  # noqa: S608 - no user input
             )
-    except BaseException:
+    except Exception:  # an interrupt must not wait for the rollback: closing the connection rolls back too
         connection.rollback()
         raise
     connection.commit()
     return pending
 
 
+def require_schema(connection: Connection) -> None:
+    """Raise StoreError with a sentence unless the database has at least the schema of this version."""
+    try:
+        applied: dict[int, str] = dict(connection.run("SELECT version, checksum FROM migration"))  # type: ignore[arg-type]
+    except ConnectionLost:
+        raise
+    except StoreError:
+        applied = {}
+    steps = migrations()
+    if not any(step.version in applied for step in steps):
+        raise StoreError("This is not a Callsheet database. Choose another, or create the schema: `callsheet migrate`.")
+    if pending := _pending(steps, applied):
+        raise StoreError(
+            f"The database has an older schema: migration {pending[0].version} ({pending[0].name}) is missing. Run "
+            "`callsheet migrate` first, or use the version of Callsheet that its servers run."
+        )
+
+
 def statements(dialect: Dialect, text: str) -> list[str]:
-    """Split a step into statements."""
+    """Render a migration for a dialect and split it into statements."""
     rendered = _COMMENT.sub("", dialect.render(text))
     return [part.strip() for part in _STATEMENT_END.split(rendered + "\n") if part.strip()]
 
@@ -82,7 +101,7 @@ def _pending(steps: list[Migration], applied: dict[int, str]) -> list[Migration]
     for step in steps:
         if applied.get(step.version, step.checksum) != step.checksum:
             raise StoreError(
-                f"Migration {step.version} ({step.name}) was applied with another text: "
-                "this database was made by a changed copy of Callsheet."
+                f"Migration {step.version} ({step.name}) was applied in another form: another build of Callsheet "
+                "created this database. Use that build, or a new database."
             )
     return [step for step in steps if step.version not in applied]

@@ -1,4 +1,4 @@
-"""PostgreSQL 14 or newer. A lane is a thread with one connection; what a batch reads or writes goes out together."""
+"""PostgreSQL, version 14 or newer. A connection sends the reads and writes of a batch together, in few round trips."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -10,6 +10,7 @@ from callsheet.core.model.rows import Row
 from callsheet.store.connection import NamedQuery, Rows, StoreError
 from callsheet.store.dialect import Statement, column_types, columns, postgresql_statement, queries
 from callsheet.store.postgres_pipeline import BoundStatement, PipelineConnection, array_literal
+from callsheet.store.steady_clock import SteadyClock
 
 CHANNEL = "callsheet_work"
 SESSION_SETTINGS: Sequence[BoundStatement] = (
@@ -17,19 +18,22 @@ SESSION_SETTINGS: Sequence[BoundStatement] = (
     ("SET enable_seqscan = off", ()),
     ("SET plan_cache_mode = force_generic_plan", ()),
 )
-"""Every statement is written for one plan: rows by their keys, or an index in its order. It is made once, not each time
-(planning took longer than running), and one made while a table was small must not outlive it.
+"""Statements read rows by key, or an index in its order, so one generic plan fits all parameters. It is made once,
+because planning takes longer than running. Sequential scans are off, so that a plan that was made while a table was
+small is also right for a large table.
 """
 _READ_ONLY_SETTINGS: Sequence[BoundStatement] = (("SET default_transaction_read_only = on", ()), *SESSION_SETTINGS)
 _IDLE_SECONDS_MIN = 10.0
-"""A lane thinks for less than a second between two statements of a transaction; one that is frozen holds locks."""
+"""Minimum of the idle timeout in a transaction. Between two statements, a healthy lane needs less than a second; a hung
+one must not hold its locks for long."""
 _ANSWER_GRACE_SECONDS = 1.0
-"""The server gives a statement up first, and says so; whoever says nothing for this much longer is gone."""
+"""Added to the statement timeout. The server ends a statement at its timeout; if it does not respond for this much
+longer, the connection is lost."""
 _BEGIN: BoundStatement = ("BEGIN", ())
 _COMMIT: BoundStatement = ("COMMIT", ())
 _NOW: BoundStatement = ("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint", ())
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)"
-"""A hint need not be on the disk."""
+"""Hints need no durable commit."""
 _VERSION_MIN = 140_000
 _MILLISECONDS_MAX = 2**31 - 1
 
@@ -41,15 +45,15 @@ def _statement(query: str) -> Statement:
 
 @lru_cache
 def insert_text(row: type[Row]) -> str:
-    """Return the statement that writes new rows from one array per column."""
+    """Return the statement that inserts rows, with one array per column."""
     names = ", ".join(columns(row))
     arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(column_types(row), 1))
-    return f"INSERT INTO {row.TABLE} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - names from our classes
+    return f"INSERT INTO {row.TABLE} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - names of row classes
 
 
 @lru_cache
 def update_text(row: type[Row]) -> str:
-    """Return the statement that writes changed rows: key columns and changing columns, one array each."""
+    """Return the statement that updates rows, with one array per key column and per mutable column."""
     fixed, key = row.FIXED_COLUMNS, len(row.KEY)
     names = [*columns(row)[:key], *columns(row)[fixed:]]
     kinds = [*column_types(row)[:key], *column_types(row)[fixed:]]
@@ -57,16 +61,16 @@ def update_text(row: type[Row]) -> str:
     arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(kinds, 1))
     where = " AND ".join(f"t.{name} = u.{name}" for name in names[:key])
     aliased = ", ".join(names)
-    return f"UPDATE {row.TABLE} t SET {changing} FROM unnest({arrays}) AS u({aliased}) WHERE {where}"  # noqa: S608 - names from our classes
+    return f"UPDATE {row.TABLE} t SET {changing} FROM unnest({arrays}) AS u({aliased}) WHERE {where}"  # noqa: S608 - names of row classes
 
 
 def insert_statement(row: type[Row], rows: Iterable[Row]) -> BoundStatement:
-    """Say that rows are new."""
+    """Return the insert of some rows with its parameters."""
     return insert_text(row), [array_literal(column) for column in zip(*map(astuple, rows), strict=True)]
 
 
 def update_statement(row: type[Row], rows: Iterable[Row]) -> BoundStatement:
-    """Say that rows have changed."""
+    """Return the update of some rows with its parameters."""
     columns_of_rows = list(zip(*map(astuple, rows), strict=True))
     return update_text(row), [
         array_literal(column) for column in (*columns_of_rows[: len(row.KEY)], *columns_of_rows[row.FIXED_COLUMNS :])
@@ -79,7 +83,10 @@ def _bind(named_queries: Iterable[NamedQuery]) -> list[BoundStatement]:
 
 
 def _timeout_settings(statement_timeout_seconds: float) -> Iterable[BoundStatement]:
-    """Say when the server ends by itself what nobody waits for any more: it would wait for its locks for ever."""
+    """Yield the timeouts after which the server ends a statement or transaction whose client no longer waits.
+
+    Without them, it could hold its locks forever.
+    """
     idle = max(statement_timeout_seconds, _IDLE_SECONDS_MIN)
     for name, seconds in (
         ("statement_timeout", statement_timeout_seconds),
@@ -89,7 +96,7 @@ def _timeout_settings(statement_timeout_seconds: float) -> Iterable[BoundStateme
 
 
 class PostgresDatabase:
-    """A PostgreSQL database, by its URL."""
+    """A PostgreSQL database."""
 
     name = "postgresql"
 
@@ -97,26 +104,29 @@ class PostgresDatabase:
         self, url: str, *, lanes: int = 1, transaction_pooling: bool = False, statement_timeout_seconds: float = 60.0
     ) -> None:
         self.url = url
+        self.clock = SteadyClock()
         self.statement_timeout_seconds = statement_timeout_seconds
         self.lanes = lanes
         self.transaction_pooling = transaction_pooling
-        """Behind a pooler in transaction mode, neither settings nor prepared statements can be kept."""
+        """The URL is that of a pooler in transaction mode: session settings and prepared statements are not used."""
 
     def with_timeout(self, seconds: float) -> "PostgresDatabase":
-        """Return the same database, whose statements are given up after so long at most."""
-        return PostgresDatabase(
+        """Return the same database with a statement timeout of at most `seconds`."""
+        limited = PostgresDatabase(
             self.url,
             lanes=self.lanes,
             transaction_pooling=self.transaction_pooling,
             statement_timeout_seconds=min(self.statement_timeout_seconds, seconds),
         )
+        limited.clock = self.clock
+        return limited
 
     def connect(self, *, reading: bool = False) -> "PostgresConnection":
         return PostgresConnection(self, reading=reading)
 
 
 class PostgresConnection:
-    """One connection. The beginning and the writes of a transaction wait for the next trip to the server."""
+    """One connection. `begin` and writes are buffered and sent with the next round trip."""
 
     def __init__(self, database: PostgresDatabase, *, reading: bool) -> None:
         self._wire = PipelineConnection(
@@ -125,6 +135,7 @@ class PostgresConnection:
             use_prepared=not database.transaction_pooling,
             answer_seconds=database.statement_timeout_seconds + _ANSWER_GRACE_SECONDS,
         )
+        self._clock = database.clock
         self._read_only = reading
         self._pending: list[BoundStatement] = []
         self._hints: list[BoundStatement] = []
@@ -132,7 +143,7 @@ class PostgresConnection:
         if self._wire.server_version < _VERSION_MIN:
             self.close()
             raise StoreError(
-                f"PostgreSQL {self._wire.server_version // 10_000} is too old: Callsheet needs 14 or newer."
+                f"PostgreSQL {self._wire.server_version // 10_000} is too old. Upgrade it to version 14 or newer."
             )
         if not database.transaction_pooling:
             self._wire.execute(
@@ -156,39 +167,26 @@ class PostgresConnection:
             self._wire.execute([("ROLLBACK", ())])
 
     def now(self) -> int:
-        """Tell the server's time, for a lane as of the last read of its transaction: each of them brings it along."""
+        """Return the engine's time. On a writing connection, every read also fetches it; this is the last one."""
         if self._read_only:
-            return int(self._wire.execute([_NOW])[0][0][0])
+            return self._clock.read(self._wire.execute([_NOW])[0][0][0])
         if self._now is None:
             self.fetch_all(())
         return self._now or 0
 
     def version(self) -> int | None:
-        """Return None: other servers write too, so every batch reads what it locks."""
+        """Return None: other servers write too, so rows cannot be kept between batches."""
         return None
 
     def fetch(self, query: str, /, **parameters: Any) -> Rows:
         return self.fetch_all([(query, parameters)])[0]
-
-    @property
-    def socket(self) -> int:
-        """What becomes readable when there is an answer."""
-        return self._wire.socket
-
-    def ask(self, named_queries: Iterable[NamedQuery]) -> None:
-        """Ask several named queries and wait for nothing; for a connection that only reads."""
-        self._wire.ask(_bind(named_queries))
-
-    def receive(self) -> list[Rows] | None:
-        """Return the rows of what was asked, once all of them are there."""
-        return self._wire.receive()
 
     def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
         pending, reads = self._take_pending(), _bind(named_queries)
         if self._read_only:
             return self._wire.execute([*pending, *reads])[len(pending) :]
         found = self._wire.execute([*pending, *reads, _NOW])[len(pending) :]
-        self._now = found.pop()[0][0]
+        self._now = self._clock.read(found.pop()[0][0])
         return found
 
     def run(self, text: str) -> Rows:
@@ -207,11 +205,11 @@ class PostgresConnection:
         self._hints = [(_NOTIFY, (CHANNEL, " ".join(sorted(kinds))))]
 
     def listen(self) -> None:
-        """Ask to be told what other processes announce."""
+        """Subscribe to the notifications of other processes."""
         self._wire.execute([(f"LISTEN {CHANNEL}", ())])
 
     def wait_for_notifications(self, seconds: float, callback: Callable[[str], None]) -> None:
-        """Wait for announcements, and pass on the kinds that they name."""
+        """Wait for notifications, and call `callback` with the kinds of each."""
         self._wire.wait_for_notifications(seconds, callback)
 
     def close(self) -> None:

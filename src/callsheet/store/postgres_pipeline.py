@@ -1,7 +1,7 @@
-"""One connection to PostgreSQL by libpq, in pipeline mode: statements go out together, answers come back in order.
+"""A connection to PostgreSQL in libpq's pipeline mode: statements are sent together, results arrive in order.
 
-A trip to the server costs more than most statements, so callers hand over everything they can say at once. Parameters
-travel as text: a list becomes an array literal, which is JSON but for its brackets.
+A round trip takes longer than most statements, so callers pass as many statements as they can at once. Parameters are
+sent as text. A list is sent as an array literal, which is JSON with other brackets.
 """
 
 import itertools
@@ -18,29 +18,46 @@ from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
 from callsheet.core.model.plural import pluralize
-from callsheet.store.connection import ConnectionLost, DiskFull, StoreError, TransactionConflict, UniqueConflict
+from callsheet.store.connection import (
+    DAMAGED,
+    DISK_ERROR,
+    DISK_FULL,
+    MISSING_RIGHTS,
+    READ_ONLY,
+    ConnectionLost,
+    DatabaseUnusable,
+    StoreError,
+    TransactionConflict,
+    UniqueConflict,
+)
 
 BoundStatement = tuple[str, Sequence[Any]]
 """A statement and its parameters."""
 Rows = Sequence[Sequence[Any]]
 
 _CONTROL_ESCAPE = re.compile(rb"(?<!\\)(?:\\\\)*\\[bfnrtu]")
-"""Where JSON's escapes and those of an array literal differ: control characters."""
+"""Escapes of control characters, which JSON and array literals write differently."""
 _UNIQUE_VIOLATION = "23505"
-"""Somebody else wrote the same key first."""
+"""SQLSTATE of unique_violation: another transaction has inserted the same key."""
 _CONFLICT_STATES = {"40001", "40P01", "55P03", "57014"}
-"""Somebody else holds the lock, changed what was read, or held it for longer than a statement may take."""
-_DISK_FULL = "53100"
+"""SQLSTATEs of serialization failure, deadlock, unavailable lock and statement timeout."""
+_UNUSABLE_REASONS = {
+    "25006": READ_ONLY, "42501": MISSING_RIGHTS, "53100": DISK_FULL, "58030": DISK_ERROR, "58P01": DISK_ERROR,
+    "XX001": DAMAGED, "XX002": DAMAGED,
+}  # fmt: skip
+"""SQLSTATEs of a read-only transaction (a standby, or a setting), missing rights, a full disk, an input or output
+error, a missing file, and damaged data or indexes.
+"""
 _CONNECTION_STATES = ("08", "57P", "53", "25P03")
 _BINARY = pq.Format.BINARY
 _SUCCESS = {pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.EMPTY_QUERY}
 _CONNECT_SECONDS = 10
-"""How long a connection may take to be made, unless its URL says."""
+"""Timeout for connecting, unless the URL sets one."""
 _encode = msgspec.json.Encoder().encode
 
 
 def array_literal(values: Iterable[Any]) -> bytes:
-    """Return numbers, texts and None as the literal of a PostgreSQL array."""
+    """Return numbers, strings and None as the literal of a PostgreSQL array."""
     values = tuple(values)
     encoded = _encode(values)
     if b"\\" in encoded and _CONTROL_ESCAPE.search(encoded):
@@ -65,7 +82,7 @@ def _encode_parameter(value: Any) -> bytes | None:
 
 
 class PipelineConnection:
-    """One connection, used from one thread."""
+    """One connection. Not thread-safe."""
 
     def __init__(self, url: str, *, name: str, use_prepared: bool, answer_seconds: float) -> None:
         try:
@@ -85,16 +102,13 @@ class PipelineConnection:
         self._answer_seconds = answer_seconds
         self._prepared: dict[str, bytes] = {}
         self._names = itertools.count()
-        self._awaiting: list[str | None] = []
-        """What the answers of the group to come will be to: a text that is being prepared, or a statement."""
-        self._unread_groups = 0
-        """How many groups were said whose answers nobody waited for."""
-        self._receiving: tuple[list[str | None], list[pq.abc.PGresult]] = ([], [])
-        """What was asked without waiting: what the answers will be to, and those that have come."""
+        self._expected: list[str | None] = []
+        """The results to expect for the current group: the text of a statement that is prepared, or None for rows.
 
-    @property
-    def socket(self) -> int:
-        return self._libpq.socket
+        A group is the statements up to a pipeline sync.
+        """
+        self._unread_groups = 0
+        """Groups that were sent and whose results were not read, because they are hints."""
 
     @property
     def server_version(self) -> int:
@@ -102,56 +116,35 @@ class PipelineConnection:
 
     @property
     def idle(self) -> bool:
-        """Whether no transaction is open, as far as the server has told."""
+        """Whether no transaction is open, according to the server's last message."""
         return self._libpq.transaction_status == pq.TransactionStatus.IDLE
 
     @property
     def lost(self) -> bool:
+        """Whether the connection is broken."""
         return self._libpq.status != pq.ConnStatus.OK
 
     def execute(self, statements: Sequence[BoundStatement], hints: Sequence[BoundStatement] = ()) -> list[Rows]:
-        """Say statements together and return their rows; after a failure the rest are not run.
+        """Send statements together and return their rows. After an error, the remaining statements are not run.
 
-        Hints are said behind them, in a group of their own; whether they succeed is never known.
+        Hints are sent after the statements, in their own group. Their results are discarded.
         """
         try:
             self._send(statements)
             self._libpq.pipeline_sync()
-            awaiting, self._awaiting = self._awaiting, []
+            expected, self._expected = self._expected, []
             if hints:
                 self._send(hints)
                 self._libpq.pipeline_sync()
-                self._awaiting.clear()
-            answers = self._read_results(self._unread_groups)
+                self._expected.clear()
+            results = self._read_results(self._unread_groups)
             self._unread_groups = 1 if hints else 0
         except psycopg.Error as error:
             raise _connection_lost(error) from error
-        return self._collect_rows(awaiting, answers)[-len(statements) :]
-
-    def ask(self, statements: Sequence[BoundStatement]) -> None:
-        """Say statements together and return at once: `answered` has their rows, when the socket has something."""
-        try:
-            self._send(statements)
-            self._libpq.pipeline_sync()
-            if self._libpq.flush():
-                raise ConnectionLost("The question is too long to be sent at once.")
-        except psycopg.Error as error:
-            raise _connection_lost(error) from error
-        self._receiving, self._awaiting = (self._awaiting, []), []
-
-    def receive(self) -> list[Rows] | None:
-        """Take in what has come; return the rows of what was asked, once all of them are there."""
-        awaiting, answers = self._receiving
-        try:
-            if self._read_available(answers, 0) >= 0:
-                return None
-        except psycopg.Error as error:
-            raise _connection_lost(error) from error
-        self._receiving = ([], [])
-        return self._collect_rows(awaiting, answers)
+        return self._collect_rows(expected, results)[-len(statements) :]
 
     def send_ahead(self, statements: Sequence[BoundStatement]) -> None:
-        """Send statements ahead of the next group, of which they are part: the server begins, and nobody waits."""
+        """Send the first statements of the next group now, so that the server starts on them; do not wait."""
         try:
             self._send(statements)
             self._libpq.send_flush_request()
@@ -160,7 +153,7 @@ class PipelineConnection:
             raise _connection_lost(error) from error
 
     def wait_for_notifications(self, seconds: float, callback: Callable[[str], None]) -> None:
-        """Wait for notifications, and pass on what they carry."""
+        """Wait for notifications, and call `callback` with the payload of each."""
         try:
             if self._socket.poll(seconds * 1_000):
                 self._libpq.consume_input()
@@ -169,13 +162,13 @@ class PipelineConnection:
         except psycopg.Error as error:
             raise _connection_lost(error) from error
         if self.lost:
-            raise ConnectionLost("the listening connection is closed")
+            raise ConnectionLost("PostgreSQL closed the connection.")
 
     def close(self) -> None:
         self._connection.close()
 
     def _send(self, statements: Sequence[BoundStatement]) -> None:
-        libpq, awaiting = self._libpq, self._awaiting
+        libpq, expected = self._libpq, self._expected
         for text, parameters in statements:
             values = [_encode_parameter(value) for value in parameters]
             if not self._use_prepared or not parameters:
@@ -186,13 +179,13 @@ class PipelineConnection:
                     name = b"s%d" % next(self._names)
                     libpq.send_prepare(name, text.encode())
                     self._prepared[text] = name
-                    awaiting.append(text)
+                    expected.append(text)
                 libpq.send_query_prepared(name, values, result_format=_BINARY)
-            awaiting.append(None)
+            expected.append(None)
 
     def _read_results(self, unread_groups: int) -> list[pq.abc.PGresult]:
-        """Read up to the end of the group after those that are owed."""
-        libpq, answers = self._libpq, list[pq.abc.PGresult]()
+        """Read the results of one group, after those of `unread_groups` earlier groups, which are discarded."""
+        libpq, results = self._libpq, list[pq.abc.PGresult]()
         end = time.monotonic() + self._answer_seconds
         while True:
             sending = libpq.flush()
@@ -200,51 +193,51 @@ class PipelineConnection:
             if not self._socket.poll(max(0.0, end - time.monotonic()) * 1_000):
                 self.close()
                 raise ConnectionLost(f"PostgreSQL did not answer within {pluralize(self._answer_seconds, 'second')}.")
-            if (unread_groups := self._read_available(answers, unread_groups)) < 0:
-                return answers
+            if (unread_groups := self._read_available(results, unread_groups)) < 0:
+                return results
 
-    def _read_available(self, answers: list[pq.abc.PGresult], unread_groups: int) -> int:
-        """Take in what has come; return how many groups end before the awaited one, and less than 0 at its end."""
+    def _read_available(self, results: list[pq.abc.PGresult], unread_groups: int) -> int:
+        """Read what has arrived; return how many earlier groups are still unread, or -1 at the end of this group."""
         libpq = self._libpq
         libpq.consume_input()
         if self.lost:
             raise ConnectionLost("PostgreSQL closed the connection.")
         last_was_none = False
         while not libpq.is_busy():
-            answer = libpq.get_result()
-            if answer is None:
-                if last_was_none or self.lost:  # between two answers there is one None; after the last there are many
+            result = libpq.get_result()
+            if result is None:
+                if last_was_none or self.lost:  # libpq returns one None between two results, and only None at the end
                     break
                 last_was_none = True
                 continue
             last_was_none = False
-            if answer.status == pq.ExecStatus.PIPELINE_SYNC:
+            if result.status == pq.ExecStatus.PIPELINE_SYNC:
                 unread_groups -= 1
                 if unread_groups < 0:
                     break
             elif unread_groups == 0:
-                answers.append(answer)
+                results.append(result)
         return unread_groups
 
-    def _collect_rows(self, awaiting: Sequence[str | None], answers: Sequence[pq.abc.PGresult]) -> list[Rows]:
+    def _collect_rows(self, expected: Sequence[str | None], results: Sequence[pq.abc.PGresult]) -> list[Rows]:
         found: list[Rows] = []
-        for text, answer in zip(awaiting, answers, strict=True):
-            if answer.status not in _SUCCESS:
-                self._forget_prepared(awaiting[len(found) :])
-                raise _map_error(answer)
+        for text, result in zip(expected, results, strict=True):
+            if result.status not in _SUCCESS:
+                self._forget_prepared(expected[len(found) :])
+                raise _map_error(result)
             if text is None:
-                found.append(self._decode_rows(answer))
+                found.append(self._decode_rows(result))
         return found
 
-    def _decode_rows(self, answer: pq.abc.PGresult) -> Rows:
-        if not answer.ntuples:
+    def _decode_rows(self, result: pq.abc.PGresult) -> Rows:
+        if not result.ntuples:
             return ()
-        self._transformer.set_pgresult(answer)
-        return self._transformer.load_rows(0, answer.ntuples, tuple)
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, tuple)
 
-    def _forget_prepared(self, awaiting: Sequence[str | None]) -> None:
-        """Prepare again what may not have been prepared."""
-        for text in awaiting:
+    def _forget_prepared(self, expected: Sequence[str | None]) -> None:
+        """Forget statements whose preparation may have failed, so that they are prepared again."""
+        for text in expected:
             if text is not None:
                 self._prepared.pop(text, None)
 
@@ -253,15 +246,15 @@ def _connection_lost(error: psycopg.Error) -> ConnectionLost:
     return ConnectionLost(" ".join(str(error).split()))
 
 
-def _map_error(answer: pq.abc.PGresult) -> StoreError:
-    message = answer.get_error_message()
-    state = (answer.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
+def _map_error(result: pq.abc.PGresult) -> StoreError:
+    message = result.get_error_message()
+    state = (result.error_field(pq.DiagnosticField.SQLSTATE) or b"").decode()
     if state == _UNIQUE_VIOLATION:
         return UniqueConflict(message)
     if state in _CONFLICT_STATES:
         return TransactionConflict(message)
-    if state == _DISK_FULL:
-        return DiskFull(message)
+    if reason := _UNUSABLE_REASONS.get(state):
+        return DatabaseUnusable(reason)
     if state.startswith(_CONNECTION_STATES):
         return ConnectionLost(message)
     return StoreError(message)

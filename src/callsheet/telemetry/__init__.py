@@ -1,5 +1,5 @@
 """Structured log lines from events and refusals."""
 
-from callsheet.telemetry.json_log import JsonLogWriter, log_records
+from callsheet.telemetry.event_log import JsonLogWriter, log_records
 
 __all__ = ["JsonLogWriter", "log_records"]

@@ -1,4 +1,4 @@
-"""A log with rotation by size: `x.log` is current, `x.log.1` the one before; the oldest is deleted."""
+"""A log file with rotation by size: `x.log` is current, `x.log.1` is the previous one; the oldest is deleted."""
 
 import fcntl
 import io
@@ -14,7 +14,7 @@ _APPEND_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 class RotatingFile(io.RawIOBase):
     """Appends unbuffered to a file and rotates it when it would exceed the size limit.
 
-    Several processes may write to the same log: one of them rolls it, and the others notice.
+    Several processes may write to the same log: when one rotates it, the others reopen it.
     """
 
     def __init__(self, file: Path, bytes_max: int, files_max: int) -> None:
@@ -47,18 +47,18 @@ class RotatingFile(io.RawIOBase):
         super().close()
 
     def _rotate(self) -> None:
-        fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # given up with the descriptor
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # closing the descriptor releases the lock
         if self._is_current():
             names = [self._file, *(Path(f"{self._file}.{n}") for n in range(1, self._files_max))]
             for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
                 if newer.exists():
                     newer.replace(older)
-            if len(names) == 1:  # else it has moved away, and what has the name now may be another's new file
+            if len(names) == 1:  # otherwise it was renamed, and the name may already belong to a new file
                 self._file.unlink()
         self._reopen()
 
     def _is_current(self) -> bool:
-        """Whether the open file is still the one of this name."""
+        """Return whether the open file still has this name, or another process has rotated it."""
         try:
             return os.path.samestat(self._file.stat(), os.fstat(self._descriptor))
         except FileNotFoundError:

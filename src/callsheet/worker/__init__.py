@@ -38,7 +38,7 @@ from callsheet.worker.files.cache import Cache
 from callsheet.worker.files.temp_folders import Scratch
 from callsheet.worker.link.base import Link
 from callsheet.worker.link.http import HttpLink
-from callsheet.worker.runtime.interruption import (
+from callsheet.worker.runtime.interruption_notices import (
     AwsSpotSource,
     FileSource,
     Interruption,

@@ -15,7 +15,7 @@ from callsheet.core.model.commands import OutputFile, PreviousSubmission
 from callsheet.core.model.errors import LeaseLost
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.core.policy.redaction import redact_error
-from callsheet.transport.digests import digest_file, measure_content
+from callsheet.transport.sha256 import digest_file, measure_content
 from callsheet.worker.errors import InvalidTokenError, RetryableError, TaskLeaseLost, UnreachableError
 from callsheet.worker.files.cache import Cache
 from callsheet.worker.link.base import Link
@@ -101,8 +101,8 @@ class Context:
     def progress(self, percent: float, message: str | None = None) -> None:
         """Report progress, 0 to 100. Non-blocking. Rapid updates are coalesced to the latest."""
         self._task.raise_if_stopped()
-        text_message = redact_error(message, _MESSAGE_CHARS_MAX) if message else None
-        self._task.set_progress(min(max(int(percent), 0), _PERCENT_MAX), text_message)
+        redacted_message = redact_error(message, _MESSAGE_CHARS_MAX) if message else None
+        self._task.set_progress(min(max(int(percent), 0), _PERCENT_MAX), redacted_message)
         self._on_update()
 
     def log(self, text: str) -> None:
@@ -197,18 +197,21 @@ class Context:
         )
         if digest_file(partial) != input_file.sha256:
             partial.unlink()
-            raise RetryableError(f"The download of {input_file.name} has another SHA-256.", code="file_damaged")
+            raise RetryableError(
+                f"The download of {input_file.name} is damaged: its SHA-256 differs from the stored one.",
+                code="file_damaged",
+            )
         if self._cache is not None:
-            with suppress(OSError):  # disk full, or no permission: the task has its file anyway
+            with suppress(OSError):  # the disk is full or not writable; the task has its file anyway
                 self._cache.add(input_file.sha256, partial)
         partial.rename(path)
 
 
 def _file_id(file: str | Mapping[str, str]) -> str:
-    found = file if isinstance(file, str) else file.get("$file")
-    if not isinstance(found, str):
+    file_id = file if isinstance(file, str) else file.get("$file")
+    if not isinstance(file_id, str):
         raise TypeError(f'{file!r} is not a file: pass a file id or {{"$file": id}}.')
-    return found
+    return file_id
 
 
 def _local_name(input_file: InputFile) -> str:

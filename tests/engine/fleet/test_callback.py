@@ -1,4 +1,4 @@
-"""Callbacks: any order, any number of times, before or after the reference is known; one effect."""
+"""Callbacks have one effect, in any order and number, before or after the reference is known."""
 
 from itertools import permutations
 
@@ -12,19 +12,12 @@ from tests.support.doubles.fake_provider import (
     PENDING,
     FakeProvider,
     SubmittedCall,
-    clip_workflow,
     collect,
     hand_off,
-    intend,
+    record_intent,
     submit_to_provider,
 )
 from tests.support.engine.engine_harness import EngineHarness
-
-
-@pytest.fixture
-def clips(harness: EngineHarness) -> EngineHarness:
-    clip_workflow(harness)
-    return harness
 
 
 @pytest.fixture
@@ -44,11 +37,7 @@ def call_back(
 
 
 def inbox(harness: EngineHarness) -> list[str]:
-    connection = harness.database.connect(reading=True)
-    try:
-        return [row[0] for row in connection.run("SELECT status FROM inbox ORDER BY id")]
-    finally:
-        connection.close()
+    return [status for (status,) in harness.query("SELECT status FROM inbox ORDER BY id")]
 
 
 def test_a_callback_completes_the_job(clips: EngineHarness, handed_off: SubmittedCall) -> None:
@@ -58,22 +47,25 @@ def test_a_callback_completes_the_job(clips: EngineHarness, handed_off: Submitte
         handed_off.job_id, "completed", "completed", None,
     )  # fmt: skip
     assert clips.ledger(handed_off.job_id) == [("reserve", -7, 0), ("consume", 0, 7)]
+    assert [document.body for document in clips.reads.documents(handed_off.job_id)] == ['{"url":"result"}']
     assert collect(clips, FakeProvider(), 1_000) == 0
 
 
-def test_a_callback_of_a_failure_refunds(clips: EngineHarness, handed_off: SubmittedCall) -> None:
+def test_a_callback_that_reports_a_failure_fails_and_refunds_the_job(
+    clips: EngineHarness, handed_off: SubmittedCall
+) -> None:
     # R55
     assert call_back(clips, "w-1", FAILED, handed_off.ref).job_status == "failed"
     assert clips.balance() == 100
 
 
-def test_a_callback_on_the_way_never_ends_the_job(clips: EngineHarness, handed_off: SubmittedCall) -> None:
+def test_an_intermediate_callback_never_ends_the_job(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R56
     for n in range(3):
         assert call_back(clips, f"w-{n}", PENDING, handed_off.ref).job_status == "running"
 
 
-def test_the_same_callback_twice_is_skipped(clips: EngineHarness, handed_off: SubmittedCall) -> None:
+def test_a_repeated_callback_is_skipped(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R54, R318, P4
     call_back(clips, "w-1", DONE, handed_off.ref)
     before = clips.snapshot()
@@ -82,7 +74,7 @@ def test_the_same_callback_twice_is_skipped(clips: EngineHarness, handed_off: Su
     assert clips.snapshot() == before
 
 
-def test_the_first_of_two_contradicting_callbacks_counts(clips: EngineHarness, handed_off: SubmittedCall) -> None:
+def test_of_two_contradictory_callbacks_the_first_wins(clips: EngineHarness, handed_off: SubmittedCall) -> None:
     # R57, H12
     call_back(clips, "w-1", DONE, handed_off.ref)
     assert call_back(clips, "w-2", FAILED, handed_off.ref).skipped == "The call has ended."
@@ -92,7 +84,7 @@ def test_the_first_of_two_contradicting_callbacks_counts(clips: EngineHarness, h
 
 @pytest.mark.parametrize("ending", ["canceled", "expired", "deleted"])
 def test_a_callback_for_an_ended_job_is_skipped(clips: EngineHarness, handed_off: SubmittedCall, ending: str) -> None:
-    # R57, R367, H14
+    # R57, R367
     if ending == "expired":
         collect(clips, FakeProvider(), 600)
     elif ending == "deleted":
@@ -108,10 +100,12 @@ def test_a_callback_for_an_ended_job_is_skipped(clips: EngineHarness, handed_off
     }
 
 
-def test_an_unknown_callback_says_nothing_and_changes_nothing(clips: EngineHarness, handed_off: SubmittedCall) -> None:
+def test_an_unknown_callback_reveals_nothing_and_changes_nothing(
+    clips: EngineHarness, handed_off: SubmittedCall
+) -> None:
     # R319, R320, H14
     before = clips.snapshot()
-    for fields in ({"ref": "nobody's"}, {"ref": handed_off.ref, "provider": "other"}, {"call_id": "made-up"}):
+    for fields in ({"ref": "unknown"}, {"ref": handed_off.ref, "provider": "other"}, {"call_id": "unknown"}):
         state = call_back(clips, repr(fields), DONE, **fields)
         assert (state.skipped, state.job_id, state.task_id, state.job_status) == ("unknown", "", "", "")
     after = clips.snapshot()
@@ -123,7 +117,7 @@ def test_a_callback_before_its_reference_is_kept_and_applied(clips: EngineHarnes
     # H13
     job = clips.submit_job("clip")
     lease = clips.claim_one("render")
-    intend(clips, lease)
+    record_intent(clips, lease)
     assert call_back(clips, "w-1", DONE, "ref-x").skipped == "unknown"
     assert inbox(clips) == ["waiting"]
     assert hand_off(clips, lease, "ref-x").job_status == "completed"
@@ -135,34 +129,34 @@ def test_a_callback_that_names_the_call_needs_no_reference(clips: EngineHarness)
     # H13, R309
     job = clips.submit_job("clip")
     lease = clips.claim_one("render")
-    call_id = intend(clips, lease)
+    call_id = record_intent(clips, lease)
     assert call_back(clips, "w-1", DONE, "ref-x", call_id=call_id).job_status == "completed"
     assert clips.status(job) == "completed"
     assert hand_off(clips, lease, "ref-x").replay is True
 
 
-def test_a_callback_for_a_call_whose_answer_was_lost_counts(clips: EngineHarness) -> None:
-    # R309, H13
+def test_a_callback_completes_a_call_whose_answer_was_lost(clips: EngineHarness) -> None:
+    # R309
     job = clips.submit_job("clip")
     lease = clips.claim_one("render")
-    call_id = intend(clips, lease)
+    call_id = record_intent(clips, lease)
     clips.advance(60)
     assert call_back(clips, "w-1", DONE, "ref-x", call_id=call_id).job_status == "completed"
     assert collect(clips, FakeProvider()) == 0
     assert clips.status(job) == "completed"
 
 
-def test_another_providers_callback_cannot_open_what_is_held(clips: EngineHarness) -> None:
-    # H14, P3
+def test_a_held_callback_of_another_provider_is_not_applied(clips: EngineHarness) -> None:
+    # H14
     clips.submit_job("clip")
     lease = clips.claim_one("render")
-    intend(clips, lease)
+    record_intent(clips, lease)
     call_back(clips, "w-1", DONE, "ref-x", provider="other")
     assert hand_off(clips, lease, "ref-x").job_status == "running"
     assert inbox(clips) == ["waiting"]
 
 
-def test_a_callback_has_an_id(clips: EngineHarness) -> None:
+def test_a_callback_without_a_valid_id_is_refused(clips: EngineHarness) -> None:
     before = clips.snapshot()
     for webhook in ("", "w" * 256):
         command = Callback(provider=NAME, webhook_id=webhook, outcome=DONE, ref="r")
@@ -170,19 +164,19 @@ def test_a_callback_has_an_id(clips: EngineHarness) -> None:
     assert clips.snapshot() == before
 
 
-STEPS = ("hand", "processing", "completed", "completed again", "collect")
+STEPS = ("hand off", "processing", "completed", "completed again", "collect")
 
 
-def test_any_order_of_what_happens_gives_the_same_end(clips: EngineHarness) -> None:
+def test_any_order_of_callbacks_and_polls_leads_to_the_same_end(clips: EngineHarness) -> None:
     # H11
     clips.top_up(7 * 120)
     for order in permutations(STEPS):
         job = clips.submit_job("clip")
         lease = clips.claim_one("render")
-        call_id = intend(clips, lease)
+        call_id = record_intent(clips, lease)
         ref = f"ref-{job}"
         for step in order:
-            if step == "hand":
+            if step == "hand off":
                 hand_off(clips, lease, ref)
             elif step == "collect":
                 collect(clips, FakeProvider(PENDING), 0)

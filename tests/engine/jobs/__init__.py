@@ -1,1 +1,1 @@
-"""Scenarios of jobs: submit, amend, pause, cancel, retry, delete."""
+"""Scenarios of jobs: submit, update, pause, cancel, retry, delete."""

@@ -1,10 +1,10 @@
-"""Who may not: the cap of active jobs, and gates that say no before a job is accepted."""
+"""The limit of active jobs per user, and gates that refuse a submit."""
 
 from typing import Any
 
-from callsheet.config import Settings
 from callsheet.core.model.commands import Retry, Submit, Verdict
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.settings import Settings
 from tests.support.engine.engine_harness import EngineHarness
 
 FIVE = Settings(limits=Limits(active_jobs_max=5))
@@ -17,7 +17,7 @@ def no_cats(command: Submit) -> Verdict | None:
 
 
 def test_a_user_has_at_most_five_active_jobs(open_harness: Any) -> None:
-    # R171, R172, C20
+    # R171, C20
     harness: EngineHarness = open_harness(FIVE)
     jobs = [harness.submit_job() for _ in range(4)] + [harness.submit_job(start_in_seconds=60)]
     harness.pause(jobs[3])
@@ -28,7 +28,7 @@ def test_a_user_has_at_most_five_active_jobs(open_harness: Any) -> None:
     assert harness.expect_refusal(harness.submission()).code == "too_many_active_jobs"
 
 
-def test_every_end_frees_a_place(open_harness: Any) -> None:
+def test_every_ended_job_frees_a_place(open_harness: Any) -> None:
     # R171
     harness: EngineHarness = open_harness(FIVE)
     harness.tenant(active_jobs_max=1)
@@ -45,7 +45,7 @@ def lease_task(harness: EngineHarness) -> Any:
     return harness.claim_one()
 
 
-def test_twenty_submits_in_one_call_fill_the_five_places(open_harness: Any) -> None:
+def test_of_twenty_submits_in_one_call_five_are_accepted(open_harness: Any) -> None:
     # R172
     harness: EngineHarness = open_harness(FIVE)
     results = harness.engine.execute_many([harness.submission() for _ in range(20)])
@@ -54,7 +54,7 @@ def test_twenty_submits_in_one_call_fill_the_five_places(open_harness: Any) -> N
     assert harness.balance() == 75
 
 
-def test_the_cap_is_per_user_and_a_tenant_may_have_its_own(open_harness: Any) -> None:
+def test_the_limit_of_active_jobs_is_per_user_and_a_tenant_can_set_its_own(open_harness: Any) -> None:
     # R171
     harness: EngineHarness = open_harness(FIVE)
     harness.tenant(active_jobs_max=1)
@@ -64,8 +64,8 @@ def test_the_cap_is_per_user_and_a_tenant_may_have_its_own(open_harness: Any) ->
     assert harness.submit(user="bob").status == "queued"
 
 
-def test_a_retry_needs_a_place_too(open_harness: Any) -> None:
-    # R171: S3 holds for whatever makes a job active again
+def test_a_retry_counts_against_the_limit_of_active_jobs(open_harness: Any) -> None:
+    # R171: a retry makes a job active again
     harness: EngineHarness = open_harness(FIVE)
     harness.tenant(active_jobs_max=1)
     job = harness.submit_job()
@@ -78,7 +78,7 @@ def test_a_retry_needs_a_place_too(open_harness: Any) -> None:
     assert harness.snapshot() == before
 
 
-def test_a_gate_refuses_without_a_trace(open_harness: Any) -> None:
+def test_a_gate_refuses_a_submit_and_nothing_is_stored(open_harness: Any) -> None:
     # R298, R323, C12
     harness: EngineHarness = open_harness(gates=[no_cats])
     before = harness.snapshot()
@@ -87,45 +87,47 @@ def test_a_gate_refuses_without_a_trace(open_harness: Any) -> None:
     assert harness.snapshot() == before
 
 
-def test_a_blocked_request_is_recorded_if_the_server_keeps_such_records(open_harness: Any) -> None:
+def test_a_denied_submit_is_stored_as_a_blocked_job_if_configured(open_harness: Any) -> None:
     # R91, R294, R298, C12, M13
     harness: EngineHarness = open_harness(Settings(record_blocked=True), gates=[no_cats])
-    made = harness.submit(input="cat", idempotency_key="k")
-    assert (made.status, made.price, made.run) == ("blocked", 0, 0)
-    job = harness.job(made.job_id)
+    submitted = harness.submit(input="cat", idempotency_key="k")
+    assert (submitted.status, submitted.price, submitted.run) == ("blocked", 0, 0)
+    job = harness.job(submitted.job_id)
     assert (job.error_code, job.started_at, job.finished_at) == ("unsafe_prompt", None, harness.clock.now())
-    assert (harness.balance(), harness.ledger(made.job_id), harness.runs(made.job_id)) == (100, [], [])
-    assert (harness.tasks(made.job_id), harness.claim()) == ([], [])
-    assert harness.events(made.job_id) == ["job.blocked"]
-    assert harness.expect_refusal(Retry(tenant="acme", job_id=made.job_id)).code == "illegal_transition"
-    assert harness.submit(input="bird", idempotency_key="k").status == "queued", "the key is not burnt"
+    assert (harness.balance(), harness.ledger(submitted.job_id), harness.runs(submitted.job_id)) == (100, [], [])
+    assert (harness.tasks(submitted.job_id), harness.claim()) == ([], [])
+    assert harness.events(submitted.job_id) == ["job.blocked"]
+    assert harness.expect_refusal(Retry(tenant="acme", job_id=submitted.job_id)).code == "illegal_transition"
+    assert harness.submit(input="bird", idempotency_key="k").status == "queued", (
+        "a denied submit does not use up its key"
+    )
 
 
-def test_a_gate_that_does_not_block_refuses_even_where_blocks_are_recorded(open_harness: Any) -> None:
+def test_a_gate_that_does_not_block_refuses_also_if_blocked_jobs_are_recorded(open_harness: Any) -> None:
     # C12
     harness: EngineHarness = open_harness(Settings(record_blocked=True), gates=[no_cats])
     assert harness.expect_refusal(harness.submission(input="dog")).code == "not_entitled"
 
 
-def test_the_first_objection_counts_and_later_gates_are_not_asked(open_harness: Any) -> None:
+def test_the_first_gate_that_refuses_decides_and_later_gates_are_not_called(open_harness: Any) -> None:
     # R323
-    asked: list[str] = []
+    called: list[str] = []
 
     def first(_: Submit) -> Verdict:
-        asked.append("first")
+        called.append("first")
         return Verdict("first", "No.")
 
     def second(_: Submit) -> Verdict:
-        asked.append("second")
+        called.append("second")
         return Verdict("second", "No.")
 
     harness: EngineHarness = open_harness(gates=[first, second])
     assert harness.expect_refusal(harness.submission()).code == "first"
-    assert asked == ["first"]
+    assert called == ["first"]
 
 
-def test_a_known_key_is_answered_before_any_gate_is_asked(open_harness: Any) -> None:
-    # R89, C10
+def test_a_known_key_is_answered_before_any_gate_is_called(open_harness: Any) -> None:
+    # C10
     closed: list[Verdict] = []
     harness: EngineHarness = open_harness(gates=[lambda _: closed[0] if closed else None])
     job = harness.submit_job(idempotency_key="k")
@@ -135,7 +137,7 @@ def test_a_known_key_is_answered_before_any_gate_is_asked(open_harness: Any) -> 
 
 
 def test_a_blocked_job_does_not_count_as_active(open_harness: Any) -> None:
-    # R171, R298
+    # R171
     harness: EngineHarness = open_harness(Settings(record_blocked=True), gates=[no_cats])
     harness.tenant(active_jobs_max=1)
     harness.submit_job(input="cat")

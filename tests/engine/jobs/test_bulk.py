@@ -1,4 +1,4 @@
-"""Many commands in one call: each has its own outcome, in the order in which they were given."""
+"""Many commands in one call: each has its own result, in the order of the commands."""
 
 from collections import Counter
 from typing import Any
@@ -10,8 +10,8 @@ from callsheet.core.model.errors import BadInput, Refusal
 from tests.support.engine.engine_harness import EngineHarness
 
 
-def test_a_thousand_jobs_in_one_call_have_their_own_outcomes(harness: EngineHarness) -> None:
-    # R34, R59, H5
+def test_each_of_a_thousand_submits_in_one_call_has_its_own_result(harness: EngineHarness) -> None:
+    # R59
     harness.top_up(10, user="poor")
     harness.top_up(5_000)
     fields: list[dict[str, Any]] = [{}, {}, {"priority": 101}, {"user": "poor"}, {"workflow": "nothing"}]
@@ -27,19 +27,19 @@ def test_a_thousand_jobs_in_one_call_have_their_own_outcomes(harness: EngineHarn
         assert (job.metadata, job.user_id) == (f'{{"n":{n}}}', many[n].user)
 
 
-def test_more_than_the_limit_is_refused_as_a_whole(harness: EngineHarness) -> None:
+def test_a_call_with_too_many_commands_is_refused_as_a_whole(harness: EngineHarness) -> None:
     before = harness.snapshot()
-    with pytest.raises(BadInput, match="1000 commands"):
+    with pytest.raises(BadInput, match="at most 1000"):
         harness.engine.execute_many([harness.submission()] * 1_001)
     assert harness.snapshot() == before
 
 
-def test_no_commands_give_no_outcomes(harness: EngineHarness) -> None:
+def test_a_call_without_commands_returns_no_results(harness: EngineHarness) -> None:
     assert harness.engine.execute_many([]) == []
 
 
-def test_commands_about_one_job_take_effect_in_their_order(harness: EngineHarness) -> None:
-    # R27: each command sees what the one before it did, also one that needs rows the other did not
+def test_commands_for_one_job_take_effect_in_order(harness: EngineHarness) -> None:
+    # Each command sees the changes of the one before it, also if it needs rows that the other did not load.
     job = harness.submit_job()
     harness.fail(harness.claim_one())
     many = [Retry(tenant="acme", job_id=job, actor="admin"), Pause(tenant="acme", job_id=job)]
@@ -49,7 +49,7 @@ def test_commands_about_one_job_take_effect_in_their_order(harness: EngineHarnes
     assert harness.status(job) == "paused"
 
 
-def test_of_a_completion_and_a_cancel_the_first_one_wins(harness: EngineHarness) -> None:
+def test_of_a_completion_and_a_cancel_the_first_wins(harness: EngineHarness) -> None:
     # H10, R27
     first, second = harness.submit_job(), harness.submit_job()
     leases = {leased.lease.job_id: leased.lease for leased in harness.claim(count=2)}
@@ -57,16 +57,16 @@ def test_of_a_completion_and_a_cancel_the_first_one_wins(harness: EngineHarness)
         [Complete(lease=leases[first]), Cancel(tenant="acme", job_id=first, grace_seconds=0)]
     )
     assert (completed.job_status, late.code) == ("completed", "illegal_transition")
-    canceled, noop = harness.engine.execute_many(
+    canceled, skipped = harness.engine.execute_many(
         [Cancel(tenant="acme", job_id=second, grace_seconds=0), Complete(lease=leases[second])]
     )
-    assert (canceled.status, noop.skipped) == ("canceled", "The job is canceled.")
+    assert (canceled.status, skipped.skipped) == ("canceled", "The job is canceled.")
     assert harness.ledger(first)[-1] == ("consume", 0, 5)
     assert harness.ledger(second)[-1] == ("refund", 5, 0)
 
 
-def test_a_text_that_no_database_can_hold_harms_only_its_sender(harness: EngineHarness) -> None:
-    # R59, R431: a refused command does not disturb its neighbours
+def test_text_that_a_database_cannot_store_fails_only_its_own_command(harness: EngineHarness) -> None:
+    # R59, R431
     harness.submit_job()
     lease = harness.claim_one()
     for bad in ("\ud800", "a\0b"):
@@ -81,7 +81,7 @@ def test_a_text_that_no_database_can_hold_harms_only_its_sender(harness: EngineH
         assert [isinstance(result, Refusal) for result in refused] == [True] * 3, refused
 
 
-def test_submits_of_several_users_are_answered_in_their_places(harness: EngineHarness) -> None:
+def test_results_are_in_the_order_of_the_commands(harness: EngineHarness) -> None:
     users = [f"user-{n}" for n in range(20)]
     for user in users:
         harness.top_up(5, user=user)

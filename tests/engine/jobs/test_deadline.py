@@ -1,10 +1,10 @@
-"""Deadlines: every job ends, and a job that ran out of time gets its money back."""
+"""Deadlines: a job that has not ended by its deadline expires and is refunded."""
 
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 
-def test_a_queued_job_passes_through_running_in_the_instant_it_expires(harness: EngineHarness) -> None:
-    # R9, R20, R23, R58, R65, C23: no source system knows a way from waiting to expired
+def test_a_queued_job_that_expires_passes_through_running(harness: EngineHarness) -> None:
+    # R9, R65, C23: no source API has a move from waiting to expired
     job = harness.submit_job(deadline_seconds=60)
     assert harness.advance(59) == 0
     assert harness.advance(1) == 1
@@ -16,8 +16,8 @@ def test_a_queued_job_passes_through_running_in_the_instant_it_expires(harness: 
     assert harness.claim() == []
 
 
-def test_a_running_job_expires_and_its_worker_is_fenced(harness: EngineHarness) -> None:
-    # R20, R58, R194
+def test_a_running_job_expires_and_late_reports_change_nothing(harness: EngineHarness) -> None:
+    # R9, R20, R65
     job = harness.submit_job(deadline_seconds=60)
     lease = harness.claim_one()
     harness.advance(60)
@@ -47,7 +47,7 @@ def test_a_job_in_backoff_expires(harness: EngineHarness) -> None:
     assert harness.claim() == []
 
 
-def test_a_stage_that_waits_for_approval_ends_with_its_job(harness: EngineHarness) -> None:
+def test_a_stage_that_waits_for_approval_is_canceled_when_its_job_expires(harness: EngineHarness) -> None:
     # R407
     harness.workflow("film", stages=[stage("draw", approval=True)])
     job = harness.submit_job("film", deadline_seconds=60)
@@ -57,7 +57,7 @@ def test_a_stage_that_waits_for_approval_ends_with_its_job(harness: EngineHarnes
     assert (harness.status(job), harness.stages(job)[0].status) == ("expired", "canceled")
 
 
-def test_a_job_that_gets_no_tasks_does_not_wait_for_ever(harness: EngineHarness) -> None:
+def test_a_job_without_tasks_expires_at_its_deadline(harness: EngineHarness) -> None:
     # R408, V1
     harness.workflow("free", stages=[], inline=True)
     harness.workflow("empty", stages=[stage("draw", tasks=0)])
@@ -67,14 +67,23 @@ def test_a_job_that_gets_no_tasks_does_not_wait_for_ever(harness: EngineHarness)
     assert harness.balance() == 100
 
 
-def test_the_definition_has_a_deadline_of_its_own(harness: EngineHarness) -> None:
+def test_a_job_of_a_kind_that_no_worker_has_expires_and_is_refunded(harness: EngineHarness) -> None:
+    # R47
+    harness.workflow("odd", stages=[stage("unknown")])
+    job = harness.submit_job("odd", deadline_seconds=60)
+    assert harness.claim() == []
+    harness.advance(60)
+    assert (harness.status(job), harness.ledger(job)[-1]) == ("expired", ("refund", 5, 0))
+
+
+def test_the_workflow_sets_the_default_deadline(harness: EngineHarness) -> None:
     harness.workflow(deadline_seconds=10)
     job = harness.submit_job()
     harness.advance(10)
     assert harness.status(job) == "expired"
 
 
-def test_at_one_moment_a_cancel_goes_before_a_deadline(harness: EngineHarness) -> None:
+def test_a_cancel_that_is_due_at_the_deadline_goes_first(harness: EngineHarness) -> None:
     # C4
     job = harness.submit_job(deadline_seconds=60)
     harness.claim_one()
@@ -83,8 +92,8 @@ def test_at_one_moment_a_cancel_goes_before_a_deadline(harness: EngineHarness) -
     assert harness.status(job) == "canceled"
 
 
-def test_every_run_has_the_time_that_the_first_one_had(harness: EngineHarness) -> None:
-    # V1, R70
+def test_a_retry_has_as_much_time_as_the_first_run(harness: EngineHarness) -> None:
+    # V1
     job = harness.submit_job(start_in_seconds=500, deadline_seconds=60)
     harness.advance(500)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Deleting: out of sight at once, texts gone, while ids, keys, money and evidence stay."""
+"""Deleting hides a job and removes its texts; its id, idempotency key, ledger and records stay."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from callsheet.core.model.commands import Cancel, Delete, Retry, Update
 from callsheet.core.model.errors import NotFound
 from tests.support.engine.engine_harness import EngineHarness, stage
 
-SECRET = "a private wish"
+SECRET = "a private prompt"
 
 
-def test_a_deleted_job_is_out_of_sight(harness: EngineHarness) -> None:
-    # R302, R364
+def test_a_deleted_job_is_not_found(harness: EngineHarness) -> None:
+    # R302
     job = harness.submit_job()
     harness.finish(job)
     assert harness.delete(job).changed is True
@@ -22,8 +22,8 @@ def test_a_deleted_job_is_out_of_sight(harness: EngineHarness) -> None:
         assert harness.expect_refusal(command(tenant="acme", job_id=job)).code == "job_not_found"
 
 
-def test_a_user_text_is_gone_after_a_delete(harness: EngineHarness) -> None:
-    # R364, R368
+def test_a_delete_removes_the_texts_of_the_user(harness: EngineHarness) -> None:
+    # O5
     harness.workflow("film", stages=[stage("draw", labels={"a": SECRET}, metadata={"b": SECRET}, trace={"c": SECRET})])
     notes: dict[str, Any] = {"labels": {"a": SECRET}, "metadata": {"b": SECRET}, "trace": {"c": SECRET}}
     job = harness.submit_job("film", input={"prompt": SECRET}, **notes)
@@ -36,11 +36,11 @@ def test_a_user_text_is_gone_after_a_delete(harness: EngineHarness) -> None:
     harness.delete(job)
     assert harness.reads.documents(job) == []
     holders = [table for table, rows in harness.snapshot().items() if table not in kept and SECRET in repr(rows)]
-    assert holders in ([], ["event"]), "only the append-only record may still tell what a worker said"
+    assert holders in ([], ["event"]), "only the append-only events may still have a worker's message"
 
 
-def test_money_and_evidence_outlive_a_delete(harness: EngineHarness) -> None:
-    # R368, J9, A4
+def test_a_delete_keeps_runs_attempts_ledger_and_events(harness: EngineHarness) -> None:
+    # R368
     job = harness.submit_job()
     lease = harness.claim_one()
     harness.complete(lease)
@@ -62,10 +62,10 @@ def test_deleting_a_running_job_cancels_it_first(harness: EngineHarness) -> None
     before = harness.snapshot()
     assert harness.complete(lease, {"late": True}).skipped is not None
     assert harness.heartbeat(lease).cancel is True
-    assert harness.snapshot() == before, "a late result leaves no document behind"
+    assert harness.snapshot() == before, "a late result stores nothing"
 
 
-def test_deleting_a_waiting_job_takes_it_out_of_the_queue(harness: EngineHarness) -> None:
+def test_a_deleted_queued_or_scheduled_job_is_never_leased(harness: EngineHarness) -> None:
     # R367
     queued, later = harness.submit_job(), harness.submit_job(start_in_seconds=60)
     harness.delete(queued)
@@ -75,7 +75,6 @@ def test_deleting_a_waiting_job_takes_it_out_of_the_queue(harness: EngineHarness
 
 
 def test_deleting_twice_changes_nothing(harness: EngineHarness) -> None:
-    # H20
     job = harness.submit_job()
     harness.delete(job)
     before = harness.snapshot()
@@ -92,7 +91,7 @@ def test_another_tenant_cannot_delete_a_job(harness: EngineHarness) -> None:
     assert harness.expect_refusal(Delete(tenant="other", job_id=job)).code == "job_not_found"
 
 
-def test_the_id_of_a_deleted_job_stays_taken(harness: EngineHarness) -> None:
+def test_the_id_of_a_deleted_job_stays_reserved(harness: EngineHarness) -> None:
     # H20
     job = harness.submit_job()
     harness.delete(job)

@@ -1,6 +1,6 @@
-"""Pausing: nothing more is handed out, what runs goes on, nothing is lost, and the deadline does not wait."""
+"""Pausing: no task is leased until the resume, running tasks continue, and the deadline keeps running."""
 
-from callsheet.core.model.commands import Pause, RequireApproval
+from callsheet.core.model.commands import Pause, RequireApproval, Resume
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 
@@ -21,7 +21,7 @@ def test_pausing_and_resuming_twice_changes_nothing(harness: EngineHarness) -> N
     assert harness.events(job) == ["job.created", "job.paused", "job.resumed"]
 
 
-def test_what_runs_while_the_job_is_paused_goes_on_and_counts(harness: EngineHarness) -> None:
+def test_running_tasks_of_a_paused_job_continue_and_count(harness: EngineHarness) -> None:
     # R388, H16
     harness.workflow("film", stages=[stage("draw", tasks=2), stage("cut")])
     job = harness.submit_job("film")
@@ -36,7 +36,7 @@ def test_what_runs_while_the_job_is_paused_goes_on_and_counts(harness: EngineHar
     assert harness.complete(harness.claim_one("cut")).job_status == "completed"
 
 
-def test_the_last_result_completes_a_paused_job(harness: EngineHarness) -> None:
+def test_the_last_completion_completes_a_paused_job(harness: EngineHarness) -> None:
     # R388
     job = harness.submit_job()
     lease = harness.claim_one()
@@ -54,7 +54,7 @@ def test_a_failure_ends_a_paused_job(harness: EngineHarness) -> None:
     assert harness.balance() == 100
 
 
-def test_a_job_that_had_begun_goes_on_where_it_was(harness: EngineHarness) -> None:
+def test_a_resumed_job_keeps_its_start_time_and_attempts(harness: EngineHarness) -> None:
     # R116, R390
     job = harness.submit_job()
     lease = harness.claim_one()
@@ -79,7 +79,7 @@ def test_a_backoff_that_ends_during_a_pause_is_not_lost(harness: EngineHarness) 
     assert harness.claim_one().job_id == job
 
 
-def test_a_backoff_that_outlives_a_pause_is_still_kept(harness: EngineHarness) -> None:
+def test_a_backoff_that_is_longer_than_a_pause_is_kept(harness: EngineHarness) -> None:
     # L12
     job = harness.submit_job()
     harness.fail(harness.claim_one(), retryable=True)
@@ -90,12 +90,14 @@ def test_a_backoff_that_outlives_a_pause_is_still_kept(harness: EngineHarness) -
     assert harness.claim_one().job_id == job
 
 
-def test_a_lease_that_runs_out_during_a_pause_waits_for_the_resume(harness: EngineHarness) -> None:
+def test_a_lease_outlasts_a_pause_and_an_expired_one_waits_for_the_resume(harness: EngineHarness) -> None:
     # R391
     job = harness.submit_job()
     harness.claim_one(lease_seconds=10)
     harness.pause(job)
-    harness.advance(10)
+    harness.advance(9)
+    assert harness.tasks(job)[0].status == "running", "a pause ends no lease"
+    harness.advance(1)
     assert (harness.status(job), harness.tasks(job)[0].status) == ("paused", "retried")
     harness.advance(100)
     assert harness.claim() == []
@@ -103,8 +105,8 @@ def test_a_lease_that_runs_out_during_a_pause_waits_for_the_resume(harness: Engi
     assert harness.claim_one().attempt == 2
 
 
-def test_a_scheduled_job_keeps_its_hour_through_a_pause(harness: EngineHarness) -> None:
-    # R389
+def test_a_scheduled_job_keeps_its_scheduled_time_through_a_pause(harness: EngineHarness) -> None:
+    # H16
     early, late = harness.submit_job(start_in_seconds=60), harness.submit_job(start_in_seconds=60)
     harness.pause(early)
     harness.pause(late)
@@ -119,25 +121,26 @@ def test_a_scheduled_job_keeps_its_hour_through_a_pause(harness: EngineHarness) 
 
 def test_a_paused_job_expires_at_its_deadline(harness: EngineHarness) -> None:
     # R391, H16, J13: the deadline is absolute
-    fresh, begun = harness.submit_job(deadline_seconds=50), harness.submit_job(deadline_seconds=50)
+    started, queued = harness.submit_job(deadline_seconds=50), harness.submit_job(deadline_seconds=50)
     harness.fail(harness.claim_one(), retryable=True)
-    harness.pause(fresh)
-    harness.pause(begun)
+    harness.pause(queued)
+    harness.pause(started)
     harness.advance(50)
-    assert [harness.status(job) for job in (fresh, begun)] == ["expired", "expired"]
+    assert [harness.status(job) for job in (queued, started)] == ["expired", "expired"]
     assert harness.balance() == 100
 
 
-def test_a_paused_job_can_be_canceled_and_not_resumed_after(harness: EngineHarness) -> None:
-    # R389, H16
+def test_a_paused_job_can_be_canceled_and_not_resumed_afterwards(harness: EngineHarness) -> None:
+    # R389
     job = harness.submit_job()
     harness.pause(job)
     assert harness.cancel(job).status == "canceled"
+    assert harness.expect_refusal(Resume(tenant="acme", job_id=job)).code == "illegal_transition"
     assert harness.balance() == 100
 
 
 def test_a_job_that_is_being_canceled_cannot_be_paused(harness: EngineHarness) -> None:
-    # H16 (whoever pauses and aborts, aborts)
+    # C4
     job = harness.submit_job()
     lease = harness.claim_one()
     harness.cancel(job)
@@ -146,7 +149,7 @@ def test_a_job_that_is_being_canceled_cannot_be_paused(harness: EngineHarness) -
 
 
 def test_a_cancel_of_a_paused_job_waits_for_its_worker(harness: EngineHarness) -> None:
-    # C4, H16
+    # C4
     job = harness.submit_job()
     lease = harness.claim_one()
     harness.pause(job)
@@ -157,15 +160,15 @@ def test_a_cancel_of_a_paused_job_waits_for_its_worker(harness: EngineHarness) -
     assert harness.moves(job)[-1] == ("paused", "canceled")
 
 
-def test_a_claim_that_leases_nothing_blocks_nobody(harness: EngineHarness) -> None:
-    # R197, R306, R387, R418: a paused job, a held stage, a job that is being canceled, all ahead in the queue
+def test_jobs_that_give_out_no_work_do_not_block_later_jobs(harness: EngineHarness) -> None:
+    # R387, R418: a paused job, a held stage and a job that is being canceled are first in the queue
     harness.workflow("trio", stages=[stage("draw", tasks=3)], priority=90)
     paused, held, canceled = (harness.submit_job("trio") for _ in range(3))
-    behind = harness.submit_job(priority=1)
+    later = harness.submit_job(priority=1)
     leases = [harness.claim_one() for _ in range(9)]
     for job in (paused, held, canceled):
         harness.requeue(next(lease for lease in leases if lease.job_id == job))
     harness.pause(paused)
     harness.do(RequireApproval(tenant="acme", job_id=held, stage_id=harness.stages(held)[0].id))
     harness.cancel(canceled)
-    assert [leased.lease.job_id for leased in harness.claim()] == [behind]
+    assert [leased.lease.job_id for leased in harness.claim()] == [later]

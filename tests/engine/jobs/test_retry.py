@@ -1,4 +1,4 @@
-"""Retry: a new run beside the untouched record of the old one, paid again, keeping what was completed."""
+"""Retry: a new run that is charged again and keeps completed work; the records of earlier runs do not change."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from tests.support.engine.concurrency import run_concurrently
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 
-def evidence(harness: EngineHarness, job: str, run: int) -> list[Any]:
-    """Return everything that one run left behind."""
+def records(harness: EngineHarness, job: str, run: int) -> list[Any]:
+    """Return the rows of one run."""
     attempts = [a for task in harness.tasks(job) for a in harness.reads.attempts(task.id) if a.run == run]
     events = [event for event in harness.reads.events(job) if event.run == run]
     entries = [entry for entry in harness.reads.ledger("acme", "ada") if (entry.job_id, entry.run) == (job, run)]
     return [harness.runs(job)[run - 1], attempts, events, entries, harness.reads.documents(job)]
 
 
-def test_a_retry_opens_a_new_run_and_pays_for_it(harness: EngineHarness) -> None:
-    # R21, R22, R67, R70, C3
+def test_a_retry_opens_a_new_run_and_charges_for_it(harness: EngineHarness) -> None:
+    # R21, R67, R70, C3
     job = harness.submit_job(input={"n": 1})
     harness.fail(harness.claim_one(), "boom")
     state = harness.retry(job)
@@ -35,30 +35,30 @@ def test_a_retry_opens_a_new_run_and_pays_for_it(harness: EngineHarness) -> None
     assert [(run.no, run.status) for run in harness.runs(job)] == [(1, "failed"), (2, "completed")]
 
 
-def test_the_record_of_the_run_before_stays_as_it_was(harness: EngineHarness) -> None:
+def test_a_retry_does_not_change_the_records_of_earlier_runs(harness: EngineHarness) -> None:
     # R297, R315, R430, C3, H19, J9
     harness.workflow("film", stages=[stage("draw"), stage("cut")])
     job = harness.submit_job("film")
     harness.complete(harness.claim_one(), {"n": 1})
     harness.fail(harness.claim_one("cut"), "boom")
-    before = evidence(harness, job, 1)
+    before = records(harness, job, 1)
     harness.retry(job)
-    assert evidence(harness, job, 1) == before
+    assert records(harness, job, 1) == before
     lease = harness.claim_one("cut")
     harness.heartbeat(lease, progress=10)
-    assert evidence(harness, job, 1)[:4] == before[:4]
+    assert records(harness, job, 1)[:4] == before[:4]
     harness.fail(lease, "boom again")
-    second = evidence(harness, job, 2)
+    second = records(harness, job, 2)
     harness.retry(job)
     harness.finish(job, "cut")
-    assert evidence(harness, job, 1)[:4] == before[:4]
-    assert evidence(harness, job, 2)[:4] == second[:4]
+    assert records(harness, job, 1)[:4] == before[:4]
+    assert records(harness, job, 2)[:4] == second[:4]
     assert [(run.status, run.error_message) for run in harness.runs(job)] == [
         ("failed", "boom"), ("failed", "boom again"), ("completed", None),
     ]  # fmt: skip
 
 
-def test_completed_work_is_not_done_again(harness: EngineHarness) -> None:
+def test_a_retry_keeps_completed_tasks(harness: EngineHarness) -> None:
     # R315, C3
     harness.workflow("film", stages=[stage("draw", tasks=2), stage("cut", tasks=2)])
     job = harness.submit_job("film")
@@ -70,13 +70,13 @@ def test_completed_work_is_not_done_again(harness: EngineHarness) -> None:
     outputs = [d for d in harness.reads.documents(job) if d.name.startswith("output")]
     harness.retry(job)
     assert [s.status for s in harness.stages(job)] == ["completed", "pending"]
-    (again,) = harness.claim("draw", "cut", count=9)
-    assert (again.stage, again.task_no, again.lease.attempt) == ("cut", 2, 2)
-    assert harness.complete(again.lease).job_status == "completed"
+    (retried,) = harness.claim("draw", "cut", count=9)
+    assert (retried.stage, retried.task_no, retried.lease.attempt) == ("cut", 2, 2)
+    assert harness.complete(retried.lease).job_status == "completed"
     assert [d for d in harness.reads.documents(job) if d in outputs] == outputs
 
 
-def test_every_attempt_counts_anew_and_its_number_goes_on(harness: EngineHarness) -> None:
+def test_a_retry_resets_the_attempt_limit_and_continues_the_attempt_numbers(harness: EngineHarness) -> None:
     # R74, R313, C5, J10
     job = harness.submit_job()
     for _ in range(2):
@@ -88,8 +88,8 @@ def test_every_attempt_counts_anew_and_its_number_goes_on(harness: EngineHarness
     assert harness.claim_one().attempt == 7
 
 
-def test_a_retry_needs_funds_and_without_them_changes_nothing(harness: EngineHarness) -> None:
-    # R72, H5
+def test_a_retry_without_enough_credits_changes_nothing(harness: EngineHarness) -> None:
+    # R72
     job = harness.submit_job()
     harness.fail(harness.claim_one(), "boom")
     harness.workflow("all", price=100)
@@ -102,7 +102,7 @@ def test_a_retry_needs_funds_and_without_them_changes_nothing(harness: EngineHar
     assert (harness.status(job), harness.job(job).error_message) == ("failed", "boom")
 
 
-def test_two_retries_at_once_open_one_run(harness: EngineHarness) -> None:
+def test_two_retries_in_one_call_open_one_run(harness: EngineHarness) -> None:
     # R73, H18
     job = harness.submit_job()
     harness.fail(harness.claim_one())
@@ -139,7 +139,7 @@ def test_an_expired_job_can_be_retried(harness: EngineHarness) -> None:
     assert harness.balance() == 95
 
 
-def test_a_worker_of_the_run_before_is_fenced(harness: EngineHarness) -> None:
+def test_late_reports_of_an_earlier_run_change_nothing(harness: EngineHarness) -> None:
     # R194, R419, H19
     harness.workflow("pair", stages=[stage("draw", tasks=2)])
     job = harness.submit_job("pair")
@@ -153,7 +153,7 @@ def test_a_worker_of_the_run_before_is_fenced(harness: EngineHarness) -> None:
     assert len(harness.claim(count=9)) == 2
 
 
-def test_an_approval_is_needed_again_in_a_new_run(harness: EngineHarness) -> None:
+def test_a_new_run_needs_a_new_approval(harness: EngineHarness) -> None:
     # G6
     harness.workflow("film", stages=[stage("draw", approval=True)])
     job = harness.submit_job("film")
@@ -165,21 +165,21 @@ def test_an_approval_is_needed_again_in_a_new_run(harness: EngineHarness) -> Non
     assert harness.complete(harness.claim_one()).job_status == "completed"
 
 
-def test_a_retry_may_make_a_new_job_that_points_to_the_old_one(harness: EngineHarness) -> None:
+def test_a_retry_can_create_a_new_job_that_refers_to_the_old_one(harness: EngineHarness) -> None:
     # R315, C3, S5
     harness.workflow("film", stages=[stage("draw"), stage("cut")])
     job = harness.submit_job(
         "film", input={"n": 1}, priority=70, labels={"a": "b"}, metadata={"c": 1}, idempotency_key="k"
     )
     harness.fail(harness.claim_one())
-    old = evidence(harness, job, 1)
+    old = records(harness, job, 1)
     fresh = harness.retry(job, retry_as="new_job")
     assert (fresh.job_id != job, fresh.status, fresh.run) == (True, "queued", 1)
     row = harness.job(fresh.job_id)
     assert (row.retry_of, row.priority, row.labels, row.metadata, row.dedup_key) == (
         job, 70, '{"a":"b"}', '{"c":1}', None,
     )  # fmt: skip
-    assert (harness.status(job), evidence(harness, job, 1)) == ("failed", old)
+    assert (harness.status(job), records(harness, job, 1)) == ("failed", old)
     (leased,) = harness.claim()
     assert leased.input == '{"n":1}'
     harness.complete(leased.lease)
@@ -187,7 +187,7 @@ def test_a_retry_may_make_a_new_job_that_points_to_the_old_one(harness: EngineHa
     assert harness.ledger(fresh.job_id) == [("reserve", -5, 0), ("consume", 0, 5)]
 
 
-def test_a_new_job_like_one_with_its_own_stages_has_them_too(harness: EngineHarness) -> None:
+def test_a_retry_as_a_new_job_copies_the_stages_of_the_old_one(harness: EngineHarness) -> None:
     # C3
     harness.workflow("free", stages=[], inline=True)
     job = harness.submit_job("free", stages=[stage("draw", inputs=[{"n": 1}, {"n": 2}]), stage("cut", approval=True)])
@@ -200,39 +200,37 @@ def test_a_new_job_like_one_with_its_own_stages_has_them_too(harness: EngineHarn
 
 @pytest.mark.parametrize("how", ["new_run", "new_job"])
 @pytest.mark.parametrize(("quoted", "paid"), [(None, 5), (3, 3)])
-def test_what_is_tried_again_keeps_the_price_it_had(
-    harness: EngineHarness, how: str, quoted: int | None, paid: int
-) -> None:
-    # R43, R178: that of its workflow then, or of its quote
+def test_a_retry_keeps_the_price_of_the_job(harness: EngineHarness, how: str, quoted: int | None, paid: int) -> None:
+    # R178: the workflow's price at submission, or the quoted price
     job = harness.submit_job(price=quoted)
     harness.fail(harness.claim_one())
     harness.workflow(price=50)
-    again = harness.retry(job, retry_as=how)
-    assert (harness.job(again.job_id).price, harness.balance()) == (paid, 100 - paid)
+    retried = harness.retry(job, retry_as=how)
+    assert (harness.job(retried.job_id).price, harness.balance()) == (paid, 100 - paid)
 
 
-# -- with a key
+# -- with an idempotency key
 
 
-def test_a_retry_with_a_key_opens_one_run_however_often_it_is_sent(harness: EngineHarness) -> None:
+def test_repeated_retries_with_one_key_open_one_run(harness: EngineHarness) -> None:
     job = harness.submit_job()
     harness.fail(harness.claim_one())
     first = harness.retry(job, idempotency_key="k")
     assert harness.retry(job, idempotency_key="k") == first
     harness.fail(harness.claim_one())
     late = harness.retry(job, idempotency_key="k")
-    assert (late.status, late.run) == ("failed", 2), "a late copy opens nothing"
+    assert (late.status, late.run) == ("failed", 2), "a repeated request opens no run"
     assert harness.retry(job, idempotency_key="another").run == 3
     harness.fail(harness.claim_one())
-    assert (harness.retry(job, idempotency_key="k").run, harness.balance()) == (3, 100), "however late it is"
+    assert (harness.retry(job, idempotency_key="k").run, harness.balance()) == (3, 100), "also after later runs"
 
 
-def test_a_retry_with_a_key_makes_one_new_job_however_often_it_is_sent(harness: EngineHarness) -> None:
+def test_repeated_retries_with_one_key_create_one_new_job(harness: EngineHarness) -> None:
     job = harness.submit_job(idempotency_key="k")
     harness.fail(harness.claim_one())
     first, second = (harness.retry(job, retry_as="new_job", idempotency_key="k") for _ in range(2))
     assert (second.job_id, second.run) == (first.job_id, first.run)
-    assert harness.submit_job(idempotency_key="k") == job, "a retry's keys are no submit's keys"
+    assert harness.submit_job(idempotency_key="k") == job, "keys of retries and of submits are separate"
     assert harness.retry(job, retry_as="new_job", idempotency_key="another").job_id != first.job_id
     assert harness.balance() == 90
     harness.delete(first.job_id)
@@ -243,7 +241,7 @@ def test_a_retry_with_a_key_makes_one_new_job_however_often_it_is_sent(harness: 
 
 @pytest.mark.parametrize("how", ["new_run", "new_job"])
 @pytest.mark.parametrize("key", ["", "k" * 256, "a\nb"])
-def test_a_key_of_a_retry_that_is_none_is_refused(harness: EngineHarness, how: str, key: str) -> None:
+def test_a_retry_with_an_invalid_key_is_refused(harness: EngineHarness, how: str, key: str) -> None:
     job = harness.submit_job()
     harness.fail(harness.claim_one())
     with pytest.raises(BadInput) as raised:
@@ -252,7 +250,7 @@ def test_a_key_of_a_retry_that_is_none_is_refused(harness: EngineHarness, how: s
 
 
 @pytest.mark.parametrize("how", ["new_run", "new_job"])
-def test_twenty_retries_with_one_key_at_once_are_one(harness: EngineHarness, how: str) -> None:
+def test_twenty_concurrent_retries_with_one_key_have_one_effect(harness: EngineHarness, how: str) -> None:
     job = harness.submit_job()
     harness.fail(harness.claim_one())
     command = Retry(tenant="acme", job_id=job, actor="admin", retry_as=how, idempotency_key="k")  # type: ignore[arg-type]

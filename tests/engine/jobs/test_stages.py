@@ -1,4 +1,4 @@
-"""Stages: strictly one after the other, opened in the step that completes the one before, held back by gates."""
+"""Stages: strictly one after another, each opened when the one before it completes, held by approvals."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def require_approval(harness: EngineHarness, job: str, no: int) -> RequireApprov
 
 
 def test_stages_run_one_after_the_other(harness: EngineHarness) -> None:
-    # R385, R398, R400, R401, R404, R406, R418, R420, R421, G1
+    # R306, R385, R398, R400, R401, R404, R406, R418, R420, R421, G1
     harness.workflow("film", stages=FILM)
     job = harness.submit_job("film")
     assert statuses(harness, job) == ["pending", "created", "created"]
@@ -33,7 +33,16 @@ def test_stages_run_one_after_the_other(harness: EngineHarness) -> None:
     assert harness.complete(harness.claim_one("mix")).job_status == "completed"
 
 
-def test_two_last_tasks_at_once_complete_their_stage_once(harness: EngineHarness) -> None:
+def test_tasks_of_one_stage_run_in_parallel_on_several_workers(harness: EngineHarness) -> None:
+    # R393
+    harness.workflow("film", stages=FILM)
+    job = harness.submit_job("film")
+    harness.claim_one(worker="w1")
+    harness.claim_one(worker="w2")
+    assert [(task.status, task.worker_id) for task in harness.tasks(job)[:2]] == [("running", "w1"), ("running", "w2")]
+
+
+def test_two_last_tasks_completed_in_one_call_complete_their_stage_once(harness: EngineHarness) -> None:
     # R424
     harness.workflow("film", stages=FILM)
     job = harness.submit_job("film")
@@ -43,7 +52,7 @@ def test_two_last_tasks_at_once_complete_their_stage_once(harness: EngineHarness
     assert len(harness.claim("cut", count=9)) == 1
 
 
-def test_a_stage_waits_for_an_approval_that_has_a_name(harness: EngineHarness) -> None:
+def test_a_stage_waits_for_an_approval_with_a_named_approver(harness: EngineHarness) -> None:
     # R395, R399, R406, R407, R418, G6
     harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True)])
     job = harness.submit_job("film")
@@ -52,19 +61,19 @@ def test_a_stage_waits_for_an_approval_that_has_a_name(harness: EngineHarness) -
     assert harness.claim("cut") == []
     part = harness.stages(job)[1].id
     before = harness.snapshot()
-    for nobody in ("", "   "):
-        refusal = harness.expect_refusal(Approve(tenant="acme", job_id=job, stage_id=part, approver=nobody))
+    for blank in ("", "   "):
+        refusal = harness.expect_refusal(Approve(tenant="acme", job_id=job, stage_id=part, approver=blank))
         assert refusal.code == "approver_required"
     assert harness.snapshot() == before
     assert harness.approve(job, 2, "bea").changed is True
     approved = harness.stages(job)[1]
     assert (approved.status, approved.approved_by, approved.approved_at) == ("pending", "bea", harness.clock.now())
-    assert harness.approve(job, 2, "cem").changed is False, "an approval twice is one"
+    assert harness.approve(job, 2, "cem").changed is False, "a repeated approval has no effect"
     assert harness.stages(job)[1].approved_by == "bea"
     assert harness.complete(harness.claim_one("cut")).job_status == "completed"
 
 
-def test_a_first_stage_may_wait_too(harness: EngineHarness) -> None:
+def test_the_first_stage_can_wait_for_approval(harness: EngineHarness) -> None:
     # R399, R407
     harness.workflow("film", stages=[stage("draw", approval=True)])
     job = harness.submit_job("film")
@@ -75,7 +84,7 @@ def test_a_first_stage_may_wait_too(harness: EngineHarness) -> None:
 
 @pytest.mark.parametrize("no", [1, 2, 3])
 def test_only_a_waiting_stage_can_be_approved(harness: EngineHarness, no: int) -> None:
-    # R396, R397, R405
+    # R395, R397, R405
     harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True), stage("mix")])
     job = harness.submit_job("film")
     before = harness.snapshot()
@@ -86,7 +95,6 @@ def test_only_a_waiting_stage_can_be_approved(harness: EngineHarness, no: int) -
 
 
 def test_a_stage_of_another_job_is_not_found(harness: EngineHarness) -> None:
-    # R159
     harness.workflow("film", stages=[stage("draw", approval=True)])
     mine, other = harness.submit_job("film"), harness.submit_job("film")
     foreign = harness.stages(other)[0].id
@@ -94,8 +102,8 @@ def test_a_stage_of_another_job_is_not_found(harness: EngineHarness) -> None:
     assert harness.expect_refusal(command).code == "stage_not_found"
 
 
-def test_a_stage_can_be_held_before_its_turn(harness: EngineHarness) -> None:
-    # R399, R405
+def test_approval_can_be_required_before_a_stage_opens(harness: EngineHarness) -> None:
+    # R399
     harness.workflow("film", stages=FILM)
     job = harness.submit_job("film")
     assert harness.do(require_approval(harness, job, 2)).changed is True
@@ -105,7 +113,7 @@ def test_a_stage_can_be_held_before_its_turn(harness: EngineHarness) -> None:
     assert statuses(harness, job) == ["completed", "waiting", "created"]
 
 
-def test_a_stage_that_requires_approval_leases_nothing_and_its_running_tasks_go_on(harness: EngineHarness) -> None:
+def test_a_held_stage_leases_no_tasks_and_its_running_tasks_continue(harness: EngineHarness) -> None:
     # R399, R407, R418
     harness.workflow("film", stages=FILM)
     job = harness.submit_job("film")
@@ -119,10 +127,8 @@ def test_a_stage_that_requires_approval_leases_nothing_and_its_running_tasks_go_
     assert statuses(harness, job) == ["completed", "pending", "created"]
 
 
-def test_a_held_stage_whose_tasks_have_all_ended_completes_with_its_approval_which_may_be_repeated(
-    harness: EngineHarness,
-) -> None:
-    # R401, R406, and the crash matrix: the answer to an approval was lost after its commit
+def test_a_held_stage_with_completed_tasks_completes_with_its_approval(harness: EngineHarness) -> None:
+    # R401, R406: the approval can be repeated, if its answer was lost after the commit
     harness.workflow("film", stages=[stage("draw"), stage("cut")])
     job = harness.submit_job("film")
     lease = harness.claim_one()
@@ -134,7 +140,7 @@ def test_a_held_stage_whose_tasks_have_all_ended_completes_with_its_approval_whi
     assert harness.approve(job, 1).changed is False
 
 
-def test_a_task_requeued_to_a_stage_that_requires_approval_is_leased_after_the_approval(harness: EngineHarness) -> None:
+def test_a_task_requeued_to_a_held_stage_is_leased_after_the_approval(harness: EngineHarness) -> None:
     # R407
     job = harness.submit_job()
     lease = harness.claim_one()
@@ -146,14 +152,14 @@ def test_a_task_requeued_to_a_stage_that_requires_approval_is_leased_after_the_a
 
 
 def test_a_user_cannot_hold_a_stage(harness: EngineHarness) -> None:
-    # R395, R396
+    # R396
     job = harness.submit_job()
     command = RequireApproval(tenant="acme", job_id=job, stage_id=harness.stages(job)[0].id, actor="user")
     assert harness.expect_refusal(command).code == "illegal_transition"
 
 
-def test_an_abort_cancels_every_stage_but_keeps_what_was_completed(harness: EngineHarness) -> None:
-    # R403, R419, R423, R425, H17, G5
+def test_an_abort_cancels_the_open_stages_and_keeps_completed_ones(harness: EngineHarness) -> None:
+    # R403, R419, R423, R425, G5
     harness.workflow("film", stages=FILM)
     job = harness.submit_job("film")
     for leased in harness.claim(count=2):
@@ -167,7 +173,7 @@ def test_an_abort_cancels_every_stage_but_keeps_what_was_completed(harness: Engi
     assert len([d for d in harness.reads.documents(job) if d.name.startswith("output")]) == 2
 
 
-def test_a_failed_task_ends_stage_and_job_and_stops_its_siblings(harness: EngineHarness) -> None:
+def test_a_failed_task_fails_its_stage_and_job_and_its_siblings_do_not_start(harness: EngineHarness) -> None:
     # R386, R402, R422, R426, G4
     harness.workflow("trio", stages=[stage("draw", tasks=3), stage("cut")])
     job = harness.submit_job("trio")
@@ -180,10 +186,14 @@ def test_a_failed_task_ends_stage_and_job_and_stops_its_siblings(harness: Engine
     assert harness.balance() == 100
 
 
-def test_a_cascade_is_one_step_for_whoever_looks(harness: EngineHarness) -> None:
-    # R406, R424: the completion, the next stage and the job's end carry one moment and consecutive numbers
+def test_the_events_of_a_cascade_have_one_time_and_consecutive_numbers(harness: EngineHarness) -> None:
+    # R406, R424
     harness.workflow("film", stages=[stage("draw"), stage("cut", approval=True)])
     job = harness.submit_job("film")
-    harness.complete(harness.claim_one())
-    told = [(event.seq, event.type) for event in harness.reads.events(job)][-3:]
-    assert told == [(5, "task.completed"), (6, "stage.completed"), (7, "stage.waiting")]
+    lease = harness.claim_one()
+    harness.clock.advance(1)
+    harness.complete(lease)
+    now = harness.clock.now()
+    assert [(event.seq, event.type, event.at) for event in harness.reads.events(job)][-3:] == [
+        (5, "task.completed", now), (6, "stage.completed", now), (7, "stage.waiting", now),
+    ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Submitting: what is accepted and what is refused, in which order, and that a refusal leaves nothing behind."""
+"""Submitting: what is accepted, what is refused and in which order; a refusal stores nothing."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ def nested(levels: int) -> Any:
     return value
 
 
-WRONG: list[tuple[dict[str, Any], str]] = [
+INVALID_SUBMITS: list[tuple[dict[str, Any], str]] = [
     ({"workflow": "nothing"}, "workflow_not_found"),
-    ({"tenant": "nobody"}, "tenant_not_found"),
+    ({"tenant": "unknown"}, "tenant_not_found"),
     ({"tenant": "no spaces"}, "tenant_not_found"),
     ({"tenant": "x" * 129}, "tenant_not_found"),
     ({"user": ""}, "invalid_user"),
@@ -48,43 +48,44 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"workflow": "poster", "input": {}}, "invalid_input"),
     ({"workflow": "poster"}, "invalid_input"),
     ({"workflow": "retired"}, "workflow_disabled"),
-    ({"workflow": "dear"}, "insufficient_credits"),
+    ({"workflow": "expensive"}, "insufficient_credits"),
 ]
 
 
 @pytest.fixture
 def with_workflows(harness: EngineHarness) -> EngineHarness:
-    """Besides sketch: a poster with an input schema, a retired workflow, and one that nobody can pay."""
+    """Besides sketch: a poster with an input schema, a disabled workflow, and one that ada cannot pay."""
     prompt = {"type": "object", "required": ["prompt"], "properties": {"prompt": {"type": "string"}}}
     harness.workflow("poster", input_schema=prompt)
     harness.workflow("retired", enabled=False)
-    harness.workflow("dear", price=101)
+    harness.workflow("expensive", price=101)
     return harness
 
 
-def test_a_wrong_request_is_refused_by_name_and_leaves_no_trace(with_workflows: EngineHarness) -> None:
-    # R206, R24, R31, R32, R47, R167, H5
+def test_an_invalid_submit_is_refused_with_its_code_and_stores_nothing(with_workflows: EngineHarness) -> None:
+    # R31, R32, R167, H5
     before = with_workflows.snapshot()
-    refusals = [with_workflows.expect_refusal(with_workflows.submission(**fields)).code for fields, _ in WRONG]
-    assert refusals == [code for _, code in WRONG]
+    submits = [with_workflows.submission(**fields) for fields, _ in INVALID_SUBMITS]
+    refusals = [with_workflows.expect_refusal(submit).code for submit in submits]
+    assert refusals == [code for _, code in INVALID_SUBMITS]
     assert with_workflows.snapshot() == before
 
 
-def test_an_accepted_job_is_queued_and_paid_in_the_same_step(harness: EngineHarness) -> None:
-    # R1, R3, R30, R38, R94, R176, R383
-    made = harness.submit(input={"prompt": "a cat"}, labels={"set": "one"}, metadata={"n": [1]}, trace={"id": "t"})
-    assert (made.status, made.price, made.run, made.replay) == ("queued", 5, 1, False)
-    job = harness.job(made.job_id)
+def test_a_submit_stores_the_job_reserves_its_price_and_queues_it(harness: EngineHarness) -> None:
+    # R1, R3, R38, R176, R383
+    submitted = harness.submit(input={"prompt": "a cat"}, labels={"set": "one"}, metadata={"n": [1]}, trace={"id": "t"})
+    assert (submitted.status, submitted.price, submitted.run, submitted.replay) == ("queued", 5, 1, False)
+    job = harness.job(submitted.job_id)
     assert (job.workflow, job.user_id, job.priority) == ("sketch", "ada", 50)
     assert (job.labels, job.metadata, job.trace) == ('{"set":"one"}', '{"n":[1]}', '{"id":"t"}')
-    assert harness.ledger(made.job_id) == [("reserve", -5, 0)]
+    assert harness.ledger(submitted.job_id) == [("reserve", -5, 0)]
     assert (harness.wallet().balance, harness.wallet().reserved) == (95, 5)
-    assert harness.events(made.job_id) == ["job.created"]
-    assert [run.status for run in harness.runs(made.job_id)] == ["open"]
+    assert harness.events(submitted.job_id) == ["job.created"]
+    assert [run.status for run in harness.runs(submitted.job_id)] == ["open"]
 
 
-def test_a_worker_gets_the_input_as_it_was_given(harness: EngineHarness) -> None:
-    # R39, R134
+def test_a_worker_gets_the_whole_input_unchanged(harness: EngineHarness) -> None:
+    # R134
     harness.submit_job(input={"prompt": 'say "hi"\n\\ 猫', "threads": "2", "unknown": None})
     (leased,) = harness.claim()
     assert leased.input == '{"prompt":"say \\"hi\\"\\n\\\\ 猫","threads":"2","unknown":null}'
@@ -94,19 +95,19 @@ def test_a_worker_gets_the_input_as_it_was_given(harness: EngineHarness) -> None
 
 
 def test_a_schema_error_names_the_field(with_workflows: EngineHarness) -> None:
-    # R31, R167
+    # R31
     refusal = with_workflows.expect_refusal(with_workflows.submission("poster", input={"prompt": 7}))
     assert refusal.message.startswith("prompt: ")
 
 
-def test_a_request_that_nobody_can_pay_says_what_is_missing(with_workflows: EngineHarness) -> None:
-    # R32, R33, R35, R177, C9: one credit is missing
-    refusal = with_workflows.expect_refusal(with_workflows.submission("dear"))
+def test_a_refusal_for_missing_credits_has_the_price_and_the_balance(with_workflows: EngineHarness) -> None:
+    # R35: one credit is missing
+    refusal = with_workflows.expect_refusal(with_workflows.submission("expensive"))
     assert refusal.details == {"required": 101, "balance": 100}
 
 
-def test_a_suspended_tenant_gets_no_new_jobs_and_keeps_the_old(harness: EngineHarness) -> None:
-    # R81, C10
+def test_a_suspended_tenant_cannot_submit_but_its_jobs_continue(harness: EngineHarness) -> None:
+    # C10
     job = harness.submit_job(idempotency_key="before")
     harness.tenant(status="suspended")
     assert harness.expect_refusal(harness.submission()).code == "tenant_suspended"
@@ -114,25 +115,25 @@ def test_a_suspended_tenant_gets_no_new_jobs_and_keeps_the_old(harness: EngineHa
     assert harness.complete(harness.claim_one()).job_status == "completed"
 
 
-def test_checks_have_one_order(open_harness: Any) -> None:
-    # C10: validate, idempotency, gates and suspension, cap, price
+def test_the_checks_of_a_submit_have_a_fixed_order(open_harness: Any) -> None:
+    # R30, C10: validity, idempotency, suspension, limit of active jobs, balance
     harness: EngineHarness = open_harness()
-    harness.workflow("dear", price=101)
+    harness.workflow("expensive", price=101)
     harness.tenant(active_jobs_max=1)
     known = harness.submit(idempotency_key="k")
     wrong: dict[str, Any] = {"priority": 101, "idempotency_key": "k"}
     assert harness.expect_refusal(harness.submission(**wrong)).code == "out_of_range"
     harness.tenant(active_jobs_max=1, status="suspended")
     assert harness.submit(idempotency_key="k").job_id == known.job_id
-    assert harness.expect_refusal(harness.submission("dear")).code == "tenant_suspended"
+    assert harness.expect_refusal(harness.submission("expensive")).code == "tenant_suspended"
     harness.tenant(status="active")
-    assert harness.expect_refusal(harness.submission("dear")).code == "too_many_active_jobs"
+    assert harness.expect_refusal(harness.submission("expensive")).code == "too_many_active_jobs"
     harness.finish(known.job_id)
-    assert harness.expect_refusal(harness.submission("dear")).code == "insufficient_credits"
+    assert harness.expect_refusal(harness.submission("expensive")).code == "insufficient_credits"
 
 
-def test_a_job_for_later_is_paid_now_and_leased_at_its_hour(harness: EngineHarness) -> None:
-    # R3, R10, R28: no worker takes it before, and its way is among its events
+def test_a_scheduled_job_is_charged_at_submission_and_leased_at_its_scheduled_time(harness: EngineHarness) -> None:
+    # R3, R10
     job = harness.submit_job(start_in_seconds=60, deadline_seconds=100)
     assert (harness.status(job), harness.balance()) == ("pending", 95)
     assert harness.advance(59.9) == 0
@@ -140,11 +141,11 @@ def test_a_job_for_later_is_paid_now_and_leased_at_its_hour(harness: EngineHarne
     assert harness.advance(0.1) == 1
     assert harness.status(job) == "queued"
     assert harness.events(job) == ["job.created", "job.released"]
-    assert harness.advance(99.9) == 0, "the deadline counts from the start"
+    assert harness.advance(99.9) == 0, "the deadline counts from the scheduled time"
     assert harness.claim_one().job_id == job
 
 
-def test_a_scheduled_job_can_be_canceled_before_its_hour(harness: EngineHarness) -> None:
+def test_a_scheduled_job_can_be_canceled_before_its_scheduled_time(harness: EngineHarness) -> None:
     # R13
     job = harness.submit_job(start_in_seconds=60)
     assert harness.cancel(job).status == "canceled"
@@ -152,7 +153,7 @@ def test_a_scheduled_job_can_be_canceled_before_its_hour(harness: EngineHarness)
     assert (harness.status(job), harness.balance(), harness.claim()) == ("canceled", 100, [])
 
 
-def test_a_job_may_bring_its_own_stages_if_its_workflow_lets_it(harness: EngineHarness) -> None:
+def test_a_job_can_have_its_own_stages_if_its_workflow_allows_them(harness: EngineHarness) -> None:
     # R377
     harness.workflow("free", stages=[], inline=True)
     job = harness.submit_job("free", stages=[stage("plan"), stage("cut", tasks=2)])
@@ -162,14 +163,13 @@ def test_a_job_may_bring_its_own_stages_if_its_workflow_lets_it(harness: EngineH
     ]
 
 
-def test_each_task_may_have_its_own_input(harness: EngineHarness) -> None:
-    # R393
+def test_each_task_can_have_its_own_input(harness: EngineHarness) -> None:
     harness.workflow("set", stages=[stage("draw", inputs=[{"n": 1}, None, {"n": 3}])])
     harness.submit_job("set", input={"n": 0})
     assert [leased.input for leased in harness.claim("draw", count=9)] == ['{"n":1}', '{"n":0}', '{"n":3}']
 
 
-def test_a_workflow_that_could_not_work_is_not_stored(harness: EngineHarness) -> None:
+def test_an_invalid_workflow_is_not_stored(harness: EngineHarness) -> None:
     # R168
     before = harness.snapshot()
     definitions: list[dict[str, Any]] = [
@@ -190,8 +190,7 @@ def test_a_workflow_that_could_not_work_is_not_stored(harness: EngineHarness) ->
     assert harness.snapshot() == before
 
 
-def test_storing_an_equal_definition_makes_no_new_version(harness: EngineHarness) -> None:
-    # R178
+def test_storing_an_equal_definition_creates_no_new_version(harness: EngineHarness) -> None:
     before = harness.snapshot()
     harness.workflow()
     assert harness.snapshot() == before
@@ -199,6 +198,6 @@ def test_storing_an_equal_definition_makes_no_new_version(harness: EngineHarness
     assert harness.submit().price == 6
 
 
-def test_a_tenant_is_checked_too(harness: EngineHarness) -> None:
+def test_an_invalid_tenant_is_refused(harness: EngineHarness) -> None:
     assert harness.expect_refusal(PutTenant(tenant="acme", weight=0)).code == "out_of_range"
     assert harness.expect_refusal(PutTenant(tenant="a/b")).code == "invalid_tenant"

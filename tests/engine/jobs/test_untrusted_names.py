@@ -1,4 +1,4 @@
-"""Kinds and queues that anybody may name: what is kept of them in memory has an end, and losing it costs no work."""
+"""Kinds and queues with names that clients choose: their memory is bounded, and dropping it loses no work."""
 
 import gc
 import sys
@@ -6,33 +6,33 @@ from typing import Any
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model.commands import AddStage, Claim
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.engine import candidates
 from callsheet.engine.hints import Hints
+from callsheet.settings import Settings
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 MANY = 30_000
 
 
 def memory_bytes(hints: Hints) -> int:
-    """Return the bytes of everything that hints hold on to."""
+    """Return the bytes of all objects that hints refer to."""
     seen: dict[int, int] = {}
-    todo: list[object] = list(vars(hints).values())
-    while todo:
-        one = todo.pop()
+    pending: list[object] = list(vars(hints).values())
+    while pending:
+        one = pending.pop()
         if id(one) in seen:
             continue
         seen[id(one)] = sys.getsizeof(one)
         if isinstance(one, dict):
-            todo += [*one, *one.values()]
+            pending += [*one, *one.values()]
         elif isinstance(one, list | tuple | set):
-            todo += one
+            pending += one
     return sum(seen.values())
 
 
-def test_hints_of_ever_new_kinds_weigh_no_more_than_of_one() -> None:
+def test_hints_for_many_kinds_use_bounded_memory() -> None:
     hints = Hints()
     for _ in range(MANY):
         hints.announce(["draw"])
@@ -43,49 +43,49 @@ def test_hints_of_ever_new_kinds_weigh_no_more_than_of_one() -> None:
     assert memory_bytes(hints) < 2 * before
 
 
-def test_what_is_expected_of_ever_new_kinds_has_an_end() -> None:
+def test_expected_work_of_many_kinds_uses_bounded_memory() -> None:
     hints = Hints()
     for number in range(MANY):
         hints.expect_work_in((f"kind-{number}",), 60)
     assert memory_bytes(hints) < 2_500_000
     assert hints.poll_delay((f"kind-{MANY - 1}",), 600) < 61, "the newest is known"
-    assert hints.poll_delay(("kind-0",), 600) == 600, "one that was forgotten is looked for as ever"
+    assert hints.poll_delay(("kind-0",), 600) == 600, "a dropped kind has the normal poll interval"
 
 
-def test_a_hint_is_heard_among_ever_new_kinds() -> None:
+def test_a_hint_reaches_its_subscriber_among_many_kinds() -> None:
     hints = Hints()
     mark = hints.mark(["draw", "paint"])
-    heard: list[str] = []
-    assert hints.subscribe(["draw", "paint"], mark, lambda: heard.append("called"))
+    calls: list[str] = []
+    assert hints.subscribe(["draw", "paint"], mark, lambda: calls.append("called"))
     hints.announce([f"kind-{number}" for number in range(MANY)])
-    assert heard == []
+    assert calls == []
     hints.announce(["paint"])
-    assert heard == ["called"]
-    assert not hints.subscribe(["draw", "paint"], mark, lambda: None), "there has been one since"
+    assert calls == ["called"]
+    assert not hints.subscribe(["draw", "paint"], mark, lambda: None), "a hint was announced since the mark"
 
 
-def test_jobs_bring_so_many_queues_to_a_workflow_and_use_those_there_are(open_harness: Any) -> None:
-    """Every claim of a kind looks at each of its queues, whoever named them."""
+def test_inline_stages_add_a_limited_number_of_queues_to_a_workflow(open_harness: Any) -> None:
+    """A claim of a kind looks at each of its queues, so clients cannot add any number of them."""
     harness: EngineHarness = open_harness(Settings(database_retry_seconds=5, limits=Limits(queues_per_workflow_max=3)))
     harness.workflow("own", price=2, stages=[], inline=True)
     harness.workflow("other", price=0, stages=[], inline=True)
-    brought = [stage(name, "draw", provider=name) for name in ("a", "b")]
-    job = harness.submit_job("own", stages=brought)
+    inline_stages = [stage(name, "draw", provider=name) for name in ("a", "b")]
+    job = harness.submit_job("own", stages=inline_stages)
     before = harness.snapshot()
     for stages in ([stage(name, "draw", provider=name) for name in ("c", "d")], [stage(f"kind-{n}") for n in range(3)]):
         refusal = harness.expect_refusal(harness.submission("own", stages=stages))
         assert (refusal.code, refusal.details["max"]) == ("too_many_queues", 3)
     assert harness.snapshot() == before
-    harness.submit_job("own", stages=[*brought, stage("paint")])
+    harness.submit_job("own", stages=[*inline_stages, stage("paint")])
     refusal = harness.expect_refusal(AddStage(tenant="acme", job_id=job, stage=stage("sing")))
     assert (refusal.code, refusal.details) == ("too_many_queues", {"queues": 3, "max": 3})
     harness.do(AddStage(tenant="acme", job_id=job, stage=stage("paint")))
     harness.submit_job("other", stages=[stage("sing")])
     harness.workflow("whole", price=0, stages=[stage(f"kind-{number}") for number in range(9)])
-    assert harness.status(harness.submit_job("whole")) == "queued", "what an operator wrote is no stranger's"
+    assert harness.status(harness.submit_job("whole")) == "queued", "the limit does not apply to an operator's workflow"
 
 
-def test_queues_take_turns_although_the_oldest_turns_are_forgotten(
+def test_queues_take_turns_although_only_the_last_turns_are_remembered(
     harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidates, "_SERVED_MAX", 2)
@@ -100,7 +100,7 @@ def test_queues_take_turns_although_the_oldest_turns_are_forgotten(
         harness.submit_job(name)
         harness.submit_job(name)
     taken = [one.workflow for _ in range(8) for one in harness.engine.execute(Claim(worker_id="w1", kinds=("draw",)))]
-    assert sorted(taken) == sorted([*names, *names]), "nobody is left out"
-    assert set(taken[:2]) == {"w0", "w1"}, "those that were served longest ago, or never, come first"
-    kept = [one._served for one in gc.get_objects() if isinstance(one, candidates.CandidateSelector)]  # noqa: SLF001 - its memory
+    assert sorted(taken) == sorted([*names, *names]), "no queue is left out"
+    assert set(taken[:2]) == {"w0", "w1"}, "the queues that were served longest ago, or never, come first"
+    kept = [one._served for one in gc.get_objects() if type(one) is candidates.CandidateSelector]  # noqa: SLF001 - its memory
     assert {len(mine) for mine in kept if f"draw/{taken[-1]}" in mine} == {2}

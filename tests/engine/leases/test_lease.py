@@ -1,4 +1,4 @@
-"""Leases: one holder at a time, proved by a token, fenced by an epoch; a report repeated gets the same answer."""
+"""Leases: one holder at a time, identified by a token and an attempt; a repeated report gets the same answer."""
 
 import pytest
 from msgspec.structs import replace
@@ -26,8 +26,8 @@ def test_a_task_is_leased_once(harness: EngineHarness) -> None:
     assert harness.claim(worker="w2") == []
 
 
-def test_a_lease_is_a_token_an_epoch_and_a_time(harness: EngineHarness) -> None:
-    # R191, R196, R205, L3, L10, A1: the time is the database's
+def test_a_lease_has_a_token_an_attempt_number_and_an_expiry(harness: EngineHarness) -> None:
+    # R191, R196, R304, L3, L10, A1: the expiry uses the clock of the database
     job = harness.submit_job()
     (leased,) = harness.claim(lease_seconds=77)
     assert (leased.lease.attempt, leased.lease_seconds, len(leased.lease.token) >= 32) == (1, 77, True)
@@ -37,7 +37,7 @@ def test_a_lease_is_a_token_an_epoch_and_a_time(harness: EngineHarness) -> None:
     assert leased.lease.token not in repr(harness.snapshot()), "only the token's hash is stored"
 
 
-def test_a_tasks_row_says_whose_it_is_who_has_it_until_when_and_what_went_wrong(harness: EngineHarness) -> None:
+def test_a_task_row_has_its_queue_lease_worker_attempts_and_last_error(harness: EngineHarness) -> None:
     # R179, R182, R185
     harness.workflow("film", stages=[stage("render", provider="cloud")])
     job = harness.submit_job("film", priority=70)
@@ -59,7 +59,7 @@ def test_a_tasks_row_says_whose_it_is_who_has_it_until_when_and_what_went_wrong(
     assert (task.finished_at or 0) - (task.started_at or 0) == 8_000_000
 
 
-def test_the_definition_says_how_long_a_lease_is(harness: EngineHarness) -> None:
+def test_the_workflow_sets_the_length_of_a_lease(harness: EngineHarness) -> None:
     # R191
     harness.submit_job()
     assert harness.claim()[0].lease_seconds == 900
@@ -68,8 +68,8 @@ def test_the_definition_says_how_long_a_lease_is(harness: EngineHarness) -> None
     assert harness.claim()[0].lease_seconds == 60
 
 
-def test_a_worker_gets_only_the_kinds_it_names(harness: EngineHarness) -> None:
-    # R187, R188, R197, L7
+def test_a_worker_gets_only_tasks_of_the_kinds_that_it_names(harness: EngineHarness) -> None:
+    # R187, L7
     harness.workflow("film", stages=[stage("cut")])
     harness.submit_job()
     harness.submit_job("film")
@@ -78,8 +78,8 @@ def test_a_worker_gets_only_the_kinds_it_names(harness: EngineHarness) -> None:
     assert [leased.kind for leased in harness.claim("paint", "draw", count=9)] == ["draw"]
 
 
-def test_several_kinds_are_served_by_one_claim(harness: EngineHarness) -> None:
-    # R188
+def test_one_claim_can_name_several_kinds(harness: EngineHarness) -> None:
+    # R187
     harness.workflow("film", stages=[stage("cut")])
     for _ in range(3):
         harness.submit_job()
@@ -100,29 +100,28 @@ def test_a_claim_without_work_is_empty_and_writes_nothing(harness: EngineHarness
     "fields",
     [{"kinds": ()}, {"worker_id": ""}, {"count": 0}, {"count": 1_001}, {"lease_seconds": 0}, {"lease_seconds": 86_401}],
 )
-def test_a_wrong_claim_is_refused(harness: EngineHarness, fields: dict[str, object]) -> None:
-    # R188: who names no kind gets nothing
+def test_an_invalid_claim_is_refused(harness: EngineHarness, fields: dict[str, object]) -> None:
     harness.submit_job()
     command = replace(Claim(worker_id="w1", kinds=("draw",)), **fields)
     assert harness.expect_refusal(command).code in {"invalid_claim", "out_of_range"}
     assert len(harness.claim()) == 1
 
 
-def test_a_heartbeat_prolongs_from_now_and_never_back(harness: EngineHarness) -> None:
+def test_a_heartbeat_extends_the_lease_and_never_shortens_it(harness: EngineHarness) -> None:
     # R227
     job = harness.submit_job()
     lease = harness.claim_one(lease_seconds=100)
     harness.clock.advance(60)
     assert harness.heartbeat(lease).lease_seconds == 900
-    assert harness.heartbeat(lease, lease_seconds=10).lease_seconds == 900, "never back"
+    assert harness.heartbeat(lease, lease_seconds=10).lease_seconds == 900, "a lease is never shortened"
     assert harness.heartbeat(lease, lease_seconds=1_000).lease_seconds == 1_000
     assert harness.tasks(job)[0].lease_expires_at == harness.clock.now() + 1_000_000_000
     harness.advance(999)
     assert harness.complete(lease).job_status == "completed"
 
 
-def test_a_heartbeat_keeps_a_job_that_outlives_its_lease(harness: EngineHarness) -> None:
-    # R227, R234
+def test_heartbeats_keep_a_task_that_takes_longer_than_its_lease(harness: EngineHarness) -> None:
+    # R227
     harness.workflow(lease_seconds=30)
     job = harness.submit_job()
     lease = harness.claim_one()
@@ -134,8 +133,8 @@ def test_a_heartbeat_keeps_a_job_that_outlives_its_lease(harness: EngineHarness)
     assert harness.events(job).count("task.leased") == 1
 
 
-def test_a_stale_token_changes_nothing_at_all(harness: EngineHarness) -> None:
-    # R194, R228, R240, R250, H7, L5
+def test_reports_with_an_old_lease_token_change_nothing(harness: EngineHarness) -> None:
+    # R194, H7, L5
     harness.submit_job()
     stale = harness.claim_one(lease_seconds=10)
     harness.advance(10)
@@ -153,41 +152,41 @@ def test_a_stale_token_changes_nothing_at_all(harness: EngineHarness) -> None:
     assert harness.snapshot() == after
 
 
-def test_a_foreign_or_made_up_lease_is_refused(harness: EngineHarness) -> None:
-    # R159, H7
+def test_reports_with_a_lease_of_another_task_or_an_invented_one_are_refused(harness: EngineHarness) -> None:
+    # R240, R250, R257
     job, other = harness.submit_job(), harness.submit_job()
-    mine, theirs = (leased.lease for leased in harness.claim(count=2))
+    own, foreign = (leased.lease for leased in harness.claim(count=2))
     before = harness.snapshot()
-    for wrong, code in [
-        (replace(mine, token=theirs.token), "lease_not_found"),
-        (replace(mine, token=""), "lease_not_found"),
-        (replace(mine, token=hash_token(mine.token)), "lease_not_found"),
-        (replace(mine, job_id=other), "task_not_found"),
-        (replace(mine, task_id="nothing"), "task_not_found"),
-        (replace(mine, job_id="nothing"), "task_not_found"),
+    for invalid, code in [
+        (replace(own, token=foreign.token), "lease_not_found"),
+        (replace(own, token=""), "lease_not_found"),
+        (replace(own, token=hash_token(own.token)), "lease_not_found"),
+        (replace(own, job_id=other), "task_not_found"),
+        (replace(own, task_id="unknown"), "task_not_found"),
+        (replace(own, job_id="unknown"), "task_not_found"),
     ]:
-        for report in reports(wrong):
+        for report in reports(invalid):
             assert harness.expect_refusal(report).code == code
     assert harness.snapshot() == before
-    assert harness.complete(mine).job_id == job
+    assert harness.complete(own).job_id == job
 
 
-def test_a_completion_repeated_gets_the_same_answer(harness: EngineHarness) -> None:
+def test_a_repeated_completion_gets_the_same_answer(harness: EngineHarness) -> None:
     # R241, R316, H8
     harness.submit_job()
     lease = harness.claim_one()
     first = harness.complete(lease, {"a": 1, "b": 2})
     before = harness.snapshot()
-    again = harness.complete(lease, {"b": 2, "a": 1})
-    assert (first.replay, again.replay) == (False, True)
-    assert (again.status, again.job_status) == (first.status, first.job_status)
+    repeated = harness.complete(lease, {"b": 2, "a": 1})
+    assert (first.replay, repeated.replay) == (False, True)
+    assert (repeated.status, repeated.job_status) == (first.status, first.job_status)
     assert harness.expect_refusal(Complete(lease=lease, output={"a": 2})).code == "lease_lost"
     assert harness.expect_refusal(Fail(lease=lease)).code == "lease_lost"
     assert harness.snapshot() == before
 
 
-def test_a_failure_and_a_requeue_repeated_count_once(harness: EngineHarness) -> None:
-    # R252, R316
+def test_a_repeated_failure_or_requeue_counts_once(harness: EngineHarness) -> None:
+    # R316
     job = harness.submit_job()
     lease = harness.claim_one()
     harness.requeue(lease)
@@ -209,8 +208,8 @@ def test_a_completion_of_another_task_is_not_a_repetition(harness: EngineHarness
     assert harness.status(job) == "completed"
 
 
-def test_an_output_over_the_limit_is_refused_and_the_lease_kept(harness: EngineHarness) -> None:
-    # H9
+def test_an_invalid_report_is_refused_and_the_lease_stays(harness: EngineHarness) -> None:
+    # R257
     harness.submit_job()
     lease = harness.claim_one()
     before = harness.snapshot()

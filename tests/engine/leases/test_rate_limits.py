@@ -1,4 +1,4 @@
-"""Rates per kind, workflow and provider: how many tasks start in a stretch of time, over all servers."""
+"""Rate limits per kind, workflow and provider: how many tasks start per time unit, over all servers."""
 
 from functools import partial
 from itertools import pairwise
@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import Claim
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import parse_rate
 from callsheet.engine import Engine
+from callsheet.settings import Settings
 from tests.support.engine.concurrency import run_concurrently
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 
-def rated(**limits: Any) -> Settings:
+def settings_with(**limits: Any) -> Settings:
     return Settings(database_retry_seconds=5, limits=Limits(**limits))
 
 
-def test_a_kind_starts_so_many_a_minute_however_soon_they_end(open_harness: Any) -> None:
-    harness: EngineHarness = open_harness(rated(kind_rate_max={"draw": "2/minute"}))
+def test_a_kind_rate_counts_starts_also_of_tasks_that_have_ended(open_harness: Any) -> None:
+    harness: EngineHarness = open_harness(settings_with(kind_rate_max={"draw": "2/minute"}))
     harness.workflow("poster")
     for _ in range(3):
         harness.submit_job()
@@ -33,14 +33,14 @@ def test_a_kind_starts_so_many_a_minute_however_soon_they_end(open_harness: Any)
     harness.advance(39)
     assert harness.claim(count=9) == []
     harness.advance(1)
-    assert len(harness.claim(count=9)) == 1, "a minute after the first"
+    assert len(harness.claim(count=9)) == 1, "a minute after the first start"
     harness.advance(19)
     assert harness.claim(count=9) == []
     harness.advance(1)
-    assert len(harness.claim(count=9)) == 1, "a minute after the second"
+    assert len(harness.claim(count=9)) == 1, "a minute after the second start"
 
 
-def test_a_rate_lets_all_its_starts_go_at_once(harness: EngineHarness) -> None:
+def test_a_rate_allows_all_its_starts_at_once(harness: EngineHarness) -> None:
     harness.workflow("film", price=0, rate_max="3/hour")
     for _ in range(5):
         harness.submit_job("film")
@@ -51,8 +51,8 @@ def test_a_rate_lets_all_its_starts_go_at_once(harness: EngineHarness) -> None:
     assert len(harness.claim(count=9)) == 2
 
 
-def test_every_attempt_is_a_start(harness: EngineHarness) -> None:
-    """What a provider counts are calls, and a try that was given back has made one, or may have."""
+def test_every_attempt_counts_as_a_start(harness: EngineHarness) -> None:
+    """A provider counts calls, and a requeued attempt may have made one."""
     harness.workflow("film", price=0, rate_max="2/minute")
     harness.submit_job("film")
     harness.requeue(harness.claim_one())
@@ -62,18 +62,18 @@ def test_every_attempt_is_a_start(harness: EngineHarness) -> None:
     assert len(harness.claim()) == 1
 
 
-def test_a_provider_is_shared_by_its_workflows_and_others_are_not_held_up(open_harness: Any) -> None:
-    harness: EngineHarness = open_harness(rated(provider_rate_max={"cloud": "2/minute"}))
+def test_workflows_share_the_rate_of_their_provider_and_others_are_not_blocked(open_harness: Any) -> None:
+    harness: EngineHarness = open_harness(settings_with(provider_rate_max={"cloud": "2/minute"}))
     harness.workflow("poster", price=0, stages=[stage(provider="cloud")])
     harness.workflow("banner", price=0, stages=[stage(provider="cloud")])
     for _ in range(2):
         for name in ("poster", "banner", "sketch"):
             harness.submit_job(name, priority=50 if name == "sketch" else 90)
-    got = [leased.workflow for leased in harness.claim(count=9)]
-    assert (len(got), got.count("sketch")) == (4, 2)
+    workflows = [leased.workflow for leased in harness.claim(count=9)]
+    assert (len(workflows), workflows.count("sketch")) == (4, 2)
 
 
-def test_a_new_rate_of_a_workflow_holds_at_once_and_counts_from_then_on(harness: EngineHarness) -> None:
+def test_a_new_rate_of_a_workflow_applies_at_once_and_counts_later_starts(harness: EngineHarness) -> None:
     harness.workflow("film", price=0)
     for _ in range(9):
         harness.submit_job("film")
@@ -86,7 +86,7 @@ def test_a_new_rate_of_a_workflow_holds_at_once_and_counts_from_then_on(harness:
     assert len(harness.claim(count=9)) == 3
 
 
-def test_a_rate_and_a_running_limit_hold_together(harness: EngineHarness) -> None:
+def test_a_rate_and_a_running_limit_apply_together(harness: EngineHarness) -> None:
     harness.workflow("film", price=0, running_max=2, rate_max="3/minute")
     for _ in range(6):
         harness.submit_job("film")
@@ -94,7 +94,7 @@ def test_a_rate_and_a_running_limit_hold_together(harness: EngineHarness) -> Non
     harness.complete(one.lease)
     assert len(harness.claim(count=9)) == 1
     harness.complete(two.lease)
-    assert harness.claim(count=9) == [], "a place is free, and the minute is not over"
+    assert harness.claim(count=9) == [], "the running limit allows another task, the rate does not"
 
 
 def test_two_claims_of_one_batch_share_a_rate(harness: EngineHarness) -> None:
@@ -108,7 +108,7 @@ def test_two_claims_of_one_batch_share_a_rate(harness: EngineHarness) -> None:
 
 
 def test_a_rate_holds_under_sixteen_claimers_on_two_servers(open_harness: Any) -> None:
-    limits = rated(kind_rate_max={"draw": "7/hour"})
+    limits = settings_with(kind_rate_max={"draw": "7/hour"})
     one: EngineHarness = open_harness(limits)
     two: EngineHarness = open_harness(limits, clock=one.clock)
     one.workflow("film", price=0)
@@ -118,8 +118,8 @@ def test_a_rate_holds_under_sixteen_claimers_on_two_servers(open_harness: Any) -
     assert one.claim() == two.claim() == []
 
 
-def test_whoever_waits_is_woken_when_the_rate_lets_the_next_one_start(database_url: str) -> None:
-    """In real time, with a poll that would come far too late."""
+def test_a_waiting_claim_is_woken_when_the_rate_allows_the_next_start(database_url: str) -> None:
+    """In real time, with a poll interval that would be far too long."""
     settings = Settings(poll_seconds=3_600, limits=Limits(kind_rate_max={"draw": "1/second"}))
     harness = EngineHarness(database_url, settings)
     harness.tenant()
@@ -141,10 +141,10 @@ def test_whoever_waits_is_woken_when_the_rate_lets_the_next_one_start(database_u
         ("1/second\n", None), ("\uff16/minute", None), ("", None),
     ],
 )  # fmt: skip
-def test_a_rate_is_written_in_one_way(text: str, rate: tuple[int, int] | None) -> None:
+def test_a_rate_has_the_form_count_per_unit(text: str, rate: tuple[int, int] | None) -> None:
     assert parse_rate(text) == rate
 
 
-def test_limits_with_a_rate_that_cannot_be_read_are_refused_and_not_taken_for_none() -> None:
-    with pytest.raises(ValueError, match=r"provider_rate_max has .60 a minute.\. Write it as 60/minute"):
+def test_limits_with_an_invalid_rate_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"provider_rate_max has .60 a minute.\. Use a rate such as 60/minute"):
         Limits(provider_rate_max={"fal": "60 a minute"})

@@ -1,4 +1,4 @@
-"""The engine and the model, side by side: what may happen to jobs, tasks and wallets, one rule each."""
+"""A Hypothesis state machine that runs commands on the engine and on the model and compares them, one rule each."""
 
 from typing import Any
 
@@ -10,13 +10,12 @@ from callsheet.core.model.commands import Command, Lease
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.rows import ROWS
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy
-from tests.support.engine.concurrency import find_violations
 from tests.support.engine.engine_harness import TENANT, WORKER, EngineHarness, stage
 from tests.support.engine.engine_model import Model, ModelRefusal, WorkflowModel
 
 USERS = ("ada", "bob")
 KEYS = ("k1", "k2", None)
-CAP = 4
+ACTIVE_JOBS_MAX = 4
 PLANS = (
     WorkflowModel("sketch", 5, (("draw", 1),)),
     WorkflowModel("film", 9, (("draw", 2), ("cut", 1)), refund_percent_running=50),
@@ -28,14 +27,14 @@ depend on which other tests were collected, even with `derandomize`."""
 
 
 def reset_database(harness: EngineHarness) -> None:
-    """Empty every table, and make the tenant and the workflows anew."""
+    """Empty every table, and create the tenant and the workflows."""
     connection = harness.database.connect()
     connection.begin()
     for row in reversed(ROWS):
         connection.run(f"DELETE FROM {row.TABLE}")
     connection.commit()
     connection.close()
-    harness.tenant(active_jobs_max=CAP)
+    harness.tenant(active_jobs_max=ACTIVE_JOBS_MAX)
     for plan in PLANS:
         backoff = Backoff(base_seconds=plan.wait_seconds, factor=2, jitter=0)
         harness.workflow(
@@ -51,10 +50,10 @@ def reset_database(harness: EngineHarness) -> None:
 
 
 class EngineMachine(RuleBasedStateMachine):
-    """The engine and the model, side by side.
+    """The engine and the model of jobs, tasks and wallets.
 
-    No rule has a precondition: who is served first is the engine's business, so what a step finds may differ from one
-    replay to the next, and what Hypothesis draws must not depend on it. A step that finds nothing to do does nothing.
+    No rule has a precondition: the engine decides which task is leased first, so a step may find other rows in a
+    replay, and what Hypothesis draws must not depend on them. A step without anything to do does nothing.
     """
 
     def __init__(self, harness: EngineHarness, reached: set[str]) -> None:
@@ -62,7 +61,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.harness = harness
         self.reached = reached
         reset_database(harness)
-        self.model = Model(harness.clock.now(), USERS, CAP)
+        self.model = Model(harness.clock.now(), USERS, ACTIVE_JOBS_MAX)
         self.leases: list[Lease] = []
         self.read_connection = harness.database.connect(reading=True)
         for user in USERS:
@@ -74,23 +73,23 @@ class EngineMachine(RuleBasedStateMachine):
         self.read_connection.close()
         for job in self.model.jobs.values():
             self.reached |= {job.status, f"run {job.run}", *(out for task in job.tasks for out in task.outcomes)}
-        assert find_violations(self.harness) == []
+        assert self.harness.find_violations() == []
 
     def compare(self, command: Command, expected: Any) -> tuple[Any, Any]:
-        """Ask the engine and the model; they agree on the refusal, or both answer."""
+        """Run a command on the engine and on the model; both refuse it with the same code, or both answer."""
         answer = self.harness.engine.execute_many([command])[0]
         refusal = answer.code if isinstance(answer, Refusal) else None
         try:
             expected_result = expected()
-        except ModelRefusal as no:
-            expected_result = no
+        except ModelRefusal as refused:
+            expected_result = refused
         if isinstance(expected_result, ModelRefusal):
             self.reached.add(str(expected_result))
             assert refusal == str(expected_result), (
-                f"{command}: the model says {expected_result!r}, the engine {answer!r}"
+                f"{command}: the model returned {expected_result!r}, the engine {answer!r}"
             )
             return None, None
-        assert not isinstance(answer, Exception), f"{command}: the engine says {answer!r}"
+        assert not isinstance(answer, Exception), f"{command}: the engine returned {answer!r}"
         return answer, expected_result
 
     def job(self, number: int) -> str:
@@ -99,7 +98,7 @@ class EngineMachine(RuleBasedStateMachine):
     def live(self) -> list[Lease]:
         return [lease for lease in self.leases if self.model.holds(lease)]
 
-    # -- asking
+    # -- users
 
     @rule(user=st.sampled_from(USERS), amount=st.integers(1, 30))
     def top_up(self, user, amount):
@@ -153,18 +152,18 @@ class EngineMachine(RuleBasedStateMachine):
             job = self.job(number)
             self._job_rule(c.Delete(tenant=TENANT, job_id=job), job, lambda: self.model.delete(job))
 
-    # -- working
+    # -- workers
 
     @rule(kind=st.sampled_from(["draw", "draw", "cut"]), count=st.integers(1, 3))
     def claim(self, kind, count):
         ready = self.model.ready(kind)
-        got = self.harness.claim(kind, count=count)
-        assert {leased.lease.task_id for leased in got} <= ready
-        assert len(got) == min(count, len(ready))
-        self.record_leases(got, WORKER)
+        leased_tasks = self.harness.claim(kind, count=count)
+        assert {leased.lease.task_id for leased in leased_tasks} <= ready
+        assert len(leased_tasks) == min(count, len(ready))
+        self.record_leases(leased_tasks, WORKER)
 
-    def record_leases(self, got, worker):
-        for leased in got:
+    def record_leases(self, leased_tasks, worker):
+        for leased in leased_tasks:
             self.model.lease(leased.lease, worker)
             self.leases.append(leased.lease)
             assert leased.lease.attempt == len(self.model.find_task(leased.lease)[1].tokens)
@@ -190,7 +189,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(number=NUMBERS, how=st.sampled_from(["completed", "failed", "requeued", "heartbeat"]),
           by=st.sampled_from([None, WORKER, "gpu-1", "gpu-2"]))  # fmt: skip
     def report_anything(self, number, how, by):
-        """With any lease that there ever was: most of them are lost, and some are another's."""
+        """Report with any earlier lease: most are lost, and some belong to another worker."""
         lease = self.leases[number % len(self.leases)] if self.leases else None
         if lease and how == "heartbeat":
             self._heartbeat(lease, by)
@@ -207,10 +206,8 @@ class EngineMachine(RuleBasedStateMachine):
             command, lambda: self.model.report(lease, how, retryable=retryable, by=by)
         )
         if answer is not None:
-            assert {"taken": (False, False), "replay": (True, False), "skipped": (False, True)}[expected_result] == (
-                answer.replay,
-                answer.skipped is not None,
-            )
+            marks = {"accepted": (False, False), "replay": (True, False), "skipped": (False, True)}
+            assert (answer.replay, answer.skipped is not None) == marks[expected_result]
             job, task = self.model.find_task(lease)
             assert (answer.job_status, answer.status) == (job.status, task.status)
 
@@ -223,21 +220,21 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def a_worker_dies(self):
-        """Nobody is heard of for longer than any lease lasts."""
+        """Send no heartbeat for longer than any lease lasts."""
         if self.live():
             self.advance(61)
 
-    # -- what must always be true
+    # -- invariants
 
     @invariant()
-    def jobs_are_as_the_model_says(self):
+    def jobs_match_the_model(self):
         found = self.read_connection.run("SELECT id, status, run, stages_completed, deleted_at IS NOT NULL FROM job")
         assert {row[0]: (*row[1:4], bool(row[4])) for row in found} == {
             key: (job.status, job.run, job.stages_completed, job.deleted) for key, job in self.model.jobs.items()
         }
 
     @invariant()
-    def tasks_are_as_the_model_says(self):
+    def tasks_match_the_model(self):
         found = self.read_connection.run(
             "SELECT id, status, attempts, attempts_counted, requeues, "
             "CASE WHEN token_hash IS NOT NULL THEN worker_id END FROM task"
@@ -247,7 +244,7 @@ class EngineMachine(RuleBasedStateMachine):
         }
 
     @invariant()
-    def wallets_are_as_the_model_says(self):
+    def wallets_match_the_model(self):
         found = {
             row[0]: tuple(row[1:]) for row in self.read_connection.run("SELECT user_id, balance, reserved FROM wallet")
         }

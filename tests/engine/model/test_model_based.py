@@ -1,4 +1,4 @@
-"""Random lives against a small model: after every step, statuses, attempts, money and the fleet are what it says."""
+"""Random histories against a model: after every step, statuses, attempts, credits and workers match it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,26 +11,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from msgspec.structs import replace
 
-from callsheet.config import Settings
 from callsheet.core.decisions import claim, fleet
 from callsheet.core.decisions.lease import expire_lease
 from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Conflict
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.settings import Settings
 from tests.engine.model.job_state_machine import PLANS, USERS, EngineMachine
-from tests.support.engine.concurrency import find_violations
 from tests.support.engine.engine_harness import EngineHarness
 from tests.support.engine.fleet_model import FleetModel
 
 NAMES = st.sampled_from(["gpu-1", "gpu-1", "gpu-2", "gpu-3"])
 KINDS = st.sampled_from([("draw",), ("cut", "draw"), ("cut",)])
-WORKERS_MAX, SILENCE_SECONDS = 2, 45
+WORKERS_MAX, TIMEOUT_SECONDS = 2, 45
 SETTINGS = Settings(
-    limits=Limits(workers_max=WORKERS_MAX, worker_timeout_seconds=SILENCE_SECONDS), database_retry_seconds=5
+    limits=Limits(workers_max=WORKERS_MAX, worker_timeout_seconds=TIMEOUT_SECONDS), database_retry_seconds=5
 )  # fmt: skip
 PHASES = {"sqlite": (Phase.generate, Phase.shrink), "postgresql": (Phase.generate,)}
-"""A life that fails on both is made small on SQLite, where it costs less."""
+"""A failing history is shrunk on SQLite only, which is faster."""
 EXAMPLES = {"sqlite": 60, "postgresql": 16}
 
 
@@ -42,11 +41,11 @@ def bounds(database: str) -> settings:
 
 
 class FleetStateMachine(EngineMachine):
-    """The same, with workers that are let in by name, and an operator who has his way with them."""
+    """The same with registered workers, and an operator who approves, drains, assigns and revokes them."""
 
     def __init__(self, harness: EngineHarness, reached: set[str]) -> None:
         super().__init__(harness, reached)
-        self.fleet = FleetModel(self.model, WORKERS_MAX, SILENCE_SECONDS)
+        self.fleet = FleetModel(self.model, WORKERS_MAX, TIMEOUT_SECONDS)
         self.tokens = [f"{0:064x}"]
         for name, concurrency in (("gpu-1", 1), ("gpu-2", 2)):
             self.register(name, ("draw", "cut"), concurrency, approved=True, same=False)
@@ -55,15 +54,15 @@ class FleetStateMachine(EngineMachine):
         self.tokens.append(f"{len(self.tokens):064x}")
         return self.tokens[-1]
 
-    def run_and_check(self, command, expected, what=""):
-        """Let somebody come, go or be dealt with, and look at the worker afterwards."""
+    def run_and_check(self, command, expected, action=""):
+        """Run a command about a worker on both sides, and compare the worker."""
         answer, released = self.compare(command, expected)
         if answer is not None:
             worker = self.fleet.workers[command.worker_id]
             assert (answer.status, answer.kinds, answer.requeued) == (worker.status, worker.kinds, released)
-            self.reached |= {f"{what} gave back"} if released else set()
+            self.reached |= {f"{action}: requeued"} if released else set()
 
-    # -- coming, working, going
+    # -- workers
 
     @rule(name=NAMES, kinds=KINDS, concurrency=st.sampled_from([1, 1, 2]),
           approved=st.sampled_from([True, True, False]), same=st.sampled_from([False, False, True]))  # fmt: skip
@@ -75,30 +74,30 @@ class FleetStateMachine(EngineMachine):
             worker_id=name, kinds=kinds, token_hash=token, concurrency=concurrency, approved=approved
         )  # fmt: skip
         self.run_and_check(
-            command, lambda: self.fleet.register(name, kinds, token, concurrency, approved=approved), "a restart"
+            command, lambda: self.fleet.register(name, kinds, token, concurrency, approved=approved), "restart"
         )  # fmt: skip
 
-    @rule(name=NAMES, kinds=KINDS, count=st.integers(1, 3), knows=st.sampled_from(["all", "unsaid"]),
+    @rule(name=NAMES, kinds=KINDS, count=st.integers(1, 3), knows=st.sampled_from(["all", "unspecified"]),
           stale=st.integers(0, 5))  # fmt: skip
     def work(self, name, kinds, count, knows, stale):
-        """Claim as a worker of the fleet; one that knows less than it holds did not hear an answer."""
+        """Claim as a registered worker; one that knows fewer tasks than it holds has missed an answer."""
         known = self.fleet.workers.get(name)
         token = known.token if stale and known and known.token else self.tokens[-1 - stale % len(self.tokens)]
-        mine = tuple(task.id for _, task in self.fleet.tasks_of(name))
-        held_task_ids = {"all": mine, "unsaid": None, "less": mine[1:]}[knows]
+        held = tuple(task.id for _, task in self.fleet.tasks_of(name))
+        held_task_ids = {"all": held, "unspecified": None, "less": held[1:]}[knows]
         before = self.model.ready(*kinds)
-        command = c.Claim(worker_id=name, kinds=kinds, count=count, session=token, held_task_ids=held_task_ids)
-        got, places = self.compare(command, lambda: self.fleet.claim(name, token, kinds, held_task_ids))
-        if got is None:
+        command = c.Claim(worker_id=name, kinds=kinds, count=count, token_hash=token, held_task_ids=held_task_ids)
+        leased_tasks, places = self.compare(command, lambda: self.fleet.claim(name, token, kinds, held_task_ids))
+        if leased_tasks is None:
             return
         most, after = min(count, places), self.model.ready(*kinds)
-        ids = {leased.lease.task_id for leased in got}
+        ids = {leased.lease.task_id for leased in leased_tasks}
         assert ids <= after
-        if before == after:  # what came back just now may be had the next time
+        if before == after:  # tasks that this claim requeued are claimable by the next one
             assert len(ids) == min(most, len(after))
         assert len(ids) <= most
-        self.reached |= {"an answer was lost"} if knows == "less" and mine else set()
-        self.record_leases(got, name)
+        self.reached |= {"an answer was lost"} if knows == "less" and held else set()
+        self.record_leases(leased_tasks, name)
 
     @rule(name=NAMES, kinds=KINDS)
     def lose_an_answer(self, name, kinds):
@@ -106,7 +105,7 @@ class FleetStateMachine(EngineMachine):
         self.work(name, kinds, count=1, knows="less", stale=1)
 
     def claim_next(self, name):
-        """Do what a worker does next, whatever was decided about it."""
+        """Claim as the worker would, whatever the operator decided about it."""
         known = self.fleet.workers.get(name)
         kinds = (known and known.kinds) or ("draw",)
         if not self.model.ready(*kinds):
@@ -119,12 +118,14 @@ class FleetStateMachine(EngineMachine):
         known = self.fleet.workers.get(name)
         token = known.token if known and known.token and not stale else self.tokens[0]
         self.run_and_check(
-            c.Deregister(worker_id=name, session=token), lambda: self.fleet.deregister(name, token), "a goodbye"
+            c.Deregister(worker_id=name, token_hash=token),
+            lambda: self.fleet.deregister(name, token),
+            "deregister",
         )
 
     @rule(name=NAMES)
     def heartbeat_all(self, name):
-        """What a worker does all the time, with all that it holds; and now and then that it was heard is noted."""
+        """Send a heartbeat for every lease of a worker, and record its last contact."""
         self.harness.do(c.RecordHeartbeats(workers=(name,)))
         self.fleet.record_heartbeat(name)
         tasks_of = {task.id for _, task in self.fleet.tasks_of(name)}
@@ -133,37 +134,37 @@ class FleetStateMachine(EngineMachine):
 
     @rule(name=NAMES)
     def fall_silent(self, name):
-        """Be heard of no more, while a lease still lasts."""
+        """Send nothing for longer than the worker timeout, while a lease still lasts."""
         self.claim_next(name)
-        self.advance(SILENCE_SECONDS + 1)
-        self.run_and_check(c.TickWorker(worker_id=name), lambda: self.fleet.tick(name), "silence")
+        self.advance(TIMEOUT_SECONDS + 1)
+        self.run_and_check(c.TickWorker(worker_id=name), lambda: self.fleet.tick(name), "timeout")
 
-    # -- what an operator does
+    # -- the operator
 
-    def decide(self, name, expected, what, **change):
-        """Carry out what an operator decided, and see what the worker notices of it."""
-        self.run_and_check(c.UpdateWorker(worker_id=name, **change), expected, what)
+    def update(self, name, expected, action, **change):
+        """Run an operator's update, and then a claim of the worker."""
+        self.run_and_check(c.UpdateWorker(worker_id=name, **change), expected, action)
         self.claim_next(name)
 
     @rule(name=NAMES, draining=st.sampled_from([True, True, False]))
     def drain(self, name, draining):
-        self.decide(name, lambda: self.fleet.drain(name, draining=draining), "drain", draining=draining)
+        self.update(name, lambda: self.fleet.drain(name, draining=draining), "drain", draining=draining)
 
     @rule(name=NAMES, approved=st.booleans())
     def approve(self, name, approved):
-        self.decide(name, lambda: self.fleet.approve(name, approved=approved), "approve", approved=approved)
+        self.update(name, lambda: self.fleet.approve(name, approved=approved), "approve", approved=approved)
 
     @rule(name=NAMES, kinds=st.sampled_from([("draw",), ("cut",), ()]))
     def assign(self, name, kinds):
-        self.decide(name, lambda: self.fleet.assign(name, *kinds), "assign", kinds=kinds)
-        self.work(name, ("cut", "draw"), count=1, knows="all", stale=1)  # it asks for all that it can do
+        self.update(name, lambda: self.fleet.assign(name, *kinds), "assign", kinds=kinds)
+        self.work(name, ("cut", "draw"), count=1, knows="all", stale=1)  # it claims all kinds that it offers
 
-    @rule(name=NAMES, again=st.booleans())
-    def revoke(self, name, again):
+    @rule(name=NAMES, approve_again=st.booleans())
+    def revoke(self, name, approve_again):
         self.claim_next(name)
         self.run_and_check(c.RevokeWorker(worker_id=name), lambda: self.fleet.revoke(name), "revoke")
         self.register(name, ("draw",), 1, approved=True, same=False)
-        if again:
+        if approve_again:
             self.approve(name, approved=True)
 
     @rule(name=NAMES)
@@ -173,10 +174,10 @@ class FleetStateMachine(EngineMachine):
             c.RotateWorker(worker_id=name, token_hash=token), lambda: self.fleet.rotate(name, token), "rotate"
         )
 
-    # -- what must always be true
+    # -- invariants
 
     @invariant()
-    def workers_are_as_the_model_says(self):
+    def workers_match_the_model(self):
         found = self.read_connection.run(
             "SELECT id, status, approved_at IS NOT NULL, token_hash, concurrency, starts, draining_at IS NOT NULL, "
             "last_seen_at FROM worker"
@@ -186,7 +187,7 @@ class FleetStateMachine(EngineMachine):
         }
 
     @invariant()
-    def nobody_holds_more_than_it_can_do_and_who_is_out_holds_nothing(self):
+    def workers_hold_no_more_than_their_concurrency(self):
         found = self.read_connection.run(
             "SELECT worker_id FROM task WHERE status = 'running' AND token_hash IS NOT NULL"
         )
@@ -198,111 +199,115 @@ class FleetStateMachine(EngineMachine):
 REACHED = {
     "sqlite": {
         "completed", "failed", "canceled", "expired", "paused", "running", "queued", "run 2", "lost", "requeued",
-        "worker_full", "invalid_worker_token", "a restart gave back", "revoke gave back",
+        "worker_full", "invalid_worker_token", "restart: requeued", "revoke: requeued",
     },
-    "postgresql": {"completed", "failed", "canceled", "requeued", "invalid_worker_token", "a restart gave back"},
+    "postgresql": {"completed", "failed", "canceled", "requeued", "invalid_worker_token", "restart: requeued"},
 }  # fmt: skip
-"""What the examples must at least come to, or the rules are too timid."""
+"""Statuses, outcomes and refusals that the examples must reach, or the rules are too weak."""
 
 
-def test_random_lives_agree_with_the_model(database_url):
-    """R27, R34, R71, R194, R195, R208, R210, R241, R261, R273, R274, H2, H7, H8, H16-H20."""
+def test_random_histories_match_the_model(database_url):
+    """R71, R194, R195, R208, R210, R241, R261, R273, R274, H2, H7, H8, H16, H17, H19, H20."""
     reached: set[str] = set()
     with EngineHarness(database_url, SETTINGS) as harness:
-        begin = partial(FleetStateMachine, harness, reached)
-        run_state_machine_as_test(begin, settings=bounds(harness.database.name))  # type: ignore[arg-type]
-        assert find_violations(harness) == []
+        factory = partial(FleetStateMachine, harness, reached)
+        run_state_machine_as_test(factory, settings=bounds(harness.database.name))  # type: ignore[arg-type]
+        assert harness.find_violations() == []
     assert reached >= REACHED[harness.database.name]
 
 
-def run_every_rule(life: FleetStateMachine) -> None:
-    """Let everything befall the fleet that can, and look after every step."""
-    compare: dict[str, Any] = {"kinds": ("cut", "draw"), "approved": True, "same": False}
+def run_every_rule(machine: FleetStateMachine) -> None:
+    """Run every rule about workers, and check the invariants after every step."""
+    fields: dict[str, Any] = {"kinds": ("cut", "draw"), "approved": True, "same": False}
     steps: list[Callable[[], object]] = [
-        lambda: life.register("gpu-3", concurrency=1, **compare),  # two are here, and two may be
-        lambda: life.deregister("gpu-2", stale=True),
-        lambda: life.deregister("gpu-2", stale=False),
-        lambda: life.register("gpu-2", ("draw",), 1, approved=False, same=False),  # its approval lasted
-        lambda: life.work("gpu-2", ("cut",), 1, "all", stale=1),
-        lambda: life.assign("gpu-2", ("cut",)),
-        lambda: life.approve("gpu-2", approved=False),
-        lambda: life.approve("gpu-2", approved=True),
-        lambda: life.drain("gpu-2", draining=True),
-        lambda: life.heartbeat_all("gpu-2"),
-        lambda: life.register("gpu-2", concurrency=1, **compare),
-        lambda: life.lose_an_answer("gpu-2", ("cut", "draw")),
-        lambda: life.work("gpu-2", ("draw",), 1, "all", stale=1),
-        lambda: life.fall_silent("gpu-2"),
-        lambda: life.rotate("gpu-2"),
-        lambda: life.register("gpu-2", concurrency=1, **compare),
-        lambda: life.revoke("gpu-2", again=False),
-        lambda: life.work("gpu-2", ("draw",), 1, "all", stale=0),
-        *(partial(life.report_anything, number, "heartbeat", by) for number in range(9) for by in ("gpu-1", "gpu-2")),
+        lambda: machine.register("gpu-3", concurrency=1, **fields),  # the limit of two workers is reached
+        lambda: machine.deregister("gpu-2", stale=True),
+        lambda: machine.deregister("gpu-2", stale=False),
+        lambda: machine.register("gpu-2", ("draw",), 1, approved=False, same=False),  # it is still approved
+        lambda: machine.work("gpu-2", ("cut",), 1, "all", stale=1),
+        lambda: machine.assign("gpu-2", ("cut",)),
+        lambda: machine.approve("gpu-2", approved=False),
+        lambda: machine.approve("gpu-2", approved=True),
+        lambda: machine.drain("gpu-2", draining=True),
+        lambda: machine.heartbeat_all("gpu-2"),
+        lambda: machine.register("gpu-2", concurrency=1, **fields),
+        lambda: machine.lose_an_answer("gpu-2", ("cut", "draw")),
+        lambda: machine.work("gpu-2", ("draw",), 1, "all", stale=1),
+        lambda: machine.fall_silent("gpu-2"),
+        lambda: machine.rotate("gpu-2"),
+        lambda: machine.register("gpu-2", concurrency=1, **fields),
+        lambda: machine.revoke("gpu-2", approve_again=False),
+        lambda: machine.work("gpu-2", ("draw",), 1, "all", stale=0),
+        *(
+            partial(machine.report_anything, number, "heartbeat", by)
+            for number in range(9)
+            for by in ("gpu-1", "gpu-2")
+        ),
     ]
     for step in steps:
         step()
-        life.jobs_are_as_the_model_says()
-        life.tasks_are_as_the_model_says()
-        life.workers_are_as_the_model_says()
-        life.nobody_holds_more_than_it_can_do_and_who_is_out_holds_nothing()
+        machine.jobs_match_the_model()
+        machine.tasks_match_the_model()
+        machine.workers_match_the_model()
+        machine.workers_hold_no_more_than_their_concurrency()
 
 
-def test_a_life_in_which_everything_befalls_the_fleet_agrees_with_the_model(database_url):
-    """What random lives come to seldom: here they come to it for certain."""
+def test_a_history_with_every_rule_matches_the_model(database_url):
+    """It always reaches what random histories reach rarely."""
     reached: set[str] = set()
     with EngineHarness(database_url, SETTINGS) as harness:
-        life = FleetStateMachine(harness, reached)
-        run_every_rule(life)
-        life.teardown()
+        machine = FleetStateMachine(harness, reached)
+        run_every_rule(machine)
+        machine.teardown()
     assert reached >= {
         "fleet_full", "worker_revoked", "invalid_worker_token", "worker_not_approved", "worker_draining", "worker_full",
         "kind_not_assigned", "kind_not_offered", "worker_ended", "lease_not_found", "lease_lost",
-        "a restart gave back", "a goodbye gave back", "revoke gave back", "silence gave back", "an answer was lost",
+        "restart: requeued", "deregister: requeued", "revoke: requeued", "timeout: requeued", "an answer was lost",
     }  # fmt: skip
 
 
-# -- faults that it must find
+# -- planted faults
 
 
-def a_restart_costs_an_attempt(ws, job, task, *_said):
+def a_restart_counts_an_attempt(ws, job, task, *_rest):
     return expire_lease(ws, job, task)
 
 
-def a_full_worker_gets_more(ws, command, honest=claim.free_slots):
+def a_full_worker_gets_more(ws, command, original=claim.free_slots):
     try:
-        return honest(ws, command)
+        return original(ws, command)
     except Conflict as refusal:
         if refusal.code != "worker_full":
             raise
         return command.count
 
 
-def a_draining_worker_gets_more(ws, command, honest=claim.free_slots):
+def a_draining_worker_gets_more(ws, command, original=claim.free_slots):
     worker = ws.find(Worker, command.worker_id)
     if worker is not None:
         ws.put(replace(worker, draining_at=None))
-    return honest(ws, command)
+    return original(ws, command)
 
 
-def a_revoked_token_is_still_good(ws, worker, status, reason, honest=fleet._end_worker):  # noqa: SLF001 - where the fault is
-    state = honest(ws, worker, status, reason)
+def a_revoked_token_stays_valid(ws, worker, status, reason, original=fleet._end_worker):  # noqa: SLF001 - where the fault is
+    state = original(ws, worker, status, reason)
     if status == "revoked":
         ws.put(replace(ws.get(Worker, worker.id), token_hash=worker.token_hash))
     return state
 
 
 def a_task_of_a_lost_claim_stays_leased(
-    ws, worker_id, reason, keep_task_ids=None, leased_until=None, honest=claim.requeue_held_tasks
+    ws, worker_id, reason, keep_task_ids=None, leased_until=None, original=claim.requeue_held_tasks
 ):
-    return honest(ws, worker_id, reason, (), leased_until) if keep_task_ids is None else 0
+    return original(ws, worker_id, reason, (), leased_until) if keep_task_ids is None else 0
 
 
 FAULTS = [
-    (claim, "requeue_task", a_restart_costs_an_attempt),
+    (claim, "requeue_task", a_restart_counts_an_attempt),
     (claim, "free_slots", a_full_worker_gets_more),
     (claim, "free_slots", a_draining_worker_gets_more),
     (claim, "requeue_held_tasks", a_task_of_a_lost_claim_stays_leased),
-    (fleet, "_end_worker", a_revoked_token_is_still_good),
+    (fleet, "_end_worker", a_revoked_token_stays_valid),
 ]
 
 
@@ -310,7 +315,7 @@ FAULTS = [
 def test_a_planted_fault_is_found(module, name, fault, monkeypatch, tmp_path):
     monkeypatch.setattr(module, name, fault)
     with EngineHarness(str(tmp_path / "callsheet.db"), SETTINGS) as harness:
-        life = FleetStateMachine(harness, set())
+        machine = FleetStateMachine(harness, set())
         with pytest.raises(AssertionError):
-            run_every_rule(life)
-        life.read_connection.close()
+            run_every_rule(machine)
+        machine.read_connection.close()

@@ -1,4 +1,4 @@
-"""Money: reserved when a run opens, settled once at its end, never below zero, and every entry adds up."""
+"""Credits: reserved when a run opens, settled once at its end, never negative, and recorded in the ledger."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.engine.engine_harness import EngineHarness, stage
 
 
 def end(harness: EngineHarness, how: str) -> str:
-    """Bring a clip to one of its endings and return its id."""
+    """Submit a clip, end it in one way, and return its id."""
     job = harness.submit_job("clip", deadline_seconds=100)
     if how == "canceled":
         harness.cancel(job)
@@ -25,7 +25,7 @@ def end(harness: EngineHarness, how: str) -> str:
     return job
 
 
-def test_a_run_reserves_its_price_and_a_completed_one_consumes_it(harness: EngineHarness) -> None:
+def test_a_run_reserves_its_price_and_a_completed_run_consumes_it(harness: EngineHarness) -> None:
     # R3, R246, R269, R274, M5, M9
     job = harness.submit_job()
     assert (harness.wallet().balance, harness.wallet().reserved) == (95, 5)
@@ -37,7 +37,7 @@ def test_a_run_reserves_its_price_and_a_completed_one_consumes_it(harness: Engin
 
 
 @pytest.mark.parametrize("how", ["failed", "expired", "canceled", "canceled_running"])
-def test_every_other_end_refunds_in_full_by_default(harness: EngineHarness, how: str) -> None:
+def test_every_run_that_does_not_complete_is_refunded_in_full_by_default(harness: EngineHarness, how: str) -> None:
     # R7, R62, R65, R66, R255, C8
     harness.workflow("clip", price=10, stages=[stage("render")])
     job = end(harness, how)
@@ -51,8 +51,8 @@ def test_every_other_end_refunds_in_full_by_default(harness: EngineHarness, how:
     ("how", "kept"),
     [("failed", 6), ("expired", 9), ("canceled", 1), ("canceled_running", 11), ("completed", 11)],
 )
-def test_a_workflow_may_keep_a_part_by_how_the_run_ended(harness: EngineHarness, how: str, kept: int) -> None:
-    # R66, C8, M7: what goes back is rounded down, so the parts always add up to the price
+def test_a_refund_policy_can_keep_a_part_of_the_price(harness: EngineHarness, how: str, kept: int) -> None:
+    # R66, C8, M7: the refund is rounded down, and refund and consumption add up to the price
     refunds = RefundPolicy(failed=50, expired=25, canceled=99, canceled_running=0)
     harness.workflow("clip", price=11, stages=[stage("render")], refunds=refunds)
     job = end(harness, how)
@@ -61,8 +61,8 @@ def test_a_workflow_may_keep_a_part_by_how_the_run_ended(harness: EngineHarness,
 
 
 @pytest.mark.parametrize(("delivered", "kept"), [(100, 11), (99, 11), (50, 6), (1, 1)])
-def test_a_partial_delivery_returns_the_rest(harness: EngineHarness, delivered: int, kept: int) -> None:
-    # M7: what is kept is rounded up
+def test_a_partial_delivery_refunds_the_rest(harness: EngineHarness, delivered: int, kept: int) -> None:
+    # M7: the consumed part is rounded up
     harness.workflow(price=11)
     job = harness.submit_job()
     harness.complete(harness.claim_one(), delivered=delivered)
@@ -70,7 +70,7 @@ def test_a_partial_delivery_returns_the_rest(harness: EngineHarness, delivered: 
     assert (harness.status(job), harness.balance()) == ("completed", 100 - kept)
 
 
-def test_the_tasks_of_the_last_stage_share_in_what_was_delivered(harness: EngineHarness) -> None:
+def test_the_tasks_of_the_last_stage_decide_the_delivered_part(harness: EngineHarness) -> None:
     # M7
     harness.workflow("pair", price=10, stages=[stage("plan"), stage("draw", tasks=2)])
     job = harness.submit_job("pair")
@@ -82,7 +82,7 @@ def test_the_tasks_of_the_last_stage_share_in_what_was_delivered(harness: Engine
 
 
 @pytest.mark.parametrize("delivered", [0, 101, -5])
-def test_more_or_less_than_everything_cannot_be_delivered(harness: EngineHarness, delivered: int) -> None:
+def test_a_delivered_part_outside_1_to_100_percent_is_refused(harness: EngineHarness, delivered: int) -> None:
     harness.submit_job()
     lease = harness.claim_one()
     before = harness.snapshot()
@@ -92,19 +92,19 @@ def test_more_or_less_than_everything_cannot_be_delivered(harness: EngineHarness
     assert harness.complete(lease).job_status == "completed"
 
 
-def test_the_price_is_fixed_when_the_job_is_submitted(harness: EngineHarness) -> None:
+def test_the_price_of_a_job_is_fixed_at_submission(harness: EngineHarness) -> None:
     # R43, R178
     job = harness.submit_job()
     harness.workflow(price=50)
     harness.fail(harness.claim_one())
     assert harness.balance() == 100
     harness.retry(job)
-    assert harness.balance() == 95, "the job's own price, not today's"
+    assert harness.balance() == 95, "the price at submission, not the current one"
     harness.finish(job)
     assert harness.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0), ("reserve", -5, 0), ("consume", 0, 5)]
 
 
-def test_each_workflow_has_its_own_price_and_a_welcome_is_given_once(harness: EngineHarness) -> None:
+def test_each_workflow_has_its_own_price_and_opening_credits_are_added_once(harness: EngineHarness) -> None:
     # R44
     prices = {"copy": 1, "static_ad": 3, "tts": 2, "i2v": 10, "scrape": 0, "reframe": 20, "ugc_video": 40}
     for _ in range(2):
@@ -120,8 +120,7 @@ def test_each_workflow_has_its_own_price_and_a_welcome_is_given_once(harness: En
     assert harness.balance("new") == 9
 
 
-def test_a_free_job_leaves_no_entries(harness: EngineHarness) -> None:
-    # R43
+def test_a_free_job_has_no_ledger_entries(harness: EngineHarness) -> None:
     harness.workflow("free", price=0)
     for how in ("complete", "fail", "cancel"):
         job = harness.submit_job("free", user="new")
@@ -133,19 +132,19 @@ def test_a_free_job_leaves_no_entries(harness: EngineHarness) -> None:
     assert harness.wallet("new").entries == 0
 
 
-def test_a_top_up_with_a_key_adds_once(harness: EngineHarness) -> None:
+def test_a_repeated_top_up_with_one_key_adds_credits_once(harness: EngineHarness) -> None:
     # R269, R375
     assert harness.top_up(7, key="invoice-1").balance == 107
-    again = harness.top_up(7, key="invoice-1")
-    assert (again.balance, again.replay) == (107, True)
+    repeated = harness.top_up(7, key="invoice-1")
+    assert (repeated.balance, repeated.replay) == (107, True)
     reused = TopUp(tenant="acme", user="ada", amount=8, idempotency_key="invoice-1")
     assert harness.expect_refusal(reused).code == "idempotency_key_reused"
     assert harness.balance() == 107
     assert harness.top_up(7, user="bob", key="invoice-1").balance == 7, "a key belongs to its wallet"
 
 
-def test_an_adjustment_has_a_reason_and_a_key(harness: EngineHarness) -> None:
-    # R79, R80
+def test_an_adjustment_needs_a_reason_and_happens_once_per_key(harness: EngineHarness) -> None:
+    # R375
     def adjust(amount: int, reason: str = "goodwill", key: str = "") -> Adjust:
         return Adjust(tenant="acme", user="ada", amount=amount, reason=reason, idempotency_key=key)
 
@@ -168,8 +167,8 @@ def test_a_top_up_is_positive_and_bounded(harness: EngineHarness, amount: int) -
     assert harness.snapshot() == before
 
 
-def test_a_wallet_never_goes_below_zero(harness: EngineHarness) -> None:
-    # R34, R35, R272, M2
+def test_a_balance_is_never_negative(harness: EngineHarness) -> None:
+    # R35, R272, M2
     harness.top_up(4, user="bob")
     assert harness.expect_refusal(harness.submission(user="bob")).code == "insufficient_credits"
     harness.top_up(1, user="bob")
@@ -180,7 +179,7 @@ def test_a_wallet_never_goes_below_zero(harness: EngineHarness) -> None:
     assert (harness.wallet().balance, harness.wallet().reserved) == (0, 100)
 
 
-def test_the_running_balance_of_every_entry_recomputes(harness: EngineHarness) -> None:
+def test_the_balance_of_every_entry_is_the_sum_up_to_it(harness: EngineHarness) -> None:
     # R41, R273, M1, M11
     for n in range(4):
         job = harness.submit_job()
@@ -190,10 +189,11 @@ def test_the_running_balance_of_every_entry_recomputes(harness: EngineHarness) -
     for number, entry in enumerate(harness.reads.ledger("acme", "ada"), 1):
         total += entry.amount
         assert (entry.seq, entry.balance) == (number, total)
+        assert (entry.job_id is None) == (entry.kind == "topup")
     assert harness.balance() == total == 90
 
 
-def test_automatic_attempts_move_no_money(harness: EngineHarness) -> None:
+def test_requeues_and_automatic_retries_move_no_credits(harness: EngineHarness) -> None:
     # R77, R261
     job = harness.submit_job()
     harness.requeue(harness.claim_one())
@@ -204,7 +204,7 @@ def test_automatic_attempts_move_no_money(harness: EngineHarness) -> None:
     assert harness.ledger(job) == [("reserve", -5, 0), ("consume", 0, 5)]
 
 
-def test_wallets_of_one_user_name_in_two_tenants_are_two(harness: EngineHarness) -> None:
+def test_users_of_the_same_name_in_two_tenants_have_separate_wallets(harness: EngineHarness) -> None:
     # R159, M12
     harness.tenant("other")
     assert harness.balance(tenant="other") == 0

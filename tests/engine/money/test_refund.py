@@ -1,4 +1,4 @@
-"""What a run has consumed can be given back by hand: once, all of it, and never what went back by itself."""
+"""Refunds by an admin: the consumed credits of a run, once, and nothing that was refunded automatically."""
 
 from functools import partial
 
@@ -20,13 +20,13 @@ def test_a_completed_job_is_refunded_once(harness: EngineHarness) -> None:
     harness.finish(job)
     before = harness.balance()
     assert harness.do(refund(job)) == Balance(before + 5, 0)
-    assert harness.do(refund(job, 1, "Said twice.")) == Balance(before + 5, 0, replay=True)
+    assert harness.do(refund(job, 1, "Requested twice.")) == Balance(before + 5, 0, replay=True)
     assert harness.ledger(job) == [("reserve", -5, 0), ("consume", 0, 5), ("adjust", 5, -5)]
     assert harness.events(job)[-1] == "job.refunded"
     assert harness.status(job) == "completed"
 
 
-def test_what_a_failed_job_kept_goes_back_and_no_more(harness: EngineHarness) -> None:
+def test_the_part_that_a_failed_job_consumed_can_be_refunded(harness: EngineHarness) -> None:
     harness.workflow("strict", price=10, refunds=RefundPolicy(failed=70))
     job = harness.submit_job("strict")
     harness.fail(harness.claim_one())
@@ -36,7 +36,7 @@ def test_what_a_failed_job_kept_goes_back_and_no_more(harness: EngineHarness) ->
     assert harness.balance() == before + 3
 
 
-def test_each_run_has_its_own(harness: EngineHarness) -> None:
+def test_each_run_is_refunded_separately(harness: EngineHarness) -> None:
     harness.workflow("strict", price=10, refunds=RefundPolicy(failed=70))
     job = harness.submit_job("strict")
     harness.fail(harness.claim_one())
@@ -45,12 +45,13 @@ def test_each_run_has_its_own(harness: EngineHarness) -> None:
     harness.do(refund(job, 1))
     harness.finish(job)
     harness.do(refund(job))
-    assert [line for line in harness.ledger(job) if line[0] == "adjust"] == [("adjust", 3, -3), ("adjust", 10, -10)]
+    assert [entry for entry in harness.ledger(job) if entry[0] == "adjust"] == [("adjust", 3, -3), ("adjust", 10, -10)]
     assert harness.wallet().consumed == 0
 
 
 @pytest.mark.parametrize(("run", "code"), [(None, "nothing_to_refund"), (2, "run_not_found"), (0, "run_not_found")])
-def test_nothing_goes_back_twice_or_of_a_run_that_never_was(harness: EngineHarness, run: int | None, code: str) -> None:
+def test_a_refund_of_a_refunded_or_unknown_run_is_refused(harness: EngineHarness, run: int | None, code: str) -> None:
+    # R79
     job = harness.submit_job()
     harness.cancel(job)
     before = harness.snapshot()
@@ -58,7 +59,7 @@ def test_nothing_goes_back_twice_or_of_a_run_that_never_was(harness: EngineHarne
     assert harness.snapshot() == before
 
 
-def test_two_servers_give_back_once(database_url: str) -> None:
+def test_concurrent_refunds_at_two_servers_have_one_effect(database_url: str) -> None:
     with servers(database_url, 2) as (one, two):
         one.tenant()
         one.workflow()

@@ -1,16 +1,16 @@
-"""Many workers ask many servers for work at once: every task is leased once, and no limit is passed."""
+"""Concurrent claims, callbacks and relays: every task is leased once, and no limit is exceeded."""
 
 from functools import partial
 from typing import Any
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model.commands import Callback, Claim, HandOff, Lease, LeasedTask, Outcome, RecordIntent
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.engine.loops.relay import Relay
+from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
+from callsheet.settings import Settings
 from tests.support.engine.concurrency import refusals, run_concurrently, servers
 from tests.support.engine.engine_harness import WORKER, EngineHarness, stage
 
@@ -20,59 +20,58 @@ def set_up(harness: EngineHarness, *stages: StageSpec, **definition: Any) -> Non
     harness.workflow(price=0, stages=list(stages) or [stage()], **definition)
 
 
-def claim_until(harness: EngineHarness, worker: str, taken: list[LeasedTask], enough: int) -> None:
-    """Claim in small lots until the common list is full; a claim may come back empty while others hold the rows."""
-    while len(taken) < enough:
-        taken.extend(harness.claim(count=3, worker=worker))
+def claim_until(harness: EngineHarness, worker: str, leased_tasks: list[LeasedTask], enough: int) -> None:
+    """Claim until the shared list is long enough; a claim may be empty while other transactions lock the rows."""
+    while len(leased_tasks) < enough:
+        leased_tasks.extend(harness.claim(count=3, worker=worker))
 
 
-def test_two_hundred_tasks_claimed_by_twenty_four_workers_are_each_leased_once(database_url):
+def test_each_of_two_hundred_tasks_is_leased_once_by_twenty_four_concurrent_workers(database_url):
     """R150, R184, R304, R412, L1, L3."""
     with servers(database_url, 3) as harnesses:
         one = harnesses[0]
         set_up(one, stage(tasks=5))
         jobs = [answer.job_id for answer in one.engine.execute_many([one.submission()] * 40)]
-        taken: list[LeasedTask] = []
-        run_concurrently(*[partial(claim_until, harnesses[n % 3], f"w{n}", taken, 200) for n in range(24)])
-        assert len(taken) == 200
-        assert len({leased.lease.task_id for leased in taken}) == 200
-        assert {leased.lease.attempt for leased in taken} == {1}
-        assert len({leased.lease.token for leased in taken}) == 200
+        leased_tasks: list[LeasedTask] = []
+        run_concurrently(*[partial(claim_until, harnesses[n % 3], f"w{n}", leased_tasks, 200) for n in range(24)])
+        assert len(leased_tasks) == 200
+        assert len({leased.lease.task_id for leased in leased_tasks}) == 200
+        assert {leased.lease.attempt for leased in leased_tasks} == {1}
+        assert len({leased.lease.token for leased in leased_tasks}) == 200
         tasks = [task for job in jobs for task in one.tasks(job)]
         assert {(task.status, task.attempts) for task in tasks} == {("running", 1)}
 
 
-def work(harness: EngineHarness, worker: str, done: list[str], enough: int) -> list[int]:
-    """Claim, look how many run, complete; return the counts that were seen."""
-    seen = []
-    while len(done) < enough:
+def work(harness: EngineHarness, worker: str, completed: list[str], enough: int) -> list[int]:
+    """Claim, count the running tasks, complete; return the counts."""
+    counts = []
+    while len(completed) < enough:
         for leased in harness.claim(count=2, worker=worker):
-            seen.append(running(harness))
+            counts.append(count_running(harness))
             harness.complete(leased.lease)
-            done.append(leased.lease.task_id)
-    return seen
+            completed.append(leased.lease.task_id)
+    return counts
 
 
-def running(harness: EngineHarness) -> int:
+def count_running(harness: EngineHarness) -> int:
     queues = [row[0] for row in harness.reads.fetch("queues_sharing", kinds=[], workflows=["sketch"], providers=[])]
     return int(harness.reads.fetch("count_running", ids=queues, most=1_000)[0][0])
 
 
-def test_a_workflows_running_limit_holds_under_sixteen_claimers_on_two_servers(database_url):
-    """L8, R156 for a workflow: counted from live rows."""
+def test_the_running_limit_of_a_workflow_holds_for_sixteen_concurrent_workers_at_two_servers(database_url):
     with servers(database_url, 2) as harnesses:
         one = harnesses[0]
         set_up(one, stage(tasks=5), running_max=3)
         one.engine.execute_many([one.submission()] * 16)
-        done: list[str] = []
-        seen = run_concurrently(*[partial(work, harnesses[n % 2], f"w{n}", done, 80) for n in range(16)])
-        assert len(set(done)) == len(done) == 80
-        assert max(count for counts in seen for count in counts) <= 3
-        assert running(one) == 0
+        completed: list[str] = []
+        counts = run_concurrently(*[partial(work, harnesses[n % 2], f"w{n}", completed, 80) for n in range(16)])
+        assert len(set(completed)) == len(completed) == 80
+        assert max(count for several in counts for count in several) <= 3
+        assert count_running(one) == 0
 
 
-def test_a_kinds_running_limit_holds_over_workflows_under_sixteen_claimers(database_url):
-    """Two workflows share one kind; every grant is kept, so what runs at the end is what was ever granted."""
+def test_the_running_limit_of_a_kind_holds_across_workflows_for_sixteen_concurrent_workers(database_url):
+    """Two workflows share one kind; no lease ends, so the number of leases is the number of running tasks."""
     settings = Settings(limits=Limits(kind_running_max={"draw": 7}))
     with servers(database_url, 2, settings) as harnesses:
         one = harnesses[0]
@@ -86,8 +85,8 @@ def test_a_kinds_running_limit_holds_over_workflows_under_sixteen_claimers(datab
         assert sum(map(len, granted)) == 7
 
 
-def test_two_claims_of_one_batch_share_a_workflows_running_limit(database_url):
-    """A limit over two queues, asked for by two claims that the same transaction answers."""
+def test_two_claims_in_one_batch_share_the_running_limit_of_a_workflow(database_url):
+    """The limit spans two queues, and one transaction answers both claims."""
     with servers(database_url, 1, Settings(lanes=1)) as (one,):
         set_up(one, stage("draw"), stage("cut"), running_max=1)
         one.submit_job()
@@ -97,74 +96,76 @@ def test_two_claims_of_one_batch_share_a_workflows_running_limit(database_url):
         assert sorted(map(len, one.engine.execute_many(claims))) == [0, 1]
 
 
-def test_two_claims_of_one_batch_that_share_a_kind_both_get_work(database_url):
-    """Nobody goes away empty while tasks wait: the second claim gets those behind the first one's."""
+def test_two_claims_in_one_batch_for_one_kind_both_get_work(database_url):
+    """The second claim gets the tasks after those of the first."""
     with servers(database_url, 1, Settings(lanes=1)) as (one,):
         set_up(one)
         one.engine.execute_many([one.submission()] * 4)
         claims = [Claim(worker_id=WORKER, kinds=kinds, count=2) for kinds in (("draw",), ("draw", "cut"))]
-        got = one.engine.execute_many(claims)
-        assert [len(leased) for leased in got] == [2, 2]
-        assert len({each.lease.task_id for leased in got for each in leased}) == 4
+        results = one.engine.execute_many(claims)
+        assert [len(leased) for leased in results] == [2, 2]
+        assert len({each.lease.task_id for leased in results for each in leased}) == 4
 
 
-def claim_and_intend(harness: EngineHarness) -> tuple[str, Lease, str]:
-    """Take a task and write its call down; return job, lease and call."""
+def claim_and_record_intent(harness: EngineHarness) -> tuple[str, Lease, str]:
+    """Claim a task and record its call; return job, lease and call."""
     job = harness.submit_job()
     lease = harness.claim_one()
     return job, lease, harness.do(RecordIntent(lease=lease, provider="prov")).call_id
 
 
-def test_callbacks_sent_many_times_at_once_take_effect_once(database_url):
-    """R54, P4, H11, H12: duplicates of two contradicting callbacks; the first one counts."""
+def test_concurrent_contradictory_callbacks_take_effect_once(database_url):
+    """R54, P4, H11, H12: duplicates of two contradictory callbacks; the first one wins."""
     with servers(database_url, 2) as harnesses:
         one = harnesses[0]
         set_up(one)
         one.workflow(price=5, stages=[stage(provider="prov")])
         one.top_up(100)
         for n in range(10):
-            job, lease, _ = claim_and_intend(one)
+            job, lease, _ = claim_and_record_intent(one)
             one.do(HandOff(lease=lease, ref=f"ref-{n}"))
-            good = Callback(provider="prov", webhook_id=f"good-{n}", ref=f"ref-{n}", outcome=Outcome("completed"))
-            bad = Callback(provider="prov", webhook_id=f"bad-{n}", ref=f"ref-{n}", outcome=Outcome("failed"))
-            answers = run_concurrently(*[partial(s.do, letter) for letter in (good, bad) for s in harnesses * 3])
+            callbacks = [
+                Callback(provider="prov", webhook_id=f"{outcome.status}-{n}", ref=f"ref-{n}", outcome=outcome)
+                for outcome in (Outcome("completed"), Outcome("failed"))
+            ]
+            answers = run_concurrently(*[partial(s.do, callback) for callback in callbacks for s in harnesses * 3])
             assert refusals(answers) == []
             assert [answer.skipped for answer in answers].count(None) == 1
             status = one.status(job)
-            assert [kind for kind, _, _ in one.ledger(job)] == ["reserve", _SETTLED[status]]
+            assert [kind for kind, _, _ in one.ledger(job)] == ["reserve", _SETTLEMENT[status]]
             assert one.events(job).count(f"task.{status}") == 1
 
 
-_SETTLED = {"completed": "consume", "failed": "refund"}
+_SETTLEMENT = {"completed": "consume", "failed": "refund"}
 
 
 @pytest.mark.parametrize("by", ["call", "reference"])
-def test_a_callback_against_the_hand_off_of_its_task_is_not_missed_and_ends_it_once(database_url, by):
-    """H13: the provider is faster than the answer to our own call; neither may wait for the other for ever."""
+def test_a_callback_that_races_with_the_report_of_its_reference_completes_the_task_once(database_url, by):
+    """H13: the provider calls back before its reference is stored; neither command may wait for the other."""
     with servers(database_url, 2) as (one, two):
         set_up(one, stage(provider="prov"))
         for n in range(20):
-            job, lease, call = claim_and_intend(one)
+            job, lease, call = claim_and_record_intent(one)
             named = {"call_id": call} if by == "call" else {}
-            letter = Callback(
+            callback = Callback(
                 provider="prov", webhook_id=f"w-{n}", ref=f"ref-{n}", outcome=Outcome("completed"), **named
             )
-            run_concurrently(partial(one.do, HandOff(lease=lease, ref=f"ref-{n}")), partial(two.do, letter))
+            run_concurrently(partial(one.do, HandOff(lease=lease, ref=f"ref-{n}")), partial(two.do, callback))
             assert one.status(job) == "completed"
             assert one.events(job).count("task.completed") == 1
 
 
-def test_two_relays_at_once_deliver_every_event_once_and_in_order(database_url):
-    """R140, H21: while servers write more of them."""
+def test_two_concurrent_relays_deliver_every_event_once_and_in_order(database_url):
+    """R140, H21, H22: while another server writes events."""
     with servers(database_url, 3) as harnesses:
         set_up(harnesses[0])
-        heard: list[tuple[str, int]] = []
+        delivered: list[tuple[str, int]] = []
 
         def relay(harness: EngineHarness, holder: str) -> None:
             reader = Relay(
-                harness.engine, "stream", holder, lambda events: heard.extend(key_of(one) for one in events), page=7
+                harness.engine, "stream", holder, lambda events: delivered.extend(key_of(one) for one in events), page=7
             )
-            while len(heard) < 90:
+            while len(delivered) < 90:
                 reader.run_once(0)
 
         def write(harness: EngineHarness) -> None:
@@ -175,9 +176,9 @@ def test_two_relays_at_once_deliver_every_event_once_and_in_order(database_url):
         run_concurrently(
             partial(relay, harnesses[0], "a"), partial(relay, harnesses[1], "b"), partial(write, harnesses[2])
         )
-        assert len(heard) == len(set(heard)) >= 90
-        for subject in {subject for subject, _ in heard}:
-            numbers = [seq for name, seq in heard if name == subject]
+        assert len(delivered) == len(set(delivered)) >= 90
+        for subject in {subject for subject, _ in delivered}:
+            numbers = [seq for name, seq in delivered if name == subject]
             assert numbers == list(range(1, len(numbers) + 1))
 
 

@@ -1,4 +1,4 @@
-"""Two servers do two things to one job at the same moment: one order wins, and rows and money agree with it."""
+"""Two servers change one job at the same moment: one command comes first, and rows and credits agree with it."""
 
 from functools import partial
 from itertools import chain
@@ -18,47 +18,47 @@ def set_up(harness: EngineHarness, *stages: StageSpec, **definition: Any) -> Non
     harness.top_up(1_000, key="welcome")
 
 
-def test_a_cancel_against_a_complete_has_one_winner_and_the_money_is_the_winners(database_url):
+def test_of_a_concurrent_cancel_and_completion_one_wins_and_the_ledger_agrees(database_url):
     """R27, H10, M5, M9."""
     with servers(database_url, 2) as (one, two):
         set_up(one)
-        won = set()
+        statuses = set()
         for n in range(ROUNDS):
             job = one.submit_job()
             lease = one.claim_one()
             first, second = (one, two) if n % 2 else (two, one)
-            done, stopped = run_concurrently(
+            completed, canceled = run_concurrently(
                 partial(first.complete, lease), partial(second.cancel, job, grace_seconds=0)
             )
             status = one.status(job)
-            won.add(status)
-            assert isinstance(done, TaskState)
+            statuses.add(status)
+            assert isinstance(completed, TaskState)
             if status == "completed":
-                assert refusals([stopped]) == ["illegal_transition"]
-                assert done.skipped is None
+                assert refusals([canceled]) == ["illegal_transition"]
+                assert completed.skipped is None
                 assert one.ledger(job) == [("reserve", -5, 0), ("consume", 0, 5)]
             else:
                 assert status == "canceled"
-                assert isinstance(stopped, JobState)
-                assert done.skipped is not None
+                assert isinstance(canceled, JobState)
+                assert completed.skipped is not None
                 assert one.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0)]
-        assert won <= {"completed", "canceled"}
+        assert statuses <= {"completed", "canceled"}
 
 
-def test_a_cancel_against_a_claim_finds_the_job_never_begun_or_begun_and_asked_to_stop(database_url):
-    """R127, R122: no worker holds a task of a job whose row says canceled."""
+def test_of_a_concurrent_cancel_and_claim_one_comes_first(database_url):
+    """R127, R122: no worker has a lease of a job whose status is canceled."""
     with servers(database_url, 2) as (one, two):
         set_up(one)
         for n in range(ROUNDS):
             job = one.submit_job()
-            taker, stopper = (one, two) if n % 2 else (two, one)
-            leased, stopped = run_concurrently(taker.claim, partial(stopper.cancel, job))
+            first, second = (one, two) if n % 2 else (two, one)
+            leased, canceled = run_concurrently(first.claim, partial(second.cancel, job))
             row = one.job(job)
-            assert (stopped.status, stopped.cancel_requested) == (row.status, True)
+            assert (canceled.status, canceled.cancel_requested) == (row.status, True)
             if leased:
                 assert (row.status, row.started_at is not None) == ("running", True)
-                assert taker.heartbeat(leased[0].lease).cancel is True
-                assert taker.fail(leased[0].lease).job_status == "canceled"
+                assert first.heartbeat(leased[0].lease).cancel is True
+                assert first.fail(leased[0].lease).job_status == "canceled"
             else:
                 assert (row.status, row.started_at) == ("canceled", None)
             assert one.reads.attempts(one.tasks(job)[0].id) != [] or not leased
@@ -66,14 +66,14 @@ def test_a_cancel_against_a_claim_finds_the_job_never_begun_or_begun_and_asked_t
             assert one.ledger(job) == [("reserve", -5, 0), ("refund", 5, 0)]
 
 
-def test_the_last_two_tasks_completed_at_once_complete_their_stage_once_and_open_the_next_once(database_url):
+def test_concurrent_completions_of_the_last_two_tasks_complete_their_stage_once(database_url):
     """R424, R406, G2."""
     with servers(database_url, 2) as (one, two):
         set_up(one, stage("draw", tasks=2), stage("cut"))
         for _ in range(ROUNDS):
             job = one.submit_job()
-            mine, other = (leased.lease for leased in one.claim(count=2))
-            run_concurrently(partial(one.complete, mine), partial(two.complete, other))
+            first, second = (leased.lease for leased in one.claim(count=2))
+            run_concurrently(partial(one.complete, first), partial(two.complete, second))
             assert [s.status for s in one.stages(job)] == ["completed", "pending"]
             types = one.events(job)
             assert (types.count("stage.completed"), types.count("stage.opened")) == (1, 1)
@@ -81,7 +81,7 @@ def test_the_last_two_tasks_completed_at_once_complete_their_stage_once_and_open
             assert one.status(job) == "completed"
 
 
-def test_two_retries_at_once_open_one_new_run_and_reserve_once(database_url):
+def test_two_concurrent_retries_open_one_run_and_reserve_once(database_url):
     """R73, H18, J10."""
     with servers(database_url, 2) as (one, two):
         set_up(one)
@@ -96,7 +96,7 @@ def test_two_retries_at_once_open_one_new_run_and_reserve_once(database_url):
             one.complete(two.claim_one())
 
 
-def test_two_approvals_at_once_open_the_stage_once(database_url):
+def test_two_concurrent_approvals_open_the_stage_once(database_url):
     """F25, G6."""
     with servers(database_url, 2) as (one, two):
         set_up(one, stage("draw", approval=True))
@@ -108,24 +108,24 @@ def test_two_approvals_at_once_open_the_stage_once(database_url):
             assert len(one.claim(count=5)) == 1
 
 
-def test_a_delete_against_a_complete_settles_the_money_once_and_leaves_no_text(database_url):
-    """H20, M5, F25."""
+def test_a_concurrent_delete_and_completion_settle_once_and_leave_no_documents(database_url):
+    """H20, O5, M5, F25."""
     with servers(database_url, 2) as (one, two):
         set_up(one)
         for _ in range(ROUNDS):
             job = one.submit_job(input={"prompt": "a cat"})
             lease = one.claim_one()
-            done, deleted = run_concurrently(partial(one.complete, lease, {"seen": 1}), partial(two.delete, job))
-            assert isinstance(done, TaskState)
+            completed, deleted = run_concurrently(partial(one.complete, lease, {"seen": 1}), partial(two.delete, job))
+            assert isinstance(completed, TaskState)
             assert isinstance(deleted, JobState)
-            settled = [kind for kind, _, _ in one.ledger(job)]
-            assert settled in (["reserve", "consume"], ["reserve", "refund"])
-            assert (settled[1] == "refund") == (done.skipped is not None)
+            kinds = [kind for kind, _, _ in one.ledger(job)]
+            assert kinds in (["reserve", "consume"], ["reserve", "refund"])
+            assert (kinds[1] == "refund") == (completed.skipped is not None)
             assert one.reads.documents(job) == []
 
 
-def test_no_lease_is_granted_after_a_pause_was_answered(database_url):
-    """R388, H16, L9: a claim that runs into the pause has the task before it, or not at all."""
+def test_no_task_is_leased_after_a_pause_was_answered(database_url):
+    """R388, H16, L9: a claim that races with the pause comes before it or gets nothing."""
     with servers(database_url, 2) as (one, two):
         set_up(one)
         for _ in range(ROUNDS):
@@ -139,8 +139,8 @@ def test_no_lease_is_granted_after_a_pause_was_answered(database_url):
             assert two.complete(lease).job_status == "completed"
 
 
-def test_a_heartbeat_against_the_sweep_keeps_the_lease_or_loses_it_whole(database_url):
-    """L2, H7, F30: two sweepers and the late worker, at the moment at which the lease runs out."""
+def test_a_heartbeat_that_races_with_two_sweepers_keeps_the_lease_or_loses_it(database_url):
+    """L2, H7, F30: a late heartbeat and two sweepers, at the moment at which the lease expires."""
     with servers(database_url, 3) as (one, two, three):
         set_up(one, lease_seconds=10)
         for _ in range(ROUNDS):
@@ -161,7 +161,7 @@ def test_a_heartbeat_against_the_sweep_keeps_the_lease_or_loses_it_whole(databas
             one.cancel(job, grace_seconds=0)
 
 
-def test_stages_added_by_two_servers_at_once_are_numbered_without_a_gap(database_url):
+def test_stages_added_concurrently_by_two_servers_are_numbered_without_gaps(database_url):
     with servers(database_url, 2) as harnesses:
         one = harnesses[0]
         set_up(one, stage("draw"), inline=True)
@@ -175,8 +175,8 @@ def test_stages_added_by_two_servers_at_once_are_numbered_without_a_gap(database
         assert one.job(job).stages_total == 17
 
 
-def test_tasks_added_by_two_servers_at_once_are_numbered_without_a_gap(database_url):
-    """R393: also while a worker takes and ends the stage's tasks."""
+def test_tasks_added_concurrently_by_two_servers_are_numbered_without_gaps(database_url):
+    """Also while a worker claims and completes tasks of the stage."""
     with servers(database_url, 2) as harnesses:
         one, two = harnesses
         set_up(one, stage("draw"), inline=True)
@@ -187,24 +187,24 @@ def test_tasks_added_by_two_servers_at_once_are_numbered_without_a_gap(database_
         added = run_concurrently(
             *[partial(s.do, command) for s in harnesses * 6], lambda: [two.claim() for _ in range(4)]
         )
-        taken = before + [leased.lease for leased in chain.from_iterable(added.pop())]
+        leases = before + [leased.lease for leased in chain.from_iterable(added.pop())]
         assert sorted(a.first_task_no for a in added) == list(range(2, 38, 3))
         assert [task.no for task in one.tasks(job)] == list(range(1, 38))
-        taken += [leased.lease for leased in one.claim(count=100)]
-        assert len({lease.task_id for lease in taken}) == len(taken) == 37
-        run_concurrently(*[partial(harnesses[n % 2].complete, lease) for n, lease in enumerate(taken)])
+        leases += [leased.lease for leased in one.claim(count=100)]
+        assert len({lease.task_id for lease in leases}) == len(leases) == 37
+        run_concurrently(*[partial(harnesses[n % 2].complete, lease) for n, lease in enumerate(leases)])
         assert one.status(job) == "completed"
         assert one.events(job).count("stage.completed") == 1
 
 
-def test_a_submit_again_while_its_job_is_deleted_never_makes_a_second_job(database_url):
-    """H2, H20: the key stays taken."""
+def test_a_repeated_submit_that_races_with_the_delete_of_its_job_creates_no_second_job(database_url):
+    """H2: the key of a deleted job stays reserved."""
     with servers(database_url, 2) as (one, two):
         set_up(one)
         for n in range(ROUNDS):
             job = one.submit_job(idempotency_key=f"k{n}")
-            again, _ = run_concurrently(partial(two.submit, idempotency_key=f"k{n}"), partial(one.delete, job))
-            if isinstance(again, SubmitResult):
-                assert (again.job_id, again.replay) == (job, True)
+            repeated, _ = run_concurrently(partial(two.submit, idempotency_key=f"k{n}"), partial(one.delete, job))
+            if isinstance(repeated, SubmitResult):
+                assert (repeated.job_id, repeated.replay) == (job, True)
             else:
-                assert refusals([again]) == ["job_deleted"]
+                assert refusals([repeated]) == ["job_deleted"]

@@ -1,4 +1,4 @@
-"""Reads from asyncio: many callers share a trip, and what goes wrong for one of them is that one's alone."""
+"""Batched reads from asyncio: concurrent queries share one round trip, and an error affects only its own caller."""
 
 import asyncio
 import threading
@@ -8,36 +8,36 @@ from typing import Any
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model.commands import PutTenant
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
 from callsheet.engine.reads.batched import BatchedReader
+from callsheet.settings import Settings
 from callsheet.store.connection import Connection, ConnectionLost, NamedQuery, Rows, StoreError
 from tests.support.wait import wait_until
 
-WHO = ("tenants", {"ids": ["acme"]})
-BAD: list[NamedQuery] = [
+TENANT_QUERY = ("tenants", {"ids": ["acme"]})
+INVALID_QUERIES: list[NamedQuery] = [
     ("no_such_query", {}),
     ("events_of", {"subject": "x", "after": 10**40, "count": 1}),
     ("events_of", {"subject": "x"}),
-    ("events_of", {"subject": "x", "after": "a word", "count": "another"}),
+    ("events_of", {"subject": "x", "after": "text", "count": "text"}),
 ]
 
 
 class CountingDatabase:
-    """A database that counts connections and trips, and whose first trip can be held up or lost."""
+    """A database that counts connections and round trips; round trips can be held up or lost."""
 
     def __init__(self, database_url: str) -> None:
         Engine.open(database_url).close()
         self.inner = database_for(database_url, Settings())
-        self.name, self.lanes = self.inner.name, self.inner.lanes
+        self.name, self.lanes, self.clock = self.inner.name, self.inner.lanes, self.inner.clock
         self.connections = 0
         self.round_trips: list[int] = []
         self.hold: threading.Event | None = None
         self.lost = 0
         self.hold_clock: threading.Event | None = None
-        """Holds up a clock that is asked for alone."""
+        """Holds up a clock query that is sent alone."""
 
     def connect(self, *, reading: bool = False) -> Any:
         self.connections += 1
@@ -45,7 +45,7 @@ class CountingDatabase:
 
 
 class CountingConnection:
-    """The other connection, watched."""
+    """A connection that counts its round trips."""
 
     def __init__(self, inner: Connection, database: CountingDatabase) -> None:
         self._inner = inner
@@ -55,26 +55,26 @@ class CountingConnection:
         return getattr(self._inner, name)
 
     def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
-        given = list(named_queries)
-        self._database.round_trips.append(len(given))
+        queries = list(named_queries)
+        self._database.round_trips.append(len(queries))
         if self._database.hold is not None and len(self._database.round_trips) == 1:
             self._database.hold.wait(30)
-        if self._database.hold_clock is not None and given == [("clock", {})]:
+        if self._database.hold_clock is not None and queries == [("clock", {})]:
             self._database.hold_clock.wait(30)
         if self._database.lost:
             self._database.lost -= 1
             raise ConnectionLost("cut")
-        return self._inner.fetch_all(given)
+        return self._inner.fetch_all(queries)
 
 
 @contextmanager
-def lane_on(database: CountingDatabase) -> Iterator[BatchedReader]:
-    lane = BatchedReader(database, "test")
-    lane.start()
+def open_reader(database: CountingDatabase) -> Iterator[BatchedReader]:
+    reader = BatchedReader(database, "test")
+    reader.start()
     try:
-        yield lane
+        yield reader
     finally:
-        lane.stop()
+        reader.stop()
 
 
 @pytest.fixture
@@ -82,166 +82,162 @@ def database(database_url: str) -> CountingDatabase:
     return CountingDatabase(database_url)
 
 
-def test_questions_that_wait_share_one_trip(database: CountingDatabase) -> None:
+def test_waiting_queries_share_one_round_trip(database: CountingDatabase) -> None:
     database.hold = threading.Event()
 
-    async def scenario(lane: BatchedReader) -> list[Any]:
-        first = asyncio.ensure_future(lane.fetch("clock"))
+    async def scenario(reader: BatchedReader) -> list[Any]:
+        first = asyncio.ensure_future(reader.fetch("clock"))
         await asyncio.to_thread(wait_until, lambda: database.round_trips)
-        rest = [asyncio.ensure_future(lane.fetch_all([WHO, ("clock", {})])) for _ in range(50)]
+        rest = [asyncio.ensure_future(reader.fetch_all([TENANT_QUERY, ("clock", {})])) for _ in range(50)]
         await asyncio.sleep(0)
         assert database.hold is not None
         database.hold.set()
         return [await first, *[await one for one in rest]]
 
-    with lane_on(database) as lane:
-        answers = asyncio.run(scenario(lane))
+    with open_reader(database) as reader:
+        answers = asyncio.run(scenario(reader))
     assert database.round_trips == [1, 100]
     assert database.connections == 1
     assert [len(answer) for answer in answers] == [1] + [2] * 50
 
 
-def test_each_caller_gets_its_own_answer_in_the_order_it_asked(database: CountingDatabase) -> None:
-    async def scenario(lane: BatchedReader) -> list[Any]:
-        many = [[("clock", {}), WHO, ("tenants", {"ids": [f"t{n}"]})] for n in range(30)]
-        return await asyncio.gather(*(lane.fetch_all(named_queries) for named_queries in many))
+def test_each_caller_gets_its_own_results_in_order(database: CountingDatabase) -> None:
+    async def scenario(reader: BatchedReader) -> list[Any]:
+        many = [[("clock", {}), TENANT_QUERY, ("tenants", {"ids": [f"t{n}"]})] for n in range(30)]
+        return await asyncio.gather(*(reader.fetch_all(named_queries) for named_queries in many))
 
-    with lane_on(database) as lane:
-        for clock, acme, other in asyncio.run(scenario(lane)):
+    with open_reader(database) as reader:
+        for clock, acme, other in asyncio.run(scenario(reader)):
             assert clock[0][0] > 1_600_000_000_000_000
             assert (list(acme), list(other)) == ([], [])
 
 
-def test_rows_asked_by_key_in_one_trip_are_one_question_and_each_caller_gets_its_own(
-    database: CountingDatabase,
-) -> None:
+def test_rows_by_key_share_one_query_and_each_caller_gets_its_own(database: CountingDatabase) -> None:
     with Engine(database.inner) as engine:
         engine.start()
         for name in ("acme", "blue"):
             engine.execute(PutTenant(tenant=name))
     database.hold = threading.Event()
 
-    async def scenario(lane: BatchedReader) -> list[Any]:
-        first = asyncio.ensure_future(lane.fetch("clock"))
+    async def scenario(reader: BatchedReader) -> list[Any]:
+        first = asyncio.ensure_future(reader.fetch("clock"))
         await asyncio.to_thread(wait_until, lambda: database.round_trips)
-        keys = ["acme", "nobody", "blue", "acme"]
-        mixed = asyncio.gather(*(lane.row("tenants", key) for key in keys), lane.fetch_all([WHO]))
+        keys = ["acme", "unknown", "blue", "acme"]
+        mixed = asyncio.gather(*(reader.row("tenants", key) for key in keys), reader.fetch_all([TENANT_QUERY]))
         await asyncio.sleep(0)
         assert database.hold is not None
         database.hold.set()
         await first
         return await mixed
 
-    with lane_on(database) as lane:
-        acme, nobody, blue, again, who = asyncio.run(scenario(lane))
+    with open_reader(database) as reader:
+        acme, unknown, blue, repeated, listed = asyncio.run(scenario(reader))
     assert database.round_trips == [1, 2]
-    assert (acme[0], nobody, blue[0], again[0]) == ("acme", None, "blue", "acme")
-    assert who[0][0][0] == "acme"
+    assert (acme[0], unknown, blue[0], repeated[0]) == ("acme", None, "blue", "acme")
+    assert listed[0][0][0] == "acme"
 
 
-@pytest.mark.parametrize("bad", BAD, ids=[f"{ask[0]}-{n}" for n, ask in enumerate(BAD)])
-def test_one_bad_question_does_not_spoil_its_neighbours_or_the_lane(
-    database: CountingDatabase, bad: NamedQuery
-) -> None:
+@pytest.mark.parametrize("invalid", INVALID_QUERIES, ids=[f"{q[0]}-{n}" for n, q in enumerate(INVALID_QUERIES)])
+def test_an_invalid_query_fails_only_its_own_caller(database: CountingDatabase, invalid: NamedQuery) -> None:
     database.hold = threading.Event()
 
-    async def scenario(lane: BatchedReader) -> tuple[list[Any], Any]:
-        first = asyncio.ensure_future(lane.fetch("clock"))
+    async def scenario(reader: BatchedReader) -> tuple[list[Any], Any]:
+        first = asyncio.ensure_future(reader.fetch("clock"))
         await asyncio.to_thread(wait_until, lambda: database.round_trips)
-        mixed = [lane.fetch_all([WHO]), lane.fetch_all([WHO, bad, WHO]), lane.fetch_all([WHO])]
+        queries = ([TENANT_QUERY], [TENANT_QUERY, invalid, TENANT_QUERY], [TENANT_QUERY])
+        mixed = [reader.fetch_all(several) for several in queries]
         waiting = asyncio.gather(*mixed, return_exceptions=True)
         await asyncio.sleep(0)
         assert database.hold is not None
         database.hold.set()
         await first
-        return await waiting, await lane.fetch("clock")
+        return await waiting, await reader.fetch("clock")
 
-    with lane_on(database) as lane:
-        (before, spoilt, after), later = asyncio.run(scenario(lane))
+    with open_reader(database) as reader:
+        (before, failed, after), later = asyncio.run(scenario(reader))
     assert [list(rows) for rows in before] == [list(rows) for rows in after] == [[]]
     assert later
-    assert isinstance(spoilt, Exception)
+    assert isinstance(failed, Exception)
 
 
-def test_a_lost_connection_is_replaced_and_nobody_notices(database: CountingDatabase) -> None:
+def test_a_lost_connection_is_replaced_without_an_error(database: CountingDatabase) -> None:
     database.lost = 1
 
-    async def scenario(lane: BatchedReader) -> Any:
-        return await asyncio.gather(*(lane.fetch("clock") for _ in range(5)))
+    async def scenario(reader: BatchedReader) -> Any:
+        return await asyncio.gather(*(reader.fetch("clock") for _ in range(5)))
 
-    with lane_on(database) as lane:
-        assert len(asyncio.run(scenario(lane))) == 5
+    with open_reader(database) as reader:
+        assert len(asyncio.run(scenario(reader))) == 5
     assert database.connections == 2
 
 
-def test_while_the_database_is_away_callers_hear_of_it_and_later_ones_are_answered(database: CountingDatabase) -> None:
+def test_queries_fail_while_the_database_is_unavailable_and_succeed_afterwards(database: CountingDatabase) -> None:
     database.lost = 2
 
-    async def scenario(lane: BatchedReader) -> tuple[Any, Any]:
-        (away,) = await asyncio.gather(lane.fetch("clock"), return_exceptions=True)
-        return away, await lane.fetch("clock")
+    async def scenario(reader: BatchedReader) -> tuple[Any, Any]:
+        (first,) = await asyncio.gather(reader.fetch("clock"), return_exceptions=True)
+        return first, await reader.fetch("clock")
 
-    with lane_on(database) as lane:
-        away, back = asyncio.run(scenario(lane))
-    assert isinstance(away, ConnectionLost)
-    assert back
+    with open_reader(database) as reader:
+        first, second = asyncio.run(scenario(reader))
+    assert isinstance(first, ConnectionLost)
+    assert second
 
 
-def test_however_many_ask_a_database_that_is_away_is_asked_twice_and_all_hear_at_once(
-    database: CountingDatabase,
-) -> None:
-    """Each would wait as long as a connection takes to be made, behind all those before it."""
+def test_an_unavailable_database_gets_two_round_trips_for_any_number_of_callers(database: CountingDatabase) -> None:
+    """Otherwise each caller would wait for its own connection timeout, one after another."""
     database.lost = 2
 
-    async def scenario(lane: BatchedReader) -> Any:
-        asked = [lane.fetch("clock") for _ in range(50)]
-        return await asyncio.gather(*asked, return_exceptions=True)
+    async def scenario(reader: BatchedReader) -> Any:
+        queries = [reader.fetch("clock") for _ in range(50)]
+        return await asyncio.gather(*queries, return_exceptions=True)
 
-    with lane_on(database) as lane:
-        answers = asyncio.run(scenario(lane))
+    with open_reader(database) as reader:
+        answers = asyncio.run(scenario(reader))
     assert {type(answer) for answer in answers} == {ConnectionLost}
-    assert len({id(answer) for answer in answers}) == 50, "an error that two raise grows two tracebacks"
+    assert len({id(answer) for answer in answers}) == 50, "each caller gets its own exception object"
     assert (database.round_trips, database.connections) == ([50, 50], 2)
 
 
-def test_whoever_is_asked_for_alone_hears_at_once_and_not_when_all_were(database: CountingDatabase) -> None:
+def test_queries_that_are_repeated_one_by_one_are_answered_one_by_one(database: CountingDatabase) -> None:
     database.hold_clock = hold = threading.Event()
 
-    async def scenario(lane: BatchedReader) -> Any:
-        asked = [asyncio.ensure_future(lane.fetch_all([ask])) for ask in (BAD[0], WHO, ("clock", {}))]
-        await asyncio.wait(asked[:2], timeout=30)
-        early = [one.done() for one in asked]
+    async def scenario(reader: BatchedReader) -> Any:
+        queries: list[NamedQuery] = [INVALID_QUERIES[0], TENANT_QUERY, ("clock", {})]
+        futures = [asyncio.ensure_future(reader.fetch_all([query])) for query in queries]
+        await asyncio.wait(futures[:2], timeout=30)
+        done = [future.done() for future in futures]
         hold.set()
-        return early, await asyncio.gather(*asked, return_exceptions=True)
+        return done, await asyncio.gather(*futures, return_exceptions=True)
 
-    with lane_on(database) as lane:
-        early, answers = asyncio.run(scenario(lane))
-    assert early == [True, True, False]
+    with open_reader(database) as reader:
+        done, answers = asyncio.run(scenario(reader))
+    assert done == [True, True, False]
     assert [isinstance(answer, Exception) for answer in answers] == [True, False, False]
 
 
-def test_a_caller_that_went_away_harms_nobody(database: CountingDatabase) -> None:
+def test_a_canceled_caller_does_not_affect_others(database: CountingDatabase) -> None:
     database.hold = threading.Event()
 
-    async def scenario(lane: BatchedReader) -> Any:
-        gone = asyncio.ensure_future(lane.fetch("clock"))
+    async def scenario(reader: BatchedReader) -> Any:
+        canceled = asyncio.ensure_future(reader.fetch("clock"))
         await asyncio.to_thread(wait_until, lambda: database.round_trips)
-        gone.cancel()
+        canceled.cancel()
         assert database.hold is not None
         database.hold.set()
-        return await lane.fetch("clock")
+        return await reader.fetch("clock")
 
-    with lane_on(database) as lane:
-        assert asyncio.run(scenario(lane))
+    with open_reader(database) as reader:
+        assert asyncio.run(scenario(reader))
 
 
-def test_two_event_loops_are_answered_each_on_its_own(database: CountingDatabase) -> None:
-    async def ask(lane: BatchedReader) -> Any:
-        return await asyncio.gather(*(lane.fetch("clock") for _ in range(20)))
+def test_two_event_loops_can_use_one_reader(database: CountingDatabase) -> None:
+    async def fetch_many(reader: BatchedReader) -> Any:
+        return await asyncio.gather(*(reader.fetch("clock") for _ in range(20)))
 
     found: list[Any] = []
-    with lane_on(database) as lane:
-        threads = [threading.Thread(target=lambda: found.append(asyncio.run(ask(lane)))) for _ in range(2)]
+    with open_reader(database) as reader:
+        threads = [threading.Thread(target=lambda: found.append(asyncio.run(fetch_many(reader)))) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -249,46 +245,46 @@ def test_two_event_loops_are_answered_each_on_its_own(database: CountingDatabase
     assert [len(one) for one in found] == [20, 20]
 
 
-def test_what_was_asked_before_the_end_is_answered_and_afterwards_nothing(database: CountingDatabase) -> None:
+def test_queries_before_the_stop_are_answered_and_later_ones_fail(database: CountingDatabase) -> None:
     database.hold = threading.Event()
 
-    async def scenario(lane: BatchedReader) -> list[Any]:
-        asked = [asyncio.ensure_future(lane.fetch("clock"))]
+    async def scenario(reader: BatchedReader) -> list[Any]:
+        futures = [asyncio.ensure_future(reader.fetch("clock"))]
         await asyncio.to_thread(wait_until, lambda: database.round_trips)
-        asked += [asyncio.ensure_future(lane.fetch("clock")) for _ in range(3)]
+        futures += [asyncio.ensure_future(reader.fetch("clock")) for _ in range(3)]
         await asyncio.sleep(0)
-        ending = asyncio.ensure_future(asyncio.to_thread(lane.stop))
+        stopping = asyncio.ensure_future(asyncio.to_thread(reader.stop))
         assert database.hold is not None
         database.hold.set()
-        await ending
-        late = await asyncio.gather(lane.fetch("clock"), return_exceptions=True)
-        return [*await asyncio.gather(*asked), *late]
+        await stopping
+        late = await asyncio.gather(reader.fetch("clock"), return_exceptions=True)
+        return [*await asyncio.gather(*futures), *late]
 
-    with lane_on(database) as lane:
-        *answers, late = asyncio.run(scenario(lane))
+    with open_reader(database) as reader:
+        *answers, late = asyncio.run(scenario(reader))
     assert all(answers)
     assert len(answers) == 4
     assert isinstance(late, StoreError)
 
 
-def test_callers_that_arrive_while_the_lane_ends_get_an_error_and_never_wait(database: CountingDatabase) -> None:
-    async def scenario(lane: BatchedReader) -> list[Any]:
-        ending = asyncio.ensure_future(asyncio.to_thread(lane.stop))
+def test_queries_during_the_stop_get_a_result_or_an_error_and_never_wait(database: CountingDatabase) -> None:
+    async def scenario(reader: BatchedReader) -> list[Any]:
+        stopping = asyncio.ensure_future(asyncio.to_thread(reader.stop))
         results: list[Any] = []
-        while not ending.done():
-            asked = [lane.fetch("clock") for _ in range(20)]
-            results += await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
-        await ending
+        while not stopping.done():
+            queries = [reader.fetch("clock") for _ in range(20)]
+            results += await asyncio.wait_for(asyncio.gather(*queries, return_exceptions=True), 30)
+        await stopping
         return results
 
     for _ in range(10):
-        with lane_on(database) as lane:
-            for result in asyncio.run(scenario(lane)):
+        with open_reader(database) as reader:
+            for result in asyncio.run(scenario(reader)):
                 assert isinstance(result, ConnectionLost | list | tuple)
 
 
-def test_a_lane_that_never_began_can_be_stopped(database: CountingDatabase) -> None:
-    lane = BatchedReader(database, "test")
-    lane.stop()
+def test_a_reader_that_never_started_can_be_stopped(database: CountingDatabase) -> None:
+    reader = BatchedReader(database, "test")
+    reader.stop()
     with pytest.raises(ConnectionLost):
-        asyncio.run(lane.fetch("clock"))
+        asyncio.run(reader.fetch("clock"))

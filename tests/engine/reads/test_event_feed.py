@@ -1,4 +1,4 @@
-"""The global order of events: nothing is missed, nothing comes twice, and a named reader is one at a time."""
+"""The event feed: every event once and in order; at most one relay per name delivers at a time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,32 +7,33 @@ import psycopg
 import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
-from callsheet.engine.loops.relay import Relay
+from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
 from tests.support.databases.database_pool import DatabasePool
+from tests.support.databases.faulty_database import faulty_engine
 from tests.support.engine.engine_harness import EngineHarness
 from tests.support.wait import wait_until
 
 
 class Sink:
-    """Keeps what it was given; breaks on demand."""
+    """Keeps the events that a relay delivers; fails on demand."""
 
     def __init__(self) -> None:
-        self.got: list[PositionedEvent] = []
-        self.broken = False
+        self.delivered: list[PositionedEvent] = []
+        self.failing = False
 
     def __call__(self, events: Sequence[PositionedEvent]) -> None:
-        if self.broken:
-            raise OSError("the reader is away")
-        self.got.extend(events)
+        if self.failing:
+            raise OSError("the sink is unavailable")
+        self.delivered.extend(events)
 
     @property
     def event_keys(self) -> list[tuple[str, int]]:
-        return [(placed.event.subject, placed.event.seq) for placed in self.got]
+        return [(placed.event.subject, placed.event.seq) for placed in self.delivered]
 
 
 def run_jobs(harness: EngineHarness, count: int) -> list[tuple[str, int]]:
-    """Let jobs live, and return all their events."""
+    """Run jobs to their end and return all their events."""
     jobs = [harness.submit_job() for _ in range(count)]
     for job in jobs:
         harness.finish(job)
@@ -40,40 +41,40 @@ def run_jobs(harness: EngineHarness, count: int) -> list[tuple[str, int]]:
 
 
 def wait_for_feed(harness: EngineHarness, count: int) -> None:
-    """Wait until the feed shows so many events: it holds back what an unrelated older transaction might precede."""
+    """Wait until the feed has so many events: it holds back events that an older open transaction might precede."""
     wait_until(lambda: len(harness.reads.feed()) >= count)
 
 
-def test_the_feed_shows_every_event_once_and_each_jobs_in_order(harness: EngineHarness) -> None:
+def test_the_feed_has_every_event_once_and_the_events_of_a_job_in_order(harness: EngineHarness) -> None:
     # R25, R140, H21
     expected = run_jobs(harness, 4)
     wait_for_feed(harness, len(expected))
     feed = harness.reads.feed()
     event_keys = [(placed.event.subject, placed.event.seq) for placed in feed]
     assert sorted(event_keys) == sorted(expected)
-    assert [placed.place for placed in feed] == sorted({placed.place for placed in feed})
+    assert [placed.position for placed in feed] == sorted({placed.position for placed in feed})
     for job in {job for job, _ in expected}:
         own = [seq for subject, seq in event_keys if subject == job]
         assert own == list(range(1, len(own) + 1))
 
 
-def test_a_reader_that_resumes_gets_neither_gap_nor_duplicate(harness: EngineHarness) -> None:
+def test_a_reader_that_resumes_gets_no_gap_and_no_duplicate(harness: EngineHarness) -> None:
     # R140, H21
     expected = run_jobs(harness, 4)
     wait_for_feed(harness, len(expected))
-    got: list[PositionedEvent] = []
-    database_url = (0, 0)
-    while page := harness.reads.feed(*database_url, count=3):
-        got += page
-        database_url = page[-1].place
-    assert got == harness.reads.feed()
-    assert len(got) == len(expected)
+    events: list[PositionedEvent] = []
+    place = (0, 0)
+    while page := harness.reads.feed(*place, count=3):
+        events += page
+        place = page[-1].position
+    assert events == harness.reads.feed()
+    assert len(events) == len(expected)
 
 
 def test_a_relay_delivers_each_event_once_in_the_global_order(harness: EngineHarness) -> None:
-    # H21, H22, X1
+    # H21, H22
     sink = Sink()
-    relay = Relay(harness.engine, "log", "me", sink, page=4)
+    relay = Relay(harness.engine, "log", "relay-1", sink, page=4)
     expected = run_jobs(harness, 3)
     wait_for_feed(harness, len(expected))
     while relay.run_once(harness.clock.now()):
@@ -83,21 +84,19 @@ def test_a_relay_delivers_each_event_once_in_the_global_order(harness: EngineHar
     while relay.run_once(harness.clock.now()):
         pass
     assert sorted(sink.event_keys) == sorted(expected + more)
-    assert [placed.place for placed in sink.got] == sorted({placed.place for placed in sink.got})
+    assert [placed.position for placed in sink.delivered] == sorted({placed.position for placed in sink.delivered})
 
 
-def test_readers_of_different_names_each_get_everything(harness: EngineHarness) -> None:
-    # R92
+def test_relays_with_different_names_each_deliver_every_event(harness: EngineHarness) -> None:
     expected = run_jobs(harness, 2)
     wait_for_feed(harness, len(expected))
     sinks = [Sink(), Sink()]
     for name, sink in zip(("log", "webhooks"), sinks, strict=True):
-        assert Relay(harness.engine, name, "me", sink).run_once(harness.clock.now()) == len(expected)
+        assert Relay(harness.engine, name, "relay-1", sink).run_once(harness.clock.now()) == len(expected)
     assert sinks[0].event_keys == sinks[1].event_keys
 
 
-def test_a_second_relay_of_the_same_name_waits(harness: EngineHarness) -> None:
-    # R317
+def test_a_second_relay_of_the_same_name_waits_for_the_lock(harness: EngineHarness) -> None:
     expected = run_jobs(harness, 1)
     wait_for_feed(harness, len(expected))
     assert harness.do(AcquireCursor(name="log", holder="first", lock_seconds=60)).reserved is True
@@ -105,30 +104,29 @@ def test_a_second_relay_of_the_same_name_waits(harness: EngineHarness) -> None:
     second = Relay(harness.engine, "log", "second", sink)
     assert (second.run_once(harness.clock.now()), sink.event_keys) == (0, [])
     harness.clock.advance(60)
-    assert second.run_once(harness.clock.now()) == len(expected), "a reader that died is replaced"
+    assert second.run_once(harness.clock.now()) == len(expected), "a relay that died is replaced"
 
 
-def test_a_reader_that_lost_its_hold_moves_nothing(harness: EngineHarness) -> None:
-    # R317
+def test_a_relay_that_lost_its_lock_does_not_move_the_cursor(harness: EngineHarness) -> None:
     run_jobs(harness, 1)
     harness.do(AcquireCursor(name="log", holder="first", lock_seconds=10))
     harness.clock.advance(10)
-    database_url = harness.do(AcquireCursor(name="log", holder="second"))
+    cursor = harness.do(AcquireCursor(name="log", holder="second"))
     late = harness.do(AdvanceCursor(name="log", holder="first", tx=2**40, position=2**40))
-    assert (late.reserved, late.position) == (False, database_url.position)
-    assert harness.do(AdvanceCursor(name="nobody", holder="first", tx=1, position=1)).reserved is False
+    assert (late.reserved, late.position) == (False, cursor.position)
+    assert harness.do(AdvanceCursor(name="unknown", holder="first", tx=1, position=1)).reserved is False
 
 
-def test_what_a_broken_reader_did_not_take_comes_again(harness: EngineHarness) -> None:
+def test_events_that_a_sink_did_not_accept_are_delivered_again(harness: EngineHarness) -> None:
     # V3
     expected = run_jobs(harness, 1)
     wait_for_feed(harness, len(expected))
     sink = Sink()
-    relay = Relay(harness.engine, "log", "me", sink)
-    sink.broken = True
-    with pytest.raises(OSError, match="away"):
+    relay = Relay(harness.engine, "log", "relay-1", sink)
+    sink.failing = True
+    with pytest.raises(OSError, match="unavailable"):
         relay.run_once(harness.clock.now())
-    sink.broken = False
+    sink.failing = False
     assert relay.run_once(harness.clock.now()) == len(expected)
     assert sorted(sink.event_keys) == sorted(expected)
 
@@ -149,7 +147,7 @@ VALUES ('late', 1, 'acme', 1, 0, 'job.changed', 'system')"""
 
 
 class SlowServer:
-    """Another server that has written an event and takes its time to commit."""
+    """Another server that has written an event and has not committed it yet."""
 
     def __init__(self, database_url: str) -> None:
         self._connection = psycopg.connect(database_url)
@@ -164,23 +162,23 @@ class SlowServer:
         self._connection.close()
 
 
-def test_an_event_that_commits_late_is_shown_and_never_skipped(on_postgres: EngineHarness) -> None:
+def test_an_event_that_commits_late_is_delivered_and_never_skipped(on_postgres: EngineHarness) -> None:
     # R140, H21
     harness = on_postgres
     slow = SlowServer(harness.database_url)
     early = harness.submit_job()
     sink = Sink()
-    relay = Relay(harness.engine, "log", "me", sink)
+    relay = Relay(harness.engine, "log", "relay-1", sink)
     for _ in range(3):
         relay.run_once(harness.clock.now())
-    assert sink.event_keys == [], "what came after an open transaction waits for it"
+    assert sink.event_keys == [], "later events wait for an open transaction"
     slow.commit()
     wait_for_feed(harness, 2)
     relay.run_once(harness.clock.now())
     assert sink.event_keys == [("late", 1), (early, 1)]
 
 
-def test_an_event_that_is_rolled_back_holds_nobody_up(on_postgres: EngineHarness) -> None:
+def test_an_event_that_is_rolled_back_does_not_block_later_ones(on_postgres: EngineHarness) -> None:
     # R140
     harness = on_postgres
     slow = SlowServer(harness.database_url)
@@ -189,3 +187,44 @@ def test_an_event_that_is_rolled_back_holds_nobody_up(on_postgres: EngineHarness
     slow.roll_back()
     wait_for_feed(harness, 1)
     assert [placed.event.subject for placed in harness.reads.feed()] == [job]
+
+
+# -- without new events
+
+
+def test_a_relay_commits_nothing_while_there_are_no_new_events(harness: EngineHarness) -> None:
+    commits: list[None] = []
+    delivered: list[PositionedEvent] = []
+
+    def consume(events: Sequence[PositionedEvent]) -> None:
+        delivered.extend(events)
+
+    job = harness.submit_job()
+    harness.finish(job)
+    expected = len(harness.reads.events(job))
+    with faulty_engine(harness.database, lambda: commits.append(None)) as engine:
+        relay = Relay(engine, "log", "relay-1", consume)
+        wait_until(lambda: relay.run_once(0) or len(delivered) >= expected)
+        wait_until(lambda: not relay.run_once(0) and len(delivered) >= expected)
+        before = len(commits)
+        assert before >= 2
+        assert [relay.run_once(0) for _ in range(20)] == [0] * 20
+        assert len(commits) == before
+        harness.submit_job()
+        wait_until(lambda: relay.run_once(0))
+        assert len(commits) > before
+
+
+def test_a_second_relay_of_the_same_name_commits_nothing_either(harness: EngineHarness) -> None:
+    commits: list[None] = []
+    delivered: list[PositionedEvent] = []
+    harness.submit_job()
+    with faulty_engine(harness.database, lambda: commits.append(None)) as engine:
+        relays = [Relay(engine, "log", name, delivered.extend) for name in ("one", "two")]
+        wait_until(lambda: delivered or relays[0].run_once(0))
+        for relay in relays:
+            relay.run_once(0)
+        before = len(commits)
+        assert [relay.run_once(0) for relay in relays * 10] == [0] * 20
+        assert len(commits) == before
+        assert len(delivered) == len({placed.position for placed in delivered})

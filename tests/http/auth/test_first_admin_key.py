@@ -1,4 +1,4 @@
-"""Who may open the door: whether anybody holds a key, which decides whether a server shows itself to other machines."""
+"""Secrets of a server: whether a valid API key exists, and which files with secrets a server accepts."""
 
 import secrets
 from pathlib import Path
@@ -33,12 +33,12 @@ def test_a_key_is_found_however_many_older_ones_were_revoked(database_url: str, 
         assert not server.has_keys()
 
 
-WEAK = {
-    "nothing": "",
+WEAK_SECRETS = {
+    "empty": "",
     "one letter": "a\n",
-    "a key's beginning": "cs_",
+    "prefix of a key": "cs_",
     "another text": "x" * 64,
-    "no text": "\xff" * 64,
+    "not ASCII": "\xff" * 64,
 }
 
 
@@ -47,19 +47,19 @@ WEAK = {
     [
         (file, text)
         for file in ("secret.key", "admin.key", "fleet.key")
-        for what, text in WEAK.items()
-        if (file, what) != ("secret.key", "another text")  # what signs has no form of its own
+        for what, text in WEAK_SECRETS.items()
+        if (file, what) != ("secret.key", "another text")  # the signing secret has no fixed format
     ],
 )
-def test_a_file_without_a_valid_secret_opens_no_server(tmp_path: Path, file: str, text: str) -> None:
-    """Whoever can guess what is signed with can make tokens for every user; what somebody guesses is a key."""
+def test_a_file_with_a_weak_secret_is_refused(tmp_path: Path, file: str, text: str) -> None:
+    """A guessed signing secret would sign tokens for every user, and a guessed key is a valid key."""
     (tmp_path / file).write_bytes(text.encode("latin-1"))
     with pytest.raises(BadInput) as raised, Callsheet(tmp_path / "callsheet.db", tmp_path) as server:
         (server.ensure_admin_key if file == "admin.key" else server.ensure_fleet_key)()
     assert raised.value.code == "invalid_secret"
 
 
-def test_secrets_that_others_could_read_become_private(tmp_path: Path) -> None:
+def test_secret_files_that_others_can_read_become_private(tmp_path: Path) -> None:
     with Callsheet(tmp_path / "callsheet.db", tmp_path) as server:
         files = [server.ensure_admin_key()[0], server.ensure_fleet_key(), tmp_path / "secret.key"]
     before = [file.read_text() for file in files]

@@ -1,4 +1,4 @@
-"""What must never go out does not: every answer of a small life is searched for planted secrets."""
+"""No response, log line or stored row contains a secret: a scenario plants canaries and searches for them."""
 
 import hashlib
 import io
@@ -12,9 +12,9 @@ import pytest
 from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Outcome, OutputFile
-from callsheet.engine.loops.relay import Relay
+from callsheet.engine.loops.event_relay import Relay
 from callsheet.http.routes.table import ROUTES
-from callsheet.telemetry.json_log import JsonLogWriter
+from callsheet.telemetry.event_log import JsonLogWriter
 from tests.support.databases.database_contents import dump_tables
 from tests.support.processes.live_server import TENANT, LiveServer
 
@@ -26,14 +26,14 @@ ROLES = ("operator", "admin", "client", "viewer", "worker", "machine", "user")
 
 
 class RecordedAnswer(NamedTuple):
-    """One answer: where it came from, and everything that was in it."""
+    """One response: where it came from, and all of its headers and body."""
 
     where: str
     text: str
 
 
 def leaks(answers: Iterable[RecordedAnswer], canaries: dict[str, str]) -> list[str]:
-    """Return what was found where; a prompt is at home in one place, which is its owner's."""
+    """Return each canary and where it was found; only the route for a job's input may return the prompt."""
     found = [f"{name} in {one.where}" for one in answers for name, canary in canaries.items() if canary in one.text]
     return [one for one in found if not (one.startswith("prompt in GET /v1/jobs/") and one.endswith("/input 200"))]
 
@@ -45,12 +45,12 @@ def record_answer(answer: httpx.Response) -> RecordedAnswer:
 
 
 class LeakScenario:
-    """Jobs that complete, fail, are tried again and go to a provider; everything that was answered meanwhile."""
+    """Jobs that complete, fail, are retried and go to a provider, and every response that was recorded meanwhile."""
 
     def __init__(self, live_server: LiveServer) -> None:
         self.live_server = live_server
         self.answers: list[RecordedAnswer] = []
-        self.canaries = {"signed address": "canary-signature", "bearer": "canary-bearer", "password": "canary-password"}
+        self.canaries = {"signed URL": "canary-signature", "bearer": "canary-bearer", "password": "canary-password"}
         self.canaries |= {"path in an error": "/srv/canary", "provider reference": REF, "prompt": PROMPT}
         self.canaries |= {"folder": str(live_server.callsheet.data), "signing secret": self._signing_secret()}
         for role, secret in live_server.keys.items():
@@ -65,16 +65,16 @@ class LeakScenario:
         self._completes()
         self._fails_and_is_retried()
         self._goes_to_a_provider()
-        self._goes_to_a_machine()
+        self._runs_over_http()
         self._get_every_route()
 
     def _post(self, path: str, body: Any = None, role: str = "client") -> dict[str, Any]:
         answer = self.live_server.client(role).post(path, json=body)
         self.answers.append(record_answer(answer))
-        given: dict[str, Any] = answer.json()
-        return given
+        parsed: dict[str, Any] = answer.json()
+        return parsed
 
-    def _claimed(self) -> commands.Lease:
+    def _submit_and_claim(self) -> commands.Lease:
         body = {
             "workflow": "sketch",
             "user": "ann",
@@ -89,14 +89,14 @@ class LeakScenario:
         return lease
 
     def _completes(self) -> None:
-        lease, engine = self._claimed(), self.live_server.engine
-        try_ = (TENANT, lease.job_id, lease.task_id, lease.attempt)
-        for key in (object_keys.output_key(*try_, 1), object_keys.preview_key(*try_)):
+        lease, engine = self._submit_and_claim(), self.live_server.engine
+        attempt = (TENANT, lease.job_id, lease.task_id, lease.attempt)
+        for key in (object_keys.output_key(*attempt, 1), object_keys.preview_key(*attempt)):
             self.live_server.blobs.put(key, b"\x89PNG")
             self.canaries[f"path of {key}"] = str(self.live_server.blobs.path(key))
             self.canaries[f"key {key}"] = key
         engine.execute(commands.Heartbeat(lease=lease, progress=50, message=WRONG))
-        self._get_job_routes(lease)  # while it is held
+        self._get_job_routes(lease)  # while it is leased
         made = OutputFile(1, "a.png", "image/png", 4, "0" * 64)
         engine.execute(commands.Complete(lease=lease, output={"ok": True}, files=(made,)))
         outputs = self.live_server.client("client").get(f"/v1/jobs/{lease.job_id}/outputs").json()["outputs"]
@@ -104,7 +104,7 @@ class LeakScenario:
         self.ids["key_id"] = self.live_server.client("operator").get("/v1/admin/keys").json()["keys"][0]["id"]
 
     def _fails_and_is_retried(self) -> None:
-        lease = self._claimed()
+        lease = self._submit_and_claim()
         self.live_server.engine.execute(commands.Fail(lease=lease, code="oom", message=WRONG))
         self._get_job_routes(lease)
         self._post(f"/v1/jobs/{lease.job_id}/retry", {})
@@ -112,7 +112,7 @@ class LeakScenario:
         self._get_job_routes(lease)
 
     def _goes_to_a_provider(self) -> None:
-        lease, engine = self._claimed(), self.live_server.engine
+        lease, engine = self._submit_and_claim(), self.live_server.engine
         call = engine.execute(commands.RecordIntent(lease=lease, provider="acme"))
         engine.execute(commands.HandOff(lease=lease, ref=REF))
         self._get_job_routes(lease)
@@ -120,18 +120,18 @@ class LeakScenario:
         engine.execute(commands.ReportOutcome(call_id=call.call_id, job_id=lease.job_id, outcome=failed))
         self._get_job_routes(lease)
 
-    def _goes_to_a_machine(self) -> None:
-        """Work over HTTP: what a worker says may be anything; what it is told is its own."""
+    def _runs_over_http(self) -> None:
+        """Run a task over HTTP with a worker that sends secrets in its texts."""
         self._post("/v1/jobs", {"workflow": "sketch", "user": "ann", "input": {"prompt": PROMPT}})
         machine = self.live_server.client("machine")
         (task,) = machine.post("/v1/worker/claim", json={}).json()["tasks"]
         lease = commands.Lease(**task["lease"])
         self.canaries |= {"a machine's lease": lease.token}
-        held = {"lease": task["lease"]}
+        leased = {"lease": task["lease"]}
         for verb, body in (
-            ("heartbeat", {"heartbeats": [{**held, "progress": 10, "message": WRONG, "log": [WRONG]}]}),
-            ("submitted", {**held, "provider": "acme", "ref": REF}),
-            ("fail", {**held, "code": "oom", "message": f"{REF} {WRONG}"}),
+            ("heartbeat", {"heartbeats": [{**leased, "progress": 10, "message": WRONG, "log": [WRONG]}]}),
+            ("submitted", {**leased, "provider": "acme", "ref": REF}),
+            ("fail", {**leased, "code": "oom", "message": f"{REF} {WRONG}"}),
         ):
             answers = record_answer(machine.post(f"/v1/worker/{verb}", json=body))
             self.answers.append(answers)
@@ -139,14 +139,14 @@ class LeakScenario:
         self._get_job_routes(lease)
 
     def _get_job_routes(self, lease: commands.Lease) -> None:
-        """Ask for everything about one job."""
+        """Request every route of one job."""
         for route in ROUTES:
             if route.method == "GET" and "{job_id}" in route.path:
                 path = route.path.format_map({"job_id": lease.job_id, "task_id": lease.task_id})
                 self.answers.append(record_answer(self.live_server.client("client").get(path)))
 
     def _get_every_route(self) -> None:
-        """Ask for everything that there is, as everybody; and for what there is not."""
+        """Request every route in every role, with valid ids and with invalid bodies."""
         for role in ROLES:
             client = self.live_server.client(role)
             for route in ROUTES:
@@ -164,7 +164,7 @@ class LeakScenario:
                     )
 
     def log(self) -> list[RecordedAnswer]:
-        """Return the lines that a server would have written about all that."""
+        """Return the log lines of the scenario."""
         stream = io.StringIO()
         relay = Relay(self.live_server.engine, "searched", "here", JsonLogWriter(stream, lambda: 0).events)
         while relay.run_once(0):
@@ -179,18 +179,19 @@ def scenario(live_server: LiveServer) -> LeakScenario:
     return made
 
 
-def test_no_answer_has_a_secret_a_path_a_reference_or_somebody_elses_text(scenario: LeakScenario) -> None:
-    # R99, R310, R320, R373; and of what R356 is about: R334, R341, R343, R345, R346, R350, R351
+def test_no_response_contains_a_secret_a_path_a_reference_or_a_prompt(scenario: LeakScenario) -> None:
+    # R310, R334, R341, R343, R345, R346, R350, R351, R356, R373
     assert leaks(scenario.answers, scenario.canaries) == []
 
 
-def test_no_line_of_the_log_has_any_of_that(scenario: LeakScenario) -> None:
+def test_no_log_line_contains_a_secret_a_path_a_reference_or_a_prompt(scenario: LeakScenario) -> None:
+    # R99
     log = scenario.log()
     assert {"job.created", "task.progressed", "job.failed"} <= {json.loads(answers.text)["event"] for answers in log}
     assert leaks(log, scenario.canaries) == []
 
 
-def test_what_is_stored_has_no_key_or_token_that_opens_anything(scenario: LeakScenario) -> None:
+def test_stored_rows_contain_keys_and_tokens_only_as_hashes(scenario: LeakScenario) -> None:
     # A1
     secret = {name: canary for name, canary in scenario.canaries.items() if not _may_be_stored(name)}
     assert len(secret) > 15
@@ -199,14 +200,14 @@ def test_what_is_stored_has_no_key_or_token_that_opens_anything(scenario: LeakSc
     ]
     assert leaks(stored, secret) == []
     hashes = {name: canary for name, canary in scenario.canaries.items() if name.endswith(("hash", "hashed"))}
-    assert leaks(stored, hashes), "it is looked for where it would be"
+    assert leaks(stored, hashes), "the search finds the hashes in the same rows"
 
 
 def _may_be_stored(name: str) -> bool:
     return name in {"provider reference", "prompt", "folder"} or name.endswith(("hash", "hashed"))
 
 
-def test_the_life_was_looked_at_from_all_sides(scenario: LeakScenario) -> None:
+def test_the_scenario_covers_every_route_and_kind_of_response(scenario: LeakScenario) -> None:
     texts = "\n".join(one.text for one in scenario.answers)
     for sign in (
         "job.completed",
@@ -227,7 +228,7 @@ def test_the_life_was_looked_at_from_all_sides(scenario: LeakScenario) -> None:
     assert named <= good
 
 
-def test_whatever_is_planted_is_found(scenario: LeakScenario) -> None:
+def test_the_search_finds_every_canary(scenario: LeakScenario) -> None:
     for name, canary in scenario.canaries.items():
         planted = [*scenario.answers, RecordedAnswer("GET /planted 200", f'{{"message":"see {canary}"}}')]
         assert leaks(planted, scenario.canaries)[-1].endswith("in GET /planted 200"), name

@@ -12,7 +12,7 @@ from tests.http.upload_requests import PICTURE, code, create_upload, finish, inp
 from tests.support.processes.live_server import TENANT, LiveServer
 
 
-def test_deleting_a_file_removes_its_bytes_and_appends_an_event(live_server: LiveServer) -> None:
+def test_deleting_a_file_removes_its_bytes(live_server: LiveServer) -> None:
     file = upload_file(live_server)
     client = live_server.client("client")
     assert client.delete(file["url"]).json() == {"files": 1, "bytes": len(PICTURE), "pending": False}
@@ -32,17 +32,19 @@ def test_a_file_that_an_open_job_needs_is_not_deleted(live_server: LiveServer) -
     assert client.delete(file["url"]).json()["files"] == 1
 
 
-def test_deleting_what_was_never_put_frees_nothing(live_server: LiveServer) -> None:
+def test_deleting_a_file_without_bytes_frees_nothing(live_server: LiveServer) -> None:
     file = create_upload(live_server)["file"]
     assert live_server.client("client").delete(file["url"]).json() == {"files": 0, "bytes": 0, "pending": False}
 
 
-def working(live_server: LiveServer) -> commands.Lease:
+def claim_job_with_files(live_server: LiveServer) -> commands.Lease:
     live_server.engine.execute(
-        commands.PutWorkflow(definition=WorkflowDefinition(name="gone", stages=[StageSpec(name="d", kind="gone")]))
+        commands.PutWorkflow(
+            definition=WorkflowDefinition(name="deleted", stages=[StageSpec(name="d", kind="deleted")])
+        )
     )
-    live_server.submit(workflow="gone")
-    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w", kinds=("gone",)))
+    live_server.submit(workflow="deleted")
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w", kinds=("deleted",)))
     lease: commands.Lease = leased.lease
     for no in (1, 2):
         live_server.blobs.put(object_keys.output_key(TENANT, lease.job_id, lease.task_id, lease.attempt, no), PICTURE)
@@ -50,10 +52,10 @@ def working(live_server: LiveServer) -> commands.Lease:
     return lease
 
 
-def test_a_deleted_job_says_what_it_freed_and_a_late_put_is_collected(live_server: LiveServer) -> None:
-    # R365, R367, O5
-    lease, client = working(live_server), live_server.client("client")
-    neighbour = upload_file(live_server)
+def test_deleting_a_job_returns_what_it_freed_and_a_late_upload_is_collected(live_server: LiveServer) -> None:
+    # H27, R365
+    lease, client = claim_job_with_files(live_server), live_server.client("client")
+    other_file = upload_file(live_server)
     freed = client.delete(f"/v1/jobs/{lease.job_id}")
     assert (freed.status_code, freed.json()) == (200, {"files": 3, "bytes": 2 * len(PICTURE) + 5, "pending": False})
     assert client.delete(f"/v1/jobs/{lease.job_id}").json() == {"files": 0, "bytes": 0, "pending": False}
@@ -65,25 +67,25 @@ def test_a_deleted_job_says_what_it_freed_and_a_late_put_is_collected(live_serve
     while orphans.run_once(live_server.engine.reads.now() + 1_000_000):
         pass
     assert live_server.blobs.list(prefix, "", 9) == []
-    assert client.get(neighbour["url"]).content == PICTURE
+    assert client.get(other_file["url"]).content == PICTURE
 
 
 class FailingBlobs(LocalBlobs):
-    """A folder that cannot be cleaned."""
+    """A blob store that cannot delete."""
 
     def delete_prefix(self, prefix: str) -> DeleteSummary:
         raise StorageUnavailableError(f"Not now: {len(prefix)}.")
 
 
-def test_a_storage_that_is_away_does_not_keep_a_job_from_being_deleted(
+def test_a_job_is_deleted_although_the_storage_is_unavailable(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # R364 to R366
+    # R364, R366
     faults: list[Exception] = []
-    lease, state = working(live_server), live_server.callsheet.state
+    lease, state = claim_job_with_files(live_server), live_server.callsheet.state
     monkeypatch.setattr(state, "report_error", lambda _id, error: faults.append(error))
-    with monkeypatch.context() as away:
-        away.setattr(state.file_deletion, "_blobs", FailingBlobs(live_server.blobs.path("t").parent))
+    with monkeypatch.context() as unavailable:
+        unavailable.setattr(state.file_deletion, "_blobs", FailingBlobs(live_server.blobs.path("t").parent))
         answer = live_server.client("client").delete(f"/v1/jobs/{lease.job_id}")
     assert (answer.status_code, answer.json()) == (200, {"files": 0, "bytes": 0, "pending": True})
     assert [type(fault) for fault in faults] == [StorageUnavailableError]

@@ -9,10 +9,10 @@ from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.http.job_requests import UNKNOWN_ID
 from tests.http.upload_requests import (
     OPEN,
     PICTURE,
-    UNKNOWN_ID,
     code,
     create_upload,
     input_with_files,
@@ -47,24 +47,24 @@ def deleted(live_server: LiveServer) -> str:
     return str(file["id"])
 
 
-Strange = Callable[[LiveServer], str]
-STRANGE: dict[str, tuple[Strange, tuple[int, str]]] = {
+MakeFileId = Callable[[LiveServer], str]
+UNUSABLE_FILES: dict[str, tuple[MakeFileId, tuple[int, str]]] = {
     "another user's": (lambda live_server: str(upload_file(live_server, user="bob")["id"]), (404, "file_not_found")),
     "another tenant's": (
         lambda live_server: str(upload_file(live_server, role="other client")["id"]),
         (404, "file_not_found"),
     ),
     "unknown": (lambda _: UNKNOWN_ID, (404, "file_not_found")),
-    "no id": (lambda _: "'; DROP TABLE file; --", (404, "file_not_found")),
+    "not an id": (lambda _: "'; DROP TABLE file; --", (404, "file_not_found")),
     "deleted": (deleted, (404, "file_not_found")),
     "unfinished": (lambda live_server: str(create_upload(live_server)["file"]["id"]), (409, "file_not_finished")),
 }
 
 
-@pytest.mark.parametrize("whose", STRANGE)
-def test_a_job_uses_no_file_that_is_not_its_users_own_and_there(live_server: LiveServer, whose: str) -> None:
+@pytest.mark.parametrize("whose", UNUSABLE_FILES)
+def test_a_job_cannot_use_files_of_others_or_missing_files(live_server: LiveServer, whose: str) -> None:
     # R169
-    make, refusal = STRANGE[whose]
+    make, refusal = UNUSABLE_FILES[whose]
     live_server.engine.execute(commands.PutWorkflow(definition=OPEN))
     client = live_server.client("client")
     name, mine = make(live_server), upload_file(live_server)["id"]

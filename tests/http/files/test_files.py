@@ -1,4 +1,4 @@
-"""Files over HTTP: whole and in parts, to readers that know them, dawdle or leave; nothing stays open."""
+"""File downloads over HTTP: whole files and ranges, conditional requests, slow readers and disconnects."""
 
 import hashlib
 import socket
@@ -14,9 +14,9 @@ from callsheet.blobs.local import LocalBlobs
 from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.http.server.conditional import etag_matches
+from callsheet.http.server.etag_and_range import etag_matches
 from callsheet.http.server.file_response import CHUNK
-from tests.support.databases.database_pool import DatabasePool
+from tests.http.server_on_each_database import DATABASES, start_server
 from tests.support.processes.live_server import TENANT, LiveServer
 from tests.support.wait import wait_until
 
@@ -27,7 +27,7 @@ SOCKET_BYTES = 16_384
 
 
 class RecordingBlobs(LocalBlobs):
-    """The same folder; remembers what was opened."""
+    """A local blob store that records the files it opened."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -38,35 +38,27 @@ class RecordingBlobs(LocalBlobs):
         return self.opened[-1]
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=DATABASES)
 def live_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server whose sockets keep little for a reader that dawdles."""
-    data: Path = tmp_path_factory.mktemp("files")
-    if request.param == "sqlite":
-        with LiveServer(data / "callsheet.db", data, send_bytes=SOCKET_BYTES) as made:
-            yield made
-        return
-    database_pool: DatabasePool = request.getfixturevalue("database_pool")
-    url = database_pool.acquire()
-    with LiveServer(url, data, send_bytes=SOCKET_BYTES) as made:
-        yield made
-    database_pool.release(url)
+    """A server with small socket buffers, so that slow readers block it early."""
+    with start_server(request, tmp_path_factory.mktemp("files"), send_bytes=SOCKET_BYTES) as server:
+        yield server
 
 
 @pytest.fixture
 def blobs(live_server: LiveServer) -> Iterator[RecordingBlobs]:
-    """What is opened meanwhile; at the end all of it is closed."""
+    """A recording blob store; at the end of the test all opened files must be closed."""
     state = live_server.callsheet.state
     before = live_server.blobs
-    watched = RecordingBlobs(before.path("t").parent)
-    state.blobs = watched
-    yield watched
+    recording = RecordingBlobs(before.path("t").parent)
+    state.blobs = recording
+    yield recording
     state.blobs = before
-    wait_until(lambda: all(file.closed for file in watched.opened))
+    wait_until(lambda: all(file.closed for file in recording.opened))
 
 
-def made(live_server: LiveServer, body: bytes | int, media_type: str = "image/png") -> tuple[str, str]:
-    """Let ann's job make a file, of these bytes or of so many zeros, and return its address and key."""
+def create_file(live_server: LiveServer, body: bytes | int, media_type: str = "image/png") -> tuple[str, str]:
+    """Let a job of ann create a file with these bytes or so many zeros, and return its URL and key."""
     definition = WorkflowDefinition(name="filed", stages=[StageSpec(name="draw", kind="filed")])
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
     job = live_server.submit(workflow="filed")["id"]
@@ -80,15 +72,15 @@ def made(live_server: LiveServer, body: bytes | int, media_type: str = "image/pn
             file.truncate(body)
     digest = hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else "0" * 64
     size = body if isinstance(body, int) else len(body)
-    file_made = OutputFile(1, "a.png", media_type, size, digest)
-    live_server.engine.execute(commands.Complete(lease=lease, files=(file_made,)))
+    output_file = OutputFile(1, "a.png", media_type, size, digest)
+    live_server.engine.execute(commands.Complete(lease=lease, files=(output_file,)))
     outputs = live_server.client("client").get(f"/v1/jobs/{job}/outputs").raise_for_status().json()["outputs"]
     return str(outputs[0]["files"][0]["url"]), key
 
 
 @pytest.fixture(scope="module")
 def url(live_server: LiveServer) -> str:
-    return made(live_server, BODY)[0]
+    return create_file(live_server, BODY)[0]
 
 
 @pytest.fixture(scope="module")
@@ -96,14 +88,14 @@ def client(live_server: LiveServer) -> httpx.Client:
     return live_server.client("client")
 
 
-# -- whole
+# -- whole files
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
-def test_a_file_arrives_as_it_was_made(live_server: LiveServer, blobs: RecordingBlobs, size: int) -> None:
+def test_a_file_is_downloaded_unchanged(live_server: LiveServer, blobs: RecordingBlobs, size: int) -> None:
     body = (b"some bytes " * (size // 11 + 1))[:size]
-    address, _ = made(live_server, body)
-    answer = live_server.client("client").get(address, headers={"x-request-id": "mine"})
+    file_url, _ = create_file(live_server, body)
+    answer = live_server.client("client").get(file_url, headers={"x-request-id": "mine"})
     assert answer.status_code == 200
     assert answer.content == body
     head = answer.headers
@@ -113,18 +105,20 @@ def test_a_file_arrives_as_it_was_made(live_server: LiveServer, blobs: Recording
     assert len(blobs.opened) == 1
 
 
-def test_a_head_says_what_a_get_would_and_reads_nothing(blobs: RecordingBlobs, client: httpx.Client, url: str) -> None:
-    said, got = client.head(url, headers={"range": "bytes=2-3"}), client.get(url)
-    assert (said.status_code, said.content) == (200, b"")
-    assert {**said.headers, "x-request-id": ""} == {**got.headers, "x-request-id": ""}
+def test_a_head_request_has_the_headers_of_get_and_no_body(
+    blobs: RecordingBlobs, client: httpx.Client, url: str
+) -> None:
+    head, got = client.head(url, headers={"range": "bytes=2-3"}), client.get(url)
+    assert (head.status_code, head.content) == (200, b"")
+    assert {**head.headers, "x-request-id": ""} == {**got.headers, "x-request-id": ""}
     assert len(blobs.opened) == 2
 
 
-# -- parts
+# -- ranges
 
 
 @pytest.mark.parametrize(
-    ("wanted", "status", "body", "said"),
+    ("range_header", "status", "body", "content_range"),
     [
         ("bytes=0-3", 206, b"0123", "bytes 0-3/10"), ("bytes=4-4", 206, b"4", "bytes 4-4/10"),
         ("bytes=7-", 206, b"789", "bytes 7-9/10"), ("bytes=0-", 206, BODY, "bytes 0-9/10"),
@@ -138,17 +132,17 @@ def test_a_head_says_what_a_get_would_and_reads_nothing(blobs: RecordingBlobs, c
         ("lines=0-1", 200, BODY, None), ("0-1", 200, BODY, None), (f"bytes={'9' * 5_000}-", 200, BODY, None),
     ],
 )  # fmt: skip
-def test_a_range_is_answered_with_that_part(
+def test_a_range_request_returns_that_part(
     blobs: RecordingBlobs,
     client: httpx.Client,
     url: str,
-    wanted: str,
+    range_header: str,
     status: int,
     body: bytes | None,
-    said: str | None,
+    content_range: str | None,
 ) -> None:
-    answer = client.get(url, headers={b"range": wanted.encode("latin-1")})
-    assert (answer.status_code, answer.headers.get("content-range")) == (status, said)
+    answer = client.get(url, headers={b"range": range_header.encode("latin-1")})
+    assert (answer.status_code, answer.headers.get("content-range")) == (status, content_range)
     if body is None:
         assert answer.json()["code"] == "range_not_satisfiable"
     else:
@@ -157,18 +151,20 @@ def test_a_range_is_answered_with_that_part(
     assert len(blobs.opened) == 1
 
 
-@pytest.mark.parametrize(("wanted", "status"), [("bytes=0-", 416), ("bytes=-1", 200), ("bytes=-0", 416)])
-def test_an_empty_file_has_no_parts(live_server: LiveServer, blobs: RecordingBlobs, wanted: str, status: int) -> None:
-    address, _ = made(live_server, b"")
-    answer = live_server.client("client").get(address, headers={"range": wanted})
+@pytest.mark.parametrize(("range_header", "status"), [("bytes=0-", 416), ("bytes=-1", 200), ("bytes=-0", 416)])
+def test_an_empty_file_has_no_ranges(
+    live_server: LiveServer, blobs: RecordingBlobs, range_header: str, status: int
+) -> None:
+    file_url, _ = create_file(live_server, b"")
+    answer = live_server.client("client").get(file_url, headers={"range": range_header})
     assert (answer.status_code, len(blobs.opened)) == (status, 1)
 
 
-def test_a_part_may_begin_and_end_anywhere_in_a_large_file(live_server: LiveServer, blobs: RecordingBlobs) -> None:
+def test_a_range_may_start_and_end_anywhere_in_a_large_file(live_server: LiveServer, blobs: RecordingBlobs) -> None:
     body = b"".join(b"%07d\n" % number for number in range(3 * CHUNK // 8))
-    address, _ = made(live_server, body)
+    file_url, _ = create_file(live_server, body)
     for first, last in ((CHUNK - 1, CHUNK), (5, 2 * CHUNK + 5), (CHUNK, 2 * CHUNK - 1)):
-        answer = live_server.client("client").get(address, headers={"range": f"bytes={first}-{last}"})
+        answer = live_server.client("client").get(file_url, headers={"range": f"bytes={first}-{last}"})
         assert answer.content == body[first : last + 1]
     assert len(blobs.opened) == 3
 
@@ -177,40 +173,42 @@ def test_a_part_may_begin_and_end_anywhere_in_a_large_file(live_server: LiveServ
     ("known", "status"),
     [(TAG, 206), (f"W/{TAG}", 200), ('"another"', 200), ("Sat, 14 Mar 2026 09:00:00 GMT", 200), ("*", 200)],
 )
-def test_a_part_is_of_the_file_that_the_client_knows(client: httpx.Client, url: str, known: str, status: int) -> None:
+def test_if_range_returns_the_part_only_for_the_same_version(
+    client: httpx.Client, url: str, known: str, status: int
+) -> None:
     answer = client.get(url, headers={"range": "bytes=1-2", "if-range": known})
     assert (answer.status_code, answer.content) == (status, BODY if status == 200 else b"12")
 
 
-# -- known already
+# -- conditional requests
 
 
-KNOWN = [
+IF_NONE_MATCH = [
     ("{}", True), ("W/{}", True), ('"x", {}', True), ('"x,y",W/{} , "z"', True), ("*", True),
     ('"x"', False), ('W/"x", "y"', False), ("", False), ('"*"', False),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("known", "same"), KNOWN)
-def test_a_tag_is_found_alone_in_a_list_weak_or_by_a_star(known: str, *, same: bool) -> None:
+@pytest.mark.parametrize(("known", "same"), IF_NONE_MATCH)
+def test_an_etag_matches_alone_in_a_list_weak_or_by_a_star(known: str, *, same: bool) -> None:
     assert etag_matches(known.format(TAG), TAG) is same
     assert not etag_matches(None, TAG)
     assert not etag_matches(TAG.strip('"'), TAG)
 
 
-@pytest.mark.parametrize(("known", "same"), KNOWN)
-def test_a_file_that_is_known_is_not_sent_again(
+@pytest.mark.parametrize(("known", "same"), IF_NONE_MATCH)
+def test_an_unchanged_file_is_not_sent_again(
     blobs: RecordingBlobs, client: httpx.Client, url: str, known: str, *, same: bool
 ) -> None:
-    beyond = {"range": "bytes=99-"} if same else {}  # what is known comes first
+    beyond = {"range": "bytes=99-"} if same else {}  # if-none-match has precedence over range
     answer = client.get(url, headers={"if-none-match": known.format(TAG)} | beyond)
     assert (answer.status_code, answer.content) == ((304, b"") if same else (200, BODY))
     assert answer.headers["etag"] == TAG
     assert len(blobs.opened) == 1
 
 
-@pytest.mark.parametrize(("known", "same"), KNOWN)
-def test_a_job_that_is_known_is_not_sent_again(
+@pytest.mark.parametrize(("known", "same"), IF_NONE_MATCH)
+def test_an_unchanged_job_is_not_sent_again(
     live_server: LiveServer, client: httpx.Client, known: str, *, same: bool
 ) -> None:
     path = f"/v1/jobs/{live_server.submit()['id']}"
@@ -219,75 +217,77 @@ def test_a_job_that_is_known_is_not_sent_again(
     assert (answer.status_code, answer.headers["etag"]) == (304 if same else 200, tag)
 
 
-# -- slow readers, and those who leave
+# -- slow readers and disconnects
 
 
 class Reader:
-    """A connection that takes no more than it is told to."""
+    """A connection that reads only when it is called."""
 
-    def __init__(self, live_server: LiveServer, address: str) -> None:
+    def __init__(self, live_server: LiveServer, file_url: str) -> None:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
         self._socket.settimeout(30)
         self._socket.connect(("127.0.0.1", int(live_server.url.rpartition(":")[2])))
-        head = f"GET {address} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {live_server.keys['client']}\r\n\r\n"
+        head = f"GET {file_url} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {live_server.keys['client']}\r\n\r\n"
         self._socket.sendall(head.encode())
-        self.taken = 0
+        self.bytes_read = 0
 
-    def take(self, size: int) -> None:
-        """Take so many bytes more."""
-        end = self.taken + size
-        while self.taken < end:
-            piece = self._socket.recv(min(end - self.taken, 65_536))
-            assert piece, "the server broke off"
-            self.taken += len(piece)
+    def read(self, size: int) -> None:
+        """Read so many more bytes."""
+        end = self.bytes_read + size
+        while self.bytes_read < end:
+            piece = self._socket.recv(min(end - self.bytes_read, 65_536))
+            assert piece, "the server closed the connection"
+            self.bytes_read += len(piece)
 
     def is_closed(self) -> bool:
         while piece := self._socket.recv(65_536):
-            self.taken += len(piece)
+            self.bytes_read += len(piece)
         return True
 
     def close(self) -> None:
         self._socket.close()
 
 
-def test_a_slow_reader_of_a_large_file_holds_one_chunk_of_it(live_server: LiveServer, blobs: RecordingBlobs) -> None:
-    address, _ = made(live_server, LARGE)
-    reader = Reader(live_server, address)
+def test_the_server_reads_at_most_one_chunk_ahead_of_a_slow_reader(
+    live_server: LiveServer, blobs: RecordingBlobs
+) -> None:
+    file_url, _ = create_file(live_server, LARGE)
+    reader = Reader(live_server, file_url)
     others = live_server.client(None)
     ahead: list[int] = []
     for _ in range(6):
-        reader.take(3 * CHUNK)
-        for _ in range(10):  # the server has time for others, and so would have had time to read on
+        reader.read(3 * CHUNK)
+        for _ in range(10):  # the server answers others, so it had time to read ahead
             others.get("/healthz").raise_for_status()
-        ahead.append(blobs.opened[0].tell() - reader.taken)
+        ahead.append(blobs.opened[0].tell() - reader.bytes_read)
     reader.close()
     assert max(ahead) <= CHUNK + 8 * SOCKET_BYTES, ahead
 
 
-def test_whoever_leaves_leaves_nothing_open(live_server: LiveServer, blobs: RecordingBlobs) -> None:
-    address, _ = made(live_server, LARGE)
-    readers = [Reader(live_server, address) for _ in range(8)]
+def test_a_disconnected_reader_leaves_no_open_file(live_server: LiveServer, blobs: RecordingBlobs) -> None:
+    file_url, _ = create_file(live_server, LARGE)
+    readers = [Reader(live_server, file_url) for _ in range(8)]
     for reader in readers:
-        reader.take(CHUNK)
+        reader.read(CHUNK)
     assert [file.closed for file in blobs.opened] == [False] * 8
     for reader in readers:
         reader.close()
     wait_until(lambda: all(file.closed for file in blobs.opened))
 
 
-def test_a_file_that_becomes_shorter_while_it_is_sent_breaks_off(
+def test_a_download_is_aborted_if_its_file_becomes_shorter(
     live_server: LiveServer, blobs: RecordingBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults: list[Any] = []
     monkeypatch.setattr(live_server.callsheet.state, "report_error", lambda _id, error: faults.append(error))
-    address, key = made(live_server, LARGE)
-    reader = Reader(live_server, address)
-    reader.take(CHUNK)
+    file_url, key = create_file(live_server, LARGE)
+    reader = Reader(live_server, file_url)
+    reader.read(CHUNK)
     with blobs.path(key).open("r+b") as file:
         file.truncate(3 * CHUNK)
     assert reader.is_closed()
-    assert reader.taken < LARGE
+    assert reader.bytes_read < LARGE
     assert [type(fault) for fault in faults] == [EOFError]
     reader.close()
 
@@ -295,10 +295,10 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_breaks_off(
 # -- previews
 
 
-def test_a_preview_is_shown_by_a_browser_with_a_token_and_never_kept(
+def test_a_browser_can_show_a_preview_with_a_user_token_and_never_caches_it(
     live_server: LiveServer, blobs: RecordingBlobs
 ) -> None:
-    _, key = made(live_server, BODY)
+    _, key = create_file(live_server, BODY)
     found = object_keys.parse_key(key)
     assert isinstance(found, object_keys.OutputKey)
     blobs.put(object_keys.preview_key(*found[:4]), BODY)
@@ -307,8 +307,8 @@ def test_a_preview_is_shown_by_a_browser_with_a_token_and_never_kept(
     assert (answer.status_code, answer.content, answer.headers["content-type"]) == (200, BODY, "image/png")
     assert answer.headers.get_list("cache-control") == ["no-store"]
     assert answer.headers["content-security-policy"] == "sandbox"
-    said = live_server.client("client").head(path)
-    assert (said.status_code, said.content, said.headers["content-length"]) == (200, b"", "10")
+    head = live_server.client("client").head(path)
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "10")
     refused = live_server.client(None).get(path, params={"token": live_server.keys["client"]})
     assert (refused.status_code, refused.json()["code"]) == (401, "key_in_url")
     assert len(blobs.opened) == 2

@@ -1,4 +1,4 @@
-"""Files that people bring, over HTTP: announced, put, looked at, used by jobs, listed, deleted."""
+"""Uploads over HTTP: create, send, finish, download and list files."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from tests.support.processes.live_server import OTHER_TENANT, LiveServer
 
 
 class UnsignedBlobs(LocalBlobs):
-    """A storage whose keys have ended."""
+    """A blob store whose credentials have expired."""
 
     def grant_upload(self, key: str, **claim: Any) -> Grant:
-        raise CredentialsExpiredError(f"nobody lends for {len(key) + len(claim)}")
+        raise CredentialsExpiredError(f"no credentials for {len(key) + len(claim)}")
 
 
 class ConcurrentlyFinishedBlobs(LocalBlobs):
-    """A storage that shows what lay there before; while it is looked at, another server finishes the file."""
+    """A blob store that returns an old size; meanwhile another server finishes the upload."""
 
     engine: Engine
 
@@ -31,11 +31,11 @@ class ConcurrentlyFinishedBlobs(LocalBlobs):
         return Stat(1, None)
 
 
-# -- bringing
+# -- upload
 
 
-def test_a_file_is_announced_put_finished_and_fetched(live_server: LiveServer) -> None:
-    # R162, R163
+def test_a_file_is_created_uploaded_finished_and_downloaded(live_server: LiveServer) -> None:
+    # R162
     client = live_server.client("client")
     answer = client.post("/v1/files", json=upload_body())
     file, upload = answer.json()["file"], answer.json()["upload"]
@@ -52,37 +52,39 @@ def test_a_file_is_announced_put_finished_and_fetched(live_server: LiveServer) -
     assert client.get(file["url"]).content == PICTURE
 
 
-def test_a_file_that_nobody_could_put_does_not_count_among_those_that_wait(
+def test_an_upload_without_a_url_does_not_count_as_pending(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, client = live_server.callsheet.state, live_server.client("client")
-    with monkeypatch.context() as away:
-        away.setattr(state.uploads, "_blobs", UnsignedBlobs(live_server.blobs.path("t").parent))
+    with monkeypatch.context() as unavailable:
+        unavailable.setattr(state.uploads, "_blobs", UnsignedBlobs(live_server.blobs.path("t").parent))
         for _ in range(live_server.engine.settings.limits.uploads_pending_max):
             answer = client.post("/v1/files", json=upload_body(user="unlucky"))
             assert code(answer) == (503, "storage_unavailable")
     assert client.post("/v1/files", json=upload_body(user="unlucky")).status_code == 201
 
 
-def test_a_look_that_is_overtaken_takes_nothing_away(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finishing_an_upload_that_was_finished_meanwhile_keeps_its_bytes(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     new = create_upload(live_server)
     put(live_server, new["upload"]).raise_for_status()
     slow = ConcurrentlyFinishedBlobs(live_server.blobs.path("t").parent)
     slow.engine = live_server.engine
-    with monkeypatch.context() as overtaken:
-        overtaken.setattr(live_server.callsheet.state.uploads, "_blobs", slow)
+    with monkeypatch.context() as patched:
+        patched.setattr(live_server.callsheet.state.uploads, "_blobs", slow)
         answer = finish(live_server, new["file"]["id"])
     assert (answer.status_code, answer.json()["status"]) == (200, "ready")
     assert live_server.client("client").get(new["file"]["url"]).content == PICTURE
 
 
-def test_announcing_again_makes_another_file(live_server: LiveServer) -> None:
+def test_creating_an_upload_again_creates_another_file(live_server: LiveServer) -> None:
     first, second = create_upload(live_server), create_upload(live_server)
     assert first["file"]["id"] != second["file"]["id"]
     assert first["upload"]["url"] != second["upload"]["url"]
 
 
-def test_a_file_that_was_not_put_is_not_finished(live_server: LiveServer) -> None:
+def test_an_upload_without_bytes_cannot_be_finished(live_server: LiveServer) -> None:
     new = create_upload(live_server)
     assert code(finish(live_server, new["file"]["id"])) == (422, "file_not_uploaded")
     put(live_server, new["upload"]).raise_for_status()
@@ -90,34 +92,34 @@ def test_a_file_that_was_not_put_is_not_finished(live_server: LiveServer) -> Non
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [(PICTURE + b"!", "size_mismatch"), (PICTURE[:-1] + b"!", "digest_mismatch")]
+    ("wrong", "error"), [(PICTURE + b"!", "size_mismatch"), (PICTURE[:-1] + b"!", "digest_mismatch")]
 )
-def test_other_bytes_than_were_announced_are_removed_and_the_right_ones_can_follow(
-    live_server: LiveServer, wrong: bytes, said: str
+def test_mismatching_bytes_are_deleted_and_the_right_ones_can_follow(
+    live_server: LiveServer, wrong: bytes, error: str
 ) -> None:
-    """The store refuses them by itself; here somebody got them in all the same."""
+    """The blob store normally refuses such bytes; here they are stored directly."""
     new = create_upload(live_server)
     live_server.blobs.put(key_of(new["file"]), wrong)
-    assert code(finish(live_server, new["file"]["id"])) == (422, said)
+    assert code(finish(live_server, new["file"]["id"])) == (422, error)
     assert live_server.blobs.stat(key_of(new["file"])) is None
     put(live_server, new["upload"]).raise_for_status()
     assert finish(live_server, new["file"]["id"]).json()["status"] == "ready"
 
 
 @pytest.mark.parametrize(
-    ("said", "body"),
+    ("media_type", "body"),
     [("image/png", b"<script>alert(1)</script>"), ("video/mp4", PICTURE), ("text/plain", PICTURE), ("audio/wav", b"")],
 )
-def test_bytes_of_another_type_than_was_said_are_refused_and_removed(
-    live_server: LiveServer, said: str, body: bytes
+def test_bytes_of_another_media_type_are_refused_and_deleted(
+    live_server: LiveServer, media_type: str, body: bytes
 ) -> None:
-    new = create_upload(live_server, body, media_type=said)
+    new = create_upload(live_server, body, media_type=media_type)
     put(live_server, new["upload"], body).raise_for_status()
     assert code(finish(live_server, new["file"]["id"])) == (422, "type_mismatch")
     assert live_server.blobs.stat(key_of(new["file"])) is None
 
 
-def test_a_type_that_cannot_be_detected_is_believed_and_served_as_a_download(live_server: LiveServer) -> None:
+def test_a_type_that_cannot_be_detected_is_accepted_and_served_as_a_download(live_server: LiveServer) -> None:
     page = b"<!doctype html><script>alert(1)</script>"
     file = upload_file(live_server, page, name="page.html", media_type="text/html")
     answer = live_server.client("client").get(file["url"])
@@ -127,7 +129,7 @@ def test_a_type_that_cannot_be_detected_is_believed_and_served_as_a_download(liv
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "error"),
     [
         ({"name": "../../etc/passwd"}, "invalid_file"), ({"name": "a/b"}, "invalid_file"),
         ({"name": "n" * 129}, "invalid_file"), ({"name": "a\0b"}, "invalid_text"), ({"bytes": -1}, "out_of_range"),
@@ -135,24 +137,24 @@ def test_a_type_that_cannot_be_detected_is_believed_and_served_as_a_download(liv
         ({"user": ""}, "invalid_user"), ({"bytes": "9"}, "invalid_body"), ({"tenant": "other"}, "invalid_body"),
     ],
 )  # fmt: skip
-def test_what_could_not_be_a_file_is_refused_and_nothing_is_kept(
-    live_server: LiveServer, fields: dict[str, Any], said: str
+def test_an_invalid_upload_is_refused_and_nothing_is_stored(
+    live_server: LiveServer, fields: dict[str, Any], error: str
 ) -> None:
     before = database_contents(live_server)
-    assert code(live_server.client("client").post("/v1/files", json=upload_body(**fields))) == (422, said)
+    assert code(live_server.client("client").post("/v1/files", json=upload_body(**fields))) == (422, error)
     assert database_contents(live_server) == before
 
 
 @pytest.mark.parametrize("name", [".htaccess", "C:x", "ünïcode 絵.png", "a b.png", "con"])
-def test_no_name_leads_anywhere(live_server: LiveServer, name: str) -> None:
+def test_a_file_name_does_not_affect_the_storage_key(live_server: LiveServer, name: str) -> None:
     file = upload_file(live_server, name=name)
     assert file["name"] == name
     assert live_server.blobs.stat(key_of(file)) is not None
-    shown = live_server.client("client").get(file["url"]).headers["content-disposition"]
-    assert shown.isascii()
+    disposition = live_server.client("client").get(file["url"]).headers["content-disposition"]
+    assert disposition.isascii()
 
 
-def test_a_user_waits_with_so_many_files_and_no_more(live_server: LiveServer) -> None:
+def test_a_user_has_a_limited_number_of_pending_uploads(live_server: LiveServer) -> None:
     client = live_server.client("client")
     answers = [client.post("/v1/files", json=upload_body(user="hoarder")) for _ in range(101)]
     assert [answer.status_code for answer in answers] == [201] * 100 + [429]
@@ -160,10 +162,10 @@ def test_a_user_waits_with_so_many_files_and_no_more(live_server: LiveServer) ->
     assert client.post("/v1/files", json=upload_body(user="another")).status_code == 201
 
 
-# -- whose
+# -- access
 
 
-def test_a_file_of_another_tenant_or_user_is_not_there(live_server: LiveServer) -> None:
+def test_a_file_of_another_tenant_or_user_is_not_found(live_server: LiveServer) -> None:
     # R159
     theirs, bobs, mine = (
         upload_file(live_server, role="other client"),
@@ -181,7 +183,7 @@ def test_a_file_of_another_tenant_or_user_is_not_there(live_server: LiveServer) 
     assert live_server.blobs.stat(key_of(theirs, OTHER_TENANT)) is not None
 
 
-def test_a_users_files_are_listed_page_by_page_newest_first(live_server: LiveServer) -> None:
+def test_the_files_of_a_user_are_listed_newest_first_page_by_page(live_server: LiveServer) -> None:
     client = live_server.client("client")
     files = [create_upload(live_server, user="lister")["file"]["id"] for _ in range(3)]
     files += [upload_file(live_server, user="lister")["id"] for _ in range(2)]
@@ -202,7 +204,7 @@ def test_a_users_files_are_listed_page_by_page_newest_first(live_server: LiveSer
     assert code(client.get("/v1/files")) == (422, "invalid_query")
 
 
-def test_a_users_token_lists_that_users_files_only(live_server: LiveServer) -> None:
+def test_a_user_token_lists_the_files_of_its_user_only(live_server: LiveServer) -> None:
     upload_file(live_server, user="bob")
     mine = upload_file(live_server)
     found = live_server.client("user").get("/v1/files", params={"user": "bob"}).raise_for_status().json()["files"]

@@ -1,4 +1,4 @@
-"""Files in a bucket, end to end: the house signs, the bytes go past it, and what nobody needs is collected."""
+"""Files in an S3 bucket: the server signs URLs, clients send bytes to the bucket, and unused objects are collected."""
 
 import asyncio
 import hashlib
@@ -13,15 +13,15 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import StorageRefusedError
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.client import AsyncClient, Client
-from callsheet.config import BlobSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.dispatch.task_payloads import PREVIEW_BYTES_MAX
 from callsheet.engine.loops.orphan_files import OrphanCollector
-from callsheet.engine.stored_files_check import verify_files
+from callsheet.engine.verify_stored_files import verify_files
+from callsheet.settings import BlobSettings, Settings
+from tests.http.server_on_each_database import DATABASES, start_server
 from tests.http.upload_requests import code, upload_body
 from tests.http.worker_sandbox import PNG, WorkerSandbox, output_file_of
-from tests.support.databases.database_pool import DatabasePool
 from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 from tests.support.processes.live_server import TENANT, LiveServer
 
@@ -34,26 +34,20 @@ def double() -> Iterator[S3Double]:
         yield made
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=DATABASES)
 def live_server(
     request: pytest.FixtureRequest, double: S3Double, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveServer]:
-    """A server that keeps files in the double; its keys are in the environment, as they would be."""
-    data: Path = tmp_path_factory.mktemp("bucket")
-    blobs = BlobSettings(url=f"s3://{BUCKET}/house", endpoint=double.endpoint, region=REGION)
-    database_pool: DatabasePool | None = (
-        request.getfixturevalue("database_pool") if request.param == "postgresql" else None
-    )
-    database_url = database_pool.acquire() if database_pool else str(data / "callsheet.db")
+    """A server that stores files in the S3 double, with its credentials in the environment."""
+    double.objects.clear()  # a bucket belongs to one database
+    blobs = BlobSettings(url=f"s3://{BUCKET}/prefix", endpoint=double.endpoint, region=REGION)
     with pytest.MonkeyPatch.context() as env:
         env.setenv("AWS_ACCESS_KEY_ID", ACCESS)
         env.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         env.delenv("AWS_SESSION_TOKEN", raising=False)
-        with LiveServer(database_url, data, settings=Settings(blobs=blobs)) as made:
-            assert isinstance(made.callsheet.state.blobs, S3Blobs)
-            yield made
-    if database_pool:
-        database_pool.release(database_url)
+        with start_server(request, tmp_path_factory.mktemp("bucket"), settings=Settings(blobs=blobs)) as server:
+            assert isinstance(server.callsheet.state.blobs, S3Blobs)
+            yield server
 
 
 @pytest.fixture
@@ -63,14 +57,13 @@ def client(live_server: LiveServer) -> Iterator[Client]:
 
 
 def stored_body(double: S3Double, key: str) -> bytes | None:
-    stored = double.objects.get(f"house/{key}")
+    stored = double.objects.get(f"prefix/{key}")
     return stored and stored.body
 
 
-def test_a_file_goes_to_the_bucket_and_comes_from_it(
+def test_a_file_is_stored_in_the_bucket_and_read_from_it(
     live_server: LiveServer, double: S3Double, client: Client, tmp_path: Path
 ) -> None:
-    # R163
     path = tmp_path / "sketch.png"
     path.write_bytes(PICTURE)
     file = client.files.upload(path, user="ann")
@@ -82,26 +75,26 @@ def test_a_file_goes_to_the_bucket_and_comes_from_it(
     assert code(live_server.client("client").get(file.url)) == (410, "file_gone")
 
 
-async def _both_ways(url: str, key: str) -> tuple[bytes, str]:
+async def _upload_and_read(url: str, key: str) -> tuple[bytes, str]:
     async with AsyncClient(url, key) as client:
         file = await client.files.upload(PICTURE, user="ann", name="a.png")
         return await client.files.read(file), file.status
 
 
-def test_the_other_client_does_the_same(live_server: LiveServer) -> None:
-    assert asyncio.run(_both_ways(live_server.url, live_server.keys["client"])) == (PICTURE, "ready")
+def test_the_async_client_stores_and_reads_a_file_too(live_server: LiveServer) -> None:
+    assert asyncio.run(_upload_and_read(live_server.url, live_server.keys["client"])) == (PICTURE, "ready")
 
 
-def test_the_server_returns_the_url_and_keeps_the_secret(
+def test_a_download_is_redirected_to_a_signed_url_without_the_secret(
     live_server: LiveServer, double: S3Double, client: Client
 ) -> None:
     file = client.files.upload(PICTURE, user="ann", name="a.png")
     page = live_server.client("client")
-    shown = page.get(file.url)
-    assert (shown.status_code, shown.content, shown.headers["cache-control"]) == (307, b"", "no-store")
-    assert shown.headers["location"].startswith(f"{double.endpoint}/{BUCKET}/house/")
-    assert SECRET not in shown.headers["location"]
-    got = live_server.client(None).get(shown.headers["location"], headers={"range": "bytes=1-3"})
+    redirect = page.get(file.url)
+    assert (redirect.status_code, redirect.content, redirect.headers["cache-control"]) == (307, b"", "no-store")
+    assert redirect.headers["location"].startswith(f"{double.endpoint}/{BUCKET}/prefix/")
+    assert SECRET not in redirect.headers["location"]
+    got = live_server.client(None).get(redirect.headers["location"], headers={"range": "bytes=1-3"})
     assert (got.status_code, got.content, got.headers["content-type"]) == (206, b"PNG", "image/png")
     assert got.headers["content-disposition"] == 'inline; filename="a.png"'
     tag = f'"{hashlib.sha256(PICTURE).hexdigest()}"'
@@ -113,32 +106,31 @@ def test_the_server_returns_the_url_and_keeps_the_secret(
     assert code(live_server.client("other client").get(file.url)) == (404, "file_not_found")
 
 
-def test_a_worker_reads_and_puts_by_addresses_alone_which_end_with_its_lease(
+def test_a_worker_transfers_files_by_signed_urls_that_expire_with_its_lease(
     live_server: LiveServer, client: Client
 ) -> None:
-    # R233, R239: it is told no secret of the storage, and needs none
-    brought = client.files.upload(PICTURE, user="ann", name="a.png")
+    # R214, R233, R239
+    uploaded = client.files.upload(PICTURE, user="ann", name="a.png")
     sandbox = WorkerSandbox(live_server)
-    sandbox.submit(input={"picture": {"$file": brought.id}})
+    sandbox.submit(input={"picture": {"$file": uploaded.id}})
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
-    asked = http_worker.post_lease("files", task, uploads=[output_file_of(PNG)])
-    get, put = task["files"][0]["download"], asked.json()["uploads"][0]["upload"]
-    assert all("X-Amz-Expires=900&" in address["url"] for address in (get, put))
-    assert not [
-        registration
-        for registration in (str(task), asked.text, str(http_worker.registration))
-        if SECRET in registration
-    ]
-    anybody = live_server.client(None)
-    assert anybody.request(get["method"], get["url"], headers=get["headers"]).content == PICTURE
-    assert anybody.request(put["method"], put["url"], headers=put["headers"], content=PNG).is_success
+    grants = http_worker.post_lease("files", task, uploads=[output_file_of(PNG)])
+    assert task["input"]["picture"]["$file"] == uploaded.id
+    get, put = task["files"][0]["download"], grants.json()["uploads"][0]["upload"]
+    assert all(f"X-Amz-Expires={task['lease_seconds']}&" in grant["url"] for grant in (get, put))
+    assert not [text for text in (str(task), grants.text, str(http_worker.registration)) if SECRET in text]
+    anonymous = live_server.client(None)
+    assert anonymous.request(get["method"], get["url"], headers=get["headers"]).content == PICTURE
+    assert anonymous.request(put["method"], put["url"], headers=put["headers"], content=PNG).is_success
     assert http_worker.post_lease("complete", task, files=[output_file_of(PNG)]).json()["status"] == "completed"
 
 
-def test_what_the_bucket_was_not_promised_it_does_not_take(live_server: LiveServer) -> None:
+def test_the_bucket_accepts_only_the_bytes_of_the_signed_url(live_server: LiveServer, double: S3Double) -> None:
+    # R163
     new = live_server.client("client").post("/v1/files", json=upload_body(PICTURE)).json()
     upload, outside = new["upload"], live_server.client(None)
+    assert upload["url"].startswith(f"{double.endpoint}/{BUCKET}/prefix/")
     for wrong in (PICTURE + b"!", PICTURE[:-1] + b"!"):
         headers = upload["headers"] | {"content-length": str(len(wrong))}
         assert outside.put(upload["url"], headers=headers, content=wrong).status_code >= 400
@@ -149,25 +141,25 @@ def test_what_the_bucket_was_not_promised_it_does_not_take(live_server: LiveServ
     assert live_server.client("client").post(finish).json()["status"] == "ready"
 
 
-def test_a_bucket_that_knows_no_digests_is_read_to_make_sure(live_server: LiveServer, double: S3Double) -> None:
-    for wrong, expect_json in (
+def test_bytes_without_a_stored_digest_are_read_to_verify_them(live_server: LiveServer, double: S3Double) -> None:
+    for wrong, error in (
         (PICTURE[:-1] + b"!", (422, "digest_mismatch")),
         (b"", (422, "size_mismatch")),
         (None, None),
     ):
         new = live_server.client("client").post("/v1/files", json=upload_body(PICTURE)).json()
         live_server.client(None).put(new["upload"]["url"], headers=new["upload"]["headers"], content=PICTURE)
-        name = f"house/{object_keys.upload_key(TENANT, new['file']['id'])}"
+        name = f"prefix/{object_keys.upload_key(TENANT, new['file']['id'])}"
         stored = double.objects[name]
         double.objects[name] = stored._replace(sha256=None, body=stored.body if wrong is None else wrong)
         done = live_server.client("client").post(f"/v1/files/{new['file']['id']}/finish")
-        if expect_json is None:
+        if error is None:
             assert done.json()["status"] == "ready"
         else:
-            assert (code(done), name in double.objects) == (expect_json, False)
+            assert (code(done), name in double.objects) == (error, False)
 
 
-def test_a_bucket_that_is_away_is_said_in_a_sentence(live_server: LiveServer, double: S3Double) -> None:
+def test_an_unavailable_bucket_is_reported_without_secrets(live_server: LiveServer, double: S3Double) -> None:
     new = live_server.client("client").post("/v1/files", json=upload_body(PICTURE)).json()
     double.fail("AccessDenied", 1, "HEAD")
     answer = live_server.client("client").post(f"/v1/files/{new['file']['id']}/finish")
@@ -175,31 +167,31 @@ def test_a_bucket_that_is_away_is_said_in_a_sentence(live_server: LiveServer, do
     assert not {ACCESS, SECRET, BUCKET, double.endpoint} & set(answer.text.split())
 
 
-def test_a_preview_that_is_too_large_is_not_shown(live_server: LiveServer) -> None:
-    """The bucket takes it, for no signed PUT has a limit; nobody downloads it from us."""
+def test_a_preview_that_is_too_large_is_not_served(live_server: LiveServer) -> None:
+    """A signed S3 PUT cannot limit the size, so the bucket accepts it; the server does not serve it."""
     job = live_server.submit()
     token = live_server.register("painter")["token"]
     worker = live_server.client(None, {"authorization": f"Bearer {token}"})
     (task,) = worker.post("/v1/worker/claim", json={}).json()["tasks"]
     grant = worker.post("/v1/worker/files", json={"lease": task["lease"], "preview": True}).json()["preview"]
-    shown = f"/v1/jobs/{job['id']}/tasks/{task['lease']['task_id']}/preview"
+    path = f"/v1/jobs/{job['id']}/tasks/{task['lease']['task_id']}/preview"
     for size, status in ((PREVIEW_BYTES_MAX + 1, 404), (PREVIEW_BYTES_MAX, 200)):
         put = live_server.client(None).put(grant["url"], headers=grant["headers"], content=b"x" * size)
-        assert (put.status_code, live_server.client("client").get(shown).status_code) == (200, status)
+        assert (put.status_code, live_server.client("client").get(path).status_code) == (200, status)
     assert live_server.client("client").delete(f"/v1/jobs/{job['id']}").json()["bytes"] == PREVIEW_BYTES_MAX
 
 
-def test_a_server_whose_files_the_bucket_could_not_take_does_not_open(double: S3Double, tmp_path: Path) -> None:
-    blobs = BlobSettings(url=f"s3://{BUCKET}/house", endpoint=double.endpoint, region=REGION)
+def test_a_file_limit_above_the_limit_of_s3_is_refused_at_the_start(double: S3Double, tmp_path: Path) -> None:
+    blobs = BlobSettings(url=f"s3://{BUCKET}/prefix", endpoint=double.endpoint, region=REGION)
     settings = Settings(blobs=blobs, limits=Limits(file_bytes_max=6 * 1024**3))
     with pytest.raises(StorageRefusedError, match=r"limits.file_bytes_max is 6442450944.*5 GiB"):
         Callsheet(tmp_path / "callsheet.db", tmp_path, settings)
 
 
-def test_a_deleted_job_frees_its_part_of_the_bucket_and_a_late_put_is_collected(
+def test_deleting_a_job_deletes_its_objects_and_a_late_upload_is_collected(
     live_server: LiveServer, double: S3Double
 ) -> None:
-    # H27, O5
+    # H27, O8
     live_server.submit()
     (leased,) = live_server.engine.execute(commands.Claim(worker_id="w", kinds=("draw",)))
     lease, blobs = leased.lease, live_server.callsheet.state.blobs
@@ -214,5 +206,5 @@ def test_a_deleted_job_frees_its_part_of_the_bucket_and_a_late_put_is_collected(
     orphans, before = OrphanCollector(live_server.engine.reads, blobs, 0, page=2), set(double.objects)
     while orphans.run_once(live_server.engine.reads.now() + 2_000_000):
         pass
-    assert before - set(double.objects) == {f"house/{key}"}
+    assert before - set(double.objects) == {f"prefix/{key}"}
     assert verify_files(live_server.engine.reads, blobs) == []

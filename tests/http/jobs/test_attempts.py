@@ -1,21 +1,14 @@
-"""What is kept of the work: the result with its file and its times, and of every try who it was and how it ended."""
+"""Records of finished work: the result with its files, times and credits, and the outcome of every attempt."""
 
 import hashlib
 
-import pytest
-
 from callsheet.core.model.rows import Worker
 from tests.http.worker_sandbox import PNG, WorkerSandbox, expect_json, get_job
-from tests.support.processes.live_server import TENANT, LiveServer
+from tests.support.processes.live_server import TENANT
 
 
-@pytest.fixture
-def sandbox(live_server: LiveServer) -> WorkerSandbox:
-    return WorkerSandbox(live_server)
-
-
-def test_a_result_is_kept_with_its_file_its_times_and_its_money(sandbox: WorkerSandbox) -> None:
-    """R242, R243, R246, R247, R249, R266, R296."""
+def test_a_completed_job_keeps_its_output_files_times_and_ledger_entries(sandbox: WorkerSandbox) -> None:
+    """R242, R243, R246, R247, R249, R266."""
     read = sandbox.live_server.engine.reads
     before = read.wallet(TENANT, "ann").entries
     job = sandbox.submit()
@@ -46,37 +39,37 @@ def test_a_result_is_kept_with_its_file_its_times_and_its_money(sandbox: WorkerS
     ]  # fmt: skip
 
 
-def test_every_attempt_says_who_it_was_how_it_ended_and_why(sandbox: WorkerSandbox) -> None:
-    """R247, R249, R256, R276: given back by one, failed by another."""
+def test_every_attempt_records_its_worker_outcome_and_error(sandbox: WorkerSandbox) -> None:
+    """R256, R276: one worker requeues the task, another fails it."""
     job = sandbox.submit()
     one, two = sandbox.http_worker("one"), sandbox.http_worker("two")
     (task,) = one.claim()
-    expect_json(one.post_lease("requeue", task, reason="taken away", cause="spot"))
+    expect_json(one.post_lease("requeue", task, reason="interrupted", cause="spot"))
     (task,) = two.claim()
     expect_json(two.post_lease("fail", task, code="out_of_memory", message="no memory", retryable=False))
     client = sandbox.live_server.client("client")
     attempts = expect_json(client.get(f"/v1/jobs/{job['id']}/tasks/{sandbox.task_of(job)['id']}/attempts"))["attempts"]
     assert [(a["no"], a["worker"], a["outcome"], not a["counted"], a["error"]) for a in attempts] == [
-        (1, sandbox.name("one"), "requeued", True, {"code": "spot", "message": "Requeued: taken away"}),
+        (1, sandbox.name("one"), "requeued", True, {"code": "spot", "message": "Requeued: interrupted"}),
         (2, sandbox.name("two"), "failed", False, {"code": "out_of_memory", "message": "no memory"}),
     ]
     assert all(a["leased_at"] <= a["ended_at"] for a in attempts)
     events = expect_json(client.get(f"/v1/jobs/{job['id']}/events"))["events"]
-    registration = [(e["type"], e["actor"], e["data"]["attempt"]) for e in events if e["type"].startswith("task.")]
-    assert registration == [
+    task_events = [(e["type"], e["actor"], e["data"]["attempt"]) for e in events if e["type"].startswith("task.")]
+    assert task_events == [
         ("task.leased", "worker", 1), ("task.retried", "worker", 1),
         ("task.leased", "worker", 2), ("task.failed", "worker", 2),
     ]  # fmt: skip
     assert get_job(sandbox.live_server, job)["error"] == attempts[-1]["error"]
 
 
-def test_a_workers_token_is_its_own_long_and_kept_as_its_hash(sandbox: WorkerSandbox) -> None:
-    """R200, R205: shown once; a restart has another."""
+def test_a_worker_token_is_random_and_stored_only_as_its_hash(sandbox: WorkerSandbox) -> None:
+    """R200, R205: a restarted worker gets another token."""
     tokens = [sandbox.http_worker().registration["token"] for _ in range(2)]
     assert len({*tokens}) == 2
     assert all(len(token) >= 40 for token in tokens)
     (row,) = sandbox.live_server.engine.reads.fetch("worker_of", id=sandbox.name("w1"))
     assert Worker(*row).token_hash == hashlib.sha256(tokens[-1].encode()).hexdigest()
     assert not {*tokens} & {*map(str, row)}
-    shown = sandbox.live_server.client("operator").get(f"/v1/admin/workers/{sandbox.name('w1')}").text
-    assert not [secret for secret in (*tokens, Worker(*row).token_hash) if str(secret) in shown]
+    text = sandbox.live_server.client("operator").get(f"/v1/admin/workers/{sandbox.name('w1')}").text
+    assert not [secret for secret in (*tokens, Worker(*row).token_hash) if str(secret) in text]

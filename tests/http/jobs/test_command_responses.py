@@ -1,4 +1,4 @@
-"""Commands about a job are answered from the row that was decided: nothing is read again, and a read shows the same."""
+"""A command about a job returns the decided row without reading it again, and a later read returns the same."""
 
 from typing import Any
 
@@ -18,7 +18,8 @@ def submit(live_server: LiveServer, **more: Any) -> Any:
     return live_server.client("client").post("/v1/jobs", json=body)
 
 
-def test_answers_equal_what_a_read_shows_afterwards(live_server: LiveServer) -> None:
+def test_a_command_returns_what_a_later_read_returns(live_server: LiveServer) -> None:
+    # R119
     client = live_server.client("client")
     answers = [submit(live_server, labels={"a": "1"})]
     path = f"/v1/jobs/{answers[0].json()['id']}"
@@ -33,7 +34,7 @@ def test_answers_equal_what_a_read_shows_afterwards(live_server: LiveServer) -> 
     assert (answer.json(), answer.headers["etag"]) == (read.json(), read.headers["etag"])
 
 
-def test_a_replayed_submit_shows_the_job_as_it_is_now(live_server: LiveServer) -> None:
+def test_a_replayed_submit_returns_the_current_job(live_server: LiveServer) -> None:
     client = live_server.client("client")
     first = submit(live_server, idempotency_key="replayed-after-cancel").json()
     client.post(f"/v1/jobs/{first['id']}/cancel", json={}).raise_for_status()
@@ -42,11 +43,11 @@ def test_a_replayed_submit_shows_the_job_as_it_is_now(live_server: LiveServer) -
     assert again.json() == client.get(f"/v1/jobs/{first['id']}").json()
 
 
-def test_nothing_is_read_to_answer_a_command(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_row_is_read_to_answer_a_command(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(query: str, key: str) -> None:
         raise AssertionError(f"{query} was read for {key}")
 
-    submit(live_server).raise_for_status()  # the key and the duration estimate are cached from here on
+    submit(live_server).raise_for_status()  # caches the key and the duration estimate
     monkeypatch.setattr(live_server.engine.reads, "lookup_row", fail)
     job = submit(live_server)
     assert job.status_code == 201

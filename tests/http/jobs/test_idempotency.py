@@ -1,4 +1,4 @@
-"""What is sent twice happens once: keys of bulks and of retries, in the header or the body."""
+"""Idempotency keys of bulk submits and retries, in the header or in the body."""
 
 import uuid
 from typing import Any
@@ -12,7 +12,7 @@ from tests.support.processes.live_server import LiveServer
 
 @pytest.fixture
 def failed(live_server: LiveServer) -> str:
-    """A job that failed, of a workflow and a kind of its own."""
+    """A failed job with its own workflow and kind."""
     name = f"w-{uuid.uuid4().hex}"
     definition = WorkflowDefinition(name=name, price=3, stages=[StageSpec(name="draw", kind=name)])
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
@@ -22,28 +22,28 @@ def failed(live_server: LiveServer) -> str:
     return job
 
 
-def test_a_bulk_with_a_key_makes_its_jobs_once(live_server: LiveServer) -> None:
+def test_a_bulk_submit_with_a_key_creates_its_jobs_once(live_server: LiveServer) -> None:
     client, key = live_server.client("client"), uuid.uuid4().hex
     job: dict[str, Any] = {"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}
     own = job | {"idempotency_key": uuid.uuid4().hex}
 
-    def sent(*jobs: dict[str, Any]) -> list[dict[str, Any]]:
+    def submit_bulk(*jobs: dict[str, Any]) -> list[dict[str, Any]]:
         answer = client.post("/v1/jobs/bulk", json={"jobs": jobs}, headers={"idempotency-key": key})
         results: list[dict[str, Any]] = answer.raise_for_status().json()["results"]
         return results
 
-    first = sent(job, own, job)
-    again = sent(job, own, job)
+    first = submit_bulk(job, own, job)
+    again = submit_bulk(job, own, job)
     assert len({one["job_id"] for one in first}) == 3
     assert [one["status"] for one in (*first, *again)] == [201] * 3 + [200] * 3
     assert [one["job_id"] for one in again] == [one["job_id"] for one in first]
-    other = sent(job | {"priority": 1})
+    other = submit_bulk(job | {"priority": 1})
     assert (other[0]["status"], other[0]["problem"]["code"]) == (422, "idempotency_key_reused")
 
 
 @pytest.mark.parametrize("how", ["new_run", "new_job"])
 @pytest.mark.parametrize("where", ["header", "body"])
-def test_a_retry_with_a_key_is_paid_for_once(live_server: LiveServer, failed: str, how: str, where: str) -> None:
+def test_a_retry_with_a_key_is_charged_once(live_server: LiveServer, failed: str, how: str, where: str) -> None:
     client, key = live_server.client("client"), uuid.uuid4().hex
     before = client.get("/v1/wallets/ann").json()["balance"]
     headers = {"idempotency-key": key} if where == "header" else {}
@@ -55,15 +55,15 @@ def test_a_retry_with_a_key_is_paid_for_once(live_server: LiveServer, failed: st
     assert client.get("/v1/wallets/ann").json()["balance"] == before - first.json()["price"]
 
 
-def test_two_keys_of_one_retry_are_refused(live_server: LiveServer, failed: str) -> None:
+def test_two_different_keys_in_one_retry_are_refused(live_server: LiveServer, failed: str) -> None:
     answer = live_server.client("client").post(
         f"/v1/jobs/{failed}/retry", json={"idempotency_key": "a"}, headers={"idempotency-key": "b"}
     )
     assert (answer.status_code, answer.json()["code"]) == (422, "idempotency_key_conflict")
 
 
-def test_a_key_that_names_another_tenant_than_its_own_is_refused(live_server: LiveServer) -> None:
-    """What was meant for another tenant is not done for this one."""
+def test_an_api_key_cannot_name_another_tenant(live_server: LiveServer) -> None:
+    """A request for another tenant is not executed for the tenant of the key."""
     for tenant, status in (("other", 403), ("default", 200), ("", 200)):
         answer = live_server.client("client", {"callsheet-tenant": tenant}).get("/v1/me")
         assert answer.status_code == status, tenant

@@ -1,4 +1,4 @@
-"""Lists of jobs: filters that mean what they say, pages without gap or duplicate, cursors that nobody else can make."""
+"""Lists of jobs: filters, pages without gaps or duplicates, and signed cursors."""
 
 from typing import Any
 
@@ -6,13 +6,12 @@ import pytest
 
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from tests.http.job_requests import UNKNOWN_ID
 from tests.support.processes.live_server import TENANT, LiveServer
-
-NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
 def top_up(live_server: LiveServer, user: str) -> str:
-    """Give a user of this test's own some credits."""
+    """Give a user some credits."""
     live_server.engine.execute(commands.TopUp(tenant=TENANT, user=user, amount=1_000, idempotency_key="start"))
     return user
 
@@ -22,7 +21,7 @@ def list_jobs(live_server: LiveServer, role: str = "client", **query: Any) -> li
     return [job["id"] for job in answer.json()["jobs"]]
 
 
-def test_jobs_come_newest_first_and_page_by_page_without_gap_or_duplicate(live_server: LiveServer) -> None:
+def test_jobs_are_listed_newest_first_page_by_page(live_server: LiveServer) -> None:
     user = top_up(live_server, "pages")
     made = [live_server.submit(user=user)["id"] for _ in range(7)]
     client, cursor, seen, pages = live_server.client("client"), "", [], 0
@@ -36,7 +35,7 @@ def test_jobs_come_newest_first_and_page_by_page_without_gap_or_duplicate(live_s
     assert (seen, pages) == (made[::-1], 3)
 
 
-def test_a_page_that_ends_with_the_list_has_no_next(live_server: LiveServer) -> None:
+def test_the_last_page_has_no_next_cursor(live_server: LiveServer) -> None:
     user = top_up(live_server, "even")
     for _ in range(2):
         live_server.submit(user=user)
@@ -44,7 +43,7 @@ def test_a_page_that_ends_with_the_list_has_no_next(live_server: LiveServer) -> 
     assert (len(page["jobs"]), page["next"]) == (2, None)
 
 
-def test_a_job_that_comes_between_two_pages_moves_nothing(live_server: LiveServer) -> None:
+def test_a_job_submitted_between_two_pages_does_not_shift_them(live_server: LiveServer) -> None:
     user = top_up(live_server, "between")
     first = [live_server.submit(user=user)["id"] for _ in range(3)]
     page = live_server.client("client").get("/v1/jobs", params={"user": user, "limit": 2}).json()
@@ -53,7 +52,7 @@ def test_a_job_that_comes_between_two_pages_moves_nothing(live_server: LiveServe
     assert [job["id"] for job in page["jobs"]] + rest == first[::-1]
 
 
-def test_each_filter_leaves_out_what_it_says_and_filters_go_together(live_server: LiveServer) -> None:
+def test_filters_select_jobs_and_can_be_combined(live_server: LiveServer) -> None:
     user = top_up(live_server, "filters")
     live_server.engine.execute(
         commands.PutWorkflow(
@@ -67,15 +66,16 @@ def test_each_filter_leaves_out_what_it_says_and_filters_go_together(live_server
     assert list_jobs(live_server, user=user, status="pending") == [later["id"]]
     assert list_jobs(live_server, user=user, status="queued") == [other["id"], plain["id"]]
     assert list_jobs(live_server, user=user, status="queued", workflow="sketch") == [plain["id"]]
-    assert list_jobs(live_server, user="nobody at all") == []
+    assert list_jobs(live_server, user="unknown user") == []
 
 
-def test_times_are_from_and_before(live_server: LiveServer) -> None:
+def test_since_is_inclusive_and_until_is_exclusive(live_server: LiveServer) -> None:
     user = top_up(live_server, "times")
     job = live_server.submit(user=user)["id"]
-    (shown,) = live_server.client("client").get("/v1/jobs", params={"user": user}).json()["jobs"]
-    assert list_jobs(live_server, user=user, since=shown["created_at"]) == [job]
+    (listed,) = live_server.client("client").get("/v1/jobs", params={"user": user}).json()["jobs"]
+    assert list_jobs(live_server, user=user, since=listed["created_at"]) == [job]
     assert list_jobs(live_server, user=user, since="2020-01-01T00:00:00Z", until="2999-01-01T00:00:00+02:00") == [job]
+    assert list_jobs(live_server, user=user, until=listed["created_at"]) == []
     assert list_jobs(live_server, user=user, until="2020-01-01T00:00:00Z") == []
     assert list_jobs(live_server, user=user, since="2999-01-01T00:00:00Z") == []
 
@@ -99,7 +99,7 @@ def test_a_label_filter_finds_exactly_the_jobs_with_that_label(live_server: Live
     assert list_jobs(live_server, user=user, label="film=none") == []
 
 
-def test_a_label_that_no_database_could_look_into_is_not_taken(live_server: LiveServer) -> None:
+def test_a_label_with_a_nul_character_is_refused(live_server: LiveServer) -> None:
     for labels in ({"film": "\0"}, {"\0": "x"}):
         body = {"workflow": "sketch", "user": "ann", "labels": labels}
         answer = live_server.client("client").post("/v1/jobs", json=body)
@@ -107,7 +107,7 @@ def test_a_label_that_no_database_could_look_into_is_not_taken(live_server: Live
     assert list_jobs(live_server, label="film=x y z") == []
 
 
-def test_a_label_filter_works_for_a_whole_tenant_too(live_server: LiveServer) -> None:
+def test_a_label_filter_works_for_all_users_of_a_tenant(live_server: LiveServer) -> None:
     job = live_server.submit(labels={"reel": "seven"})["id"]
     assert list_jobs(live_server, label="reel=seven") == [job]
     assert list_jobs(live_server, "other client", label="reel=seven") == []
@@ -120,12 +120,12 @@ BAD = [
 
 
 @pytest.mark.parametrize("query", BAD, ids=str)
-def test_a_filter_that_means_nothing_is_refused(live_server: LiveServer, query: dict[str, Any]) -> None:
+def test_an_invalid_filter_is_refused(live_server: LiveServer, query: dict[str, Any]) -> None:
     answer = live_server.client("client").get("/v1/jobs", params=query)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
 
 
-def test_a_cursor_is_ours_whole_and_of_this_tenant_and_this_list(live_server: LiveServer) -> None:
+def test_a_forged_cursor_or_one_of_another_tenant_or_list_is_refused(live_server: LiveServer) -> None:
     user = top_up(live_server, "cursors")
     for _ in range(2):
         live_server.submit(user=user)
@@ -133,7 +133,7 @@ def test_a_cursor_is_ours_whole_and_of_this_tenant_and_this_list(live_server: Li
     feed = live_server.client("client").get("/v1/events", params={"limit": 1}).json()["next"]
     flipped = cursor[:-2] + ("AA" if cursor[-2:] != "AA" else "BB")
     ours = live_server.callsheet.state.signer
-    forged = ["x", "%", "é", cursor[:-4], flipped, feed, NOBODY, ours.sign("feed", [TENANT, NOBODY])]
+    forged = ["x", "%", "é", cursor[:-4], flipped, feed, UNKNOWN_ID, ours.sign("feed", [TENANT, UNKNOWN_ID])]
     for text in forged:
         answer = live_server.client("client").get("/v1/jobs", params={"user": user, "cursor": text})
         assert (text, answer.status_code, answer.json().get("code")) == (text, 422, "invalid_cursor")
@@ -142,31 +142,31 @@ def test_a_cursor_is_ours_whole_and_of_this_tenant_and_this_list(live_server: Li
     assert len(list_jobs(live_server, user=user, cursor=cursor)) == 1
 
 
-def test_nobody_lists_jobs_of_another_tenant(live_server: LiveServer) -> None:
+def test_jobs_of_another_tenant_are_not_listed(live_server: LiveServer) -> None:
     mine, theirs = live_server.submit()["id"], live_server.submit("other client")["id"]
     assert mine not in list_jobs(live_server, "other client", limit=200)
     assert theirs not in list_jobs(live_server, "client", limit=200)
     assert theirs not in list_jobs(live_server, "client", user="ann", limit=200)
 
 
-def test_a_user_lists_own_jobs_only_whoever_is_asked_for(live_server: LiveServer) -> None:
+def test_a_user_token_lists_the_jobs_of_its_user_only(live_server: LiveServer) -> None:
     own = live_server.submit()["id"]
-    other = live_server.submit(user=top_up(live_server, "somebody"))["id"]
-    for query in ({}, {"user": "somebody"}, {"user": "ann"}):
+    other = live_server.submit(user=top_up(live_server, "sam"))["id"]
+    for query in ({}, {"user": "sam"}, {"user": "ann"}):
         found = list_jobs(live_server, "user", limit=200, **query)
         assert own in found
         assert other not in found
 
 
-def test_a_deleted_job_is_in_no_list(live_server: LiveServer) -> None:
+def test_a_deleted_job_is_not_listed(live_server: LiveServer) -> None:
     user = top_up(live_server, "deleted")
-    job = live_server.submit(user=user, labels={"film": "gone"})["id"]
+    job = live_server.submit(user=user, labels={"film": "deleted"})["id"]
     live_server.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
     assert list_jobs(live_server, user=user) == []
-    assert list_jobs(live_server, label="film=gone") == []
+    assert list_jobs(live_server, label="film=deleted") == []
 
 
-def test_a_status_that_does_not_exist_is_refused(live_server: LiveServer) -> None:
+def test_an_unknown_status_is_refused(live_server: LiveServer) -> None:
     answer = live_server.client("client").get("/v1/jobs?status=weird")
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
     assert "completed" in answer.json()["message"]

@@ -29,7 +29,7 @@ def read_pages(live_server: LiveServer, job: str, **query: Any) -> list[list[tup
         query["cursor"] = answer["next"]
 
 
-def test_outputs_come_in_pages_that_together_hold_each_once_and_in_order(live_server: LiveServer) -> None:
+def test_outputs_are_paginated_in_order_without_gaps_or_duplicates(live_server: LiveServer) -> None:
     stages = [StageSpec(name="draw", kind="paged", tasks=3), StageSpec(name="ink", kind="paged", tasks=2)]
     job, other = (
         submit_job(live_server, workflow(live_server, "paged", stages=stages)),
@@ -52,7 +52,7 @@ def test_outputs_come_in_pages_that_together_hold_each_once_and_in_order(live_se
     assert client.get(f"/v1/jobs/{job}/outputs", params={"limit": 0}).json()["code"] == "invalid_query"
 
 
-def test_a_page_of_large_outputs_ends_before_it_is_too_large(live_server: LiveServer) -> None:
+def test_a_page_of_large_outputs_is_limited_in_size(live_server: LiveServer) -> None:
     stages = [StageSpec(name="draw", kind="large", tasks=6)]
     job = submit_job(live_server, workflow(live_server, "large", stages=stages))
     for _ in range(6):
@@ -60,7 +60,7 @@ def test_a_page_of_large_outputs_ends_before_it_is_too_large(live_server: LiveSe
     assert read_pages(live_server, job) == [[(1, 1), (1, 2), (1, 3), (1, 4)], [(1, 5), (1, 6)]]
 
 
-def test_outputs_come_with_their_files_in_the_order_of_the_tasks(live_server: LiveServer) -> None:
+def test_outputs_are_listed_with_their_files_in_the_order_of_the_tasks(live_server: LiveServer) -> None:
     job = submit_job(
         live_server, workflow(live_server, "outputs", stages=[StageSpec(name="draw", kind="outputs", tasks=2)])
     )
@@ -83,7 +83,7 @@ def test_outputs_come_with_their_files_in_the_order_of_the_tasks(live_server: Li
     assert outputs[1]["files"] == []
 
 
-def test_a_file_is_downloaded_as_it_was_made_and_never_run(live_server: LiveServer) -> None:
+def test_a_file_is_downloaded_unchanged_and_never_executed(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "download"))
     page = b"<script>alert(1)</script>"
     complete_with_files(
@@ -105,7 +105,7 @@ def test_a_file_is_downloaded_as_it_was_made_and_never_run(live_server: LiveServ
         assert "sandbox" in answer.headers["content-security-policy"]
 
 
-def test_a_file_is_its_own_tenants_and_users(live_server: LiveServer) -> None:
+def test_a_file_of_another_tenant_or_user_is_not_found(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "private"), user="pat")
     complete_with_files(live_server, claim_lease(live_server, "private"), ("p.png", "image/png", PNG))
     url = get_json(live_server, f"/v1/jobs/{job}/outputs")["outputs"][0]["files"][0]["url"]
@@ -142,7 +142,7 @@ def test_the_files_of_a_deleted_job_are_deleted(live_server: LiveServer) -> None
     assert not path.exists()
 
 
-def test_a_preview_is_the_newest_picture_of_the_running_attempt(live_server: LiveServer) -> None:
+def test_a_preview_is_the_latest_image_of_the_running_attempt(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "preview"))
     lease = claim_lease(live_server, "preview")
     path = f"/v1/jobs/{job}/tasks/{lease.task_id}/preview"
@@ -154,4 +154,4 @@ def test_a_preview_is_the_newest_picture_of_the_running_attempt(live_server: Liv
     assert (shown.content, shown.headers["content-type"]) == (PNG, "image/png")
     live_server.engine.execute(commands.Requeue(lease=lease, reason="spot"))
     claim_lease(live_server, "preview")
-    assert live_server.client("client").get(path).status_code == 404, "the next try has made none yet"
+    assert live_server.client("client").get(path).status_code == 404, "the next attempt has no preview yet"

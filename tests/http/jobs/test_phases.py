@@ -1,4 +1,4 @@
-"""Phases: a finer word than the status, read from a row and never stored."""
+"""Phases: a finer state than the status, derived from a row and never stored."""
 
 from itertools import product
 from typing import Any
@@ -21,10 +21,10 @@ def task_of(live_server: LiveServer, job_id: str) -> dict[str, Any]:
     return found
 
 
-def test_a_task_says_whether_it_is_worked_on_is_at_a_provider_or_waits_for_its_next_attempt(
+def test_the_phase_of_a_task_says_whether_it_is_submitted_to_a_provider_or_backing_off(
     live_server: LiveServer,
 ) -> None:
-    """R299 to R301: what was handed over is told apart from what a worker holds."""
+    """R301."""
     stages = [StageSpec(name="render", kind="phases", provider="acme")]
     live_server.engine.execute(
         commands.PutWorkflow(definition=WorkflowDefinition(name="phases", stages=stages, retry=LATER))
@@ -46,15 +46,15 @@ def test_a_task_says_whether_it_is_worked_on_is_at_a_provider_or_waits_for_its_n
     assert "canary-ref" not in str(seen)
 
 
-def test_a_phase_follows_from_the_row_alone_and_is_never_a_status(live_server: LiveServer) -> None:
-    """R303, R362: whatever a row holds, and `draft` and `deleted` are no statuses either."""
+def test_a_phase_follows_from_the_row_alone_and_is_never_a_stored_status(live_server: LiveServer) -> None:
+    """R299, R303, R362: for every combination of columns; `draft` and `deleted` are no statuses either."""
     job_id = live_server.submit()["id"]
     job, (task,) = live_server.engine.reads.job("default", job_id), live_server.engine.reads.tasks(job_id)
     jobs, tasks = (next(machine for machine in MACHINES if machine.entity == name) for name in ("job", "task"))
     moments = (None, 1)
     rows: list[Job | Task] = [
-        replace(job, status=status, cancel_requested_at=asked, finished_at=ended)
-        for status, asked, ended in product(jobs.statuses, moments, moments)
+        replace(job, status=status, cancel_requested_at=requested, finished_at=ended)
+        for status, requested, ended in product(jobs.statuses, moments, moments)
     ]
     rows += [
         replace(task, status=status, token_hash=mark, due_at=due)

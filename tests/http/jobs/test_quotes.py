@@ -1,4 +1,4 @@
-"""Quotes: a price that holds for one request until its moment, and for nothing else."""
+"""Quotes: a signed price for one request that is valid until it expires."""
 
 import time
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from callsheet.core.model import commands
 from callsheet.core.model.comfyui_graph import ComfySpec, Target
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.queries.quotes import QuoteClaims, _digest
+from callsheet.queries.signed_quotes import QuoteClaims, _digest
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 INPUT = {"prompt": "dunes", "seed": 7}
@@ -22,16 +22,16 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def priced_workflow(live_server: LiveServer, name: str, price: int) -> str:
-    """Store a workflow of this price."""
+    """Store a workflow with this price."""
     definition = WorkflowDefinition(name=name, price=price, stages=[StageSpec(name="draw", kind=name)])
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
     return name
 
 
 def quote(
-    live_server: LiveServer, workflow: str, user: str = "ann", given: Any = INPUT, role: str = "client"
+    live_server: LiveServer, workflow: str, user: str = "ann", job_input: Any = INPUT, role: str = "client"
 ) -> dict[str, Any]:
-    body = {"workflow": workflow, "user": user, "input": given}
+    body = {"workflow": workflow, "user": user, "input": job_input}
     made: dict[str, Any] = live_server.client(role).post("/v1/quotes", json=body).raise_for_status().json()
     return made
 
@@ -41,22 +41,22 @@ def submit_job(live_server: LiveServer, role: str = "client", **body: Any) -> An
 
 
 def sign_quote(live_server: LiveServer, workflow: str, **fields: Any) -> str:
-    """Sign what a quote says, with this house's own hand."""
+    """Sign the claims of a quote with the key of the server."""
     fact: dict[str, Any] = {"tenant": TENANT, "user": "ann", "workflow": workflow, "digest": _digest(INPUT), "price": 1,
             "expires_at": int(time.time()) + 60} | fields  # fmt: skip
     return live_server.callsheet.state.signer.sign("quote", QuoteClaims(**fact))
 
 
-def test_a_quote_tells_the_price_and_whether_it_can_be_paid(live_server: LiveServer) -> None:
-    name = priced_workflow(live_server, "told", 40)
+def test_a_quote_has_the_price_and_whether_the_wallet_covers_it(live_server: LiveServer) -> None:
+    name = priced_workflow(live_server, "quoted", 40)
     found = quote(live_server, name)
     assert (found["workflow"], found["price"], found["affordable"]) == (name, 40, True)
     assert found["expires_at"] is not None
-    poor = quote(live_server, name, "nobody yet")
+    poor = quote(live_server, name, "new user")
     assert (poor["balance"], poor["affordable"]) == (0, False)
 
 
-def test_a_quoted_price_holds_although_the_workflow_became_dearer(live_server: LiveServer) -> None:
+def test_a_quoted_price_stays_valid_after_the_price_of_the_workflow_rises(live_server: LiveServer) -> None:
     name = priced_workflow(live_server, "dearer", 4)
     token = quote(live_server, name)["quote"]
     priced_workflow(live_server, name, 90)
@@ -65,7 +65,7 @@ def test_a_quoted_price_holds_although_the_workflow_became_dearer(live_server: L
     assert quote(live_server, name)["price"] == 90
 
 
-def test_a_quoted_price_is_what_is_reserved(live_server: LiveServer) -> None:
+def test_a_submit_reserves_the_quoted_price(live_server: LiveServer) -> None:
     name = priced_workflow(live_server, "reserved", 6)
     live_server.engine.execute(commands.TopUp(tenant=TENANT, user="rae", amount=10, idempotency_key="start"))
     token = quote(live_server, name, "rae")["quote"]
@@ -75,9 +75,9 @@ def test_a_quoted_price_is_what_is_reserved(live_server: LiveServer) -> None:
     assert (answer.status_code, wallet["balance"], wallet["reserved"]) == (201, 4, 6)
 
 
-def test_the_order_of_an_inputs_fields_is_no_difference(live_server: LiveServer) -> None:
+def test_the_order_of_the_fields_of_an_input_does_not_matter(live_server: LiveServer) -> None:
     name = priced_workflow(live_server, "ordered", 2)
-    token = quote(live_server, name, given={"a": 1, "b": [1, {"x": 1, "y": 2}]})["quote"]
+    token = quote(live_server, name, job_input={"a": 1, "b": [1, {"x": 1, "y": 2}]})["quote"]
     other = {"b": [1, {"y": 2, "x": 1}], "a": 1}
     assert submit_job(live_server, workflow=name, input=other, quote=token).status_code == 201
 
@@ -99,7 +99,7 @@ def test_a_quote_of_another_tenant_is_refused(live_server: LiveServer) -> None:
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_quote")
 
 
-def test_a_quote_that_nobody_here_signed_is_refused(live_server: LiveServer) -> None:
+def test_a_forged_quote_is_refused(live_server: LiveServer) -> None:
     name = priced_workflow(live_server, "forged", 50)
     token = quote(live_server, name)["quote"]
     cursor = live_server.callsheet.state.signer.sign("jobs", [TENANT, "x"])
@@ -107,13 +107,10 @@ def test_a_quote_that_nobody_here_signed_is_refused(live_server: LiveServer) -> 
     for text in ("", "x", "%%%", "é", token[:-3], token + "A", middle, cursor, live_server.keys["user"]):
         answer = submit_job(live_server, workflow=name, quote=text)
         assert (text, answer.status_code, answer.json()["code"]) == (text, 422, "invalid_quote")
-    assert submit_job(live_server, workflow=name, quote=sign_quote(live_server, name)).json()["price"] == 1, (
-        "as signed, so priced"
-    )
-    assert (
-        submit_job(live_server, workflow=name, quote=sign_quote(live_server, name, tenant=OTHER_TENANT)).status_code
-        == 422
-    )
+    signed = submit_job(live_server, workflow=name, quote=sign_quote(live_server, name))
+    assert signed.json()["price"] == 1, "the signed price is used"
+    foreign = submit_job(live_server, workflow=name, quote=sign_quote(live_server, name, tenant=OTHER_TENANT))
+    assert foreign.status_code == 422
 
 
 def test_an_expired_quote_is_refused(live_server: LiveServer) -> None:
@@ -136,8 +133,8 @@ def test_a_quoted_submit_with_a_key_is_replayed(live_server: LiveServer) -> None
     assert (bare.status_code, bare.json()["price"]) == (200, 5)
 
 
-def test_a_repetition_after_the_quote_expired_is_still_the_same_job(live_server: LiveServer) -> None:
-    """A client that lost the answer may come late: its job was accepted in time."""
+def test_a_repeated_submit_after_its_quote_expired_returns_the_same_job(live_server: LiveServer) -> None:
+    """A client that lost the response may retry late; its job was accepted in time."""
     name = priced_workflow(live_server, "late", 5)
     first = submit_job(live_server, workflow=name, quote=quote(live_server, name)["quote"], idempotency_key="late")
     old = sign_quote(live_server, name, price=5, expires_at=int(time.time()) - 2)
@@ -162,13 +159,13 @@ def test_each_job_of_a_bulk_has_its_own_quote(live_server: LiveServer) -> None:
     assert (prices, results[2]["problem"]["code"]) == ([8, 9], "invalid_quote")
 
 
-def test_a_quote_for_nothing_there_is_not_found(live_server: LiveServer) -> None:
+def test_a_quote_for_an_unknown_workflow_is_refused(live_server: LiveServer) -> None:
     answer = live_server.client("client").post("/v1/quotes", json={"workflow": "no-such", "user": "ann"})
     assert (answer.status_code, answer.json()["code"]) == (404, "workflow_not_found")
 
 
 @pytest.mark.parametrize(("role", "status"), [("viewer", 403), ("worker", 403), ("user", 403), ("admin", 200)])
-def test_who_may_submit_may_quote(live_server: LiveServer, role: str, status: int) -> None:
+def test_a_quote_needs_the_role_of_a_submit(live_server: LiveServer, role: str, status: int) -> None:
     answer = live_server.client(role).post("/v1/quotes", json={"workflow": "sketch", "user": "ann", "input": {}})
     assert answer.status_code == status
 
@@ -181,17 +178,14 @@ def test_who_may_submit_may_quote(live_server: LiveServer, role: str, status: in
     ({"user": "ann\0", "input": {}}, "invalid_text"),
     ({"user": "ann", "workflow": "filmed", "input": {"steps": "many"}}, "invalid_input"),
 ])  # fmt: skip
-def test_what_a_submit_would_refuse_has_no_price(live_server: LiveServer, body: dict[str, Any], code: str) -> None:
-    """The same words from both."""
+def test_a_quote_fails_if_a_submit_would_fail(live_server: LiveServer, body: dict[str, Any], code: str) -> None:
+    """Both return the same error."""
     node = {"3": {"class_type": "SaveImage", "inputs": {"steps": 20}}}
     graph = ComfySpec(graph=node, inputs={"steps": Target(node="3", field="steps")})
     filmed = WorkflowDefinition(name="filmed", stages=[StageSpec(name="film", kind="film", comfyui=graph)])
     live_server.engine.execute(commands.PutWorkflow(definition=filmed))
-    asked = {"workflow": "sketch", **body}
-    priced_workflow, sent = (live_server.client("client").post(path, json=asked) for path in ("/v1/quotes", "/v1/jobs"))
-    assert (priced_workflow.status_code, priced_workflow.json()["code"]) == (422, code)
-    assert (sent.status_code, sent.json()["code"], sent.json()["message"]) == (
-        422,
-        code,
-        priced_workflow.json()["message"],
-    )
+    client, request = live_server.client("client"), {"workflow": "sketch", **body}
+    quoted, submitted = (client.post(path, json=request) for path in ("/v1/quotes", "/v1/jobs"))
+    assert (quoted.status_code, quoted.json()["code"]) == (422, code)
+    assert (submitted.status_code, submitted.json()["code"]) == (422, code)
+    assert submitted.json()["message"] == quoted.json()["message"]

@@ -20,10 +20,10 @@ from tests.http.job_requests import (
 )
 from tests.support.processes.live_server import LiveServer
 
-# -- looking
+# -- read
 
 
-def test_runs_show_their_money_oldest_first(live_server: LiveServer) -> None:
+def test_runs_are_listed_oldest_first_with_their_credits(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "runs", price=4))
     live_server.engine.execute(commands.Fail(lease=claim_lease(live_server, "runs"), code="oom", message="No memory."))
     live_server.client("client").post(f"/v1/jobs/{job}/retry").raise_for_status()
@@ -39,7 +39,7 @@ def test_runs_show_their_money_oldest_first(live_server: LiveServer) -> None:
     assert (second["no"], second["status"], second["refunded"], second["error"]) == (2, "open", 0, None)
 
 
-def test_stages_and_tasks_come_in_order(live_server: LiveServer) -> None:
+def test_stages_and_tasks_are_listed_in_order(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "film", stages=FILM))
     stages = get_json(live_server, f"/v1/jobs/{job}/stages")["stages"]
     assert [(s["no"], s["name"], s["status"], s["approval"], s["tasks_total"]) for s in stages] == [
@@ -51,7 +51,7 @@ def test_stages_and_tasks_come_in_order(live_server: LiveServer) -> None:
     ]  # fmt: skip
 
 
-def test_attempts_are_kept_and_listed_without_their_tokens(live_server: LiveServer) -> None:
+def test_attempts_are_listed_without_their_lease_tokens(live_server: LiveServer) -> None:
     retry = RetryPolicy(on="any", backoff=Backoff(base_seconds=0, jitter=0))
     job = submit_job(live_server, workflow(live_server, "attempts", retry=retry))
     first = claim_lease(live_server, "attempts")
@@ -69,7 +69,7 @@ def test_attempts_are_kept_and_listed_without_their_tokens(live_server: LiveServ
     assert live_server.client("user").get(path).status_code == 403
 
 
-def test_a_task_of_another_job_is_no_task_of_this_one(live_server: LiveServer) -> None:
+def test_a_task_of_another_job_is_not_found(live_server: LiveServer) -> None:
     name = workflow(live_server, "mixed")
     job, other = submit_job(live_server, name), submit_job(live_server, name)
     (task,) = get_json(live_server, f"/v1/jobs/{other}/tasks")["tasks"]
@@ -78,7 +78,7 @@ def test_a_task_of_another_job_is_no_task_of_this_one(live_server: LiveServer) -
         assert (answer.status_code, answer.json()["code"]) == (404, "task_not_found")
 
 
-# -- approving and adding
+# -- approve and add
 
 
 def submit_waiting_for_approval(live_server: LiveServer, name: str) -> str:
@@ -98,37 +98,40 @@ def test_a_stage_is_approved_by_its_number_or_its_name(live_server: LiveServer, 
     assert (again.status_code, again.json()["approved_by"]) == (200, "bea")
 
 
-def test_a_job_that_waits_for_approval_says_so_and_is_found_by_it(live_server: LiveServer) -> None:
-    # R303
-    job = submit_waiting_for_approval(live_server, "uploading")
-    other = submit_job(live_server, "uploading")
+def test_a_job_that_waits_for_approval_has_that_phase_and_is_listed_by_it(live_server: LiveServer) -> None:
+    job = submit_waiting_for_approval(live_server, "awaiting")
+    other = submit_job(live_server, "awaiting")
     client, user = live_server.client("client"), live_server.client("user")
-    mine = {"phase": "approval", "workflow": "uploading"}
+    mine = {"phase": "approval", "workflow": "awaiting"}
 
-    def listed(caller: httpx.Client, **more: str) -> list[str]:
+    def list_waiting(caller: httpx.Client, **more: str) -> list[str]:
         return [one["id"] for one in caller.get("/v1/jobs", params={**mine, **more}).json()["jobs"]]
 
     assert (get_json(live_server, f"/v1/jobs/{job}")["phase"], get_json(live_server, f"/v1/jobs/{other}")["phase"]) == (
         "approval",
         None,
     )
-    assert listed(client) == listed(client, user="ann") == listed(user) == [job]
-    assert listed(client, status="queued") == listed(client, user="bea") == []
+    assert list_waiting(client) == list_waiting(client, user="ann") == list_waiting(user) == [job]
+    assert list_waiting(client, status="queued") == list_waiting(client, user="bea") == []
     client.post(f"/v1/jobs/{job}/pause")
-    assert (get_json(live_server, f"/v1/jobs/{job}")["status"], listed(client)) == ("paused", [job])
+    assert (get_json(live_server, f"/v1/jobs/{job}")["status"], list_waiting(client)) == ("paused", [job])
     client.post(f"/v1/jobs/{job}/resume")
     client.post(f"/v1/jobs/{job}/stages/second/approve", json={"approver": "bea"})
-    assert (get_json(live_server, f"/v1/jobs/{job}")["phase"], listed(client), listed(user)) == (None, [], [])
+    assert (get_json(live_server, f"/v1/jobs/{job}")["phase"], list_waiting(client), list_waiting(user)) == (
+        None,
+        [],
+        [],
+    )
 
 
-def test_a_job_that_ends_while_it_waits_waits_no_more(live_server: LiveServer) -> None:
+def test_a_canceled_job_no_longer_waits_for_approval(live_server: LiveServer) -> None:
     job = submit_waiting_for_approval(live_server, "ended")
     ended = live_server.client("client").post(f"/v1/jobs/{job}/cancel", json={}).json()
     assert (ended["status"], ended["phase"]) == ("canceled", None)
     assert get_json(live_server, "/v1/jobs?phase=approval&workflow=ended")["jobs"] == []
 
 
-def test_a_phase_that_cannot_be_filtered_by_is_refused(live_server: LiveServer) -> None:
+def test_a_list_cannot_be_filtered_by_other_phases(live_server: LiveServer) -> None:
     answer = live_server.client("client").get("/v1/jobs", params={"phase": "scheduled"})
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
     assert answer.json()["message"] == "phase must be approval; use status for other filters."
@@ -141,7 +144,7 @@ def test_a_phase_that_cannot_be_filtered_by_is_refused(live_server: LiveServer) 
         ("9", {"approver": "x"}, 404, "stage_not_found"), ("1", {"approver": "x"}, 409, "illegal_transition"),
     ],
 )  # fmt: skip
-def test_an_approval_that_cannot_be_is_refused(
+def test_an_invalid_approval_is_refused(
     live_server: LiveServer, stage: str, body: dict[str, str], status: int, code: str
 ) -> None:
     job = submit_waiting_for_approval(live_server, "unapproved")
@@ -150,7 +153,7 @@ def test_an_approval_that_cannot_be_is_refused(
     assert get_json(live_server, f"/v1/jobs/{job}/stages")["stages"][1]["status"] == "waiting"
 
 
-def test_tasks_are_added_to_an_open_stage_with_inputs_of_their_own(live_server: LiveServer) -> None:
+def test_tasks_are_added_to_an_open_stage_with_their_own_inputs(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "grown"))
     answer = live_server.client("client").post(
         f"/v1/jobs/{job}/stages/draw/tasks", json={"inputs": [{"n": 2}, {"n": 3}]}
@@ -161,7 +164,7 @@ def test_tasks_are_added_to_an_open_stage_with_inputs_of_their_own(live_server: 
     assert [one.input for one in leased][1:] == ['{"n":2}', '{"n":3}']
 
 
-def test_a_stage_is_added_behind_the_others(live_server: LiveServer) -> None:
+def test_a_stage_is_added_after_the_others(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "longer", inline=True))
     answer = live_server.client("client").post(
         f"/v1/jobs/{job}/stages", json={"stage": {"name": "post", "kind": "post", "tasks": 2}}
@@ -170,7 +173,7 @@ def test_a_stage_is_added_behind_the_others(live_server: LiveServer) -> None:
     assert [stage["name"] for stage in get_json(live_server, f"/v1/jobs/{job}/stages")["stages"]] == ["draw", "post"]
 
 
-def test_nothing_is_added_to_what_has_ended(live_server: LiveServer) -> None:
+def test_nothing_is_added_to_an_ended_job(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "over"))
     complete_with_files(live_server, claim_lease(live_server, "over"))
     client = live_server.client("client")
@@ -182,14 +185,14 @@ def test_nothing_is_added_to_what_has_ended(live_server: LiveServer) -> None:
     assert (bad.status_code, bad.json()["code"]) == (422, "invalid_body")
 
 
-# -- whose
+# -- access
 
 
 PARTS = ("runs", "stages", "tasks", "outputs", "events", f"tasks/{UNKNOWN_ID}/attempts", f"tasks/{UNKNOWN_ID}/preview")
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_parts_of_a_foreign_job_look_as_absent_as_those_of_none(live_server: LiveServer, part: str) -> None:
+def test_parts_of_a_job_of_another_tenant_look_like_those_of_an_unknown_job(live_server: LiveServer, part: str) -> None:
     theirs = submit_job(live_server, "sketch", "other client")
     seen = [live_server.client("client").get(f"/v1/jobs/{job}/{part}") for job in (theirs, UNKNOWN_ID)]
     assert [(answer.status_code, answer.json()["code"]) for answer in seen] == [(404, "job_not_found")] * 2
@@ -213,27 +216,27 @@ def test_other_tenants_and_viewers_cannot_change_a_job(live_server: LiveServer, 
     assert live_server.client("other client").get(f"/v1/jobs/{theirs}").content == before
 
 
-def test_a_stages_number_goes_before_another_ones_name(live_server: LiveServer) -> None:
+def test_the_number_of_a_stage_has_precedence_over_the_name_of_another(live_server: LiveServer) -> None:
     stages = [StageSpec(name="2", kind="numbered", approval=True), StageSpec(name="x", kind="numbered", approval=True)]
     live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name="numbered", stages=stages)))
     job = live_server.submit(workflow="numbered")
     approved = live_server.client("client").post(f"/v1/jobs/{job['id']}/stages/1/approve", json={"approver": "eve"})
     assert (approved.json()["no"], approved.json()["name"]) == (1, "2")
     other = live_server.client("client").post(f"/v1/jobs/{job['id']}/stages/2/approve", json={"approver": "eve"})
-    assert other.status_code == 409, "stage 2 does not wait yet; the stage named 2 is not meant"
+    assert other.status_code == 409, "stage 2 does not wait yet; the path does not mean the stage named 2"
 
 
 def test_only_its_own_tenant_and_user_read_the_input_of_a_job(live_server: LiveServer) -> None:
-    asked = {"prompt": "a lighthouse", "large": 2**60, "deep": [{"a": None}]}
-    job = live_server.submit(input=asked)["id"]
-    assert live_server.client("user").get(f"/v1/jobs/{job}/input").json() == {"input": asked}
+    job_input = {"prompt": "a lighthouse", "large": 2**60, "deep": [{"a": None}]}
+    job = live_server.submit(input=job_input)["id"]
+    assert live_server.client("user").get(f"/v1/jobs/{job}/input").json() == {"input": job_input}
     assert live_server.client("other client").get(f"/v1/jobs/{job}/input").json()["code"] == "job_not_found"
     live_server.work()
     live_server.client("client").delete(f"/v1/jobs/{job}").raise_for_status()
     assert live_server.client("client").get(f"/v1/jobs/{job}/input").status_code == 404
 
 
-def test_tasks_come_page_by_page_in_order(live_server: LiveServer) -> None:
+def test_tasks_are_listed_in_order_page_by_page(live_server: LiveServer) -> None:
     stages = [StageSpec(name="plan", kind="plan", tasks=3), StageSpec(name="draw", kind="paged", tasks=4)]
     live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name="paged", stages=stages)))
     job = live_server.submit(workflow="paged")["id"]

@@ -1,19 +1,19 @@
-"""`GET /v1/jobs/{id}/why` on a living house: the constraint that holds a job, its place, and honest estimates."""
+"""`GET /v1/jobs/{id}/why`: the constraints that block a job, its position in the queue, and estimates."""
 
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model import commands
-from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
-from callsheet.core.policy import blocking_reasons
+from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.http.routes.jobs import ROUTES
-from tests.support.databases.database_pool import DatabasePool
+from callsheet.core.policy.explanation import blocking_reasons
+from callsheet.http.openapi.native_document import document
+from callsheet.settings import Settings
+from tests.http.job_requests import claim_lease, submit_job, workflow
+from tests.http.server_on_each_database import DATABASES, start_server
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.tidiness.source_scan import SourceScan
 from tests.support.tidiness.tidy import ROOT
@@ -24,38 +24,11 @@ LIMITS = Limits(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=DATABASES)
 def live_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A house with limits on a kind and a provider."""
-    data: Path = tmp_path_factory.mktemp("why")
-    settings = Settings(limits=LIMITS)
-    if request.param == "sqlite":
-        with LiveServer(data / "callsheet.db", data, settings=settings) as made:
-            yield made
-        return
-    database_pool: DatabasePool = request.getfixturevalue("database_pool")
-    url = database_pool.acquire()
-    with LiveServer(url, data, settings=settings) as made:
-        yield made
-    database_pool.release(url)
-
-
-def workflow(live_server: LiveServer, name: str, kind: str = "", **fields: Any) -> str:
-    """Store a free workflow of one task, of a kind that has its name."""
-    provider = fields.pop("provider", "")
-    fields.setdefault("stages", [StageSpec(name="draw", kind=kind or name, provider=provider)])
-    live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name=name, **fields)))
-    return name
-
-
-def submit_job(live_server: LiveServer, name: str, role: str = "client", **more: Any) -> str:
-    return str(live_server.submit(role, workflow=name, **more)["id"])
-
-
-def claim_lease(live_server: LiveServer, kind: str, worker: str = "w1") -> commands.Lease:
-    (leased,) = live_server.engine.execute(commands.Claim(worker_id=worker, kinds=(kind,)))
-    lease: commands.Lease = leased.lease
-    return lease
+    """A server with limits on a kind and a provider."""
+    with start_server(request, tmp_path_factory.mktemp("why"), settings=Settings(limits=LIMITS)) as server:
+        yield server
 
 
 def get_why(live_server: LiveServer, job_id: str, role: str = "client") -> dict[str, Any]:
@@ -67,7 +40,7 @@ def constraint_codes(found: dict[str, Any]) -> list[str]:
     return [one["code"] for one in found["constraints"]]
 
 
-def test_an_ended_job_says_so(live_server: LiveServer) -> None:
+def test_an_ended_job_has_the_constraint_ended(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "ends"))
     live_server.work("ends")
     found = get_why(live_server, job)
@@ -83,7 +56,7 @@ def test_an_ended_job_says_so(live_server: LiveServer) -> None:
     }  # fmt: skip
 
 
-def test_a_scheduled_job_says_its_hour(live_server: LiveServer) -> None:
+def test_a_scheduled_job_has_its_start_time(live_server: LiveServer) -> None:
     job = live_server.submit(workflow=workflow(live_server, "later"), start_in_seconds=600)
     found = get_why(live_server, job["id"])
     assert constraint_codes(found) == ["scheduled"]
@@ -92,7 +65,7 @@ def test_a_scheduled_job_says_its_hour(live_server: LiveServer) -> None:
     assert found["start"]["estimated_start_at"] == job["start_at"]
 
 
-def test_a_paused_a_canceling_and_a_waiting_job_say_so(live_server: LiveServer) -> None:
+def test_a_paused_a_canceling_and_a_waiting_job_have_their_constraints(live_server: LiveServer) -> None:
     gated = [StageSpec(name="review", kind="gated", approval=True)]
     client = live_server.client("client")
     paused = submit_job(live_server, workflow(live_server, "paused"))
@@ -107,8 +80,8 @@ def test_a_paused_a_canceling_and_a_waiting_job_say_so(live_server: LiveServer) 
     assert constraint_codes(get_why(live_server, stopping)) == ["canceling", "running"]
 
 
-def test_positions_count_those_in_front_in_the_order_of_claims(live_server: LiveServer) -> None:
-    name = workflow(live_server, "database_pool")
+def test_a_position_counts_the_tasks_that_are_claimed_before(live_server: LiveServer) -> None:
+    name = workflow(live_server, "positions")
     low, first, second = (
         submit_job(live_server, name, priority=10),
         submit_job(live_server, name),
@@ -122,8 +95,8 @@ def test_positions_count_those_in_front_in_the_order_of_claims(live_server: Live
     assert [one.lease.job_id for one in leased] == list(found)
 
 
-def test_tenants_of_the_same_rank_have_places_of_their_own(live_server: LiveServer) -> None:
-    """Two tenants' first tasks have one rank: the older one is in front, and neither sees more than a count."""
+def test_tasks_of_the_same_rank_are_ordered_by_age(live_server: LiveServer) -> None:
+    """The first tasks of two tenants have the same rank, and the older one is first."""
     name = workflow(live_server, "tied")
     mine, theirs = submit_job(live_server, name), submit_job(live_server, name, "other client")
     assert (get_why(live_server, mine)["position"], get_why(live_server, theirs, "other client")["position"]) == (1, 2)
@@ -137,7 +110,7 @@ def test_tenants_of_the_same_rank_have_places_of_their_own(live_server: LiveServ
         ("bought", {"provider": "cloud"}, "provider", "cloud"),
     ],
 )
-def test_a_running_limit_is_named_with_its_numbers(
+def test_a_running_limit_is_reported_with_its_numbers(
     live_server: LiveServer, name: str, fields: dict[str, Any], of: str, limited: str
 ) -> None:
     workflow(live_server, name, **fields)
@@ -162,7 +135,7 @@ def test_a_running_limit_is_named_with_its_numbers(
         ("metered", {"provider": "dear"}, "provider", "dear", 86_400),
     ],
 )
-def test_a_rate_is_named_with_its_numbers_and_its_end(
+def test_a_rate_limit_is_reported_with_its_numbers_and_its_end(
     live_server: LiveServer, name: str, fields: dict[str, Any], of: str, limited: str, seconds: int
 ) -> None:
     workflow(live_server, name, **fields)
@@ -184,9 +157,9 @@ def test_a_rate_is_named_with_its_numbers_and_its_end(
     assert found["start"]["estimated_start_at"] == limit["active_until_at"]
 
 
-def test_a_kind_that_nobody_works_on_has_no_worker(live_server: LiveServer) -> None:
+def test_a_kind_without_workers_is_reported(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "lonely"))
-    assert constraint_codes(get_why(live_server, job)) == ["queued"], "a worker may be on its way"
+    assert constraint_codes(get_why(live_server, job)) == ["queued"], "a worker may be starting"
     live_server.engine.execute(commands.Update(tenant=TENANT, job_id=job, labels={"seen": "once"}))
     back = 60 * 1_000_000
     age_job(live_server, job, back)
@@ -196,11 +169,11 @@ def test_a_kind_that_nobody_works_on_has_no_worker(live_server: LiveServer) -> N
     assert (found["position"], found["start"]["estimated_seconds"]) == (1, None)
     submit_job(live_server, "lonely", priority=99)
     claim_lease(live_server, "lonely")
-    assert constraint_codes(get_why(live_server, job)) == ["queued"], "somebody works on that kind"
+    assert constraint_codes(get_why(live_server, job)) == ["queued"], "a worker has a task of that kind"
 
 
-def test_workers_that_could_and_may_not_are_named(live_server: LiveServer) -> None:
-    """An idle house with a fleet that waits for its operator says so."""
+def test_workers_that_are_not_allowed_to_claim_are_counted(live_server: LiveServer) -> None:
+    """The message says what the operator must change."""
     job = submit_job(live_server, workflow(live_server, "guarded"))
     age_job(live_server, job, 60_000_000)
     for name in ("guard-1", "guard-2", "guard-3"):
@@ -213,8 +186,8 @@ def test_workers_that_could_and_may_not_are_named(live_server: LiveServer) -> No
     assert message.endswith("of its workers 1 waiting for an operator's approval, 1 draining, 1 not assigned to it.")
 
 
-def test_work_at_a_provider_occupies_no_worker(live_server: LiveServer) -> None:
-    """Whoever handed it over may be gone: a call that is under way is no sign of a worker."""
+def test_a_task_at_a_provider_does_not_count_as_a_worker(live_server: LiveServer) -> None:
+    """The worker that submitted the call may have stopped."""
     name = workflow(live_server, "remote", provider="far")
     submit_job(live_server, name)
     lease = claim_lease(live_server, name)
@@ -226,7 +199,7 @@ def test_work_at_a_provider_occupies_no_worker(live_server: LiveServer) -> None:
 
 
 def age_job(live_server: LiveServer, job: str, micros: int) -> None:
-    """Let a job have been left alone for longer."""
+    """Move the last update of a job into the past."""
     connection = live_server.engine.database.connect()
     try:
         connection.run(f"UPDATE job SET updated_at = updated_at - {micros} WHERE id = '{job}'")
@@ -234,7 +207,7 @@ def age_job(live_server: LiveServer, job: str, micros: int) -> None:
         connection.close()
 
 
-def test_a_failed_attempt_says_when_it_is_retried(live_server: LiveServer) -> None:
+def test_a_failed_attempt_has_the_time_of_its_retry(live_server: LiveServer) -> None:
     retry = RetryPolicy(on="any", backoff=Backoff(base_seconds=600, jitter=0))
     job = submit_job(live_server, workflow(live_server, "stumbles", retry=retry))
     live_server.engine.execute(commands.Fail(lease=claim_lease(live_server, "stumbles")))
@@ -243,7 +216,7 @@ def test_a_failed_attempt_says_when_it_is_retried(live_server: LiveServer) -> No
     assert found["constraints"][0]["active_until_at"] == found["start"]["estimated_start_at"]
 
 
-def test_work_at_a_provider_is_shown_without_its_reference(live_server: LiveServer) -> None:
+def test_a_task_at_a_provider_is_reported_without_its_reference(live_server: LiveServer) -> None:
     job = submit_job(live_server, workflow(live_server, "handed", provider="far"))
     lease = claim_lease(live_server, "handed")
     live_server.engine.execute(commands.RecordIntent(lease=lease, provider="far"))
@@ -254,7 +227,7 @@ def test_work_at_a_provider_is_shown_without_its_reference(live_server: LiveServ
     assert "ref-secret-7" not in str(found)
 
 
-def test_a_running_job_says_on_how_many_workers_and_how_far(live_server: LiveServer) -> None:
+def test_a_running_job_has_its_workers_and_its_progress(live_server: LiveServer) -> None:
     stages = [StageSpec(name="frames", kind="frames", tasks=3)]
     job = submit_job(live_server, workflow(live_server, "frames", stages=stages))
     lease = claim_lease(live_server, "frames", "w1")
@@ -267,7 +240,7 @@ def test_a_running_job_says_on_how_many_workers_and_how_far(live_server: LiveSer
     assert (found["stage"], found["stage_no"], found["progress"]) == ("frames", 1, 16)
 
 
-def test_estimates_come_from_this_queue_and_are_labelled(live_server: LiveServer) -> None:
+def test_estimates_are_computed_from_earlier_durations(live_server: LiveServer) -> None:
     name = workflow(live_server, "timed")
     done = [submit_job(live_server, name) for _ in range(6)]
     for _ in done:
@@ -288,10 +261,12 @@ def test_estimates_come_from_this_queue_and_are_labelled(live_server: LiveServer
     starts = [get_why(live_server, job)["start"] for job in (first, second)]
     assert [start["estimated_seconds"] for start in starts] == [30, 60]
     assert {(s["duration_seconds_p50"], s["duration_seconds_p90"], s["samples"]) for s in starts} == {(30, 60, 6)}
-    assert live_server.client("client").get(f"/v1/jobs/{running}").json()["progress"] == 0, "true progress stays true"
+    assert live_server.client("client").get(f"/v1/jobs/{running}").json()["progress"] == 0, (
+        "an estimate does not change the reported progress"
+    )
 
 
-def test_too_few_samples_are_no_basis(live_server: LiveServer) -> None:
+def test_too_few_samples_give_no_estimate(live_server: LiveServer) -> None:
     name = workflow(live_server, "young")
     submit_job(live_server, name)
     live_server.work(name)
@@ -300,7 +275,7 @@ def test_too_few_samples_are_no_basis(live_server: LiveServer) -> None:
     assert "at least 5" in start["reason"]
 
 
-def test_a_job_of_another_tenant_or_user_is_absent(live_server: LiveServer) -> None:
+def test_a_job_of_another_tenant_or_user_is_not_found(live_server: LiveServer) -> None:
     theirs = submit_job(live_server, "sketch", "other client")
     live_server.engine.execute(commands.TopUp(tenant=TENANT, user="eve", amount=9, idempotency_key="x"))
     eves = submit_job(live_server, "sketch", user="eve")
@@ -311,7 +286,7 @@ def test_a_job_of_another_tenant_or_user_is_absent(live_server: LiveServer) -> N
     assert constraint_codes(get_why(live_server, submit_job(live_server, "sketch"), "user"))[-1] == "queued"
 
 
-def test_of_another_tenant_there_are_only_counts(live_server: LiveServer) -> None:
+def test_jobs_of_another_tenant_appear_only_as_counts(live_server: LiveServer) -> None:
     name = workflow(live_server, "shared")
     theirs = [submit_job(live_server, name, "other client", user="secret-user") for _ in range(2)]
     claim_lease(live_server, name, "their-worker")
@@ -320,11 +295,11 @@ def test_of_another_tenant_there_are_only_counts(live_server: LiveServer) -> Non
         assert secret not in text
 
 
-def test_every_code_is_listed_once_and_documented_at_the_route() -> None:
-    source = SourceScan([(ROOT / "src/callsheet/core/policy/blocking_reasons.py").read_text()])
-    told = {
+def test_every_code_is_listed_once_and_documented() -> None:
+    source = SourceScan([(ROOT / "src/callsheet/core/policy/explanation/blocking_reasons.py").read_text()])
+    codes = {
         text for call, inside in source.calls_to("Constraint") for text in source.possible_texts(call.args[0], inside)
     }
-    assert told == set(blocking_reasons.CODES)
-    (route,) = [one for one in ROUTES if one.name == "get_why"]
-    assert [code for code in blocking_reasons.CODES if f"`{code}`" not in route.details] == []
+    assert codes == set(blocking_reasons.CODES)
+    documented = document()["components"]["schemas"]["Constraint"]["properties"]["code"]["description"]
+    assert [code for code in blocking_reasons.CODES if f"`{code}`" not in documented] == []

@@ -1,4 +1,4 @@
-"""Workflows with graphs over HTTP: the house keeps them to itself, and what could not run is refused by name."""
+"""Workflows with ComfyUI graphs over HTTP: who can read a graph, and which graphs and inputs are refused."""
 
 import hashlib
 from typing import Any
@@ -22,26 +22,25 @@ def definition(**spec: Any) -> dict[str, Any]:
     return {"stages": [{"name": "draw", "kind": "comfyui", "comfyui": comfyui}]}
 
 
-def test_only_the_operator_sees_graphs(live_server: LiveServer) -> None:
-    """Weak point 24 of the original: the whole graph went to the end user."""
+def test_only_an_operator_can_read_graphs(live_server: LiveServer) -> None:
     put = live_server.client("operator").put("/v1/workflows/poster", json={"definition": definition()})
     assert (put.status_code, put.json()["definition"]["stages"][0]["comfyui"]["inputs"]) == (
         200, {"prompt": {"node": "6", "field": "text"}},
     )  # fmt: skip
     assert SECRET in live_server.client("operator").get("/v1/workflows/poster").text
     for role in ("admin", "client", "viewer", "user"):
-        shown = live_server.client(role).get("/v1/workflows/poster")
-        assert (shown.status_code, shown.json()["stages"]) == (200, ["draw"])
+        one = live_server.client(role).get("/v1/workflows/poster")
+        assert (one.status_code, one.json()["stages"]) == (200, ["draw"])
         listed = live_server.client(role).get("/v1/workflows")
         submitted = live_server.client("client").post(
             "/v1/jobs", json={"workflow": "poster", "user": "ann", "input": {"prompt": "a fox"}}
         )
         assert submitted.status_code == 201
         job = live_server.client(role).get(f"/v1/jobs/{submitted.json()['id']}")
-        assert [SECRET in answer.text for answer in (shown, listed, submitted, job)] == [False] * 4
+        assert [SECRET in answer.text for answer in (one, listed, submitted, job)] == [False] * 4
 
 
-def test_what_the_operator_puts_into_stages_goes_to_no_browser(live_server: LiveServer) -> None:
+def test_a_user_token_cannot_read_the_inputs_of_stages(live_server: LiveServer) -> None:
     stages = [{"name": "draw", "kind": "ink", "inputs": [{"style": SECRET}]}]
     live_server.client("operator").put(
         "/v1/workflows/styled", json={"definition": {"stages": stages}}
@@ -52,7 +51,8 @@ def test_what_the_operator_puts_into_stages_goes_to_no_browser(live_server: Live
             assert (answer.status_code, SECRET in answer.text) == (200, seen), (role, path)
 
 
-def test_a_graph_is_kept_as_it_came(live_server: LiveServer) -> None:
+def test_a_graph_is_stored_unchanged(live_server: LiveServer) -> None:
+    # R174
     graph = comfyui_graphs.plain() | {"n": comfyui_graphs.node("Own", text='a\0b\n"\\✨', seed=2**64 - 1, cfg=1.0)}
     operator = live_server.client("operator")
     operator.put("/v1/workflows/odd", json={"definition": definition(graph=graph, inputs={})}).raise_for_status()
@@ -61,7 +61,7 @@ def test_a_graph_is_kept_as_it_came(live_server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "expect_json"),
+    ("spec", "message"),
     [
         ({"graph": comfyui_graphs.as_the_editor_saves()}, "choose Workflow > Export (API)"),
         ({"inputs": {"prompt": {"node": "99", "field": "text"}}}, "There is no node '99'."),
@@ -72,10 +72,10 @@ def test_a_graph_is_kept_as_it_came(live_server: LiveServer) -> None:
         ({"output_node": "77"}, "The output_node '77' is not in the graph."),
     ],
 )
-def test_a_graph_that_could_not_run_is_refused(live_server: LiveServer, spec: dict[str, Any], expect_json: str) -> None:
+def test_an_invalid_graph_is_refused(live_server: LiveServer, spec: dict[str, Any], message: str) -> None:
     refused = live_server.client("operator").put("/v1/workflows/broken", json={"definition": definition(**spec)})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_graph")
-    assert expect_json in refused.json()["message"]
+    assert message in refused.json()["message"]
 
 
 def test_an_input_that_does_not_fit_the_graph_is_refused_at_submit(live_server: LiveServer) -> None:
@@ -86,10 +86,10 @@ def test_an_input_that_does_not_fit_the_graph_is_refused_at_submit(live_server: 
     assert refused.json()["message"].startswith("prompt: must be")
 
 
-def test_a_task_has_its_graph_however_many_workflows_there_are(
+def test_a_task_has_its_graph_although_the_cache_of_definitions_is_full(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recipes that were read are kept up to a number; those of the tasks in hand are not among what is let go."""
+    """The cache evicts definitions above its limit, but never those of the tasks of the current claim."""
     monkeypatch.setattr(task_payloads, "_DEFINITIONS_MAX", 1)
     names = ["poster-a", "poster-b"]
     for name in names:
@@ -105,7 +105,7 @@ def test_a_task_has_its_graph_however_many_workflows_there_are(
 
 
 def put_styled_workflow(live_server: LiveServer, style: str, tenant: str = "default") -> httpx.Response:
-    """Put a workflow whose graph has a file of its own."""
+    """Store a workflow whose graph has its own file."""
     comfyui = {
         "graph": {"1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}}},
         "inputs": {"style": {"node": "1", "field": "image"}}, "defaults": {"style": {"$file": style}},
@@ -114,7 +114,7 @@ def put_styled_workflow(live_server: LiveServer, style: str, tenant: str = "defa
     return live_server.client("operator", {"callsheet-tenant": tenant}).put("/v1/workflows/own-style", json=own)
 
 
-def test_a_file_of_a_workflow_is_there_when_it_is_put_and_stays(live_server: LiveServer) -> None:
+def test_a_file_of_a_workflow_must_exist_and_cannot_be_deleted(live_server: LiveServer) -> None:
     style = upload_file(live_server)
     for name, tenant in (("nowhere", "default"), (style["id"], "other"), ("a\0b", "default")):
         refused = put_styled_workflow(live_server, name, tenant)
@@ -122,17 +122,17 @@ def test_a_file_of_a_workflow_is_there_when_it_is_put_and_stays(live_server: Liv
         assert "'own-style' refers to the file" in refused.json()["message"]
     put_styled_workflow(live_server, style["id"]).raise_for_status()
     page = live_server.client("client")
-    kept = page.delete(f"/v1/files/{style['id']}")
-    assert (kept.status_code, kept.json()["code"]) == (409, "file_in_use")
-    assert "the workflow 'own-style'" in kept.json()["message"]
+    refused = page.delete(f"/v1/files/{style['id']}")
+    assert (refused.status_code, refused.json()["code"]) == (409, "file_in_use")
+    assert "the workflow 'own-style'" in refused.json()["message"]
     plain = {"definition": {"stages": [{"name": "draw", "kind": "own-style"}]}}
     live_server.client("operator").put("/v1/workflows/own-style", json=plain).raise_for_status()
     assert page.delete(f"/v1/files/{style['id']}").json()["files"] == 1
 
 
-def test_a_file_of_a_graph_is_sent_with_its_own_digest_whatever_the_workflow_says(live_server: LiveServer) -> None:
-    """R174, R215, R218, R237, weak point 22 of the original: a wrong digest brings another's file out of the cache."""
-    mine, fixed = upload_file(live_server), upload_file(live_server, b"\x89PNG\r\n\x1a\n" + b"of the house" * 9)
+def test_a_claimed_task_carries_its_graph_and_its_files_with_their_true_digests(live_server: LiveServer) -> None:
+    """R174, R215, R237: a wrong digest in the workflow would fetch another file from the worker's cache."""
+    mine, fixed = upload_file(live_server), upload_file(live_server, b"\x89PNG\r\n\x1a\n" + b"of the workflow" * 9)
     graph = {
         "1": {"class_type": "LoadImage", "inputs": {"image": "a.png"}},
         "2": {"class_type": "LoadImage", "inputs": {"image": "b.png"}},
@@ -153,10 +153,10 @@ def test_a_file_of_a_graph_is_sent_with_its_own_digest_whatever_the_workflow_say
         "1": mine["sha256"], "2": fixed["sha256"],
     }  # fmt: skip
     assert (task["comfyui"]["graph"]["9"], task["comfyui"]["output_node"]) == (graph["9"], "9")
-    by_id = {given["id"]: given for given in task["files"]}
+    by_id = {file["id"]: file for file in task["files"]}
     assert set(by_id) == {mine["id"], fixed["id"]}
     fresh = http_worker.post_lease("files", task, downloads=[fixed["id"], mine["id"]]).json()["downloads"]
-    for given in (*task["files"], *fresh):
-        get = given["download"]
+    for file in (*task["files"], *fresh):
+        get = file["download"]
         body = http_worker.http.request(get["method"], get["url"], headers=get["headers"]).content
-        assert hashlib.sha256(body).hexdigest() == given["sha256"] == by_id[given["id"]]["sha256"]
+        assert hashlib.sha256(body).hexdigest() == file["sha256"] == by_id[file["id"]]["sha256"]

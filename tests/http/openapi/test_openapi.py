@@ -1,4 +1,4 @@
-"""The description of the API: complete, true to its own schemas, and a page that asks nobody else."""
+"""The OpenAPI document is complete, its examples fit its schemas, and the reference page loads no foreign files."""
 
 import re
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ import jsonschema_rs
 import pytest
 
 from callsheet.core.model.state_machines import JOB
-from callsheet.http.openapi.builder import PARAMETER, problems_of
-from callsheet.http.openapi.document import document
+from callsheet.http.openapi.document_builder import PARAMETER, problems_of
 from callsheet.http.openapi.error_codes import CODE_MEANINGS
 from callsheet.http.openapi.groups import GROUPS, group_of, group_routes
 from callsheet.http.openapi.html_page import ReferencePage
+from callsheet.http.openapi.native_document import document
 from callsheet.http.openapi.parameter_docs import HEADER_DOCS, PATH_DOCS
 from callsheet.http.routes.table import ROUTES
 from tests.support.processes.live_server import LiveServer
@@ -24,16 +24,16 @@ FOREIGN = re.compile(r"(?:src|href|url|action)\s*[=(]\s*[\"']?(?:[a-z]+:)?//")
 
 
 def validator(schema: dict[str, Any]) -> Any:
-    """Compile a schema of the document, with what it refers to."""
+    """Compile a schema of the document together with the components."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": DOCUMENT["components"]}, validate_formats=True)
 
 
-def contents() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every body and answer of every route, and the problems that they share."""
+def all_contents() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every request and response body of every route, and the shared problems."""
     for path, methods in DOCUMENT["paths"].items():
         for method, operation in methods.items():
-            given = {"body": operation.get("requestBody", {}), **operation["responses"]}
-            for name, one in given.items():
+            contents = {"body": operation.get("requestBody", {}), **operation["responses"]}
+            for name, one in contents.items():
                 for media_type, content in one.get("content", {}).items():
                     yield f"{method} {path} {name} {media_type}", content
     for name, one in DOCUMENT["components"]["responses"].items():
@@ -41,9 +41,9 @@ def contents() -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, content
 
 
-def test_every_body_and_answer_in_json_has_an_example_that_fits_its_schema() -> None:
+def test_every_json_body_has_an_example_that_fits_its_schema() -> None:
     checked = 0
-    for name, content in contents():
+    for name, content in all_contents():
         examples = [one["value"] for one in content.get("examples", {}).values()]
         examples += [content["example"]] if "example" in content else []
         if "json" in name.rpartition(" ")[2] and "/openapi.json" not in name:
@@ -57,7 +57,7 @@ def test_every_body_and_answer_in_json_has_an_example_that_fits_its_schema() -> 
     assert checked > 200
 
 
-def test_an_example_that_does_not_fit_would_be_found() -> None:
+def test_an_example_that_does_not_fit_its_schema_is_detected() -> None:
     job = validator({"$ref": "#/components/schemas/Job"})
     example = DOCUMENT["paths"]["/v1/jobs/{job_id}"]["get"]["responses"]["200"]["content"]["application/json"][
         "example"
@@ -68,7 +68,7 @@ def test_an_example_that_does_not_fit_would_be_found() -> None:
 
 
 def example_of(operation: str, *path: str | int) -> Any:
-    """A place in the example of an operation's answer."""
+    """Return a value from the example response of an operation."""
     found = next(one for methods in DOCUMENT["paths"].values() for one in methods.values()
                  if one["operationId"] == operation)  # fmt: skip
     good = next(answer for status, answer in found["responses"].items() if status.startswith("2"))
@@ -78,14 +78,14 @@ def example_of(operation: str, *path: str | int) -> Any:
     return value
 
 
-def test_an_answer_shows_what_its_request_asked_for() -> None:
+def test_the_example_of_a_response_matches_the_example_of_its_request() -> None:
     assert example_of("register_worker", "worker") == "gpu-7"
     assert example_of("get_worker", "worker") == "gpu-7"
     assert example_of("put_workflow", "definition", "name") == "poster"
     assert (example_of("put_tenant", "id"), example_of("put_tenant", "weight")) == ("acme", 2)
     assert example_of("update_job", "labels") == {"campaign": "summer"}
     assert example_of("create_upload", "file", "name") == "note.txt"
-    assert example_of("get_job", "labels") == {"campaign": "spring"}  # the example that all share stays as it is
+    assert example_of("get_job", "labels") == {"campaign": "spring"}  # the shared example is not changed
 
 
 def test_an_open_run_has_consumed_nothing_and_a_wallet_adds_up() -> None:
@@ -94,13 +94,13 @@ def test_an_open_run_has_consumed_nothing_and_a_wallet_adds_up() -> None:
     assert wallet["balance"] + wallet["reserved"] + wallet["consumed"] == wallet["topped_up"]
 
 
-def test_the_labels_of_a_worker_are_said_to_be_for_operators_and_not_to_find_jobs_by() -> None:
+def test_the_labels_of_a_worker_are_described_as_labels_for_operators() -> None:
     for owner in ("Register", "Worker"):
         meaning = DOCUMENT["components"]["schemas"][owner]["properties"]["labels"]["description"]
         assert ("operators" in meaning, "jobs" in meaning) == (True, False)
 
 
-def test_a_reader_finds_a_route_by_what_it_is_about() -> None:
+def test_routes_are_grouped_by_subject() -> None:
     found = {group.name: {route.name for route in mine} for group, mine in group_routes(ROUTES).items()}
     assert {"create_upload", "put_blob", "finish_upload", "get_file", "delete_file"} <= found["files"]
     assert {"submit_job", "refund_job", "list_outputs", "get_why", "create_quote"} <= found["jobs"]
@@ -109,7 +109,7 @@ def test_a_reader_finds_a_route_by_what_it_is_about() -> None:
     assert [tag["name"] for tag in DOCUMENT["tags"]] == list(found)
 
 
-def test_every_native_route_has_a_group_and_texts_of_its_own() -> None:
+def test_every_native_route_has_a_group_and_its_own_texts() -> None:
     """The document falls back to the bare names for a plugin's routes, so a missing text would not fail there."""
     names = {f"{route.name}.{name}": name for route in ROUTES for name in PARAMETER.findall(route.path)}
     headers = {name for route in ROUTES for name in (*route.request_headers, *route.response_headers)}
@@ -119,51 +119,51 @@ def test_every_native_route_has_a_group_and_texts_of_its_own() -> None:
     assert (headers - set(HEADER_DOCS), codes - set(CODE_MEANINGS)) == (set(), set())
 
 
-def test_every_field_and_parameter_says_what_it_means() -> None:
-    silent = [
+def test_every_field_and_parameter_has_a_description() -> None:
+    undescribed = [
         f"{name}.{field}"
         for name, schema in DOCUMENT["components"]["schemas"].items()
         for field, part in schema.get("properties", {}).items()
         if not part.get("description")
     ]
-    silent += [
+    undescribed += [
         f"{path}?{parameter['name']}"
         for path, methods in DOCUMENT["paths"].items()
         for operation in methods.values()
         for parameter in operation["parameters"]
         if "$ref" not in parameter and not parameter["description"]
     ]
-    assert silent == [], "describe it with doc() in callsheet.api"
+    assert undescribed == [], "describe it with doc() in callsheet.api"
     assert all(schema.get("description") for schema in DOCUMENT["components"]["schemas"].values())
 
 
-def test_every_parameter_of_a_query_shows_what_it_takes() -> None:
-    shown = [
+def test_every_query_parameter_has_a_valid_example() -> None:
+    parameters = [
         (f"{path}?{parameter['name']}", parameter)
         for path, methods in DOCUMENT["paths"].items()
         for operation in methods.values()
         for parameter in operation["parameters"]
         if parameter.get("in") == "query"
     ]
-    assert len(shown) > 40
-    assert [where for where, one in shown if "example" not in one] == [], "give it an example in callsheet.api"
-    assert [where for where, one in shown if not validator(one["schema"]).is_valid(one["example"])] == []
-    by_name = {where: one["schema"] for where, one in shown}
+    assert len(parameters) > 40
+    assert [where for where, one in parameters if "example" not in one] == [], "give it an example in callsheet.api"
+    assert [where for where, one in parameters if not validator(one["schema"]).is_valid(one["example"])] == []
+    by_name = {where: one["schema"] for where, one in parameters}
     assert by_name["/v1/jobs?since"]["format"] == by_name["/v1/jobs?until"]["format"] == "date-time"
     assert set(by_name["/v1/jobs?status"]["enum"]) == set(JOB.statuses)
 
 
-def test_every_reference_leads_somewhere() -> None:
+def test_every_reference_exists() -> None:
     found = set(re.findall(r"'\$ref': '#/components/(\w+)/([^']+)'", repr(DOCUMENT)))
     assert len(found) > 40
     assert [(kind, name) for kind, name in found if name not in DOCUMENT["components"][kind]] == []
 
 
-def test_names_of_operations_are_unique() -> None:
+def test_operation_ids_are_unique() -> None:
     assert len({route.name for route in ROUTES}) == len(ROUTES)
 
 
-def test_json_that_a_client_made_up_has_no_narrower_schema_than_it_may() -> None:
+def test_free_form_json_accepts_every_value() -> None:
     schemas = DOCUMENT["components"]["schemas"]
     for owner, field in (("NewJob", "input"), ("Event", "data"), ("Output", "output"), ("AuditEntry", "data")):
         for value in (None, 1, "x", [1], {"x": 1}):
@@ -173,7 +173,7 @@ def test_json_that_a_client_made_up_has_no_narrower_schema_than_it_may() -> None
     assert not validator(schemas["Job"]["properties"]["labels"]).is_valid({"a": 1})
 
 
-def test_the_server_gives_the_document_to_anybody(live_server: LiveServer) -> None:
+def test_the_document_is_served_without_authentication(live_server: LiveServer) -> None:
     answer = live_server.client().get("/openapi.json")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json() == DOCUMENT
@@ -183,7 +183,7 @@ def test_the_server_gives_the_document_to_anybody(live_server: LiveServer) -> No
 
 
 class Outline(HTMLParser):
-    """What a page has: ids, links, and code that stands in the page itself."""
+    """The ids, links and inline code of a page."""
 
     VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
 
@@ -196,11 +196,11 @@ class Outline(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
+        attributes = dict(attrs)
         self.ids += [value for name, value in attrs if name == "id" and value]
         self.links += [value for name, value in attrs if name in {"href", "src"} and value]
         self.inline += [name for name, _ in attrs if name == "style" or name.startswith("on")]
-        self.inline += [tag] if tag == "style" or (tag == "script" and "src" not in given) else []
+        self.inline += [tag] if tag == "style" or (tag == "script" and "src" not in attributes) else []
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -213,11 +213,11 @@ def page(live_server: LiveServer) -> httpx.Response:
     return live_server.client().get("/docs")
 
 
-def test_the_page_has_every_route_every_shape_and_every_code(page: httpx.Response) -> None:
+def test_the_page_has_every_route_every_schema_and_every_error_code(page: httpx.Response) -> None:
     outline = Outline(page.text)
     assert outline.open == []
     assert {route.name for route in ROUTES} <= set(outline.ids)
-    assert {f"shape-{name}" for name in DOCUMENT["components"]["schemas"]} <= set(outline.ids)
+    assert {f"object-{name}" for name in DOCUMENT["components"]["schemas"]} <= set(outline.ids)
     assert len(outline.ids) == len(set(outline.ids))
     assert [link for link in outline.links if link.startswith("#") and link[1:] not in outline.ids] == []
     codes = set(re.findall(r"'x-codes': \[([^\]]*)\]", repr(DOCUMENT)))
@@ -226,7 +226,7 @@ def test_the_page_has_every_route_every_shape_and_every_code(page: httpx.Respons
     assert [code for code in named if f"<code>{code}</code>" not in page.text] == []
 
 
-def test_the_page_runs_nothing_of_its_own_and_loads_nothing_from_elsewhere(
+def test_the_page_has_no_inline_code_and_loads_nothing_from_elsewhere(
     live_server: LiveServer, page: httpx.Response
 ) -> None:
     outline = Outline(page.text)
@@ -240,13 +240,13 @@ def test_the_page_runs_nothing_of_its_own_and_loads_nothing_from_elsewhere(
         assert "@import" not in text
 
 
-def test_what_is_foreign_or_inline_would_be_found() -> None:
+def test_foreign_links_and_inline_code_are_detected() -> None:
     planted = '<script src="//cdn.example/x.js"></script><p style="x" onclick="y()">a</p><script>z()</script>'
     assert len(FOREIGN.findall(planted + "a{b:url(https://x.example/c)}")) == 2
     assert Outline(planted).inline == ["style", "onclick", "script"]
 
 
-def test_the_page_is_sent_with_a_strict_policy(page: httpx.Response) -> None:
+def test_the_page_has_a_strict_content_security_policy(page: httpx.Response) -> None:
     headers = page.headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy == {
@@ -258,7 +258,7 @@ def test_the_page_is_sent_with_a_strict_policy(page: httpx.Response) -> None:
     assert headers.get_list("referrer-policy") == ["no-referrer"]
 
 
-def test_what_the_document_says_is_text_on_the_page_and_never_markup() -> None:
+def test_texts_of_the_document_are_escaped_on_the_page() -> None:
     described = document()
     operation = described["paths"]["/v1/jobs"]["post"]
     operation["summary"] = "<script>alert(1)</script>"

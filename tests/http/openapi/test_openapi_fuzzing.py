@@ -1,8 +1,7 @@
-"""Requests that nobody would think of, made from the OpenAPI document: every answer must be one that it promises."""
+"""Requests generated from the OpenAPI document: every response must be one that the document declares."""
 
 import copy
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,14 +21,14 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from callsheet.blobs import object_keys as blob_keys
-from callsheet.config import HttpSettings
 from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
-from callsheet.http.openapi.document import document
+from callsheet.http.openapi.native_document import document
 from callsheet.http.routes.table import ROUTES
 from callsheet.http.server.route import FLEET_KEYS, REGISTERED_WORKERS
-from tests.support.databases.database_pool import DatabasePool
+from callsheet.settings import HttpSettings
+from tests.http.server_on_each_database import DATABASES, start_server
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
 EXAMPLES_MAX = 8
@@ -38,30 +37,21 @@ CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
     response_schema_conformance,
 ]  # fmt: skip
-SCHEMA = schemathesis.openapi.from_dict(copy.deepcopy(document()))  # it writes into what it is given
+SCHEMA = schemathesis.openapi.from_dict(copy.deepcopy(document()))  # schemathesis changes its argument
 OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok)}
 MODES = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=DATABASES)
 def short_wait_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server on which nobody waits long."""
-    data: Path = tmp_path_factory.mktemp("hurried")
-    http = HttpSettings(wait_seconds_max=0.01)
-    if request.param == "sqlite":
-        with LiveServer(data / "callsheet.db", data, http) as made:
-            yield made
-        return
-    database_pool: DatabasePool = request.getfixturevalue("database_pool")
-    url = database_pool.acquire()
-    with LiveServer(url, data, http) as made:
-        yield made
-    database_pool.release(url)
+    """A server whose long polls end at once."""
+    with start_server(request, tmp_path_factory.mktemp("short_wait"), HttpSettings(wait_seconds_max=0.01)) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
 def existing_ids(short_wait_server: LiveServer) -> dict[str, list[str]]:
-    """Parts of addresses that lead somewhere: a completed job with a file, one that failed, some that wait."""
+    """Path parameters that exist: a completed job with a file, a failed one, and some that wait."""
     jobs = [short_wait_server.submit()["id"] for _ in range(6)]
     done, failed = short_wait_server.engine.execute(commands.Claim(worker_id="w", kinds=("draw",), count=2))
     lease = done.lease
@@ -87,24 +77,24 @@ def existing_ids(short_wait_server: LiveServer) -> dict[str, list[str]]:
     }  # fmt: skip
 
 
-OUT_OF_REACH = WorkflowDefinition(name="out-of-reach", stages=[StageSpec(name="draw", kind="draw")])
+UNFUZZED = WorkflowDefinition(name="unfuzzed", stages=[StageSpec(name="draw", kind="draw")])
 """A workflow that the fuzzer does not replace."""
-WHO = {f"{route.method} {route.path}": route.roles for route in ROUTES}
+ROLES = {f"{route.method} {route.path}": route.roles for route in ROUTES}
 
 
 @pytest.fixture
-def who(request: pytest.FixtureRequest) -> frozenset[str]:
-    """Who may call the route of this test, if it has one."""
-    return WHO.get(request.node.callspec.params.get("label"), frozenset())
+def roles(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The roles that may call the route of this test, if it has one."""
+    return ROLES.get(request.node.callspec.params.get("label"), frozenset())
 
 
 @pytest.fixture
-def session(short_wait_server: LiveServer, who: frozenset[str]) -> Iterator[requests.Session]:
-    """Ask as an operator, or as the machine that the route is for."""
+def session(short_wait_server: LiveServer, roles: frozenset[str]) -> Iterator[requests.Session]:
+    """A session of an operator, or of the fleet or worker that the route is for."""
     role = "operator"
-    if who == FLEET_KEYS:
+    if roles == FLEET_KEYS:
         role = "worker"
-    elif who == REGISTERED_WORKERS:
+    elif roles == REGISTERED_WORKERS:
         role = "fuzzed"
         short_wait_server.register("fuzzed", concurrency=1_000)
     with requests.Session() as made:
@@ -113,23 +103,23 @@ def session(short_wait_server: LiveServer, who: frozenset[str]) -> Iterator[requ
 
 
 @pytest.fixture
-def lease(short_wait_server: LiveServer, session: requests.Session, who: frozenset[str]) -> dict[str, Any] | None:
-    """A task in the machine's hand, for reports about one."""
-    if who != REGISTERED_WORKERS:
+def lease(short_wait_server: LiveServer, session: requests.Session, roles: frozenset[str]) -> dict[str, Any] | None:
+    """A lease of the worker, for routes that report about one."""
+    if roles != REGISTERED_WORKERS:
         return None
-    short_wait_server.engine.execute(commands.PutWorkflow(definition=OUT_OF_REACH))
-    short_wait_server.submit(workflow=OUT_OF_REACH.name)
+    short_wait_server.engine.execute(commands.PutWorkflow(definition=UNFUZZED))
+    short_wait_server.submit(workflow=UNFUZZED.name)
     tasks = session.post(f"{short_wait_server.url}/v1/worker/claim", json={}).json()["tasks"]
-    held: dict[str, Any] = tasks[0]["lease"]
-    return held
+    lease: dict[str, Any] = tasks[0]["lease"]
+    return lease
 
 
 def aim_at_existing(case: Any, choice: int, existing_ids: dict[str, list[str]], lease: dict[str, Any] | None) -> None:
-    """Make some requests meet what is there; the others keep what was drawn. What is deleted is nobody else's."""
+    """Point some requests at existing ids and keep the generated ones in others; deletions get their own ids."""
     if choice and lease is not None and isinstance(case.body, dict):
-        for holding in (case.body, *(beat for beat in case.body.get("heartbeats", ()) if isinstance(beat, dict))):
-            if "lease" in holding:
-                holding["lease"] = lease
+        for part in (case.body, *(one for one in case.body.get("heartbeats", ()) if isinstance(one, dict))):
+            if "lease" in part:
+                part["lease"] = lease
     if choice:
         for name in case.path_parameters or {}:
             known = (
@@ -137,7 +127,7 @@ def aim_at_existing(case: Any, choice: int, existing_ids: dict[str, list[str]], 
             )
             case.path_parameters[name] = known[choice % len(known)]
     elif (case.path_parameters or {}).get("tenant") in TENANTS:
-        case.path_parameters["tenant"] = "fuzzed"  # a cap on one that the others use would refuse their jobs
+        case.path_parameters["tenant"] = "fuzzed"  # a limit on a tenant of other cases would refuse their jobs
     if choice > 2 and isinstance(case.body, dict) and "workflow" in case.body:
         case.body |= {"workflow": "sketch", "user": "ann", "input": {"prompt": "dunes"}}
     if case.headers and choice != 1:
@@ -146,7 +136,7 @@ def aim_at_existing(case: Any, choice: int, existing_ids: dict[str, list[str]], 
 
 @pytest.mark.parametrize("mode", MODES, ids=[mode.value for mode in MODES])
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_every_answer_is_one_that_the_document_promises(
+def test_every_response_is_declared_by_the_document(
     short_wait_server: LiveServer, session: requests.Session, existing_ids: dict[str, list[str]], lease: dict[str,
     Any] | None, label: str,
     mode: GenerationMode,
@@ -173,11 +163,11 @@ def test_every_answer_is_one_that_the_document_promises(
     assert seen or mode is GenerationMode.NEGATIVE
 
 
-def test_no_route_is_left_out() -> None:
+def test_every_route_is_fuzzed() -> None:
     assert set(OPERATIONS) == {f"{route.method} {route.path}" for route in ROUTES}
 
 
-def missing_answer(described: dict[str, Any]) -> None:
+def missing_response(described: dict[str, Any]) -> None:
     del described["paths"]["/v1/jobs/{job_id}"]["get"]["responses"]["404"]
 
 
@@ -196,8 +186,8 @@ def other_media_type(described: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("plant", [missing_answer, missing_code, other_shape, other_media_type])
-def test_an_answer_that_the_document_does_not_promise_is_found(
+@pytest.mark.parametrize("plant", [missing_response, missing_code, other_shape, other_media_type])
+def test_a_response_that_the_document_does_not_declare_is_detected(
     short_wait_server: LiveServer, session: requests.Session, plant: Callable[[dict[str, Any]], None]
 ) -> None:
     described = document()

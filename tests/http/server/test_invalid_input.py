@@ -1,4 +1,4 @@
-"""Bad input gets a named answer, and changes nothing."""
+"""Invalid requests are refused with an error code and change nothing."""
 
 import gzip
 import json
@@ -88,7 +88,7 @@ BODIES: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_body_that_is_wrong_is_refused_by_name(live_server: LiveServer, name: str) -> None:
+def test_an_invalid_body_is_refused_with_its_error_code(live_server: LiveServer, name: str) -> None:
     body, status, code = BODIES[name]
     answer = live_server.client("client").post("/v1/jobs", content=body, headers=JSON)
     assert (answer.status_code, answer.json()["code"]) == (status, code)
@@ -113,14 +113,14 @@ HEADERS: dict[str, tuple[dict[str, str], bytes, int]] = {
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_request_whose_headers_are_wrong_is_refused(live_server: LiveServer, name: str) -> None:
+def test_a_request_with_invalid_headers_is_refused(live_server: LiveServer, name: str) -> None:
     headers, body, status = HEADERS[name]
     answer = live_server.client("client").post("/v1/jobs", content=body, headers=headers)
     assert (answer.status_code, "code" in answer.json()) == (status, True)
 
 
 @pytest.mark.parametrize("key", ["k-é", "🎬", "plain"])
-def test_a_key_is_the_same_in_the_header_and_in_the_body(live_server: LiveServer, key: str) -> None:
+def test_an_idempotency_key_is_the_same_in_the_header_and_in_the_body(live_server: LiveServer, key: str) -> None:
     client = live_server.client("client")
     plain, named = [(b"content-type", b"application/json")], [(b"idempotency-key", key.encode())]
     ways = ((job(idempotency_key=key), plain), (job(), plain + named), (job(idempotency_key=key), plain + named))
@@ -129,16 +129,18 @@ def test_a_key_is_the_same_in_the_header_and_in_the_body(live_server: LiveServer
     assert len({one.json()["id"] for one in made}) == 1
 
 
-def test_a_key_that_is_no_text_is_refused(live_server: LiveServer) -> None:
+def test_an_idempotency_key_that_is_not_utf_8_is_refused(live_server: LiveServer) -> None:
     headers = [(b"content-type", b"application/json"), (b"idempotency-key", b"k-\xff")]
     answer = live_server.client("client").post("/v1/jobs", content=job(), headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_idempotency_key")
 
 
-def test_nothing_of_all_that_changes_anything(live_server: LiveServer) -> None:
+def test_refused_requests_change_nothing(live_server: LiveServer) -> None:
     client = live_server.client("client")
     before = database_contents(live_server)
-    requests = [(JSON, body) for body, _, _ in BODIES.values()] + [(given, body) for given, body, _ in HEADERS.values()]
+    requests = [(JSON, body) for body, _, _ in BODIES.values()] + [
+        (headers, body) for headers, body, _ in HEADERS.values()
+    ]
     answers = [client.post("/v1/jobs", content=body, headers=headers) for headers, body in requests]
     assert database_contents(live_server) == before
     assert [answer.status_code for answer in answers if answer.is_success] == []
@@ -146,16 +148,16 @@ def test_nothing_of_all_that_changes_anything(live_server: LiveServer) -> None:
     assert database_contents(live_server) != before
 
 
-def test_an_input_may_be_as_wide_as_its_limits(live_server: LiveServer) -> None:
+def test_an_input_at_its_limits_is_accepted(live_server: LiveServer) -> None:
     wide = {"prompt": "x", "n": [0] * 10_000, "f": {f"f{number}": 0 for number in range(10_000)}, "k" * 255: [[], {}]}
     assert live_server.submit(input=wide)["status"] == "queued"
 
 
-@pytest.mark.parametrize("given", [
+@pytest.mark.parametrize("content_type", [
     "application/json", "application/json; charset=utf-8", 'application/JSON;charset="UTF-8"',
 ])  # fmt: skip
-def test_json_in_utf_8_may_say_so(live_server: LiveServer, given: str) -> None:
-    answer = live_server.client("client").post("/v1/jobs", content=job(), headers={"content-type": given})
+def test_json_may_declare_its_charset_utf_8(live_server: LiveServer, content_type: str) -> None:
+    answer = live_server.client("client").post("/v1/jobs", content=job(), headers={"content-type": content_type})
     assert answer.status_code == 201
 
 
@@ -168,7 +170,7 @@ LITERAL = [
 
 
 @pytest.mark.parametrize("text", LITERAL)
-def test_whatever_a_text_says_it_is_kept_as_it_is(live_server: LiveServer, text: str) -> None:
+def test_texts_are_stored_literally(live_server: LiveServer, text: str) -> None:
     client = live_server.client("client")
     body = JOB | {"input": {"prompt": text, text: [text]}, "labels": {"a": text}, "metadata": {text: text}}
     made = client.post("/v1/jobs", json=body)
@@ -180,9 +182,9 @@ def test_whatever_a_text_says_it_is_kept_as_it_is(live_server: LiveServer, text:
 
 
 @pytest.mark.parametrize("user", [text for text in LITERAL if text.isprintable() and text.strip()] + ["a/b", "/"])
-def test_a_user_of_any_name_has_a_wallet_of_its_own(live_server: LiveServer, user: str) -> None:
+def test_a_user_name_may_contain_any_printable_character(live_server: LiveServer, user: str) -> None:
     admin = live_server.client("admin")
-    path = f"/v1/wallets/{_quoted(user)}"
+    path = f"/v1/wallets/{_percent_encode(user)}"
     topped = admin.post(f"{path}/topup", json={"amount": 5, "idempotency_key": "once"})
     assert (topped.status_code, topped.json()["user"], topped.json()["balance"]) == (200, user, 5)
     assert admin.get(path).json()["balance"] == 5
@@ -197,17 +199,17 @@ def test_a_user_of_any_name_has_a_wallet_of_its_own(live_server: LiveServer, use
     "/v1/jobs/'%20OR%201=1--", "/v1/files/%2e%2e%2fsecret.key", "/v1/files/..%2f..%2fadmin.key", "/v1/%6aobs/x",
     "/v1/jobs/x%2fcancel", "/v1/jobs/%e2%80%ae", "/v1/workflows/%2e%2e", "//v1//jobs", "/v1/jobs/x/stages/%00/approve",
 ])  # fmt: skip
-def test_a_path_that_leads_nowhere_is_404(live_server: LiveServer, path: str) -> None:
+def test_an_unknown_path_answers_404(live_server: LiveServer, path: str) -> None:
     answer = live_server.client("client").get(path)
     assert answer.status_code == 404
     assert answer.json()["code"].endswith("_not_found")
 
 
-def test_an_escaped_letter_is_the_letter(live_server: LiveServer) -> None:
+def test_a_percent_encoded_letter_is_decoded(live_server: LiveServer) -> None:
     assert live_server.client("client").get("/v1/%6de").json()["role"] == "client"
 
 
-def test_a_path_of_more_than_8_kb_is_414(live_server: LiveServer) -> None:
+def test_a_path_of_more_than_8_kb_answers_414(live_server: LiveServer) -> None:
     answer = live_server.client("client").get("/v1/jobs/" + "x" * 8_192)
     assert (answer.status_code, answer.json()["code"]) == (414, "target_too_long")
 
@@ -224,7 +226,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("path", QUERIES)
-def test_a_query_is_checked(live_server: LiveServer, path: str) -> None:
+def test_queries_are_validated(live_server: LiveServer, path: str) -> None:
     answer = live_server.client("client").get(path)
     assert answer.status_code == QUERIES[path]
     assert answer.status_code == 200 or "code" in answer.json()
@@ -233,20 +235,20 @@ def test_a_query_is_checked(live_server: LiveServer, path: str) -> None:
 JOB_QUERIES = {
     "?wait_seconds=nan": 422, "?wait_seconds=inf": 422, "?wait_seconds=-1": 422, "?wait_seconds=x": 422,
     "?wait_seconds=1e999": 422, "?x=1": 422,
-    "/events?after=-1": 422, "/events?after=99999999999999999999": 422, "/events?after=1.5": 422,
-    "/events?limit=0": 422, "/events?after=9223372036854775807": 200,
+    "/events?cursor=-1": 422, "/events?cursor=99999999999999999999": 422, "/events?cursor=1.5": 422,
+    "/events?limit=0": 422, "/events?cursor=9223372036854775807": 200,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("end", JOB_QUERIES)
-def test_a_query_about_a_job_is_checked(live_server: LiveServer, end: str) -> None:
+def test_queries_of_a_job_are_validated(live_server: LiveServer, end: str) -> None:
     answer = live_server.client("client").get(f"/v1/jobs/{live_server.submit()['id']}{end}")
     assert answer.status_code == JOB_QUERIES[end]
     assert answer.status_code == 200 or answer.json()["code"] == "invalid_query"
 
 
 @pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 19, "9" * 400, "٣", ""])
-def test_a_last_event_id_that_is_no_number_is_422(live_server: LiveServer, last: str) -> None:
+def test_an_invalid_last_event_id_answers_422(live_server: LiveServer, last: str) -> None:
     headers = [(b"accept", b"text/event-stream"), (b"last-event-id", last.encode())]
     answer = live_server.client("client").get(f"/v1/jobs/{live_server.submit()['id']}/events", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_cursor")
@@ -255,11 +257,11 @@ def test_a_last_event_id_that_is_no_number_is_422(live_server: LiveServer, last:
 AMOUNTS = [0, -1, 2**62 + 1, 2**63 - 1, 2**63, -(2**63), 10**40, 1.5, "5", None, True]
 
 
-def test_an_amount_that_is_none_moves_nothing(live_server: LiveServer) -> None:
+def test_an_invalid_amount_is_refused_and_moves_no_credits(live_server: LiveServer) -> None:
     before = database_contents(live_server)
     bodies = [{"amount": amount, "idempotency_key": "bad", "reason": "a test"} for amount in AMOUNTS]
     topups = [live_server.client("admin").post("/v1/wallets/ann/topup", json=body).status_code for body in bodies]
-    down = AMOUNTS.index(-1)  # an adjustment may go down
+    down = AMOUNTS.index(-1)  # an adjustment may be negative
     adjusts = [
         live_server.client("admin").post("/v1/wallets/ann/adjust", json=body).status_code
         for body in (*bodies[:down], *bodies[down + 1 :])
@@ -273,7 +275,7 @@ def test_an_amount_that_is_none_moves_nothing(live_server: LiveServer) -> None:
     ("OPTIONS", "/v1/jobs", "GET, HEAD, POST"), ("HEAD", "/v1/jobs/bulk", "POST"), ("PATCH", "/healthz", "GET, HEAD"),
     ("BREW", "/v1/jobs", None),
 ])  # fmt: skip
-def test_a_method_that_is_not_listed_is_405(
+def test_an_unsupported_method_answers_405(
     live_server: LiveServer, method: str, path: str, allowed: str | None
 ) -> None:
     answer = live_server.client("client").request(method, path)
@@ -282,52 +284,53 @@ def test_a_method_that_is_not_listed_is_405(
 
 
 @pytest.mark.parametrize("accept", ["text/xml", "*/*", "image/png;q=0.9", "x", ""])
-def test_whatever_is_accepted_the_answer_is_json(live_server: LiveServer, accept: str) -> None:
+def test_the_response_is_json_whatever_the_accept_header(live_server: LiveServer, accept: str) -> None:
     answer = live_server.client("client").get("/v1/me", headers={"accept": accept})
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
 
 
-def _quoted(text: str) -> str:
+def _percent_encode(text: str) -> str:
     return quote(text, safe="")
 
 
 UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
-    "one like another": (JOB | {"imput": 1}, "unknown field `imput`: did you mean `input`?"),
-    "one in a list": ({"jobs": [JOB, JOB | {"lables": {}}]}, "`lables` - at `$.jobs[1]`: did you mean `labels`?"),
-    "one inside": (JOB | {"stages": [{"name": "a", "kind": "b", "taks": 1}]}, "`$.stages[0]`: did you mean `tasks`?"),
-    "one like none": (JOB | {"zzz": 1}, "unknown field `zzz`: known are `workflow`, `user`, `input`, "),
-    "a long one": (JOB | {"k" * 300: 1}, f"unknown field `{'k' * 80}…`: known are `workflow`, "),
-    "one that looks like a place": (JOB | {"x` - at `$.stages[0]": 1}, "known are "),
+    "similar": (JOB | {"imput": 1}, "unknown field `imput`: did you mean `input`?"),
+    "in a list": ({"jobs": [JOB, JOB | {"lables": {}}]}, "`lables` - at `$.jobs[1]`: did you mean `labels`?"),
+    "nested": (JOB | {"stages": [{"name": "a", "kind": "b", "taks": 1}]}, "`$.stages[0]`: did you mean `tasks`?"),
+    "not similar": (JOB | {"zzz": 1}, "unknown field `zzz`: known fields are `workflow`, `user`, `input`, "),
+    "long": (JOB | {"k" * 300: 1}, f"unknown field `{'k' * 80}…`: known fields are `workflow`, "),
+    "looks like a path": (JOB | {"x` - at `$.stages[0]": 1}, "known fields are "),
 }
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_an_unknown_field_is_answered_with_the_closest_or_all_known_fields(live_server: LiveServer, name: str) -> None:
-    body, said = UNKNOWN[name]
+    body, message = UNKNOWN[name]
     path = "/v1/jobs/bulk" if "jobs" in body else "/v1/jobs"
     answer = live_server.client("client").post(path, json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body")
-    assert said in answer.json()["message"]
+    assert message in answer.json()["message"]
     assert "k" * 81 not in answer.text
 
 
 def test_an_unknown_query_parameter_gets_a_suggestion_and_a_missing_field_is_named(live_server: LiveServer) -> None:
     client = live_server.client("client")
-    asked = client.get("/v1/jobs", params={"statsu": "running"}).json()
-    assert asked["message"] == "Query: Object contains unknown field `statsu`: did you mean `status`?"
+    answer = client.get("/v1/jobs", params={"statsu": "running"}).json()
+    assert answer["message"] == "Query: Object contains unknown field `statsu`: did you mean `status`?"
     assert client.post("/v1/jobs", json={"workflow": "x"}).json()["message"] == "Object missing required field `user`."
 
 
-def test_a_value_that_is_none_of_a_few_is_answered_with_the_allowed_ones(live_server: LiveServer) -> None:
+def test_an_invalid_enum_value_is_answered_with_the_allowed_ones(live_server: LiveServer) -> None:
     answer = live_server.client("operator").post(
         "/v1/admin/keys", json={"name": "x", "role": "boss", "tenant": "default"}
     )
-    assert answer.json()["message"] == "`$.role` is one of `admin`, `client`, `viewer`, `worker`."
+    assert answer.json()["message"] == "`$.role` must be one of `admin`, `client`, `viewer`, `worker`."
     retry = live_server.client("client").post("/v1/jobs/x/retry", json={"retry_as": "another"})
-    assert retry.json()["message"] == "`$.retry_as` is one of `new_job`, `new_run`."
+    assert retry.json()["message"] == "`$.retry_as` must be one of `new_job`, `new_run`."
 
 
-def test_a_caller_without_permission_learns_which_roles_have_it(live_server: LiveServer) -> None:
+def test_a_missing_permission_names_the_roles_that_have_it(live_server: LiveServer) -> None:
+    # R69
     answer = live_server.client("viewer").post("/v1/jobs", json={})
-    said = "A key with the role viewer may not do this: use operator or admin or client."
-    assert (answer.status_code, answer.json()["message"]) == (403, said)
+    message = "The role viewer may not call this route. Use a key with the role operator or admin or client."
+    assert (answer.status_code, answer.json()["message"]) == (403, message)

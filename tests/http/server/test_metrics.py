@@ -1,33 +1,18 @@
-"""Metrics: what waits and runs at the moment of the scrape, in Prometheus' format, with nobody's name in it."""
+"""Metrics in the format of Prometheus: waiting and running tasks, jobs, workers, streams and requests, without ids."""
 
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.metrics import Metrics, MetricsSnapshot
+from tests.http.prometheus_samples import parse, sample_key, scrape
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
-Sample = tuple[str, tuple[tuple[str, str], ...]]
 
-
-def read(text: str) -> dict[Sample, float]:
-    """Return every sample by its name and labels."""
-    families = text_string_to_metric_families(text)
-    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
-
-
-def scrape(live_server: LiveServer) -> dict[Sample, float]:
-    return read(live_server.client("operator").get("/metrics").raise_for_status().text)
-
-
-def sample_key(name: str, **labels: str) -> Sample:
-    return f"callsheet_{name}", tuple(sorted(labels.items()))
-
-
-def test_a_scrape_tells_what_waits_runs_and_works_now(live_server: LiveServer) -> None:
+def test_a_scrape_counts_waiting_and_running_tasks_active_jobs_and_workers(live_server: LiveServer) -> None:
+    # R160
     stages = [StageSpec(name="draw", kind="measured", tasks=3)]
     live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name="measured", stages=stages)))
     before = scrape(live_server).get(sample_key("jobs_active", status="queued"), 0)
@@ -55,7 +40,7 @@ def test_a_scrape_tells_what_waits_runs_and_works_now(live_server: LiveServer) -
     assert len(leased) == 2
 
 
-def test_every_status_of_a_living_job_is_there_even_at_zero(live_server: LiveServer) -> None:
+def test_every_active_status_has_a_sample_even_at_zero(live_server: LiveServer) -> None:
     found = scrape(live_server)
     assert {sample_key("jobs_active", status=status) for status in ("pending", "queued", "running", "paused")} <= set(
         found
@@ -73,7 +58,7 @@ def test_an_open_stream_is_counted(live_server: LiveServer) -> None:
         assert scrape(live_server)[sample_key("streams")] == before + 1
 
 
-def test_requests_are_counted_by_route_and_never_by_address(live_server: LiveServer) -> None:
+def test_requests_are_counted_by_route_and_never_by_url(live_server: LiveServer) -> None:
     job = live_server.submit()["id"]
     live_server.client("client").get(f"/v1/jobs/{job}")
     live_server.client("client").get("/no/such/place")
@@ -83,8 +68,8 @@ def test_requests_are_counted_by_route_and_never_by_address(live_server: LiveSer
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/admin/ops", "/v1/admin/scale"])
-def test_nobodys_name_is_in_what_operations_show(live_server: LiveServer, path: str) -> None:
-    """R356, R369: counts, waits and how tries ended; no tenant, user, job or worker."""
+def test_operations_and_metrics_contain_no_ids_and_no_names(live_server: LiveServer, path: str) -> None:
+    """R356, R369: no tenant, user, job or worker."""
     job, theirs = live_server.submit()["id"], live_server.submit("other client")["id"]
     (leased,) = live_server.engine.execute(commands.Claim(worker_id="canary-worker", kinds=("draw",)))
     text = live_server.client("operator").get(path).text
@@ -94,23 +79,23 @@ def test_nobodys_name_is_in_what_operations_show(live_server: LiveServer, path: 
         assert name not in text
 
 
-def test_nobodys_name_is_in_a_scrape(live_server: LiveServer) -> None:
+def test_metrics_contain_no_ids_and_no_user_names(live_server: LiveServer) -> None:
     job = live_server.submit()["id"]
     theirs = live_server.submit("other client")["id"]
     live_server.client("client").get(f"/v1/wallets/ann?nonsense={job}")
     text = live_server.client("operator").get("/metrics").text
     for name in (job, theirs, "ann", f'"{TENANT}"', f'"{OTHER_TENANT}"'):
         assert name not in text
-    assert not {"tenant", "user", "job", "worker"} & {label for _, labels in read(text) for label, _ in labels}
+    assert not {"tenant", "user", "job", "worker"} & {label for _, labels in parse(text) for label, _ in labels}
 
 
 @pytest.mark.parametrize("role", ["admin", "client", "viewer", "worker", "user"])
-def test_only_the_operator_sees_the_whole_server(live_server: LiveServer, role: str) -> None:
+def test_only_an_operator_can_read_metrics(live_server: LiveServer, role: str) -> None:
     assert live_server.client(role).get("/metrics").status_code == 403
 
 
-def test_work_at_providers_is_counted_and_overdue_calls_are_reported(live_server: LiveServer) -> None:
-    """R321, R369."""
+def test_provider_calls_and_overdue_ones_are_counted(live_server: LiveServer) -> None:
+    """R321."""
     stages = [StageSpec(name="render", kind="rendered", provider="acme")]
     definition = WorkflowDefinition(name="rendered", stages=stages, collect_seconds=600)
     live_server.engine.execute(commands.PutWorkflow(definition=definition))
@@ -122,35 +107,35 @@ def test_work_at_providers_is_counted_and_overdue_calls_are_reported(live_server
     found, ops = scrape(live_server), live_server.client("operator").get("/v1/admin/ops").json()
     assert (found[sample_key("provider_calls")], found[sample_key("provider_calls_overdue")]) == (before + 1, 0)
     assert (ops["provider_calls"], ops["provider_calls_overdue"]) == (before + 1, 0)
-    later = read(Metrics().text(MetricsSnapshot(0, provider_calls=(3, 2))).decode())
+    later = parse(Metrics().text(MetricsSnapshot(0, provider_calls=(3, 2))).decode())
     assert (later[sample_key("provider_calls")], later[sample_key("provider_calls_overdue")]) == (3, 2)
 
 
-# -- without a house
+# -- without a server
 
 
-def test_without_the_database_a_process_still_tells_of_itself() -> None:
-    found = read(Metrics().text(MetricsSnapshot(7)).decode())
+def test_a_process_without_its_database_still_has_metrics() -> None:
+    found = parse(Metrics().text(MetricsSnapshot(7)).decode())
     assert (found[sample_key("streams")], found[sample_key("database_up")]) == (7, 0)
     assert not [name for name, _ in found if name.startswith(("callsheet_tasks", "callsheet_jobs"))]
 
 
-def test_queues_of_one_kind_and_workflow_are_added_up() -> None:
+def test_rows_of_one_kind_and_workflow_are_added_up() -> None:
     depths = [("draw", "sketch", 1, 2), ("draw", "sketch", 10, 20), ("cut", "sketch", 0, 0)]
-    found = read(Metrics().text(MetricsSnapshot(0, depths, [], [])).decode())
+    found = parse(Metrics().text(MetricsSnapshot(0, depths, [], [])).decode())
     assert found[sample_key("tasks_waiting", kind="draw", workflow="sketch")] == 11
     assert found[sample_key("tasks_running", kind="draw", workflow="sketch")] == 22
     assert found[sample_key("tasks_waiting", kind="cut", workflow="sketch")] == 0
 
 
-def test_a_flood_of_queues_does_not_flood_the_scrape() -> None:
+def test_a_scrape_has_at_most_a_thousand_queues() -> None:
     depths = [(f"kind-{n}", "open", n, 0) for n in range(3_000)]
-    found = read(Metrics().text(MetricsSnapshot(0, depths, [], [])).decode())
-    shown = [value for (name, _), value in found.items() if name == "callsheet_tasks_waiting"]
-    assert (len(shown), max(shown), min(shown)) == (1_000, 2_999, 2_000)
+    found = parse(Metrics().text(MetricsSnapshot(0, depths, [], [])).decode())
+    values = [value for (name, _), value in found.items() if name == "callsheet_tasks_waiting"]
+    assert (len(values), max(values), min(values)) == (1_000, 2_999, 2_000)
 
 
-def test_a_database_that_does_not_answer_does_not_break_the_scrape(tmp_path: Path) -> None:
+def test_a_scrape_works_while_the_database_does_not_respond(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "callsheet.db", tmp_path) as live_server:
         live_server.engine.reads._scans.stop()  # noqa: SLF001
         found = scrape(live_server)

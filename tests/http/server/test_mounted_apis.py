@@ -9,9 +9,8 @@ import pytest
 from msgspec import Struct
 
 from callsheet.app import Callsheet
-from callsheet.config import HttpSettings
 from callsheet.core.model.errors import BadInput
-from callsheet.http.auth.schemes import authenticate_by_header
+from callsheet.http.auth.key_location import authenticate_by_header
 from callsheet.http.server.body.form import UploadedFile
 from callsheet.http.server.cors import Cors
 from callsheet.http.server.mounted_api import Api
@@ -29,6 +28,7 @@ from callsheet.http.server.route import (
     Route,
     StreamingResponse,
 )
+from callsheet.settings import HttpSettings
 from tests.support.processes.live_server import LiveServer
 
 LIMITS = HttpSettings(
@@ -270,7 +270,7 @@ def test_each_api_has_its_own_cors_policy(server: LiveServer, second: httpx.Clie
     assert server.client().options("/v1/jobs", headers=preflight).status_code == 405
 
 
-def test_failed_authentication_is_counted_alike_for_every_api(tmp_path: Path) -> None:
+def test_failed_authentication_is_counted_together_for_all_apis(tmp_path: Path) -> None:
     with LiveServer(tmp_path / "callsheet.db", tmp_path, HttpSettings(failed_auth_max=2), apis=[SECOND]) as server:
         url = f"http://127.0.0.1:{server.api_ports[0]}/limited"
         answers = [httpx.post(url, headers={"x-api-key": "Key cs_wrong"}) for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Every route and every role in one table, walked against a real server; and what is not yours looks absent."""
+"""Permissions: every route with every role, invalid keys, and data of other tenants and users."""
 
 import http.client
 from collections.abc import Sequence
@@ -12,17 +12,18 @@ from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.commands import OutputFile
 from callsheet.http.auth.authenticator import Caller
-from callsheet.http.openapi.builder import problems_of
-from callsheet.http.openapi.document import document
+from callsheet.http.openapi.document_builder import problems_of
+from callsheet.http.openapi.native_document import document
 from callsheet.http.routes.table import ROUTES
 from callsheet.http.server.route import ROLES, Route
+from tests.http.job_requests import UNKNOWN_ID
 from tests.support.databases.database_contents import database_contents
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
 
 LETTERS = dict(zip("OACVWMU", ROLES, strict=True))
 LETTERS_OF = {role: letter for letter, role in LETTERS.items()}
-HOUSE, ADMINS, WRITERS, READERS, WATCHERS, ALL, ANYBODY = "O", "OA", "OAC", "OACV", "OACVU", "OACVWMU", ""
+OPERATORS, ADMINS, WRITERS, READERS, WATCHERS, ALL, PUBLIC = "O", "OA", "OAC", "OACV", "OACVU", "OACVWMU", ""
 FLEET, MACHINES = "W", "M"
 TABLE = {
     "submit_job": WRITERS, "submit_jobs": WRITERS, "list_jobs": WATCHERS, "get_job": WATCHERS, "update_job": WRITERS,
@@ -31,29 +32,28 @@ TABLE = {
     "get_preview": WATCHERS, "list_outputs": WATCHERS, "get_input": WATCHERS, "get_file": WATCHERS,
     "get_file_info": WATCHERS,
     "list_files": WATCHERS, "create_upload": WRITERS, "finish_upload": WRITERS, "delete_file": WRITERS,
-    "put_blob": ANYBODY, "get_blob": ANYBODY, "approve_stage": WRITERS,
+    "put_blob": PUBLIC, "get_blob": PUBLIC, "approve_stage": WRITERS,
     "add_tasks": WRITERS, "add_stage": WRITERS, "get_why": WATCHERS, "job_events": WATCHERS, "tenant_events": READERS,
     "create_quote": WRITERS, "get_wallet": WATCHERS, "get_ledger": WATCHERS, "top_up": ADMINS, "adjust_balance": ADMINS,
     "refund_job": ADMINS,
-    "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": HOUSE, "get_me": ALL, "create_token": WRITERS,
-    "list_tenants": HOUSE, "put_tenant": HOUSE, "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
-    # R213: what a worker may say
+    "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": OPERATORS, "get_me": ALL,
+    "create_token": WRITERS,
+    "list_tenants": OPERATORS, "put_tenant": OPERATORS, "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
+    # R213: the worker protocol
     "register_worker": FLEET, "claim_tasks": MACHINES, "heartbeat": MACHINES, "grant_files": MACHINES,
     "list_previous_outputs": MACHINES, "record_submission": MACHINES, "complete_task": MACHINES, "fail_task": MACHINES,
-    "requeue_task": MACHINES, "deregister_worker": MACHINES, "get_worker": HOUSE, "update_worker": HOUSE,
-    "revoke_worker": HOUSE, "rotate_worker": HOUSE,
-    "list_audit": ADMINS, "get_ops": HOUSE, "list_workers": HOUSE, "metrics": HOUSE, "get_scale_signals": HOUSE,
-    "home": ANYBODY,
-    "healthz": ANYBODY, "readyz": ANYBODY, "openapi": ANYBODY, "reference": ANYBODY, "reference_css": ANYBODY,
-    "reference_js": ANYBODY,
+    "requeue_task": MACHINES, "deregister_worker": MACHINES, "get_worker": OPERATORS, "update_worker": OPERATORS,
+    "revoke_worker": OPERATORS, "rotate_worker": OPERATORS,
+    "list_audit": ADMINS, "get_ops": OPERATORS, "list_workers": OPERATORS, "metrics": OPERATORS,
+    "get_scale_signals": OPERATORS, "home": PUBLIC,
+    "healthz": PUBLIC, "readyz": PUBLIC, "openapi": PUBLIC, "reference": PUBLIC, "reference_css": PUBLIC,
+    "reference_js": PUBLIC,
 }  # fmt: skip
-"""Who may call what, written down a second time on purpose: a change of a right is a change of two files."""
+"""The roles of every route, repeated on purpose: changing a permission needs a change here too."""
 
-NOBODY = "00000000-0000-7000-8000-000000000000"
-ABSENT = {
-    "job_id": NOBODY, "task_id": NOBODY, "file_id": NOBODY, "key_id": NOBODY, "stage_no": "1", "tenant": "walked",
-    "user": "ann", "workflow": "walked", "signed": "x",
-    "worker": "nobody",
+UNKNOWN_IDS = {
+    "job_id": UNKNOWN_ID, "task_id": UNKNOWN_ID, "file_id": UNKNOWN_ID, "key_id": UNKNOWN_ID, "stage_no": "1",
+    "tenant": "example", "user": "ann", "workflow": "example", "signed": "x", "worker": "unknown",
 }  # fmt: skip
 DOCUMENT = document()
 KEYED = [route for route in ROUTES if TABLE.get(route.name)]
@@ -62,7 +62,7 @@ UNKNOWN_FIELDS = ("status", "price", "tenant_id", "attempt", "finished_at")
 
 @cache
 def client_of(live_server: LiveServer, role: str | None = None) -> httpx.Client:
-    """Return one client per role: making one costs more than a request."""
+    """Return one client per role; creating one costs more than a request."""
     return live_server.client(role)
 
 
@@ -72,19 +72,19 @@ def operation(route: Route) -> dict[str, Any]:
 
 
 def body_of(route: Route) -> dict[str, Any] | None:
-    """Return the body that the documentation shows."""
+    """Return the example body of the OpenAPI document."""
     if "requestBody" not in operation(route):
         return None
     example: dict[str, Any] = operation(route)["requestBody"]["content"]["application/json"]["example"]
     return example | ({"tenant": TENANT} if "tenant" in example else {})
 
 
-def call(client: httpx.Client, route: Route, given: dict[str, str] | None = None, **more: Any) -> httpx.Response:
-    """Call a route as it is documented, with ids that lead nowhere unless others are given."""
+def call(client: httpx.Client, route: Route, known_ids: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    """Call a route with its example body, and with unknown ids unless `known_ids` has others."""
     body = body_of(route)
     if body is not None:
         more.setdefault("json", body)
-    return client.request(route.method, route.path.format_map(ABSENT | (given or {})), **more)
+    return client.request(route.method, route.path.format_map(UNKNOWN_IDS | (known_ids or {})), **more)
 
 
 def ids(routes: Sequence[Route]) -> Any:
@@ -94,10 +94,8 @@ def ids(routes: Sequence[Route]) -> Any:
 # -- the table
 
 
-@pytest.mark.parametrize("tenant", ["nobody-s", "no name of one", "t" * 300])
-def test_what_an_operator_asks_of_a_tenant_that_is_not_there_is_answered_as_documented(
-    live_server: LiveServer, tenant: str
-) -> None:
+@pytest.mark.parametrize("tenant", ["unknown", "not a name", "t" * 300])
+def test_requests_for_an_unknown_tenant_are_answered_as_documented(live_server: LiveServer, tenant: str) -> None:
     client = live_server.client("operator", {"callsheet-tenant": tenant})
     for route in (route for route in KEYED if "operator" in route.roles):
         answer = call(client, route)
@@ -122,11 +120,11 @@ def test_every_route_is_documented_with_its_roles() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_do_what_the_table_says_and_nothing_else(live_server: LiveServer, role: str) -> None:
-    # R68, and R69 in our own shape
+def test_a_role_can_call_the_routes_of_the_table_and_no_others(live_server: LiveServer, role: str) -> None:
+    # R68
     if role == "machine":
-        live_server.register("walked")  # it says goodbye on the way
-    client = live_server.client("walked") if role == "machine" else client_of(live_server, role)
+        live_server.register("example")  # it deregisters on the way
+    client = live_server.client("example") if role == "machine" else client_of(live_server, role)
     for route in KEYED:
         answer = call(client, route)
         allowed = role in {LETTERS[letter] for letter in TABLE[route.name]}
@@ -138,11 +136,11 @@ def test_a_role_may_do_what_the_table_says_and_nothing_else(live_server: LiveSer
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), where
 
 
-def test_what_needs_no_key_is_answered_without_one(live_server: LiveServer) -> None:
+def test_public_routes_need_no_key(live_server: LiveServer) -> None:
     client = client_of(live_server)
     for route in ROUTES:
         if not route.roles:
-            signed = "{signed}" in route.path  # the address itself is the permission, and this one is made up
+            signed = "{signed}" in route.path  # the URL itself is the permission, and this one is not signed
             assert call(client, route).status_code == (403 if signed else route.status), route.path
 
 
@@ -156,19 +154,19 @@ def test_a_refused_role_changes_nothing(live_server: LiveServer) -> None:
     assert database_contents(live_server) == before
 
 
-def test_a_change_would_be_seen(live_server: LiveServer) -> None:
+def test_the_contents_of_the_database_show_a_change(live_server: LiveServer) -> None:
     before = database_contents(live_server)
     live_server.submit()
     after = database_contents(live_server)
     assert {name for name in before if before[name] != after[name]} >= {"job", "task", "event", "wallet"}
 
 
-# -- no key, or none that is valid
+# -- missing and invalid keys
 
 
 @pytest.fixture(scope="module")
 def bad_keys(live_server: LiveServer) -> dict[str, dict[str, str]]:
-    """Headers that let nobody in."""
+    """Headers without a valid key."""
     operator = client_of(live_server, "operator")
     made = [
         operator.post("/v1/admin/keys", json={"name": name, "role": "admin", "tenant": TENANT} | more).json()
@@ -192,7 +190,9 @@ def bad_keys(live_server: LiveServer) -> dict[str, dict[str, str]]:
     }
 
 
-def test_without_a_valid_key_every_route_says_401(live_server: LiveServer, bad_keys: dict[str, dict[str, str]]) -> None:
+def test_without_a_valid_key_every_route_answers_401(
+    live_server: LiveServer, bad_keys: dict[str, dict[str, str]]
+) -> None:
     # R81
     before = database_contents(live_server)
     client = client_of(live_server)
@@ -205,7 +205,7 @@ def test_without_a_valid_key_every_route_says_401(live_server: LiveServer, bad_k
     assert database_contents(live_server) == before
 
 
-def test_a_bearer_with_nothing_behind_it_is_no_key(live_server: LiveServer) -> None:
+def test_an_empty_bearer_token_is_refused(live_server: LiveServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", int(live_server.url.rpartition(":")[2]))
     for value in ("Bearer ", "Bearer  ", " "):
         connection.request("GET", "/v1/me", headers={"Authorization": value})
@@ -215,7 +215,7 @@ def test_a_bearer_with_nothing_behind_it_is_no_key(live_server: LiveServer) -> N
     connection.close()
 
 
-def test_a_key_in_the_query_string_is_no_key(live_server: LiveServer) -> None:
+def test_a_key_in_the_query_string_is_refused(live_server: LiveServer) -> None:
     client = client_of(live_server)
     for name in ("key", "api_key", "token", "access_token", "authorization"):
         for route in KEYED:
@@ -227,8 +227,8 @@ def test_a_key_in_the_query_string_is_no_key(live_server: LiveServer) -> None:
 
 
 @ids(ROUTES)
-def test_a_method_that_is_not_listed_is_refused_with_those_that_are(live_server: LiveServer, route: Route) -> None:
-    path = route.path.format_map(ABSENT)
+def test_an_unsupported_method_is_refused_with_the_allowed_ones(live_server: LiveServer, route: Route) -> None:
+    path = route.path.format_map(UNKNOWN_IDS)
     listed = {one.method for one in ROUTES if one.path == route.path}
     listed |= {"HEAD"} if "GET" in listed else set()
     client = client_of(live_server, "operator")
@@ -237,13 +237,13 @@ def test_a_method_that_is_not_listed_is_refused_with_those_that_are(live_server:
         assert (answer.status_code, answer.headers["allow"]) == (405, ", ".join(sorted(listed))), method
 
 
-def test_a_head_is_a_get_without_its_body(live_server: LiveServer) -> None:
+def test_a_head_request_is_a_get_without_its_body(live_server: LiveServer) -> None:
     answer = client_of(live_server, "viewer").head("/v1/jobs")
     assert (answer.status_code, answer.content) == (200, b"")
 
 
 @ids([route for route in ROUTES if route.request is not None])
-def test_a_body_with_a_field_that_is_not_its_own_is_refused(live_server: LiveServer, route: Route) -> None:
+def test_a_body_with_an_unknown_field_is_refused(live_server: LiveServer, route: Route) -> None:
     before = database_contents(live_server)
     client = client_of(live_server, LETTERS[TABLE[route.name][0]])
     mine = set(route.request.__struct_fields__) if route.request else set()
@@ -270,9 +270,9 @@ class FinishedJob(NamedTuple):
 
 
 def finish_job(live_server: LiveServer, tenant: str, user: str) -> FinishedJob:
-    """Let a user's job make a file."""
+    """Complete a job of a user with a file."""
     engine = live_server.engine
-    engine.execute(commands.TopUp(tenant=tenant, user=user, amount=10, idempotency_key="walk"))
+    engine.execute(commands.TopUp(tenant=tenant, user=user, amount=10, idempotency_key="finished-job"))
     live_server.submit("client" if tenant == TENANT else f"{tenant} client", user=user)
     leased = engine.execute(commands.Claim(worker_id="w", kinds=("draw",), count=50))
     mine = next(one for one in leased if one.tenant == tenant)
@@ -286,7 +286,7 @@ def finish_job(live_server: LiveServer, tenant: str, user: str) -> FinishedJob:
         f"/v1/jobs/{lease.job_id}/outputs"
     )
     (output,) = outputs.raise_for_status().json()["outputs"]
-    body = {"name": "walked", "role": "viewer", "tenant": tenant}
+    body = {"name": "example", "role": "viewer", "tenant": tenant}
     key = client_of(live_server, "operator").post("/v1/admin/keys", json=body).raise_for_status().json()
     return FinishedJob(lease.job_id, lease.task_id, output["files"][0]["id"], key["key"]["id"])
 
@@ -305,7 +305,7 @@ IN_TENANT = [route for route in KEYED if any(f"{{{name}}}" in route.path for nam
 
 
 @ids(IN_TENANT)
-def test_what_is_another_tenants_looks_exactly_as_if_it_were_not_there(
+def test_data_of_another_tenant_is_answered_like_unknown_ids(
     live_server: LiveServer, foreign: FinishedJob, route: Route
 ) -> None:
     # R159
@@ -314,31 +314,29 @@ def test_what_is_another_tenants_looks_exactly_as_if_it_were_not_there(
         if LETTERS_OF[role] not in TABLE[route.name]:
             continue
         client = client_of(live_server, role)
-        there, nowhere = call(client, route, foreign.values()), call(client, route)
-        assert (there.status_code, nowhere.status_code) == (404, 404), role
-        assert _without_ids(there, foreign) == _without_ids(nowhere, foreign)
-        assert set(there.headers) == set(nowhere.headers)
+        foreign_answer, unknown_answer = call(client, route, foreign.values()), call(client, route)
+        assert (foreign_answer.status_code, unknown_answer.status_code) == (404, 404), role
+        assert _without_ids(foreign_answer, foreign) == _without_ids(unknown_answer, foreign)
+        assert set(foreign_answer.headers) == set(unknown_answer.headers)
     assert database_contents(live_server) == before
 
 
 def _without_ids(answer: httpx.Response, foreign: FinishedJob) -> str:
-    """Return an answer without what differs between any two requests: their ids."""
+    """Return the text of a response without its request id and the ids of the request."""
     text = answer.text.replace(answer.headers["x-request-id"], "…")
-    for value in (*foreign, NOBODY):
+    for value in (*foreign, UNKNOWN_ID):
         text = text.replace(value, "…")
     return text
 
 
-def test_the_part_of_another_job_is_not_found_in_ones_own(
-    live_server: LiveServer, foreign: FinishedJob, own: FinishedJob
-) -> None:
+def test_a_task_of_another_job_is_not_found(live_server: LiveServer, foreign: FinishedJob, own: FinishedJob) -> None:
     client = client_of(live_server, "client")
     for part in ("attempts", "preview"):
         assert client.get(f"/v1/jobs/{own.job_id}/tasks/{own.task_id}/{part}").status_code == 200
         assert client.get(f"/v1/jobs/{own.job_id}/tasks/{foreign.task_id}/{part}").status_code == 404
 
 
-def test_a_listing_shows_nothing_of_another_tenant(
+def test_lists_contain_nothing_of_another_tenant(
     live_server: LiveServer, foreign: FinishedJob, own: FinishedJob
 ) -> None:
     texts = [
@@ -351,17 +349,19 @@ def test_a_listing_shows_nothing_of_another_tenant(
     assert any(own.job_id in text for text in texts)
 
 
-def test_a_users_token_sees_that_users_jobs_files_and_wallet_only(live_server: LiveServer, own: FinishedJob) -> None:
+def test_a_user_token_reads_the_jobs_files_and_wallet_of_its_user_only(
+    live_server: LiveServer, own: FinishedJob
+) -> None:
     # R159
     bob = finish_job(live_server, TENANT, "bob")
     user = client_of(live_server, "user")
-    for life, wanted in ((own, 200), (bob, 404)):
+    for finished, status in ((own, 200), (bob, 404)):
         for path in (
-            f"/v1/jobs/{life.job_id}", f"/v1/jobs/{life.job_id}/outputs", f"/v1/jobs/{life.job_id}/events",
-            f"/v1/jobs/{life.job_id}/tasks", f"/v1/jobs/{life.job_id}/tasks/{life.task_id}/preview",
-            f"/v1/files/{life.file_id}",
+            f"/v1/jobs/{finished.job_id}", f"/v1/jobs/{finished.job_id}/outputs", f"/v1/jobs/{finished.job_id}/events",
+            f"/v1/jobs/{finished.job_id}/tasks", f"/v1/jobs/{finished.job_id}/tasks/{finished.task_id}/preview",
+            f"/v1/files/{finished.file_id}",
         ):  # fmt: skip
-            assert user.get(path).status_code == wanted, path
+            assert user.get(path).status_code == status, path
     assert {job["user"] for job in user.get("/v1/jobs?limit=200&user=bob").json()["jobs"]} == {"ann"}
     assert user.get("/v1/wallets/ann").status_code == 200
     for path in ("/v1/wallets/bob", "/v1/wallets/bob/ledger"):

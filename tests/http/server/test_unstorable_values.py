@@ -1,4 +1,4 @@
-"""Values that no database keeps are refused as the caller's mistake, on both databases; neighbours never notice."""
+"""Values that no database can store are refused as invalid input, without effect on other requests."""
 
 import asyncio
 from typing import Any
@@ -17,8 +17,8 @@ QUERIES = [
     "/v1/workflows?cursor=%00", "/v1/admin/keys?cursor=%00", "/v1/admin/tenants?cursor=%00",
     "/v1/admin/audit?cursor=%00",
     "/v1/events?job=%00", "/v1/events?type=%00",
-    f"/v1/jobs/{{job}}/events?after={HUGE}", "/v1/jobs/{job}/events?after=9223372036854775808",
-    f"/v1/jobs/{{job}}/events?after=-{HUGE}", f"/v1/wallets/ann/ledger?cursor={HUGE}",
+    f"/v1/jobs/{{job}}/events?cursor={HUGE}", "/v1/jobs/{job}/events?cursor=9223372036854775808",
+    f"/v1/jobs/{{job}}/events?cursor=-{HUGE}", f"/v1/wallets/ann/ledger?cursor={HUGE}",
     f"/v1/wallets/ann/ledger?cursor=-{HUGE}", f"/v1/jobs?limit={HUGE}", f"/v1/events?limit=-{HUGE}",
     "/v1/jobs/{job}?wait_seconds=nan", "/v1/jobs/{job}?wait_seconds=inf", "/v1/jobs/{job}?wait_seconds=-1",
     "/v1/jobs/{job}?wait_seconds=1e999",
@@ -76,22 +76,20 @@ def operator(live_server: LiveServer) -> httpx.Client:
 
 
 @pytest.mark.parametrize("path", QUERIES)
-def test_a_query_that_no_database_could_answer_is_the_callers_mistake(
-    operator: httpx.Client, job: str, path: str
-) -> None:
+def test_a_query_with_an_unstorable_value_answers_422(operator: httpx.Client, job: str, path: str) -> None:
     answer = operator.get(path.format(job=job))
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_query")
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_address_that_nothing_could_have_leads_nowhere(operator: httpx.Client, job: str, path: str) -> None:
+def test_a_path_with_an_unstorable_value_answers_404(operator: httpx.Client, job: str, path: str) -> None:
     answer = operator.get(path.format(job=job))
     assert answer.status_code == 404
     assert answer.json()["code"].endswith("_not_found")
 
 
 @pytest.mark.parametrize(("method", "path", "body"), BODIES)
-def test_a_body_that_no_database_could_keep_is_the_callers_mistake(
+def test_a_body_with_an_unstorable_value_answers_422(
     operator: httpx.Client, job: str, method: str, path: str, body: dict[str, Any]
 ) -> None:
     if path == "/v1/jobs":
@@ -100,36 +98,36 @@ def test_a_body_that_no_database_could_keep_is_the_callers_mistake(
     assert answer.status_code == 422, answer.text
 
 
-def test_text_and_numbers_inside_json_of_ones_own_are_kept_as_they_are(live_server: LiveServer) -> None:
-    """They are JSON, not columns: what fits the workflow's schema goes through."""
+def test_free_form_json_is_stored_unchanged(live_server: LiveServer) -> None:
+    """Input and metadata are JSON and no columns, so such values are allowed there."""
     notes = {"nul": NUL, "huge": HUGE, "half": "\U0001f3ac"}
     made = live_server.submit(input={"prompt": NUL, "n": HUGE}, metadata=notes)
     assert made["metadata"] == notes
 
 
-def test_a_bad_job_of_a_bulk_does_not_touch_its_neighbours(operator: httpx.Client) -> None:
+def test_an_invalid_job_of_a_bulk_submit_does_not_affect_the_others(operator: httpx.Client) -> None:
     good = {"workflow": "sketch", "user": "ann", "input": {}}
     jobs = [good, good | {"priority": HUGE}, good | {"user": NUL}, good | {"stages": [STAGE | {"provider": NUL}]}, good]
     results = operator.post("/v1/jobs/bulk", json={"jobs": jobs}).json()["results"]
     assert [result["status"] for result in results] == [201, 422, 422, 422, 201]
 
 
-def test_a_question_that_cannot_be_asked_is_its_own_callers_problem(live_server: LiveServer) -> None:
-    """The thread that reads for everybody lives on, and who asked at the same time is answered."""
+def test_a_failing_read_does_not_affect_the_other_reads_of_its_batch(live_server: LiveServer) -> None:
+    """The shared reading thread survives and answers the other reads."""
     reads = live_server.engine.reads
 
-    async def together() -> list[Any]:
-        asked = [reads.lookup("wallet_of", id=f"default/{name}") for name in ("ann", "bob")]
+    async def read_together() -> list[Any]:
+        valid = [reads.lookup("wallet_of", id=f"default/{name}") for name in ("ann", "bob")]
         broken = reads.lookup("ledger_before", id="x", before=HUGE, count=1)
-        return list(await asyncio.gather(asked[0], broken, asked[1], return_exceptions=True))
+        return list(await asyncio.gather(valid[0], broken, valid[1], return_exceptions=True))
 
-    first, failed, second = asyncio.run(together())
+    first, failed, second = asyncio.run(read_together())
     assert isinstance(failed, OverflowError | StoreError)
     assert (len(first), len(second)) == (1, 0)
     assert live_server.client("viewer").get("/v1/wallets/ann").status_code == 200
 
 
-def test_a_command_made_in_code_is_refused_like_one_that_came_by_http(live_server: LiveServer) -> None:
+def test_a_command_from_code_is_validated_like_one_over_http(live_server: LiveServer) -> None:
     answers = live_server.engine.execute_many([
         commands.TopUp(tenant="default", user="ann", amount=1, idempotency_key="odd"),
         commands.TopUp(tenant="default", user="ann", amount=2**63, idempotency_key="odder"),

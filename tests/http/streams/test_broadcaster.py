@@ -1,11 +1,11 @@
-"""The hub's one race, step by step: a place that was found for those who left is too late for whoever comes."""
+"""A race of the broadcaster, step by step: a position found for an unsubscribed client is not used for the next one."""
 
 import asyncio
 from pathlib import Path
 
-from callsheet.config import HttpSettings
 from callsheet.engine import Engine
-from callsheet.http.broadcaster import JOB, Broadcaster
+from callsheet.http.streams.broadcaster import JOB, Broadcaster
+from callsheet.settings import HttpSettings
 
 KEY = (JOB, "a job")
 
@@ -15,16 +15,16 @@ async def _run_loop_briefly() -> None:
         await asyncio.sleep(0)
 
 
-def test_a_place_that_was_found_for_those_who_left_lets_nobody_in(tmp_path: Path) -> None:
+def test_a_position_found_for_an_unsubscribed_client_does_not_start_the_next_one(tmp_path: Path) -> None:
     with Engine.open(tmp_path / "callsheet.db") as engine:
-        broadcaster = Broadcaster(engine, HttpSettings())  # its thread is not started: this test takes its steps
+        broadcaster = Broadcaster(engine, HttpSettings())  # its thread is not started; the test runs its steps
 
-        async def scene() -> tuple[bool, bool]:
+        async def race() -> tuple[bool, bool]:
             first = asyncio.ensure_future(broadcaster.subscribe(KEY, "first"))
             await _run_loop_briefly()
-            broadcaster._follow()  # noqa: SLF001 - finds the place; the loop has not heard of it yet
+            broadcaster._follow()  # noqa: SLF001 - finds the position; the loop does not know it yet
             first.cancel()
-            (subscription,) = broadcaster._subscriptions[KEY]  # noqa: SLF001
+            (subscription,) = broadcaster._channels[KEY].subscriptions  # noqa: SLF001
             broadcaster.unsubscribe(KEY, "first", subscription)
             await _run_loop_briefly()
             second = asyncio.ensure_future(broadcaster.subscribe(KEY, "second"))
@@ -34,5 +34,5 @@ def test_a_place_that_was_found_for_those_who_left_lets_nobody_in(tmp_path: Path
             await _run_loop_briefly()
             return too_early, second.done()
 
-        assert asyncio.run(scene()) == (False, True)
+        assert asyncio.run(race()) == (False, True)
         assert broadcaster.count == 1

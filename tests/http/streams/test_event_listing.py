@@ -1,4 +1,4 @@
-"""Events as JSON: pages of a tenant's own, read by an index of the tenant, that say whether there is more."""
+"""Events as JSON: pages of the events of a tenant or a job that say whether there are more."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
 
 MANY = 600
-"""So many submits leave more events than one page reads."""
+"""So many submits create more events than one page has."""
 
 
 def feed(live_server: LiveServer, role: str, **query: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def all_pages(live_server: LiveServer, **query: Any) -> tuple[list[tuple[str, in
         query["cursor"] = page["next"]
 
 
-def test_a_tenants_page_is_full_whatever_others_do_in_between(live_server: LiveServer) -> None:
+def test_events_of_other_tenants_take_no_place_on_a_page(live_server: LiveServer) -> None:
     live_server.engine.execute(commands.TopUp(tenant=TENANT, user="ann", amount=10_000, idempotency_key="pages"))
     (first,) = submits(live_server, 1, OTHER_TENANT)
     submits(live_server, MANY)
@@ -43,7 +43,7 @@ def test_a_tenants_page_is_full_whatever_others_do_in_between(live_server: LiveS
     assert page["more"] is False
 
 
-def test_a_page_says_whether_there_is_more_and_pages_leave_nothing_out(live_server: LiveServer) -> None:
+def test_a_page_says_whether_there_are_more_events_and_pages_have_no_gaps(live_server: LiveServer) -> None:
     start = feed(live_server, "client", cursor="now")["next"]
     jobs = submits(live_server, 4)
     total = sum(live_server.engine.reads.job(TENANT, job).seq for job in jobs)
@@ -55,7 +55,7 @@ def test_a_page_says_whether_there_is_more_and_pages_leave_nothing_out(live_serv
         assert all_pages(live_server, cursor=start, limit=limit) == (whole, [True] * (pages - 1) + [False])
 
 
-def test_what_nobody_asked_for_is_no_more(live_server: LiveServer) -> None:
+def test_events_that_the_filter_excludes_do_not_count_as_more(live_server: LiveServer) -> None:
     start = feed(live_server, "client", cursor="now")["next"]
     (job,) = submits(live_server, 1)
     wait_until(lambda: feed(live_server, "client", cursor=start)["events"])
@@ -64,11 +64,11 @@ def test_what_nobody_asked_for_is_no_more(live_server: LiveServer) -> None:
     assert feed(live_server, "client", cursor=page["next"], type="job.")["events"] == []
 
 
-def test_a_jobs_page_says_whether_there_is_more(live_server: LiveServer) -> None:
+def test_a_page_of_a_job_says_whether_there_are_more_events(live_server: LiveServer) -> None:
     client = live_server.client("client")
     job = client.post(f"/v1/jobs/{live_server.submit()['id']}/cancel", json={}).raise_for_status().json()
-    address = f"/v1/jobs/{job['id']}/events"
+    path = f"/v1/jobs/{job['id']}/events"
     assert job["last_event_seq"] > 1
     for limit, more in ((job["last_event_seq"] - 1, True), (job["last_event_seq"], False)):
-        page = client.get(address, params={"limit": limit}).json()
+        page = client.get(path, params={"limit": limit}).json()
         assert ([event["seq"] for event in page["events"]], page["more"]) == (list(range(1, limit + 1)), more)

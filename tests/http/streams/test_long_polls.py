@@ -1,4 +1,4 @@
-"""Long polls: an answer as soon as there is news, however it becomes known."""
+"""Long polls return as soon as the job ends or changes."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -8,7 +8,7 @@ from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
 
-def test_a_long_poll_wakes_when_the_job_ends(fast_stream_server: LiveServer) -> None:
+def test_a_long_poll_returns_when_the_job_ends(fast_stream_server: LiveServer) -> None:
     job = fast_stream_server.submit()["id"]
     with ThreadPoolExecutor(1) as threads:
         polling = threads.submit(fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait_seconds=60")
@@ -19,12 +19,12 @@ def test_a_long_poll_wakes_when_the_job_ends(fast_stream_server: LiveServer) -> 
     assert fast_stream_server.client("client").get(f"/v1/jobs/{job}?wait_seconds=60").json() == answer.json()
 
 
-def test_a_long_poll_with_a_tag_wakes_with_any_change(fast_stream_server: LiveServer) -> None:
+def test_a_long_poll_with_an_etag_returns_at_any_change(fast_stream_server: LiveServer) -> None:
     client = fast_stream_server.client("client")
     job = fast_stream_server.submit()["id"]
-    shown = client.get(f"/v1/jobs/{job}")
+    current = client.get(f"/v1/jobs/{job}")
     with ThreadPoolExecutor(1) as threads:
-        headers = {"if-none-match": shown.headers["etag"]}
+        headers = {"if-none-match": current.headers["etag"]}
         polling = threads.submit(
             fast_stream_server.client("client").get, f"/v1/jobs/{job}?wait_seconds=60", headers=headers
         )
@@ -37,10 +37,10 @@ def test_a_long_poll_with_a_tag_wakes_with_any_change(fast_stream_server: LiveSe
     client.post(f"/v1/jobs/{job}/cancel", json={"grace_seconds": 0}).raise_for_status()
 
 
-def test_a_long_poll_without_news_says_so_in_time(fast_stream_server: LiveServer) -> None:
+def test_a_long_poll_without_a_change_returns_after_its_wait(fast_stream_server: LiveServer) -> None:
     client = fast_stream_server.client("client")
-    shown = client.get(f"/v1/jobs/{fast_stream_server.submit()['id']}")
-    path = f"/v1/jobs/{shown.json()['id']}?wait_seconds=0.05"
-    assert client.get(path).json() == shown.json()
-    assert client.get(path, headers={"if-none-match": shown.headers["etag"]}).status_code == 304
+    current = client.get(f"/v1/jobs/{fast_stream_server.submit()['id']}")
+    path = f"/v1/jobs/{current.json()['id']}?wait_seconds=0.05"
+    assert client.get(path).json() == current.json()
+    assert client.get(path, headers={"if-none-match": current.headers["etag"]}).status_code == 304
     fast_stream_server.work()

@@ -1,4 +1,4 @@
-"""Streams across servers: one that stops, several on one database, a database that goes away or is out of order."""
+"""Streams of several servers: a server that stops, two servers on one database, and lost database connections."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
+from callsheet.settings import HttpSettings, Settings
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.engine.concurrency import ANSWER_SECONDS
 from tests.support.http.raw_http import RawConnection
@@ -17,9 +17,9 @@ from tests.support.http.sse import STREAM, Frame, open_stream, read_events
 from tests.support.processes.live_server import TENANT, LiveServer
 from tests.support.wait import wait_until
 
-GIFT = WorkflowDefinition(name="gift", price=0, stages=[StageSpec(name="draw", kind="draw")])
-QUIET = HttpSettings(heartbeat_seconds=60, body_timeout_seconds=5)
-"""No beat within a test: what arrives was pushed."""
+FREE_WORKFLOW = WorkflowDefinition(name="free", price=0, stages=[StageSpec(name="draw", kind="draw")])
+NO_HEARTBEATS = HttpSettings(heartbeat_seconds=60, body_timeout_seconds=5)
+"""No heartbeat within a test: every frame is an event that was pushed."""
 
 
 @pytest.fixture
@@ -30,35 +30,37 @@ def postgresql(database_pool: DatabasePool) -> Iterator[str]:
     database_pool.release(url)
 
 
-# -- stopping
+# -- shutdown
 
 
-def test_a_server_that_stops_ends_its_streams_and_the_next_one_goes_on(database_url: str, tmp_path: Path) -> None:
-    with LiveServer(database_url, tmp_path, QUIET) as first:
+def test_a_stopping_server_ends_its_streams_and_clients_resume_at_the_next_one(
+    database_url: str, tmp_path: Path
+) -> None:
+    with LiveServer(database_url, tmp_path, NO_HEARTBEATS) as first:
         job = first.submit()["id"]
         paths = (f"/v1/jobs/{job}/events", "/v1/events")
         with ThreadPoolExecutor(2) as threads:
             reading = [threads.submit(read_events, first, path) for path in paths]
             wait_until(lambda: first.callsheet.state.broadcaster.count == 2)
             first.stop()
-            begun = [one.result(ANSWER_SECONDS) for one in reading]
-    assert [frame.event for frame in begun[0]] == ["job.created"]
-    with LiveServer(database_url, tmp_path, QUIET) as second:
+            before = [one.result(ANSWER_SECONDS) for one in reading]
+    assert [frame.event for frame in before[0]] == ["job.created"]
+    with LiveServer(database_url, tmp_path, NO_HEARTBEATS) as second:
         other = second.submit()["id"]
         second.work()
         second.work()
-        rest = read_events(second, paths[0], begun[0][-1].id)
-        with open_stream(second, paths[1], begun[1][-1].id) as coming:
-            wanted = {(one, event.seq) for one in (job, other) for event in second.engine.reads.events(one)}
-            later = [next(frame for frame in coming if frame.id) for _ in range(len(wanted) - len(begun[1]))]
+        rest = read_events(second, paths[0], before[0][-1].id)
+        with open_stream(second, paths[1], before[1][-1].id) as frames:
+            expected = {(one, event.seq) for one in (job, other) for event in second.engine.reads.events(one)}
+            later = [next(frame for frame in frames if frame.id) for _ in range(len(expected) - len(before[1]))]
         numbers = [event.seq for event in second.engine.reads.events(job)]
-        assert [frame.data["seq"] for frame in begun[0] + rest] == numbers
-    everything = [(frame.data["job_id"], frame.data["seq"]) for frame in begun[1] + later]
-    assert (len(everything), set(everything)) == (len(wanted), wanted)
+        assert [frame.data["seq"] for frame in before[0] + rest] == numbers
+    everything = [(frame.data["job_id"], frame.data["seq"]) for frame in before[1] + later]
+    assert (len(everything), set(everything)) == (len(expected), expected)
 
 
-def test_a_server_that_stops_answers_what_is_under_way(database_url: str, tmp_path: Path) -> None:
-    with LiveServer(database_url, tmp_path, QUIET) as live_server:
+def test_a_stopping_server_answers_open_requests(database_url: str, tmp_path: Path) -> None:
+    with LiveServer(database_url, tmp_path, NO_HEARTBEATS) as live_server:
         job = live_server.submit()
         with RawConnection(live_server.url) as slow, ThreadPoolExecutor(2) as threads:
             body = b'{"workflow":"sketch","user":"ann","input":{}}'
@@ -75,15 +77,13 @@ def test_a_server_that_stops_answers_what_is_under_way(database_url: str, tmp_pa
             RawConnection(live_server.url)
 
 
-def test_a_reader_that_dawdles_does_not_hold_a_stopping_server(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slow_reader_does_not_block_a_stopping_server(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings = HttpSettings(shutdown_timeout_seconds=1)
     with LiveServer(tmp_path / "callsheet.db", tmp_path, settings, send_bytes=4_096) as live_server:
         with RawConnection(live_server.url, receive_bytes=4_096) as reader:
             reader.send_request("GET", "/v1/events", live_server.keys["client"], accept=STREAM)
-            live_server.engine.execute(commands.PutWorkflow(definition=GIFT))
-            many = [commands.Submit(tenant=TENANT, user="ann", workflow="gift") for _ in range(1_000)]
+            live_server.engine.execute(commands.PutWorkflow(definition=FREE_WORKFLOW))
+            many = [commands.Submit(tenant=TENANT, user="ann", workflow="free") for _ in range(1_000)]
             assert len(live_server.engine.execute_many(many)) == 1_000
             wait_until(lambda: live_server.callsheet.state.broadcaster.count)
             live_server.stop()
@@ -94,8 +94,11 @@ def test_a_reader_that_dawdles_does_not_hold_a_stopping_server(
 # -- several servers, one PostgreSQL
 
 
-def test_a_stream_on_one_server_tells_what_another_commits(postgresql: str, tmp_path: Path) -> None:
-    with LiveServer(postgresql, tmp_path, QUIET) as here, LiveServer(postgresql, tmp_path, QUIET) as there:
+def test_a_stream_of_one_server_has_the_events_of_another(postgresql: str, tmp_path: Path) -> None:
+    with (
+        LiveServer(postgresql, tmp_path, NO_HEARTBEATS) as here,
+        LiveServer(postgresql, tmp_path, NO_HEARTBEATS) as there,
+    ):
         job = here.submit()["id"]
         with ThreadPoolExecutor(3) as threads:
             reading = threads.submit(read_events, there, f"/v1/jobs/{job}/events")
@@ -107,60 +110,63 @@ def test_a_stream_on_one_server_tells_what_another_commits(postgresql: str, tmp_
         assert polled.json()["status"] == "completed"
 
 
-def test_a_client_may_go_on_at_another_server(postgresql: str, tmp_path: Path) -> None:
-    with LiveServer(postgresql, tmp_path, QUIET) as here, LiveServer(postgresql, tmp_path, QUIET) as there:
+def test_a_client_can_resume_a_stream_at_another_server(postgresql: str, tmp_path: Path) -> None:
+    with (
+        LiveServer(postgresql, tmp_path, NO_HEARTBEATS) as here,
+        LiveServer(postgresql, tmp_path, NO_HEARTBEATS) as there,
+    ):
         jobs = [here.submit()["id"] for _ in range(3)]
         last: str | None = None
         seen: list[Frame] = []
         for number, live_server in enumerate([here, there] * 3):
-            with open_stream(live_server, "/v1/events", last) as coming:
+            with open_stream(live_server, "/v1/events", last) as frames:
                 if number < 3:
                     here.work()
                 many = 4 if number < 5 else _count(here, jobs) - len(seen)
-                seen += [next(frame for frame in coming if frame.id) for _ in range(many)]
+                seen += [next(frame for frame in frames if frame.id) for _ in range(many)]
             last = seen[-1].id
-        told_of = [(frame.data["job_id"], frame.data["seq"]) for frame in seen]
-        assert len(told_of) == len(set(told_of)) == _count(here, jobs)
+        received = [(frame.data["job_id"], frame.data["seq"]) for frame in seen]
+        assert len(received) == len(set(received)) == _count(here, jobs)
 
 
-def test_events_whose_transactions_began_in_another_order_are_sent_by_their_numbers(
+def test_events_of_overlapping_transactions_are_sent_in_the_order_of_their_numbers(
     postgresql: str, tmp_path: Path
 ) -> None:
     # A transaction that began earlier touches the job later: in the global order its event comes first.
-    with LiveServer(postgresql, tmp_path, QUIET) as live_server, psycopg.connect(postgresql) as early:
+    with LiveServer(postgresql, tmp_path, NO_HEARTBEATS) as live_server, psycopg.connect(postgresql) as early:
         job = live_server.submit()["id"]
         early.execute("SELECT pg_current_xact_id()")
-        with open_stream(live_server, f"/v1/jobs/{job}/events") as coming:
-            assert next(frame for frame in coming if frame.id).id == "1"
+        with open_stream(live_server, f"/v1/jobs/{job}/events") as frames:
+            assert next(frame for frame in frames if frame.id).id == "1"
             live_server.engine.execute(commands.Pause(tenant=TENANT, job_id=job))
             _append_event(early, job)
             early.commit()
-            seen = [next(frame for frame in coming if frame.id) for _ in range(2)]
+            seen = [next(frame for frame in frames if frame.id) for _ in range(2)]
         order = [placed.event.seq for placed in live_server.engine.reads.feed() if placed.event.subject == job]
         assert order == [1, 3, 2]
         assert [(frame.id, frame.event) for frame in seen] == [("2", "job.paused"), ("3", "job.noted")]
 
 
-def test_a_writer_elsewhere_that_takes_long_does_not_hold_back_a_job_s_own_stream(
+def test_a_long_transaction_of_another_writer_does_not_delay_the_stream_of_a_job(
     postgresql: str, tmp_path: Path
 ) -> None:
-    """Nor whoever waits for its end; that news are hidden is noticed long before the next beat."""
-    with LiveServer(postgresql, tmp_path, QUIET) as live_server, psycopg.connect(postgresql) as elsewhere:
+    """It does not delay a long poll either."""
+    with LiveServer(postgresql, tmp_path, NO_HEARTBEATS) as live_server, psycopg.connect(postgresql) as other_writer:
         job = live_server.submit()["id"]
-        elsewhere.execute("SELECT pg_current_xact_id()")
-        with open_stream(live_server, f"/v1/jobs/{job}/events") as coming, ThreadPoolExecutor(1) as threads:
+        other_writer.execute("SELECT pg_current_xact_id()")
+        with open_stream(live_server, f"/v1/jobs/{job}/events") as frames, ThreadPoolExecutor(1) as threads:
             polling = threads.submit(live_server.client("client").get, f"/v1/jobs/{job}?wait_seconds=60")
             wait_until(lambda: live_server.callsheet.state.broadcaster.count == 2)
             live_server.work()
-            seen = [frame for frame in coming if frame.id]
+            seen = [frame for frame in frames if frame.id]
             answer = polling.result(ANSWER_SECONDS)
         assert (seen[-1].event, answer.json()["status"]) == ("job.completed", "completed")
         assert [placed.event.seq for placed in live_server.engine.reads.feed() if placed.event.subject == job] == [1]
-        elsewhere.rollback()
+        other_writer.rollback()
 
 
-def test_streams_outlive_a_database_that_breaks_off_its_connections(postgresql: str, tmp_path: Path) -> None:
-    with LiveServer(postgresql, tmp_path, QUIET, Settings(poll_seconds=0.05)) as live_server:
+def test_streams_survive_lost_database_connections(postgresql: str, tmp_path: Path) -> None:
+    with LiveServer(postgresql, tmp_path, NO_HEARTBEATS, Settings(poll_seconds=0.05)) as live_server:
         job = live_server.submit()["id"]
         with ThreadPoolExecutor(1) as threads:
             reading = threads.submit(read_events, live_server, f"/v1/jobs/{job}/events")
@@ -176,7 +182,7 @@ def test_streams_outlive_a_database_that_breaks_off_its_connections(postgresql: 
         assert [frame.data["seq"] for frame in seen] == [event.seq for event in live_server.engine.reads.events(job)]
 
 
-# -- steps
+# -- helpers
 
 
 def _count(live_server: LiveServer, jobs: list[str]) -> int:
@@ -184,7 +190,7 @@ def _count(live_server: LiveServer, jobs: list[str]) -> int:
 
 
 def _append_event(connection: "psycopg.Connection[tuple[object, ...]]", job: str) -> None:
-    """Add an event to a job as its writer would: under the job's lock, with its next number."""
+    """Append an event to a job as the engine does: with the lock of the job and its next number."""
     connection.execute("UPDATE job SET seq = seq + 1 WHERE id = %s", (job,))
     connection.execute(
         "INSERT INTO event (subject, seq, tenant, run, at, type, actor)"

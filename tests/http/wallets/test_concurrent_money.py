@@ -1,4 +1,4 @@
-"""Money over HTTP: however many ask at once, credits move once."""
+"""Credits over HTTP under concurrency: they move once, however many requests arrive at once."""
 
 import json
 from collections import Counter
@@ -21,26 +21,28 @@ POSTER = WorkflowDefinition(name="poster", price=6, stages=[StageSpec(name="prin
 
 @pytest.fixture
 def user(live_server: LiveServer, request: pytest.FixtureRequest) -> str:
-    """A user of this test's own, without credits."""
+    """A new user without credits."""
     live_server.engine.execute(commands.PutWorkflow(definition=POSTER))
     return str(request.node.name)[:200]
 
 
-def test_the_same_key_fifty_times_at_once_is_one_job_and_one_reserve(live_server: LiveServer, user: str) -> None:
-    # R84, R88
+def test_fifty_concurrent_submits_with_one_key_create_one_job_and_one_reservation(
+    live_server: LiveServer, user: str
+) -> None:
+    # R88
     _top_up(live_server, user, 1_000)
     body = {"workflow": "poster", "user": user, "idempotency_key": f"{user}-1"}
-    answers = _at_once(live_server, 50, lambda client: client.post("/v1/jobs", json=body))
+    answers = _send_concurrently(live_server, 50, lambda client: client.post("/v1/jobs", json=body))
     assert Counter(answer.status_code for answer in answers) == {201: 1, 200: 49}
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert sum(answer.headers.get("idempotent-replay") == "true" for answer in answers) == 49
     assert _entry_amounts(live_server, user) == [("topup", 1_000), ("reserve", -6)]
 
 
-def test_of_twenty_submits_that_cannot_all_be_paid_one_is_accepted(live_server: LiveServer, user: str) -> None:
-    # R33, R34
+def test_twenty_concurrent_submits_do_not_spend_more_than_the_balance(live_server: LiveServer, user: str) -> None:
+    # R33, R34, C9
     _top_up(live_server, user, 10)
-    answers = _at_once(
+    answers = _send_concurrently(
         live_server, 20, lambda client: client.post("/v1/jobs", json={"workflow": "poster", "user": user})
     )
     assert Counter(answer.status_code for answer in answers) == {201: 1, 402: 19}
@@ -64,17 +66,17 @@ def test_the_same_key_with_another_body_is_refused(live_server: LiveServer, user
     assert database_contents(live_server) == before
 
 
-def test_twenty_cancels_at_once_refund_once(live_server: LiveServer, user: str) -> None:
+def test_twenty_concurrent_cancels_refund_once(live_server: LiveServer, user: str) -> None:
     _top_up(live_server, user, 10)
     job = _submit(live_server, user)
-    answers = _at_once(live_server, 20, lambda client: client.post(f"/v1/jobs/{job}/cancel"))
+    answers = _send_concurrently(live_server, 20, lambda client: client.post(f"/v1/jobs/{job}/cancel"))
     assert {answer.status_code for answer in answers} <= {200, 409}
     assert 200 in {answer.status_code for answer in answers}
     assert _entry_amounts(live_server, user) == [("topup", 10), ("reserve", -6), ("refund", 6)]
     assert live_server.client("client").get(f"/v1/jobs/{job}").json()["status"] == "canceled"
 
 
-def test_cancel_and_complete_at_once_settle_once(live_server: LiveServer, user: str) -> None:
+def test_a_concurrent_cancel_and_completion_settle_once(live_server: LiveServer, user: str) -> None:
     _top_up(live_server, user, 100)
     for _ in range(10):
         job = _submit(live_server, user)
@@ -89,7 +91,7 @@ def test_cancel_and_complete_at_once_settle_once(live_server: LiveServer, user: 
     assert _verify_passes(live_server)
 
 
-def test_a_completed_job_is_not_tried_again(live_server: LiveServer, user: str) -> None:
+def test_a_completed_job_cannot_be_retried(live_server: LiveServer, user: str) -> None:
     # R71
     _top_up(live_server, user, 100)
     job = _submit(live_server, user)
@@ -100,7 +102,7 @@ def test_a_completed_job_is_not_tried_again(live_server: LiveServer, user: str) 
     assert database_contents(live_server) == before
 
 
-def test_a_failed_job_is_not_tried_again_without_funds(live_server: LiveServer, user: str) -> None:
+def test_a_failed_job_cannot_be_retried_without_enough_credits(live_server: LiveServer, user: str) -> None:
     # R72
     _top_up(live_server, user, 6)
     job = _submit(live_server, user)
@@ -108,12 +110,12 @@ def test_a_failed_job_is_not_tried_again_without_funds(live_server: LiveServer, 
     live_server.engine.execute(commands.Fail(lease=leased.lease, code="broken", message="No paper.", retryable=False))
     admin = live_server.client("admin")
     admin.post(f"/v1/wallets/{user}/adjust", json={"amount": -1, "reason": "a fee"}).raise_for_status()
-    shown, before = admin.get(f"/v1/jobs/{job}"), database_contents(live_server)
+    failed, before = admin.get(f"/v1/jobs/{job}"), database_contents(live_server)
     answer = admin.post(f"/v1/jobs/{job}/retry")
-    assert shown.json()["status"] == "failed"
+    assert failed.json()["status"] == "failed"
     assert (answer.status_code, answer.json()["code"]) == (402, "insufficient_credits")
     assert database_contents(live_server) == before
-    assert admin.get(f"/v1/jobs/{job}").content == shown.content
+    assert admin.get(f"/v1/jobs/{job}").content == failed.content
     _top_up(live_server, user, 1, key="again")
     assert admin.post(f"/v1/jobs/{job}/retry").json()["status"] == "queued"
     live_server.work("print")
@@ -138,25 +140,25 @@ def test_only_an_admin_adjusts_credits(live_server: LiveServer, user: str, role:
     assert database_contents(live_server) == before
 
 
-def test_an_adjustment_is_audited_with_who_and_why(live_server: LiveServer, user: str) -> None:
+def test_an_adjustment_is_in_the_audit_log_with_its_key_and_reason(live_server: LiveServer, user: str) -> None:
     # R80
     admin = live_server.client("admin")
     admin.post(f"/v1/wallets/{user}/adjust", json={"amount": 5, "reason": "a gift"}).raise_for_status()
-    line = admin.get("/v1/admin/audit?limit=1").json()["entries"][0]
-    assert (line["action"], line["subject"]) == ("wallet.adjust", user)
-    assert (line["by"], line["data"]) == (admin.get("/v1/me").json()["id"], {"amount": 5, "reason": "a gift"})
+    entry = admin.get("/v1/admin/audit?limit=1").json()["entries"][0]
+    assert (entry["action"], entry["subject"]) == ("wallet.adjust", user)
+    assert (entry["by"], entry["data"]) == (admin.get("/v1/me").json()["id"], {"amount": 5, "reason": "a gift"})
 
 
-def test_the_same_top_up_twenty_times_at_once_counts_once(live_server: LiveServer, user: str) -> None:
+def test_twenty_concurrent_top_ups_with_one_key_count_once(live_server: LiveServer, user: str) -> None:
     body = {"amount": 7, "idempotency_key": f"{user}-1"}
     path = f"/v1/wallets/{user}/topup"
-    answers = _at_once(live_server, 20, lambda client: client.post(path, json=body), role="admin")
+    answers = _send_concurrently(live_server, 20, lambda client: client.post(path, json=body), role="admin")
     assert {(answer.status_code, answer.json()["balance"]) for answer in answers} == {(200, 7)}
     assert sum(answer.json()["replay"] for answer in answers) == 19
     assert _entry_amounts(live_server, user) == [("topup", 7)]
 
 
-def test_a_bulk_pays_for_as_many_as_it_can(live_server: LiveServer, user: str) -> None:
+def test_a_bulk_submit_accepts_as_many_jobs_as_the_balance_covers(live_server: LiveServer, user: str) -> None:
     _top_up(live_server, user, 20)
     body = {"jobs": [{"workflow": "poster", "user": user, "idempotency_key": f"{user}-{n % 5}"} for n in range(10)]}
     first = live_server.client("client").post("/v1/jobs/bulk", json=body).json()["results"]
@@ -166,15 +168,15 @@ def test_a_bulk_pays_for_as_many_as_it_can(live_server: LiveServer, user: str) -
     assert [one.get("job_id") for one in again] == [one.get("job_id") for one in first]
 
 
-# -- steps
+# -- helpers
 
 
-def _at_once(
+def _send_concurrently(
     live_server: LiveServer, count: int, call: Callable[[httpx.Client], httpx.Response], role: str = "client"
 ) -> list[httpx.Response]:
     clients = [live_server.client(role) for _ in range(count)]
     for client in clients:
-        client.get("/v1/me")  # connected before the start
+        client.get("/v1/me")  # opens the connection before the race
     return run_concurrently(*(partial(call, client) for client in clients))
 
 
@@ -199,7 +201,7 @@ def _entry_amounts(live_server: LiveServer, user: str) -> list[tuple[str, int]]:
 
 
 def _verify_passes(live_server: LiveServer) -> bool:
-    """Whether `verify` finds nothing wrong in the whole database."""
+    """Return whether `verify` finds nothing wrong in the whole database."""
     connection = live_server.engine.database.connect()
     try:
         return verify.check(connection, connection.now()) == []

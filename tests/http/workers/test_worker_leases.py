@@ -1,23 +1,15 @@
-"""Leases in the worker protocol: heartbeats, reports and the worker that holds them."""
+"""Leases in the worker protocol: heartbeats, reports of outcomes, and the worker that owns a lease."""
 
 from typing import Any
 
-import pytest
-
-from callsheet.config import HttpSettings
+from callsheet.settings import HttpSettings
 from tests.http.worker_sandbox import PNG, WorkerSandbox, expect_json, get_job, output_file_of
 from tests.support.processes.live_server import LiveServer
-
-
-@pytest.fixture
-def sandbox(live_server: LiveServer) -> WorkerSandbox:
-    return WorkerSandbox(live_server)
-
 
 # -- heartbeats
 
 
-def test_heartbeats_of_several_leases_carry_progress_and_log_up_and_cancel_down(sandbox: WorkerSandbox) -> None:
+def test_heartbeats_send_progress_and_logs_and_return_cancel_requests(sandbox: WorkerSandbox) -> None:
     """R107, R227, R229."""
     jobs = [sandbox.submit(), sandbox.submit()]
     http_worker = sandbox.http_worker(concurrency=2)
@@ -30,22 +22,23 @@ def test_heartbeats_of_several_leases_carry_progress_and_log_up_and_cancel_down(
     assert [by_job[job["id"]]["cancel"] for job in jobs] == [False, True]
     assert all(heartbeat["lease_seconds"] > 800 for heartbeat in by_job.values())
     events = expect_json(sandbox.live_server.client("client").get(f"/v1/jobs/{jobs[0]['id']}/events"))["events"]
+    assert "task.progressed" in {event["type"] for event in events}
     logged = [event["data"]["lines"] for event in events if event["type"] == "task.logged"]
     assert logged[0][0] == "loaded"
     assert "/home/me" not in str(logged)
     assert get_job(sandbox.live_server, jobs[0])["progress"] == 40
 
 
-def test_one_bad_lease_among_several_is_refused_alone(sandbox: WorkerSandbox) -> None:
+def test_an_invalid_lease_does_not_affect_the_other_heartbeats(sandbox: WorkerSandbox) -> None:
     sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
-    other = {"lease": {**task["lease"], "token": "made up"}}
+    other = {"lease": {**task["lease"], "token": "invalid"}}
     good, bad = http_worker.heartbeat(task, other)["results"]
     assert (good["error"], bad["error"]["code"]) == (None, "lease_not_found")
 
 
-def test_a_lease_is_extended_and_the_others_are_answered_although_a_url_cannot_be_signed(
+def test_a_lease_is_extended_although_a_url_cannot_be_signed(
     sandbox: WorkerSandbox,
 ) -> None:
     canceled, _ = sandbox.submit(), sandbox.submit()
@@ -62,19 +55,19 @@ def test_a_lease_is_extended_and_the_others_are_answered_although_a_url_cannot_b
     assert (other["error"], other["grants"], other["grants_error"]["code"]) == (None, None, "file_not_found")
 
 
-def test_a_heartbeat_brings_fresh_addresses_for_the_same_lease(sandbox: WorkerSandbox) -> None:
+def test_a_heartbeat_returns_new_urls_for_the_same_lease(sandbox: WorkerSandbox) -> None:
     """R234."""
     sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
     (heartbeat,) = http_worker.heartbeat(task, uploads=[output_file_of(PNG)])["results"]
-    put = heartbeat["grants"]["uploads"][0]["upload"]
-    answer = http_worker.http.request(put["method"], put["url"], content=PNG, headers=put["headers"])
+    grant = heartbeat["grants"]["uploads"][0]["upload"]
+    answer = http_worker.http.request(grant["method"], grant["url"], content=PNG, headers=grant["headers"])
     assert answer.is_success
     expect_json(http_worker.post_lease("complete", task, files=[output_file_of(PNG)]))
 
 
-def test_a_worker_that_calls_far_too_often_gets_a_retry_after(database_url: Any, tmp_path: Any) -> None:
+def test_too_many_heartbeat_requests_get_retry_after(database_url: Any, tmp_path: Any) -> None:
     with LiveServer(database_url, tmp_path, HttpSettings(heartbeats_per_second_max=3)) as live_server:
         sandbox = WorkerSandbox(live_server)
         sandbox.submit()
@@ -88,8 +81,8 @@ def test_a_worker_that_calls_far_too_often_gets_a_retry_after(database_url: Any,
     assert late[0].headers["retry-after"] == "1"
 
 
-def test_a_call_counts_as_the_heartbeats_in_it(database_url: Any, tmp_path: Any) -> None:
-    """However they are put together: what one call took too much is owed, and the wait for it is true."""
+def test_a_request_counts_as_the_heartbeats_in_it(database_url: Any, tmp_path: Any) -> None:
+    """A request above the rate is accepted, and the next one must wait until the rate is met again."""
     with LiveServer(database_url, tmp_path, HttpSettings(heartbeats_per_second_max=1)) as live_server:
         sandbox = WorkerSandbox(live_server)
         sandbox.submit()
@@ -101,17 +94,17 @@ def test_a_call_counts_as_the_heartbeats_in_it(database_url: Any, tmp_path: Any)
         late = http_worker.http.post("/v1/worker/heartbeat", json={"heartbeats": [{"lease": task["lease"]}]})
         assert expect_json(late, 429)["code"] == "too_many_heartbeats"
         assert 400 < int(late.headers["retry-after"]) <= 500
-        strange = {"heartbeats": [{"lease": task["lease"]}] * 500}
-        assert len(expect_json(other.http.post("/v1/worker/heartbeat", json=strange))["results"]) == 500
-        late = other.http.post("/v1/worker/heartbeat", json=strange)
+        foreign = {"heartbeats": [{"lease": task["lease"]}] * 500}
+        assert len(expect_json(other.http.post("/v1/worker/heartbeat", json=foreign))["results"]) == 500
+        late = other.http.post("/v1/worker/heartbeat", json=foreign)
         assert late.status_code == 200 or late.headers["retry-after"] == "1"
 
 
 # -- the end of an attempt
 
 
-def test_a_result_counts_only_with_its_files_as_claimed(sandbox: WorkerSandbox) -> None:
-    """C13, R248: nothing there, another size, another digest; then the truth."""
+def test_a_completion_needs_its_declared_files_in_storage(sandbox: WorkerSandbox) -> None:
+    """C13, R222: no file, another size and another digest are refused; then the right file is accepted."""
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
@@ -120,34 +113,36 @@ def test_a_result_counts_only_with_its_files_as_claimed(sandbox: WorkerSandbox) 
         == "file_not_uploaded"
     )
     made = http_worker.put(task, PNG)
-    lies = {"bytes": len(PNG) + 1}, {"sha256": "0" * 64}
-    codes = [expect_json(http_worker.post_lease("complete", task, files=[made | lie]), 422)["code"] for lie in lies]
+    wrong = {"bytes": len(PNG) + 1}, {"sha256": "0" * 64}
+    codes = [
+        expect_json(http_worker.post_lease("complete", task, files=[made | claim]), 422)["code"] for claim in wrong
+    ]
     assert codes == ["size_mismatch", "digest_mismatch"]
     assert get_job(sandbox.live_server, job)["status"] == "running"
     expect_json(http_worker.post_lease("complete", task, files=[made]))
     assert get_job(sandbox.live_server, job)["status"] == "completed"
 
 
-def test_a_lease_with_another_number_is_none_and_lets_no_file_pass_unseen(sandbox: WorkerSandbox) -> None:
+def test_a_lease_with_another_attempt_is_refused(sandbox: WorkerSandbox) -> None:
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
-    lie = {"lease": task["lease"] | {"attempt": task["lease"]["attempt"] + 1}}
+    wrong = {"lease": task["lease"] | {"attempt": task["lease"]["attempt"] + 1}}
     assert (
-        expect_json(http_worker.post_lease("complete", lie, files=[output_file_of(PNG)]), 404)["code"]
+        expect_json(http_worker.post_lease("complete", wrong, files=[output_file_of(PNG)]), 404)["code"]
         == "lease_not_found"
     )
-    assert http_worker.heartbeat(lie)["results"][0]["error"]["code"] == "lease_not_found"
+    assert http_worker.heartbeat(wrong)["results"][0]["error"]["code"] == "lease_not_found"
     assert get_job(sandbox.live_server, job)["status"] == "running"
 
 
-def test_values_that_no_database_stores_are_refused_before_a_query(sandbox: WorkerSandbox) -> None:
+def test_unstorable_values_are_refused(sandbox: WorkerSandbox) -> None:
     sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
-    lie = {"lease": task["lease"] | {"attempt": 2**63}}
+    wrong = {"lease": task["lease"] | {"attempt": 2**63}}
     for verb, more in (("complete", {}), ("fail", {}), ("requeue", {"reason": "spot"})):
-        assert expect_json(http_worker.post_lease(verb, lie, **more), 422)["code"] == "out_of_range"
+        assert expect_json(http_worker.post_lease(verb, wrong, **more), 422)["code"] == "out_of_range"
     assert expect_json(http_worker.post_lease("files", task, downloads=["a\0b"]), 404)["code"] == "file_not_found"
     body = {"workflow": sandbox.kind, "user": "ann", "input": {"picture": {"$file": "a\0b"}}}
     assert (
@@ -155,7 +150,7 @@ def test_values_that_no_database_stores_are_refused_before_a_query(sandbox: Work
     )
 
 
-def test_addresses_for_more_files_than_a_task_may_have_are_refused(sandbox: WorkerSandbox) -> None:
+def test_urls_for_more_files_than_a_task_may_have_are_refused(sandbox: WorkerSandbox) -> None:
     sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
@@ -169,28 +164,28 @@ def test_addresses_for_more_files_than_a_task_may_have_are_refused(sandbox: Work
     ] * 2
 
 
-def test_a_failure_is_tried_again_or_not_as_the_worker_says(sandbox: WorkerSandbox) -> None:
-    """R250 to R256, R266, C6."""
+def test_a_failure_is_retried_if_the_worker_reports_it_as_retryable(sandbox: WorkerSandbox) -> None:
+    """R254, R266."""
     http_worker = sandbox.http_worker(concurrency=2)
     one, two = sandbox.submit(), sandbox.submit()
     for task in http_worker.claim(count=2):
-        again = task["lease"]["job_id"] == one["id"]
+        retryable = task["lease"]["job_id"] == one["id"]
         text = "no memory: https://bucket.example/x?X-Amz-Signature=abc"
-        expect_json(http_worker.post_lease("fail", task, code="out_of_memory", message=text, retryable=again))
+        expect_json(http_worker.post_lease("fail", task, code="out_of_memory", message=text, retryable=retryable))
     assert [get_job(sandbox.live_server, job)["status"] for job in (one, two)] == ["running", "failed"]
     error = get_job(sandbox.live_server, two)["error"]
     assert error["code"] == "out_of_memory"
     assert "X-Amz-Signature" not in error["message"]
 
 
-def test_a_requeued_task_uses_up_no_attempt_and_says_why(sandbox: WorkerSandbox) -> None:
-    """R257 to R261."""
+def test_a_requeue_does_not_count_as_an_attempt_and_records_its_reason(sandbox: WorkerSandbox) -> None:
+    """R258, R259, R260."""
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
     for attempt in (1, 2):
         (task,) = http_worker.claim()
         assert task["lease"]["attempt"] == attempt
-        expect_json(http_worker.post_lease("requeue", task, reason="taken away", cause="spot"))
+        expect_json(http_worker.post_lease("requeue", task, reason="interrupted", cause="spot"))
     row = sandbox.task_of(job)
     assert (row["attempts"], row["attempts_counted"]) == (2, 0)
     found = f"/v1/jobs/{job['id']}/tasks/{row['id']}/attempts"
@@ -198,7 +193,7 @@ def test_a_requeued_task_uses_up_no_attempt_and_says_why(sandbox: WorkerSandbox)
     assert [attempt["error"]["code"] for attempt in attempts] == ["spot", "spot"]
 
 
-def test_work_at_a_provider_is_found_by_the_next_attempt_only(sandbox: WorkerSandbox) -> None:
+def test_the_provider_reference_is_returned_to_the_next_attempt_only(sandbox: WorkerSandbox) -> None:
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
     (task,) = http_worker.claim()
@@ -214,11 +209,11 @@ def test_work_at_a_provider_is_found_by_the_next_attempt_only(sandbox: WorkerSan
         assert "prompt-4711" not in client.get(f"/v1/jobs/{job['id']}{path}").text
 
 
-# -- whose lease it is
+# -- owners
 
 
-def test_a_lease_is_good_for_the_worker_that_took_it_and_no_other(sandbox: WorkerSandbox) -> None:
-    """R159, R194, weak point 19 of the original."""
+def test_a_lease_cannot_be_used_by_another_worker(sandbox: WorkerSandbox) -> None:
+    """R240, R250, R257."""
     job = sandbox.submit()
     mine, theirs = sandbox.http_worker("mine"), sandbox.http_worker("theirs")
     (task,) = mine.claim()
@@ -234,7 +229,8 @@ def test_a_lease_is_good_for_the_worker_that_took_it_and_no_other(sandbox: Worke
     assert get_job(sandbox.live_server, job)["status"] == "running"
 
 
-def test_reports_of_an_old_lease_are_refused_and_change_nothing(sandbox: WorkerSandbox) -> None:
+def test_reports_of_an_old_lease_are_refused(sandbox: WorkerSandbox) -> None:
+    """R194."""
     sandbox.submit()
     http_worker = sandbox.http_worker()
     (old,) = http_worker.claim()
@@ -249,7 +245,7 @@ def test_reports_of_an_old_lease_are_refused_and_change_nothing(sandbox: WorkerS
 def test_a_lease_whose_response_was_lost_is_requeued_at_the_next_claim(sandbox: WorkerSandbox) -> None:
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
-    assert len(http_worker.claim()) == 1  # and the answer never arrived
+    assert len(http_worker.claim()) == 1  # the response is lost
     (task,) = http_worker.claim(held_task_ids=[], wait_seconds=30)
     assert (task["lease"]["job_id"], task["lease"]["attempt"]) == (job["id"], 2)
     row = sandbox.task_of(job)

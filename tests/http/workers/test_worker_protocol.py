@@ -1,4 +1,4 @@
-"""The worker protocol over a real socket, said in plain HTTP: what any program would have to send."""
+"""The worker protocol in plain HTTP over a real socket: register, claim, complete and deregister."""
 
 import threading
 import time
@@ -6,25 +6,19 @@ from typing import Any
 
 import pytest
 
-from callsheet.config import Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.settings import Settings
 from tests.http.worker_sandbox import PNG, HttpWorker, WorkerSandbox, expect_json
 from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
 
-
-@pytest.fixture
-def sandbox(live_server: LiveServer) -> WorkerSandbox:
-    return WorkerSandbox(live_server)
+# -- claim
 
 
-# -- the whole way
-
-
-def test_a_worker_registers_claims_puts_a_file_and_completes(sandbox: WorkerSandbox) -> None:
-    """R198, R199, R200, R214, R222, R233, R240 to R246."""
+def test_a_worker_registers_claims_uploads_a_file_and_completes(sandbox: WorkerSandbox) -> None:
+    """R241."""
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
     assert (http_worker.registration["worker"], http_worker.registration["kinds"],
@@ -42,30 +36,30 @@ def test_a_worker_registers_claims_puts_a_file_and_completes(sandbox: WorkerSand
     assert sandbox.live_server.client("client").get(f"/v1/files/{file['id']}").content == PNG
 
 
-def test_what_a_worker_gets_names_no_tenant_and_no_object_key(sandbox: WorkerSandbox) -> None:
+def test_a_claimed_task_contains_no_tenant_and_no_object_key(sandbox: WorkerSandbox) -> None:
     job = sandbox.submit()
     http_worker = sandbox.http_worker()
-    raw = http_worker.http.post("/v1/worker/claim", json={})
-    assert job["id"] in raw.text
-    assert "default" not in raw.text
-    assert "jobs/" not in raw.text
+    answer = http_worker.http.post("/v1/worker/claim", json={})
+    assert job["id"] in answer.text
+    assert "default" not in answer.text
+    assert "jobs/" not in answer.text
 
 
-def test_a_claim_waits_for_work_and_gets_it_as_soon_as_it_comes(sandbox: WorkerSandbox) -> None:
+def test_a_waiting_claim_returns_as_soon_as_there_is_a_task(sandbox: WorkerSandbox) -> None:
     """R216."""
     http_worker = sandbox.http_worker()
     assert http_worker.claim() == []
     waiting_claims = sandbox.live_server.callsheet.state.fleet.waiting_claims
-    got: list[Any] = []
-    thread = threading.Thread(target=lambda: got.extend(http_worker.claim(wait_seconds=30)))
+    tasks: list[Any] = []
+    thread = threading.Thread(target=lambda: tasks.extend(http_worker.claim(wait_seconds=30)))
     thread.start()
     wait_until(lambda: waiting_claims.count == 1)
     job = sandbox.submit()
     thread.join()
-    assert [task["lease"]["job_id"] for task in got] == [job["id"]]
+    assert [task["lease"]["job_id"] for task in tasks] == [job["id"]]
 
 
-def test_several_tasks_in_one_claim_and_never_more_than_the_worker_can_do(sandbox: WorkerSandbox) -> None:
+def test_a_claim_returns_no_more_tasks_than_the_concurrency_of_the_worker(sandbox: WorkerSandbox) -> None:
     """R156."""
     for _ in range(5):
         sandbox.submit()
@@ -75,34 +69,34 @@ def test_several_tasks_in_one_claim_and_never_more_than_the_worker_can_do(sandbo
     assert expect_json(http_worker.http.post("/v1/worker/claim", json={}), 409)["code"] == "worker_full"
 
 
-def test_only_what_is_assigned_is_leased(sandbox: WorkerSandbox) -> None:
-    """R46, R188, R209: a kind is a word that a workflow brings, made while the house is open."""
-    song = sandbox.workflow(f"sing-{sandbox.mark}")
+def test_a_worker_gets_tasks_of_its_assigned_kinds_only(sandbox: WorkerSandbox) -> None:
+    """R46, R188, R209: the kind is created while the server runs."""
+    song = sandbox.workflow(f"sing-{sandbox.suffix}")
     sandbox.submit(workflow=song)
     job = sandbox.submit()
     http_worker = sandbox.http_worker("both", sandbox.kind, song, concurrency=5)
-    assert sandbox.worker("both", kinds=[sandbox.kind])["kinds"] == [sandbox.kind]
+    assert sandbox.update_worker("both", kinds=[sandbox.kind])["kinds"] == [sandbox.kind]
     assert http_worker.claim(count=5, kinds=[song]) == []
     assert [task["lease"]["job_id"] for task in http_worker.claim(count=5)] == [job["id"]]
-    sandbox.worker("both", kinds=[])
+    sandbox.update_worker("both", kinds=[])
     assert [task["kind"] for task in http_worker.claim(count=5)] == [song]
 
 
-def test_a_worker_that_may_take_nothing_waits_like_the_others(sandbox: WorkerSandbox) -> None:
-    """Otherwise it would ask again at once, as fast as it can."""
+def test_a_worker_without_assigned_kinds_waits_like_the_others(sandbox: WorkerSandbox) -> None:
+    """Otherwise it would poll in a busy loop."""
     sandbox.http_worker("w1", sandbox.kind, "something-else")
-    sandbox.worker("w1", kinds=["something-else"])
-    http_worker = sandbox.http_worker()  # it comes again, and does that no more
-    begun = time.monotonic()
+    sandbox.update_worker("w1", kinds=["something-else"])
+    http_worker = sandbox.http_worker()  # it registers again, without the assigned kind
+    start = time.monotonic()
     assert http_worker.claim(wait_seconds=0.5) == []
-    assert time.monotonic() - begun >= 0.5
+    assert time.monotonic() - start >= 0.5
 
 
-# -- coming and going
+# -- register and deregister
 
 
-def test_the_same_name_again_is_a_restart(sandbox: WorkerSandbox) -> None:
-    """R202, R203, R210, R212: a new token, the old one fails, what it held is given back."""
+def test_registering_the_same_name_again_is_a_restart(sandbox: WorkerSandbox) -> None:
+    """R202, R203, R210: the worker gets a new token, the old one fails, and its task is requeued."""
     job = sandbox.submit()
     before = sandbox.http_worker()
     (task,) = before.claim()
@@ -111,9 +105,14 @@ def test_the_same_name_again_is_a_restart(sandbox: WorkerSandbox) -> None:
     assert expect_json(after.post_lease("complete", task), 409)["code"] == "lease_lost"
     (again,) = after.claim()
     assert (again["lease"]["job_id"], again["lease"]["attempt"]) == (job["id"], 2)
+    body = {"worker": sandbox.name("w1"), "kinds": [sandbox.kind]}
+    for role in ("client", "admin", sandbox.name("w1")):
+        answer = sandbox.live_server.client(role).post("/v1/worker/register", json=body)
+        assert expect_json(answer, 403)["code"] == "forbidden", role
+    assert after.heartbeat(again)["results"][0]["error"] is None, "the registered worker is not affected"
 
 
-def test_who_goes_gives_back_what_it_held(sandbox: WorkerSandbox) -> None:
+def test_a_deregistered_worker_requeues_its_tasks(sandbox: WorkerSandbox) -> None:
     """R211, R212."""
     sandbox.submit()
     http_worker = sandbox.http_worker()
@@ -121,10 +120,13 @@ def test_who_goes_gives_back_what_it_held(sandbox: WorkerSandbox) -> None:
     assert expect_json(http_worker.http.post("/v1/worker/deregister", json={"reason": "night"})) == {"requeued": 1}
     assert expect_json(http_worker.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_key"
     assert len(sandbox.http_worker("w2").claim()) == 1
+    operator = sandbox.live_server.client("operator")
+    entries = expect_json(operator.get("/v1/admin/audit", params={"subject": sandbox.name("w1")}))["entries"]
+    assert (entries[0]["action"], entries[0]["data"]) == ("worker.deregister", {"reason": "night"})
 
 
-def test_a_wrong_secret_is_refused_and_after_twenty_a_minute_gets_a_retry_after(sandbox: WorkerSandbox) -> None:
-    """R198; a right one from the same address is let in all the same."""
+def test_a_wrong_fleet_key_is_refused_and_limited_after_twenty_failures(sandbox: WorkerSandbox) -> None:
+    """R198: a valid key from the same address is still accepted."""
     wrong = sandbox.live_server.client(headers={"authorization": "Bearer cs_wrong"})
     body = {"worker": "w", "kinds": ["draw"]}
     answers = [wrong.post("/v1/worker/register", json=body) for _ in range(21)]
@@ -134,7 +136,9 @@ def test_a_wrong_secret_is_refused_and_after_twenty_a_minute_gets_a_retry_after(
     assert sandbox.live_server.register(sandbox.name("w"))["worker"] == sandbox.name("w")
 
 
-def test_the_fleet_has_a_cap_and_those_who_go_make_room(database_url: Any, tmp_path: Any) -> None:
+def test_the_number_of_workers_is_limited_and_a_deregistered_one_frees_a_place(
+    database_url: Any, tmp_path: Any
+) -> None:
     """R201."""
     with LiveServer(database_url, tmp_path, settings=Settings(limits=Limits(workers_max=3))) as live_server:
         http_worker = HttpWorker(live_server, "a")  # beside m1 of the fixture
@@ -159,15 +163,13 @@ def test_the_fleet_has_a_cap_and_those_who_go_make_room(database_url: Any, tmp_p
         ({"token": "mine"}, "invalid_body"),
     ],
 )
-def test_a_registration_that_makes_no_sense_is_refused(
-    sandbox: WorkerSandbox, wrong: dict[str, Any], code: str
-) -> None:
+def test_an_invalid_registration_is_refused(sandbox: WorkerSandbox, wrong: dict[str, Any], code: str) -> None:
     # R199
     body = {"worker": "w", "kinds": ["draw"], **wrong}
     assert expect_json(sandbox.live_server.client("worker").post("/v1/worker/register", json=body), 422)["code"] == code
 
 
-def test_what_earlier_stages_made_comes_in_pages(sandbox: WorkerSandbox) -> None:
+def test_the_outputs_of_earlier_stages_are_paginated(sandbox: WorkerSandbox) -> None:
     kind = sandbox.kind
     stages = [StageSpec(name="draw", kind=kind, tasks=6), StageSpec(name="cut", kind=kind)]
     sandbox.live_server.engine.execute(commands.PutWorkflow(definition=WorkflowDefinition(name=kind, stages=stages)))

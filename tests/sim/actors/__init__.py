@@ -1,1 +1,1 @@
-"""Everything that sends commands in a simulation: clients, workers, the operator, providers and loops."""
+"""The actors of a simulation, which send commands: clients, workers, the operator, providers and loops."""

@@ -1,4 +1,4 @@
-"""Workers of the fleet: they register for every start, lose answers, come back under their name, and have twins."""
+"""Registered workers: they register at every start, lose answers, restart, and may share an id with another process."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ LOCAL_PROVIDER = "comfyui"
 
 
 class LeakedLeases:
-    """What a thief may get hold of: the leases that workers of the fleet were given lately."""
+    """Recent leases of all registered workers, which another worker may misuse."""
 
     def __init__(self) -> None:
         self.held_task_ids: list[tuple[str, ActiveTask]] = []
@@ -28,7 +28,7 @@ class LeakedLeases:
 
 
 class FleetWorker(Worker):
-    """A machine of the fleet. It may have a twin: another process that goes by the same name."""
+    """A registered worker. Another process may use the same id."""
 
     def __init__(
         self, world: World, name: str, provider: FakeProvider, blobs: SimulatedBlobs, leaked_leases: LeakedLeases
@@ -37,7 +37,7 @@ class FleetWorker(Worker):
         self.report_as = name
         self.session: str | None = None
         self._past_sessions: list[str] = []
-        """Those of its earlier starts."""
+        """The sessions of its earlier starts."""
         self._leaked_leases = leaked_leases
         self._concurrency = world.random.choice((1, 2, 2, 4))
         self._silent_steps = 0
@@ -53,14 +53,14 @@ class FleetWorker(Worker):
         roll = self._random.random()
         if roll < 0.04:
             self._restart()
-        if roll < 0.14 and (misbehavior := self._misbehave()):
+        if roll < (0.3 if self._world.focus.late_reports else 0.14) and (misbehavior := self._misbehave()):
             return misbehavior
         if self.session is None:
             return self._register(self._kinds, self._concurrency)
         if roll < 0.155:
             return self._deregister(self.session)
         if roll < 0.165:
-            self._world.log(f"  {self.name} falls silent")
+            self._world.log(f"  {self.name} sends nothing for some steps")
             self._silent_steps = self._random.choice((3, 9))
             return None
         if self._active_tasks and roll < 0.75:
@@ -70,8 +70,8 @@ class FleetWorker(Worker):
         return self.claim(self._random.choice((1, 1, 2, 3)))
 
     def _restart(self) -> None:
-        """Lose everything but the name; what the old process still says comes late, as a ghost."""
-        self._world.log(f"  {self.name} starts again")
+        """Restart with the same id; late reports of the old process may follow."""
+        self._world.log(f"  {self.name} restarts")
         self._stale_tasks.extend(self._active_tasks)
         self._active_tasks.clear()
         self._forget_session()
@@ -81,7 +81,7 @@ class FleetWorker(Worker):
             self._past_sessions.append(self.session)
         self.session = None
 
-    # -- coming and going
+    # -- registration
 
     def _register(self, kinds: tuple[str, ...], concurrency: int) -> Request:
         approved = not self._world.approval_required
@@ -96,7 +96,7 @@ class FleetWorker(Worker):
         return Request([register], self._on_registered)
 
     def _on_registered(self, answers: list[Any] | None) -> None:
-        """Take the token; what this process thought to hold was given back with its start."""
+        """Store the session; the registration has requeued the earlier tasks of this worker."""
         answer = answers[0] if answers else None
         if isinstance(answer, Admission):
             self.session = answer.session
@@ -109,16 +109,17 @@ class FleetWorker(Worker):
                 self._restart()
 
         return Request(
-            [c.Deregister(worker_id=self.name, session=session, reason="shutdown", requested_by=self.name)], on_reply
+            [c.Deregister(worker_id=self.name, token_hash=session, reason="shutdown", requested_by=self.name)],
+            on_reply,
         )
 
     def replace_session(self, session: str) -> None:
-        """Get another token from the operator; now and then nobody tells."""
+        """Take the new session after a rotation; sometimes it does not arrive."""
         if self.session is not None and not self._world.fault_occurs(0.3):
             self._past_sessions.append(self.session)
             self.session = session
 
-    # -- working
+    # -- claims
 
     def claim(self, count: int, lease_seconds: int | None = None, *, every_kind: bool = False) -> Request:
         if self.session is None:
@@ -135,7 +136,7 @@ class FleetWorker(Worker):
             kinds=kinds,
             count=count,
             lease_seconds=lease_seconds,
-            session=session,
+            token_hash=session,
             held_task_ids=held_task_ids,
         )
         return Request([claim], self._on_claimed)
@@ -159,16 +160,16 @@ class FleetWorker(Worker):
             self._active_tasks.remove(task)
             self._stale_tasks.append(task)
 
-    # -- coming back late
+    # -- misbehavior
 
     def _misbehave(self) -> Request | None:
-        """Do what one should not: work on under an old token, report on another's task, repeat oneself."""
+        """Use an old session, report on a task of another worker, or repeat a report."""
         roll = self._random.random()
         if roll < 0.4 and self._past_sessions:
             session = self._random.choice(self._past_sessions[-3:])
             if self._random.random() < 0.2:
                 return Request(
-                    [c.Deregister(worker_id=self.name, session=session, reason="late", requested_by=self.name)],
+                    [c.Deregister(worker_id=self.name, token_hash=session, reason="late", requested_by=self.name)],
                     ignore_answers,
                 )
             claim = self._claim(session, 1, None, self._kinds).commands
@@ -180,9 +181,9 @@ class FleetWorker(Worker):
             return self._stale_report(self._random.choice(others))
         return self._repeat_stale() if self._stale_tasks or self._sent_reports else None
 
-    # -- when the storm is over
+    # -- recovery
 
     def restart_cleanly(self) -> None:
-        """Start again in the calm, as a good worker of every kind."""
+        """Restart as a worker without faults."""
         self._waiting = False
         self._restart()

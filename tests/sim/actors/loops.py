@@ -1,4 +1,4 @@
-"""The loops of the servers and the readers of the event order, with others acting between their steps."""
+"""The loops of the servers and the readers of events; other actors may act between their steps."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -9,9 +9,9 @@ from callsheet.core.model.commands import Command, RecordHeartbeats
 from callsheet.core.model.errors import Refusal
 from callsheet.engine.lane import Unavailable
 from callsheet.engine.loops import file_retention, orphan_files
-from callsheet.engine.loops.base import Loop
+from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.loop_protocol import Loop
 from callsheet.engine.loops.provider_collector import Collector
-from callsheet.engine.loops.relay import Relay
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from callsheet.engine.reads.synchronous import PositionedEvent
@@ -23,12 +23,12 @@ from tests.sim.environment.scenario import PROVIDER
 from tests.sim.environment.server import Server
 from tests.sim.environment.simulation_context import World
 
-RARE_LOOPS = ("rollcall", "retention", "orphans")
-"""The loops of fleet and files, which have time."""
+RARE_LOOPS = ("worker-timeouts", "retention", "orphans")
+"""Loops that run less often."""
 
 
 class LoopEngine:
-    """The engine as a loop sees it; before each command others may act."""
+    """The interface of the engine for loops; other actors may act before each command."""
 
     def __init__(self, server: Server, interleave: Callable[[], None], stuck: Callable[[Command], bool]) -> None:
         self.reads = server.reads
@@ -49,24 +49,24 @@ class LoopEngine:
         return self._server.execute_many(sendable) if sendable else []
 
     def let_others_act(self) -> None:
-        """Let others act."""
+        """Let other actors act; raise Crash if the server of this loop crashed meanwhile."""
         self._interleave()
         if self._server.start_count != self._start_count:
-            raise Crash  # with the server that it ran in
+            raise Crash
 
     def seen_workers(self) -> tuple[str, ...]:
-        """Take the names of the workers that this server has heard of."""
+        """Return and clear the workers whose contact this server has not recorded yet."""
         names, self._server.seen_workers = tuple(self._server.seen_workers), {}
         return names
 
 
-class FileRetention:
-    """Runs one of the loops now and then on any of the servers."""
+class LoopDriver:
+    """Runs one loop on any of the servers."""
 
     def __init__(self, world: World, name: str, make_loop: Callable[[LoopEngine], Loop]) -> None:
         self.name = name
         self.stuck: set[str] = set()
-        """Jobs whose rows never move on, as if somebody had locked them for ever."""
+        """Jobs that never progress, as if their rows were locked forever."""
         self._world = world
         self._make_loop = make_loop
 
@@ -78,13 +78,13 @@ class FileRetention:
         self._world.log(f"{self.name} runs on {server.name}")
         loop = self._make_loop(LoopEngine(server, interleave, self._is_stuck))
         try:
-            return loop.run_once(self._world.clock.now())
+            return loop.run_once(server.now())
         except (Crash, Unavailable, StoreError, ConnectionError) as error:
             self._world.log(f"{self.name} stopped: {type(error).__name__}")
         except Refusal as error:
             self._world.report_failure(f"V7 {self.name} was refused: {error.code} {error.message}")
         except Exception:
-            if not self._world.failures:  # else it has been told already
+            if not self._world.failures:  # the failure is already reported
                 raise
         return 0
 
@@ -93,7 +93,7 @@ class FileRetention:
 
 
 class EventReader:
-    """A subscriber of the event order who remembers his own place, and reads on from it."""
+    """A reader of events that keeps its own position."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -107,17 +107,17 @@ class EventReader:
         except StoreError:
             return 0
         if events:
-            self._position = events[-1].place
-            self.event_ids.extend(event.place[1] for event in events)
+            self._position = events[-1].position
+            self.event_ids.extend(event.position[1] for event in events)
         return len(events)
 
 
 class WorkerTimeoutLoop:
-    """Writes down who was heard of, then calls the roll."""
+    """Records the contacts of workers, then sets silent workers offline."""
 
-    def __init__(self, engine: LoopEngine, silence_seconds: int, page: int) -> None:
+    def __init__(self, engine: LoopEngine, timeout_seconds: int, page: int) -> None:
         self._engine = engine
-        self._worker_timeouts = WorkerTimeouts(engine, silence_seconds, page)
+        self._worker_timeouts = WorkerTimeouts(engine, timeout_seconds, page)
 
     def run_once(self, now: int) -> int:
         if names := self._engine.seen_workers():
@@ -126,7 +126,7 @@ class WorkerTimeoutLoop:
 
 
 class OrphanLoop:
-    """Collects orphans, one whole pass; others act between the looks at the storage, at the rows, and the removal."""
+    """Deletes orphans in one full pass; other actors act between the listing, the query and the deletion."""
 
     def __init__(self, engine: LoopEngine, blobs: SimulatedBlobs, page: int) -> None:
         self._engine = engine
@@ -134,15 +134,15 @@ class OrphanLoop:
         self._orphans = orphan_files.OrphanCollector(engine.reads, self, GRACE_SECONDS, page)  # type: ignore[arg-type]
 
     def run_once(self, now: int) -> int:
-        removed = 0
+        pages = 0
         while self._orphans.run_once(now):
-            removed += 1
-        return removed
+            pages += 1
+        return pages
 
     def list(self, prefix: str, after: str, count: int) -> Sequence[BlobEntry]:
-        drivers = self._blobs.list(prefix, after, count)
+        entries = self._blobs.list(prefix, after, count)
         self._engine.let_others_act()
-        return drivers
+        return entries
 
     def delete(self, blob_keys: Iterable[str]) -> DeleteSummary:
         self._engine.let_others_act()
@@ -157,24 +157,24 @@ def _relay(name: str, sink: Callable[[Sequence[PositionedEvent]], None], engine:
 
 
 def loops(
-    world: World, provider: FakeProvider, blobs: SimulatedBlobs, relayed_ids: list[int], silence_seconds: int
-) -> list[FileRetention]:
-    """Return two of each loop of the jobs, one of fleet and files; pages are often too small for what is due."""
+    world: World, provider: FakeProvider, blobs: SimulatedBlobs, relayed_ids: list[int], timeout_seconds: int
+) -> list[LoopDriver]:
+    """Return two of each loop for jobs and one of each for workers and files; pages are often smaller than the work."""
 
     def sink(events: Sequence[PositionedEvent]) -> None:
-        relayed_ids.extend(event.place[1] for event in events)
+        relayed_ids.extend(event.position[1] for event in events)
 
-    drivers: list[FileRetention] = []
+    drivers: list[LoopDriver] = []
     page = world.random.choice((1, 1, 2, 200))
     for n in (1, 2):
         drivers += [
-            FileRetention(world, f"sweeper-{n}", lambda engine: Sweeper(engine, page)),
-            FileRetention(world, f"collector-{n}", lambda engine: Collector(engine, {PROVIDER: provider}, page)),
-            FileRetention(world, f"relay-{n}", partial(_relay, f"relay-{n}", sink)),
+            LoopDriver(world, f"sweeper-{n}", lambda engine: Sweeper(engine, page)),
+            LoopDriver(world, f"collector-{n}", lambda engine: Collector(engine, {PROVIDER: provider}, page)),
+            LoopDriver(world, f"relay-{n}", partial(_relay, f"relay-{n}", sink)),
         ]
     return [
         *drivers,
-        FileRetention(world, RARE_LOOPS[0], lambda engine: WorkerTimeoutLoop(engine, silence_seconds, page)),
-        FileRetention(world, RARE_LOOPS[1], lambda engine: file_retention.FileRetention(engine, blobs, page)),  # type: ignore[arg-type]
-        FileRetention(world, RARE_LOOPS[2], lambda engine: OrphanLoop(engine, blobs, max(page, 2))),
+        LoopDriver(world, RARE_LOOPS[0], lambda engine: WorkerTimeoutLoop(engine, timeout_seconds, page)),
+        LoopDriver(world, RARE_LOOPS[1], lambda engine: file_retention.FileRetention(engine, blobs, page)),  # type: ignore[arg-type]
+        LoopDriver(world, RARE_LOOPS[2], lambda engine: OrphanLoop(engine, blobs, max(page, 2))),
     ]

@@ -1,4 +1,4 @@
-"""Somebody else's machines: they accept work and lose the answer, call back twice, late, wrongly, or never."""
+"""A provider: it accepts work and loses answers, and calls back twice, late, contradictorily or never."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from tests.sim.environment.scenario import PROVIDER
 from tests.sim.environment.simulation_context import World
 
 
-class NoAnswer(Exception):  # noqa: N818 - says what happened
-    """The provider did not answer; whether it accepted is not known."""
+class NoAnswer(Exception):  # noqa: N818 - an event, not an error
+    """The provider did not answer; whether it accepted the work is unknown."""
 
 
-class Refused(Exception):  # noqa: N818 - says what happened
-    """The provider refused the work for sure."""
+class Refused(Exception):  # noqa: N818 - an answer, not an error
+    """The provider refused the work."""
 
 
 class ProviderJob:
@@ -30,7 +30,7 @@ class ProviderJob:
 
 
 class FakeProvider:
-    """A provider with a bill: work is submitted once per call, and never again while its answer is unknown."""
+    """A provider that reports work that is submitted twice, or again while the outcome of its call is unknown."""
 
     def __init__(self, world: World, inspector: Inspector) -> None:
         self._world = world
@@ -41,17 +41,17 @@ class FakeProvider:
         self._webhooks = 0
         self._supports_lookup = world.chance(0.8)
 
-    # -- as the worker sees it
+    # -- for workers
 
     def submit(self, call_id: str, task_id: str, job_id: str) -> str:
-        """Accept work and return its reference, or break in one of the usual ways."""
+        """Accept work and return its reference, refuse it, or do not answer."""
         run = self._inspector.one("SELECT run FROM job WHERE id = ?", job_id)
         if call_id in self._jobs:
             self._world.report_failure(f"R308 call {call_id} was submitted twice")
         for other in self._jobs.values():
             if (other.task_id, other.run) == (task_id, run) and not other.failure_reported:
                 self._world.report_failure(
-                    f"R309 task {task_id} was submitted again while call {other.call_id} is not known"
+                    f"R309 task {task_id} was submitted again while the outcome of call {other.call_id} is unknown"
                 )
         roll = self._world.random.random()
         if roll < 0.1 and not self._world.faults_stopped:
@@ -69,9 +69,7 @@ class FakeProvider:
         outcome = _draw_outcome(random.random(), random.randrange(3))
         if self._world.faults_stopped:
             outcome = Outcome("completed", output={"by": "provider"})
-        job = ProviderJob(
-            call_id, ref, task_id, run, outcome, self._world.clock.now() + random.randrange(60) * 1_000_000
-        )
+        job = ProviderJob(call_id, ref, task_id, run, outcome, self._world.now() + random.randrange(60) * 1_000_000)
         self._jobs[call_id] = self._by_ref[ref] = job
         if random.random() < 0.7:
             self._plan_callbacks(job)
@@ -94,7 +92,7 @@ class FakeProvider:
             )
             self._pending_callbacks.extend([callback] * random.choice((1, 1, 2, 3)))
 
-    # -- as the engine's collector sees it
+    # -- for the collector
 
     def collect(self, call_id: str, ref: str | None) -> Outcome:
         if self._world.fault_occurs(0.08):
@@ -102,7 +100,7 @@ class FakeProvider:
         job = self._by_ref.get(ref) if ref else self._jobs.get(call_id) if self._supports_lookup else None
         if job is None:
             return Outcome("absent") if self._supports_lookup else Outcome("pending", poll_after_seconds=30)
-        if self._world.clock.now() < job.done_at:
+        if self._world.now() < job.done_at:
             return Outcome("pending", ref=job.ref)
         self._note_reported(job, job.outcome)
         return _with_ref(job.outcome, job.ref)
@@ -111,12 +109,12 @@ class FakeProvider:
         job = self._by_ref.get(ref) if ref else self._jobs.get(call_id)
         if job is not None and self._world.chance(0.5):
             job.outcome = Outcome("failed", code="canceled")
-            job.done_at = self._world.clock.now()
+            job.done_at = self._world.now()
 
-    # -- as the network sees it
+    # -- callbacks
 
     def callbacks(self) -> list[Command]:
-        """Return callbacks to send now, in any order, and now and then one that is none of our business."""
+        """Return callbacks to send now, in any order, and sometimes one for an unknown call."""
         random = self._world.random
         sent_callbacks: list[Command] = []
         for _ in range(min(len(self._pending_callbacks), random.choice((1, 1, 2)))):
@@ -139,8 +137,8 @@ class FakeProvider:
 
 def _draw_outcome(roll: float, variant: int) -> Outcome:
     if roll < 0.65:
-        return Outcome("completed", output={"by": "provider", "flavour": variant}, delivered=(100, 60, 100)[variant])
-    return Outcome("failed", message="The model said no.", retryable=(True, False, None)[variant])
+        return Outcome("completed", output={"by": "provider", "variant": variant}, delivered=(100, 60, 100)[variant])
+    return Outcome("failed", message="The model failed.", retryable=(True, False, None)[variant])
 
 
 def _with_ref(outcome: Outcome, ref: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""Workers: they claim, work, fall silent, die, and come back late with leases that are no longer theirs."""
+"""Workers: they claim and report, stop responding, die, and report late with leases that they have lost."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,14 +15,14 @@ from tests.sim.environment.simulation_context import World
 
 
 class ActiveTask:
-    """A lease in a worker's hands, and how far it has come with it."""
+    """A lease of a worker, and the state of its work."""
 
     def __init__(self, leased: c.LeasedTask) -> None:
         self.lease = leased.lease
         self.kind = leased.kind
         self.tenant = leased.tenant
         self.report: c.Command | None = None
-        """What it has said, and goes on saying until it is heard."""
+        """The report, which is repeated until it is answered."""
         self.intended = False
         self.ref_recorded = False
         self.provider_called = False
@@ -30,10 +30,10 @@ class ActiveTask:
 
 
 class Worker:
-    """A worker process of the house, under one name; after a crash another one goes on under the same name."""
+    """An unregistered worker; after a crash a new process continues with the same id."""
 
     report_as: str | None = None
-    """The name under which it reports, where the edge knows it."""
+    """The worker id in its reports, if it is registered."""
 
     def __init__(self, world: World, name: str, provider: FakeProvider, blobs: SimulatedBlobs) -> None:
         self._world = world
@@ -42,6 +42,8 @@ class Worker:
         self._provider = provider
         self._blobs = blobs
         self._kinds = world.random.choice((KINDS, KINDS, ("draw",), ("cut", "draw"), ("render",)))
+        if world.focus.workflows:
+            self._kinds = KINDS
         self._active_tasks: list[ActiveTask] = []
         self._stale_tasks: list[ActiveTask] = []
         self._sent_reports: list[c.Command] = []
@@ -49,11 +51,11 @@ class Worker:
 
     @property
     def needs_registration(self) -> bool:
-        """Whether it has to be let in before it gets anything."""
+        """Whether it must register before it can claim."""
         return False
 
     def act(self) -> Request | None:
-        """Do one thing; while its answer is awaited, nothing else."""
+        """Send one request, and no other until it is answered."""
         request = None if self._waiting else self._next_request()
         if request is None:
             return None
@@ -70,7 +72,7 @@ class Worker:
             self._world.log(f"  {self.name} dies")
             self._stale_tasks.extend(self._active_tasks)
             self._active_tasks.clear()
-        if roll < 0.12 and (self._stale_tasks or self._sent_reports):
+        if roll < (0.3 if self._world.focus.late_reports else 0.12) and (self._stale_tasks or self._sent_reports):
             return self._repeat_stale()
         if self._active_tasks and roll < 0.75:
             return self._work(self._random.choice(self._active_tasks))
@@ -87,10 +89,10 @@ class Worker:
         if answers and isinstance(answers[0], list):
             self._active_tasks.extend(ActiveTask(leased) for leased in answers[0])
 
-    # -- working
+    # -- work
 
     def _work(self, task: ActiveTask) -> Request | None:
-        if task.report is None and self._random.random() < 0.08:
+        if task.report is None and self._random.random() < (0.2 if self._world.focus.late_reports else 0.08):
             self._world.log(f"  {self.name} forgets {task.lease.task_id}")
             self._active_tasks.remove(task)
             self._stale_tasks.append(task)
@@ -104,27 +106,27 @@ class Worker:
             )
             return Request([heartbeat], lambda answers: self._on_heartbeat(task, answers))
         if task.kind == "render" and task.report is None and (task.provider_called or self._random.random() < 0.85):
-            return self._hand_off(task)
+            return self._submit_to_provider(task)
         if task.report is None:
             task.report = self._draw_report(task)
         return self._send_report(task, task.report)
 
     def _draw_report(self, task: ActiveTask) -> c.Command:
         roll = self._random.random() if not task.ref_recorded else self._random.choice((0.1, 0.7, 0.7, 0.9))
-        if roll < 0.6:
+        if roll < (0.3 if self._world.focus.failures else 0.6):
             delivered = self._random.choice((100, 100, 40))
             output = {"take": self._random.randrange(1_000)}
-            made = self._upload_outputs(task)
+            files = self._upload_outputs(task)
             return c.Complete(
-                lease=task.lease, output=output, delivered=delivered, files=made, worker_id=self.report_as
+                lease=task.lease, output=output, delivered=delivered, files=files, worker_id=self.report_as
             )
         if roll < 0.85:
             retryable = self._random.choice((True, True, False, None))
             return c.Fail(lease=task.lease, message="out of memory", retryable=retryable, worker_id=self.report_as)
-        return c.Requeue(lease=task.lease, reason="going away", worker_id=self.report_as)
+        return c.Requeue(lease=task.lease, reason="shutdown", worker_id=self.report_as)
 
     def _upload_outputs(self, task: ActiveTask) -> tuple[c.OutputFile, ...]:
-        """Put what the task made where the lease's epoch says; the rows come with the result, or never."""
+        """Upload the outputs of a task under the keys of its lease; their rows are stored with the completion."""
         numbers = range(1, self._random.choice((0, 0, 1, 2)) + 1)
         for no in numbers:
             self._upload_output(task, no)
@@ -162,23 +164,23 @@ class Worker:
             self._stale_tasks.append(task)
         elif isinstance(heartbeat, c.HeartbeatResult) and heartbeat.cancel and self._random.random() < 0.6:
             task.report = task.report or c.Fail(
-                lease=task.lease, code="canceled", message="stopped as asked", worker_id=self.report_as
+                lease=task.lease, code="canceled", message="stopped by request", worker_id=self.report_as
             )
 
-    # -- work at a provider
+    # -- provider calls
 
-    def _hand_off(self, task: ActiveTask) -> Request:
+    def _submit_to_provider(self, task: ActiveTask) -> Request:
         if task.ref is not None:
             return self._send_report(task, c.HandOff(lease=task.lease, ref=task.ref, worker_id=self.report_as))
-        intend = c.RecordIntent(lease=task.lease, provider=PROVIDER, worker_id=self.report_as)
-        return self._send_report(task, intend, lambda answer: self._call_provider(task, answer))
+        intent = c.RecordIntent(lease=task.lease, provider=PROVIDER, worker_id=self.report_as)
+        return self._send_report(task, intent, lambda answer: self._call_provider(task, answer))
 
     def _call_provider(self, task: ActiveTask, intended: c.CallIntent) -> None:
         task.intended = True
         if task not in self._active_tasks or intended.status != "intended" or task.provider_called:
             return
         if self._world.fault_occurs(0.1):
-            self._world.log(f"  {self.name} dies before it calls")
+            self._world.log(f"  {self.name} dies before it calls the provider")
             self._active_tasks.remove(task)
             return
         if self._world.fault_occurs(0.1):
@@ -188,7 +190,7 @@ class Worker:
         try:
             task.ref = self._provider.submit(intended.call_id, task.lease.task_id, task.lease.job_id)
         except NoAnswer:
-            self._world.log(f"  {self.name} hears nothing from the provider and gives up")
+            self._world.log(f"  {self.name} gets no answer from the provider and gives up")
             self._active_tasks.remove(task)
         except Refused:
             task.report = c.Fail(
@@ -198,51 +200,52 @@ class Worker:
         else:
             if self._world.fault_occurs(0.1):
                 self._requeue(task)
-            elif self._world.fault_occurs(0.1):
-                self._world.log(f"  {self.name} dies after it called")
+            elif self._world.fault_occurs(0.4 if self._world.focus.late_reports else 0.1):
+                self._world.log(f"  {self.name} dies after it called the provider")
                 self._active_tasks.remove(task)
                 self._stale_tasks.append(task)
 
     def _requeue(self, task: ActiveTask) -> None:
-        """Be told to stop, with a call that may have been made: give the task back, and no more."""
-        task.report = c.Requeue(lease=task.lease, reason="going away", worker_id=self.report_as)
-        task.kind = "given back"
+        """Requeue the task at a shutdown, although the call may have been made."""
+        task.report = c.Requeue(lease=task.lease, reason="shutdown", worker_id=self.report_as)
+        task.kind = "requeued"
 
-    # -- coming back late
+    # -- late reports
 
     def _repeat_stale(self) -> Request:
-        """Say again what was said before, or say something with a lease that may long be another's."""
+        """Repeat an earlier report, or report with a lease that may be lost."""
         if self._sent_reports and (not self._stale_tasks or self._random.random() < 0.5):
             command = self._random.choice(self._sent_reports)
             if isinstance(command, c.Complete) and self._random.random() < 0.4:
                 command = c.Complete(lease=command.lease, output={"take": "another"}, worker_id=self.report_as)
             return Request([command], lambda _answers: None)
-        return self._stale_report(self._random.choice(self._stale_tasks))
+        return self._stale_report(self._random.choice(self._stale_tasks[-3:]))
 
     def _stale_report(self, task: ActiveTask) -> Request:
         if task.ref is not None:
             return Request([c.HandOff(lease=task.lease, ref=task.ref, worker_id=self.report_as)], lambda _answers: None)
         stale_reports: tuple[c.Command, ...] = (
-            c.Complete(lease=task.lease, output={"take": "zombie"}, worker_id=self.report_as),
+            c.Complete(lease=task.lease, output={"take": "stale"}, worker_id=self.report_as),
             c.Heartbeat(lease=task.lease, progress=77, worker_id=self.report_as),
-            c.Fail(lease=task.lease, message="zombie", retryable=True, worker_id=self.report_as),
-            c.Requeue(lease=task.lease, reason="zombie", worker_id=self.report_as),
+            c.Heartbeat(lease=task.lease, worker_id=self.report_as),
+            c.Fail(lease=task.lease, message="stale", retryable=True, worker_id=self.report_as),
+            c.Requeue(lease=task.lease, reason="stale", worker_id=self.report_as),
         )
         if task.provider_called:
             stale_reports = stale_reports[1:2]
         return Request([self._random.choice(stale_reports)], lambda _answers: None)
 
-    # -- when the storm is over
+    # -- recovery
 
     def finish(self) -> list[Request]:
-        """Do all that is in hand, as a good worker does."""
+        """Return the reports that finish all active tasks."""
         requests: list[Request | None] = []
         for task in list(self._active_tasks):
             if task.kind == "render":
-                requests.append(self._hand_off(task))
+                requests.append(self._submit_to_provider(task))
             else:
                 task.report = task.report or c.Complete(
-                    lease=task.lease, output={"take": "calm"}, worker_id=self.report_as
+                    lease=task.lease, output={"take": "recovery"}, worker_id=self.report_as
                 )
                 requests.append(self._send_report(task, task.report))
         return [request for request in requests if request is not None]

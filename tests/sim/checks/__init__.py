@@ -1,1 +1,1 @@
-"""What a simulation checks after each commit and at its end."""
+"""The checks of a simulation after each commit and at its end."""

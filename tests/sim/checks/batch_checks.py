@@ -1,4 +1,4 @@
-"""What a command about the fleet or about files must mean, seen from the rows just before it and just after it."""
+"""Checks of commands about workers and files, by the rows before and after their batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ HeldTasks = frozenset[tuple[str, int]]
 
 
 class WorkerSnapshot(NamedTuple):
-    """A worker of the fleet as its row says."""
+    """The row of a registered worker."""
 
     status: str
     token_hash: str | None
@@ -28,16 +28,16 @@ class WorkerSnapshot(NamedTuple):
     assigned: str | None
 
     def may_claim(self, command: c.Claim) -> bool:
-        """Say whether this worker may claim so."""
+        """Return whether this worker may send this claim."""
         kinds = set(msgspec.json.decode(self.offered))
         if self.assigned is not None:
             kinds &= set(msgspec.json.decode(self.assigned))
         admitted = self.status == "approved" and self.draining_at is None
-        return admitted and self.token_hash == command.session and kinds >= set(command.kinds)
+        return admitted and self.token_hash == command.token_hash and kinds >= set(command.kinds)
 
 
 class BatchSnapshot(NamedTuple):
-    """What was true before a batch, of those whom it is about."""
+    """The rows before a batch that its commands are about."""
 
     workers: dict[str, WorkerSnapshot]
     held: dict[str, HeldTasks]
@@ -45,7 +45,7 @@ class BatchSnapshot(NamedTuple):
 
 
 class BatchChecks:
-    """Looks at the rows before a batch and after it; between the two nobody else has written."""
+    """Compares the rows before and after a batch that no other batch interrupted."""
 
     def __init__(self, inspector: Inspector) -> None:
         self._inspector = inspector
@@ -60,7 +60,7 @@ class BatchChecks:
         )
 
     def after(self, commands: Sequence[c.Command], results: Sequence[Any], before: BatchSnapshot) -> Iterator[str]:
-        """Yield what is wrong with the answers, whoever shared the batch."""
+        """Yield the failed checks of a batch."""
         for command, result in zip(commands, results, strict=True):
             if isinstance(command, c.Claim) and isinstance(result, list):
                 yield from self._check_resume(result)
@@ -68,51 +68,51 @@ class BatchChecks:
             if isinstance(result, Exception):
                 continue
             if isinstance(command, c.Register) and (left := self._held_tasks(command.worker_id)):
-                yield f"F21 {command.worker_id} was started again and still holds {sorted(left)}"
+                yield f"F21 {command.worker_id} registered again and still has the leases {sorted(left)}"
         if len(commands) == 1:
             yield from self._check_single(commands[0], results[0], before)
 
     def _check_single(self, command: c.Command, result: Any, before: BatchSnapshot) -> Iterator[str]:
-        if isinstance(command, c.Claim) and command.session is not None and isinstance(result, list):
+        if isinstance(command, c.Claim) and command.token_hash is not None and isinstance(result, list):
             yield from self._check_claim_allowed(command, result, before)
         name = _fleet_worker_of(command)
         if name is not None:
             yield from self._check_released_tasks(command, name, before.held[name])
         if isinstance(command, c.DeleteFiles) and not isinstance(result, Exception):
-            gone = {file.id for file in result.files} & before.needed_files
-            if gone:
-                yield f"O7 files that an open job needs were deleted: {sorted(gone)}"
+            deleted = {file.id for file in result.files} & before.needed_files
+            if deleted:
+                yield f"O7 files that an open job needs were deleted: {sorted(deleted)}"
 
     def _check_claim_allowed(
         self, command: c.Claim, leased: list[c.LeasedTask], before: BatchSnapshot
     ) -> Iterator[str]:
-        """L6: nobody gets an answer whom the row does not let in; H6: what a worker does not know of is given back."""
+        """L6: only an approved worker gets leases. H6: a lease that the worker does not know is requeued."""
         snapshot = before.workers.get(command.worker_id)
         if snapshot is None or not snapshot.may_claim(command):
-            yield f"L6 {command.worker_id} was answered with {len(leased)} leases and stands as {snapshot}"
+            yield f"L6 {command.worker_id} got {len(leased)} leases, but its row is {snapshot}"
         if command.held_task_ids is not None:
             known = {*command.held_task_ids, *(one.lease.task_id for one in leased)}
             if forgotten := [task for task, _ in sorted(self._held_tasks(command.worker_id)) if task not in known]:
-                yield f"H6 {command.worker_id} does not know that it holds {forgotten}, and still does"
+                yield f"H6 {command.worker_id} does not know its leases {forgotten}, and they were not requeued"
 
     def _check_released_tasks(self, command: c.Command, name: str, before: HeldTasks) -> Iterator[str]:
-        """H25: what was given back used up no try. R195, R209: a changed token and a drain keep the leases."""
-        gone = before - self._held_tasks(name)
-        if gone and isinstance(command, c.RotateWorker | c.UpdateWorker):
-            yield f"R195 {type(command).__name__} took {sorted(gone)} from {name}"
-        for task, no in sorted(gone):
+        """H25: a requeue counts no attempt. R195, R209: a rotated token and a drain keep the leases."""
+        released = before - self._held_tasks(name)
+        if released and isinstance(command, c.RotateWorker | c.UpdateWorker):
+            yield f"R195 {type(command).__name__} ended the leases {sorted(released)} of {name}"
+        for task, no in sorted(released):
             row = self._inspector.rows("SELECT outcome, uncounted FROM attempt WHERE task_id = ? AND no = ?", task, no)
             if row[0] not in {(None, 0), ("requeued", 1), ("canceled", 1)}:
                 yield f"H25 {type(command).__name__} ended {task}/{no} of {name} as {row[0]}"
 
     def _check_resume(self, leased: Sequence[c.LeasedTask]) -> Iterator[str]:
-        """R309: a task that was cut short says where its work lies; one that failed there begins anew."""
+        """R309: an interrupted task is claimed with its earlier submission; a failed one starts again."""
         for one in leased:
             last = self._inspector.rows(_PREVIOUS_ATTEMPT, one.lease.task_id, one.lease.attempt - 1)
-            cut = bool(last) and last[0][1] is not None and last[0][2] in {"lost", "requeued"}
-            expected = c.PreviousSubmission(*last[0][:2]) if cut else None
+            interrupted = bool(last) and last[0][1] is not None and last[0][2] in {"lost", "requeued"}
+            expected = c.PreviousSubmission(*last[0][:2]) if interrupted else None
             if one.resumed != expected:
-                yield f"R309 {one.lease.task_id}/{one.lease.attempt} was to resume {expected} and got {one.resumed}"
+                yield f"R309 {one.lease.task_id}/{one.lease.attempt} should resume {expected}, but got {one.resumed}"
 
     def _worker_snapshot(self, name: str) -> WorkerSnapshot | None:
         rows = self._inspector.rows(_WORKER_ROW, name)
@@ -123,14 +123,14 @@ class BatchChecks:
 
 
 def _check_session_is_newest(command: c.Claim, before: BatchSnapshot) -> Iterator[str]:
-    """F21: a token that was not the newest before the batch is not good in it, whatever else the batch did."""
+    """F21: a session that was not the newest before the batch is refused in it."""
     snapshot = before.workers.get(command.worker_id)
-    if command.session is not None and (snapshot is None or snapshot.token_hash != command.session):
-        yield f"F21 {command.worker_id} was answered under a token of an earlier start"
+    if command.token_hash is not None and (snapshot is None or snapshot.token_hash != command.token_hash):
+        yield f"F21 {command.worker_id} got leases with the session of an earlier start"
 
 
 def _fleet_worker_of(command: c.Command) -> str | None:
-    """Return the worker that a command of or about the fleet names; a report on a task is none."""
+    """Return the registered worker of a command; reports on tasks are not included."""
     if isinstance(command, c.Claim):
-        return None if command.session is None else command.worker_id
+        return None if command.token_hash is None else command.worker_id
     return None if hasattr(command, "lease") else getattr(command, "worker_id", None)

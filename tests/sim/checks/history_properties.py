@@ -1,4 +1,4 @@
-"""What must be true of a whole life: the history properties, judged from the recorded operations at its end."""
+"""Properties of a whole history, checked at its end against the recorded operations."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,20 +22,20 @@ def _of_type(ops: Sequence[Op], *kinds: type[c.Command]) -> Iterator[Op]:
 
 
 def check_submits(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """H1: what was accepted is there. H5: what was refused is not. H4: nothing was made twice."""
+    """H1: an accepted submit is stored. H4, H5: a refused or repeated one created no job."""
     jobs = dict(inspector.rows("SELECT id, tenant FROM job"))
     created = {command for (command,) in inspector.rows("SELECT command_id FROM run WHERE no = 1")}
     for op in _of_type(ops, c.Submit):
         if op.succeeded and jobs.get(op.answer.job_id) != op.command.tenant:
-            yield f"H1 submit {op.command.id} was answered with {op.answer.job_id}, which is not there"
+            yield f"H1 submit {op.command.id} was answered with {op.answer.job_id}, which is not stored"
         if op.succeeded and not op.answer.replay and op.answer.job_id != op.command.id:
-            yield f"H1 submit {op.command.id} was answered with another's job {op.answer.job_id}"
+            yield f"H1 submit {op.command.id} was answered with the job {op.answer.job_id} of another submit"
         if (op.refused or (op.succeeded and op.answer.replay)) and (op.command.id in jobs or op.command.id in created):
-            yield f"H5 submit {op.command.id} was answered {op.answer!r} and made a job all the same"
+            yield f"H5 submit {op.command.id} was answered {op.answer!r} and created a job"
 
 
 def check_idempotency_keys(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """H2: one key, one job. H3: one key, one body; another is a conflict."""
+    """H2: one key has one job. H3: one key has one body; another body is refused."""
     jobs: dict[str, set[str]] = defaultdict(set)
     bodies: dict[str, set[str]] = defaultdict(set)
     for op in _of_type(ops, c.Submit):
@@ -44,9 +44,9 @@ def check_idempotency_keys(ops: Sequence[Op], inspector: Inspector) -> Iterator[
             bodies[name].add(_body(op.command))
     for name, found in jobs.items():
         if len(found) > 1:
-            yield f"H2 key {name} gave the jobs {sorted(found)}"
+            yield f"H2 key {name} created the jobs {sorted(found)}"
         if len(bodies[name]) > 1:
-            yield f"H3 key {name} was taken for the bodies {sorted(bodies[name])}"
+            yield f"H3 key {name} was accepted for the bodies {sorted(bodies[name])}"
     for op in _of_type(ops, c.Submit):
         name = dedup_key_of(op.command)
         reused = isinstance(op.answer, Conflict) and op.answer.code == "idempotency_key_reused"
@@ -65,14 +65,14 @@ def _body(command: c.Submit) -> str:
 
 
 def _made_by_unanswered_submit(ops: Sequence[Op], op: Op, inspector: Inspector) -> bool:
-    """Say whether the job behind a key was made by a submit that nobody was answered about."""
+    """Return whether the job of a key was created by a submit that was not answered."""
     creator_id = inspector.one("SELECT id FROM job WHERE dedup_key = ?", dedup_key_of(op.command))
     created = [other for other in _of_type(ops, c.Submit) if other.command.id == creator_id]
     return not created or _body(created[0].command) != _body(op.command)
 
 
 def check_reports(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """H7, L5: a report that was taken stands under its own lease; one result is accepted per task."""
+    """H7, H8, L5: an accepted report is stored with its own attempt; one output is accepted per task."""
     rows = inspector.rows("SELECT task_id, no, outcome, digest FROM attempt")
     attempts = {(task, no): (outcome, digest) for task, no, outcome, digest in rows}
     outcomes: dict[type[c.Command], str] = {c.Complete: "completed", c.Fail: "failed", c.Requeue: "requeued"}
@@ -81,18 +81,18 @@ def check_reports(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
         if not op.succeeded or op.answer.skipped is not None:
             continue
         if isinstance(op.command, c.Requeue) and op.answer.status == "running":
-            continue  # the provider may have the work: the call is looked up instead of given back
+            continue  # the provider may have the work: the call is looked up instead of requeued
         lease = op.command.lease
         outcome, digest = attempts.get((lease.task_id, lease.attempt), (None, None))
         if outcome != outcomes[type(op.command)]:
-            yield f"H7 {type(op.command).__name__} of {lease.task_id}/{lease.attempt} was taken; it is {outcome}"
+            yield f"H7 {type(op.command).__name__} of {lease.task_id}/{lease.attempt} was accepted; it is {outcome}"
         if isinstance(op.command, c.Complete):
             accepted[lease.task_id].add((digest_of(op.command), lease.attempt))
             if digest != digest_of(op.command):
-                yield f"H8 the result of {lease.task_id}/{lease.attempt} was taken and is not what is stored"
+                yield f"H8 the accepted output of {lease.task_id}/{lease.attempt} is not the stored one"
     for task, results in accepted.items():
         if len(results) > 1:
-            yield f"L5 task {task} has {len(results)} accepted results"
+            yield f"L5 task {task} has {len(results)} accepted outputs"
     for (task,) in inspector.rows(
         "SELECT task_id FROM attempt WHERE outcome = 'completed' GROUP BY 1 HAVING count(*) > 1"
     ):
@@ -100,7 +100,7 @@ def check_reports(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
 
 
 def check_created_rows(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """H18: a retry, a movement of credits, a stage, a task that was accepted is there once; a refused one is not."""
+    """H18: an accepted retry, credit change, stage or task is stored once; a refused one is not stored."""
     runs = _count_by_key(inspector, "SELECT command_id, count(*) FROM run GROUP BY 1")
     stages = _count_by_key(inspector, "SELECT id, 1 FROM stage")
     entries = _count_by_key(inspector, "SELECT dedup_key, count(*) FROM entry WHERE dedup_key IS NOT NULL GROUP BY 1")
@@ -111,6 +111,7 @@ def check_created_rows(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]
             yield from _check_exists_once(op, runs.get(op.command.id, 0))
         elif op.succeeded:
             yield from _check_exists_once(op, (keyed if op.command.retry_as == "new_job" else runs).get(name, 0))
+    yield from _check_repeated_retries(ops)
     for op in _of_type(ops, c.AddStage):
         yield from _check_exists_once(op, stages.get(op.command.id, 0))
     for op in _of_type(ops, c.TopUp, c.Adjust):
@@ -119,7 +120,18 @@ def check_created_rows(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]
     tasks = _count_by_key(inspector, "SELECT id, 1 FROM task")
     for op in _of_type(ops, c.AddTasks):
         if op.succeeded and any(key not in tasks for key in op.answer.task_ids):
-            yield f"H1 tasks {op.answer.task_ids} were added and are not there"
+            yield f"H1 tasks {op.answer.task_ids} were added and are not stored"
+
+
+def _check_repeated_retries(ops: Sequence[Op]) -> Iterator[str]:
+    """H2: a retry with the key of an accepted one is accepted too, unless the job was deleted."""
+    accepted = set()
+    for op in _of_type(ops, c.Retry):
+        name = (retry_dedup_key(op.command), op.command.retry_as)
+        if op.succeeded and name[0] is not None:
+            accepted.add(name)
+        elif op.refused and name in accepted and op.answer.code not in {"job_not_found", "job_deleted"}:
+            yield f"H2 retry {name} was accepted, and then refused ({op.answer.code})"
 
 
 def _count_by_key(inspector: Inspector, query: str) -> dict[str, int]:
@@ -129,26 +141,26 @@ def _count_by_key(inspector: Inspector, query: str) -> dict[str, int]:
 def _check_exists_once(op: Op, found: int) -> Iterator[str]:
     what = f"{type(op.command).__name__} {op.command.id}"
     if op.succeeded and found != 1:
-        yield f"H18 {what} was accepted and is there {found} times"
+        yield f"H18 {what} was accepted and is stored {found} times"
     if op.refused and found:
-        yield f"H18 {what} was refused ({op.answer.code}) and is there all the same"
+        yield f"H18 {what} was refused ({op.answer.code}) and is stored"
     if found > 1:
-        yield f"H18 {what} is there {found} times"
+        yield f"H18 {what} is stored {found} times"
 
 
 def check_callbacks(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """H12, P4: a callback takes effect once; of contradictory endings of a call the first one stands."""
-    taken: set[str] = set()
+    """H12, P4: a callback takes effect once; of contradictory outcomes of a call the first one wins."""
+    applied: set[str] = set()
     endings: dict[str, list[str]] = defaultdict(list)
     for op in _of_type(ops, c.Callback, c.ReportOutcome):
         if not op.succeeded:
             continue
         if isinstance(op.command, c.Callback):
             name = f"{op.command.provider}/{op.command.webhook_id}"
-            if name in taken and not op.answer.replay:
-                yield f"P4 callback {name} was taken twice"
+            if name in applied and not op.answer.replay:
+                yield f"P4 callback {name} was applied twice"
             if not op.answer.replay:
-                taken.add(name)
+                applied.add(name)
         if op.answer.skipped is None and op.command.outcome.status != "pending":
             endings[_call_of(op, inspector)].append(op.command.outcome.status)
     outcomes = dict(inspector.rows("SELECT id, outcome FROM call"))
@@ -157,7 +169,7 @@ def check_callbacks(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
         if len(statuses) > 1:
             yield f"H12 call {call} ended {len(statuses)} times: {statuses}"
         elif outcomes.get(call) != expected_outcomes.get(statuses[0], outcomes.get(call)):
-            yield f"H12 call {call} was told {statuses[0]} and is {outcomes.get(call)}"
+            yield f"H12 the outcome of call {call} was {statuses[0]} and is stored as {outcomes.get(call)}"
 
 
 def _call_of(op: Op, inspector: Inspector) -> str:
@@ -169,7 +181,7 @@ def _call_of(op: Op, inspector: Inspector) -> str:
 
 
 def check_tenant_isolation(ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """H23: nobody does anything to another tenant's job."""
+    """H23: no tenant changes a job of another tenant."""
     tenants = dict(inspector.rows("SELECT id, tenant FROM job"))
     for op in ops:
         if (
@@ -180,8 +192,8 @@ def check_tenant_isolation(ops: Sequence[Op], inspector: Inspector) -> Iterator[
             yield f"H23 {op.command.tenant} did {type(op.command).__name__} to job {op.command.job_id}"
 
 
-def job_events(_ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
-    """J1 to J6, H16, H17, G1: each job's events, read in order, tell a legal life."""
+def check_job_events(_ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
+    """J1-J6, J12, H16, H17, G1: the events of each job, in order, are a legal sequence."""
     stage_of = {task: (stage, no) for task, stage, no in inspector.rows(
         "SELECT t.id, s.id, s.no FROM task t JOIN stage s ON s.id = t.stage_id")}  # fmt: skip
     stage_ids: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -197,7 +209,7 @@ def job_events(_ops: Sequence[Op], inspector: Inspector) -> Iterator[str]:
 
 
 class JobEventCheck:
-    """One job's life as its events tell it."""
+    """Checks the events of one job in order."""
 
     def __init__(self, job: str, stage_of: dict[str, tuple[str, int]], stages: list[tuple[int, str]]) -> None:
         self._job = job
@@ -257,5 +269,5 @@ PROPERTIES: tuple[Property, ...] = (
     check_created_rows,
     check_callbacks,
     check_tenant_isolation,
-    job_events,
+    check_job_events,
 )

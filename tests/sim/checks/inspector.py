@@ -1,4 +1,4 @@
-"""The simulation's own eye on the database: it sees everything and changes nothing."""
+"""Read-only access of the simulation to the database."""
 
 import hashlib
 from pathlib import Path
@@ -11,12 +11,12 @@ from callsheet.store.sqlite import SqliteDatabase
 
 
 class Inspector:
-    """Reads by plain SQL."""
+    """Runs plain SQL queries."""
 
     def __init__(self, path: Path) -> None:
         self._connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=200)
         self.connection = SqliteDatabase(path).connect(reading=True)
-        """The same database as `verify` wants it."""
+        """The connection for `verify`."""
 
     def rows(self, text: str, *params: Any) -> list[tuple[Any, ...]]:
         return self._connection.execute(text, params).fetchall()

@@ -1,1 +1,1 @@
-"""What the actors of a simulation run on: servers, databases, the network and storage."""
+"""The environment of a simulation: servers, databases, the network and storage."""

@@ -1,4 +1,4 @@
-"""Where the bytes of files lie in a life: only their keys, and when each was put there."""
+"""Simulated file storage: it keeps only the keys of objects and the time at which each was stored."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ _KEPT_FILES = """SELECT id, tenant, user_id, job_id, task_id, attempt, no, name,
 
 
 class SimulatedBlobs:
-    """As much of a store of blobs as the loops need. It notices at once when bytes go that a file still has."""
+    """The part of a blob store that the loops need. It reports at once if a needed object is deleted."""
 
     def __init__(self, world: World, inspector: Inspector) -> None:
         self._world = world
@@ -27,12 +27,12 @@ class SimulatedBlobs:
 
     def delete(self, blob_keys: Iterable[str]) -> DeleteSummary:
         if self._world.fault_occurs(0.1):
-            raise ConnectionError("the storage is away")
+            raise ConnectionError("the storage is unavailable")
         needed = self._kept_keys()
         deleted_count = 0
         for key in blob_keys:
             if key in needed or self._attempt_is_running(key):
-                self._world.report_failure(f"H27 bytes were removed that a file or a task in hand needs: {key}")
+                self._world.report_failure(f"H27 an object was deleted that a file or a running task needs: {key}")
             deleted_count += self._objects.pop(key, None) is not None
         return DeleteSummary(deleted_count, deleted_count)
 
@@ -44,15 +44,15 @@ class SimulatedBlobs:
         return DeleteSummary(0, 0)
 
     def check_end_state(self) -> None:
-        """Hold what lies here against the files that should: O1 both ways, H27."""
+        """Check that every ready file has its object (O8), and that no other object is left (H27)."""
         kept = {key for key, status in self._kept_keys().items() if status == "ready"}
         for key in sorted(kept - self._objects.keys()):
-            self._world.report_failure(f"O8 a ready file has no bytes: {key}")
+            self._world.report_failure(f"O8 a ready file has no object: {key}")
         for key in sorted(self._objects.keys() - kept):
-            self._world.report_failure(f"H27 bytes that nobody needs are still there: {key}")
+            self._world.report_failure(f"H27 an unused object was not deleted: {key}")
 
     def _attempt_is_running(self, key: str) -> bool:
-        """Say whether the try that put something here is still under way."""
+        """Return whether the attempt that uploaded an object is still running."""
         output = object_keys.parse_key(key)
         if not isinstance(output, object_keys.OutputKey):
             return False
@@ -60,6 +60,6 @@ class SimulatedBlobs:
         return self._inspector.one(open_attempt, output.task_id, output.attempt) is not None
 
     def _kept_keys(self) -> dict[str, str]:
-        """Return the keys of the files that are kept or uploading, and which it is."""
+        """Return the keys of files that are not deleted, with their statuses."""
         files = [File(*row) for row in self._inspector.rows(_KEPT_FILES)]
         return {object_keys.file_key(file): file.status for file in files}

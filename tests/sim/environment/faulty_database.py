@@ -1,12 +1,14 @@
-"""A database that fails: before a statement, at commit, after the commit; and servers that die in between."""
+"""A database that fails before a statement, before or after a commit, and crashes of the server at these points."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import Row
 from callsheet.store.connection import Connection, ConnectionLost, NamedQuery, Rows, TransactionConflict
 from callsheet.store.sqlite import SqliteDatabase
+from callsheet.store.steady_clock import SteadyClock
 from tests.sim.environment.simulation_context import World
 
 _BEFORE_COMMIT, _AFTER_COMMIT = 100, 101
@@ -14,18 +16,18 @@ _FAULT_POINTS = (0, 1, 2, 3, 4, 5, 6, 8, 10, *(_BEFORE_COMMIT,) * 3, *(_AFTER_CO
 
 
 class Crash(BaseException):
-    """The server process is gone: no `finally` of it counts, all that it knew is lost."""
+    """The server process is killed: its state in memory is lost."""
 
 
 class PlannedFault(NamedTuple):
-    """What goes wrong in one transaction, and where."""
+    """The fault of one transaction, and its point."""
 
     kind: str
     at: int
 
 
 class FaultInjectingDatabase:
-    """The life's SQLite file, as one server reaches it."""
+    """The SQLite file of the simulation, with faults on the connections of one server."""
 
     name = "sqlite"
     lanes = 1
@@ -34,6 +36,34 @@ class FaultInjectingDatabase:
         self._world = world
         self._inner = SqliteDatabase(path)
         self._on_commit = on_commit
+        self.clock = SteadyClock()
+        self._behind = 0
+        """How far the time of the current batch is behind that of the other servers."""
+        self._clock_reader = self._inner.connect(reading=True)
+
+    def restart_clock(self) -> None:
+        """Start a new clock, as a new process does: it knows only the stored times."""
+        self.clock = SteadyClock()
+        self.sync_clock()
+
+    def sync_clock(self) -> None:
+        """Do what the loop for it does in a real server, every few seconds."""
+        self.clock.advance_to(self._clock_reader.fetch("newest_time")[0][0] or 0)
+
+    def now(self) -> int:
+        """Return the engine's time of this server."""
+        return self.clock.read(self._world.clock.now())
+
+    def begin_batch(self) -> None:
+        """Let the time of the next batch sometimes be behind."""
+        self._behind = self._world.random.choice((1, 600, 3_600)) * SECOND if self._world.fault_occurs(0.02) else 0
+
+    def batch_time(self) -> int:
+        """Return the time of the current or the last batch."""
+        return self.now() - self._behind
+
+    def close(self) -> None:
+        self._clock_reader.close()
 
     def connect(self, *, reading: bool = False) -> "FaultInjectingConnection":
         if self._world.fault_occurs(0.01):
@@ -41,15 +71,19 @@ class FaultInjectingDatabase:
         inner = self._inner.connect(reading=reading)
         if not reading:
             inner.run("PRAGMA synchronous = OFF")
-        return FaultInjectingConnection(self._world, inner, self._on_commit, reading=reading)
+        return FaultInjectingConnection(self._world, inner, self, self._on_commit, reading=reading)
 
 
 class FaultInjectingConnection:
-    """A connection on which a transaction may break, each in at most one place."""
+    """A connection on which each transaction has at most one fault."""
 
-    def __init__(self, world: World, inner: Connection, on_commit: Callable[[], None], *, reading: bool) -> None:
+    def __init__(
+        self, world: World, inner: Connection, database: FaultInjectingDatabase, on_commit: Callable[[], None], *,
+        reading: bool,
+    ) -> None:  # fmt: skip
         self._world = world
         self._inner = inner
+        self._database = database
         self._reading = reading
         self._on_commit = on_commit
         self._fault: PlannedFault | None = None
@@ -77,7 +111,7 @@ class FaultInjectingConnection:
             self._inner.rollback()
 
     def now(self) -> int:
-        return self._world.clock.now()
+        return self._database.now() if self._reading else self._database.batch_time()
 
     def version(self) -> int | None:
         return self._inner.version()
@@ -122,7 +156,7 @@ class FaultInjectingConnection:
 
     def _count_statement(self) -> None:
         if self._closed:
-            raise ConnectionLost("the connection is gone")
+            raise ConnectionLost("the connection is closed")
         self._statement_count += 1
         if self._fault is not None and self._fault.at == self._statement_count:
             self._raise_fault(self._fault)
@@ -135,7 +169,7 @@ class FaultInjectingConnection:
         self._fault = None
         self._inner.rollback()
         if fault.kind == "contended":
-            raise TransactionConflict("a deadlock, so they say")
+            raise TransactionConflict("an injected deadlock")
         self._closed = True
         if fault.kind == "crash":
             raise Crash

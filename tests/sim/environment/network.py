@@ -1,4 +1,4 @@
-"""The network between everybody and the servers: it loses, doubles, delays and reorders what it carries."""
+"""The network between actors and servers: it loses, duplicates, delays and reorders messages."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,18 +13,18 @@ OnReply = Callable[[list[Any] | None], None]
 
 
 class Request(NamedTuple):
-    """Commands of one caller, and who hears the answers; None is heard if no answer came."""
+    """Commands of one caller, and the callback for the answers; it gets None if no answer arrived."""
 
     commands: Sequence[Command]
     on_reply: OnReply
 
 
 def ignore_answers(_answers: list[Any] | None) -> None:
-    """Hear nothing: the caller of a late copy has gone."""
+    """Ignore the answers, as the caller of a late copy does."""
 
 
 class Network:
-    """Carries requests to the servers, several at once, so that they share a batch."""
+    """Delivers requests to the servers; concurrent requests share a batch."""
 
     def __init__(self, world: World, servers: Sequence[Server]) -> None:
         self._world = world
@@ -32,7 +32,7 @@ class Network:
         self._delayed: list[Sequence[Command]] = []
 
     def send_together(self, requests: Sequence[Request]) -> None:
-        """Carry requests that are under way at the same time."""
+        """Deliver requests that are sent at the same time."""
         arriving: list[Request] = []
         for request in requests:
             if not request.commands:
@@ -54,10 +54,10 @@ class Network:
             start = end
 
     def deliver_delayed(self) -> None:
-        """Bring something that was on its way for a long time."""
+        """Deliver a delayed request."""
         if self._delayed:
             delayed = self._delayed.pop(self._world.random.randrange(len(self._delayed)))
-            self._world.log("  network: something late arrives")
+            self._world.log("  network: a delayed request arrives")
             self.send_together([Request(delayed, ignore_answers)])
 
     def _transmit(self, request: Request) -> list[Request]:
@@ -66,7 +66,7 @@ class Network:
             request.on_reply(None)
             return []
         if self._world.fault_occurs(0.04):
-            self._world.log("  network: a request is late")
+            self._world.log("  network: a request is delayed")
             self._delayed.append(request.commands)
             request.on_reply(None)
             return []
@@ -87,5 +87,5 @@ class Network:
 
 
 def _as_received(result: Any) -> Any:
-    """Return what a caller makes of an answer: not to know is the same as not to have heard."""
+    """Return an answer as its caller receives it: Unavailable tells it as little as no answer."""
     return None if isinstance(result, Unavailable) else result

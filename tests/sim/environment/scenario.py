@@ -1,4 +1,4 @@
-"""What each life sells: tenants, users, workflows and limits, drawn from the seed."""
+"""The scenario of a simulation: tenants, users, workflows and limits, drawn from the seed."""
 
 from random import Random
 from typing import Literal, NamedTuple
@@ -6,13 +6,24 @@ from typing import Literal, NamedTuple
 from callsheet.core.model.commands import Command, PutTenant, PutWorkflow, TopUp
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec, WorkflowDefinition
 from callsheet.core.policy.engine_limits import Limits
+from tests.sim.environment.simulation_context import Focus
 
 PROVIDER = "studio"
 KINDS = ("draw", "cut", "render")
+FOCUSES = (
+    Focus(),
+    Focus(operator=True),
+    Focus(workflows=("clip",)),
+    Focus(workflows=("sketch",), actions=("delete_file", "delete", "retry"), failures=True),
+    Focus(workflows=("film", "gift"), actions=("approve", "require_approval", "retry"), failures=True),
+    Focus(workflows=("film", "tree"), actions=("pause", "cancel", "refund")),
+    Focus(late_reports=True),
+    Focus(workflows=("clip",), late_reports=True),
+)
 
 
 class Scenario(NamedTuple):
-    """The set-up of a life."""
+    """The setup of a simulation."""
 
     users: list[tuple[str, str]]
     workflows: list[str]
@@ -20,22 +31,24 @@ class Scenario(NamedTuple):
     approval_required: bool
     """Whether a worker waits for an operator's approval."""
     setup: list[Command]
+    focus: Focus
     has_running_limits: bool
-    """Whether running tasks hold places that others may wait for."""
+    """Whether running tasks occupy places that other tasks wait for."""
 
 
 def draw_scenario(random: Random) -> Scenario:
-    """Draw a house."""
+    """Draw a scenario."""
     tenants = ["acme", "bolt", "cine"][: random.choice((2, 2, 3))]
     users = [(tenant, user) for tenant in tenants for user in ("ann", "bob")[: random.choice((1, 2))]]
     definitions = _draw_definitions(random)
-    side_random = Random(random.getstate()[1][-2])  # what came later is drawn beside: the other lives stay as they were
     limits = Limits(
         flush_every=2,
         stages_per_job_max=6,
         kind_running_max={"draw": random.choice((1, 2, 4))} if random.random() < 0.3 else {},
         provider_running_max={PROVIDER: random.choice((1, 2))} if random.random() < 0.3 else {},
-        kind_rate_max={"cut": side_random.choice(("2/minute", "3/minute"))} if side_random.random() < 0.15 else {},
+        kind_rate_max={random.choice(("cut", "draw")): random.choice(("2/minute", "3/minute"))}
+        if random.random() < 0.4
+        else {},
         workers_max=random.choice((1, 2, 1_000, 1_000)),
         worker_timeout_seconds=random.choice((60, 600)),
         upload_timeout_seconds=120,
@@ -58,6 +71,7 @@ def draw_scenario(random: Random) -> Scenario:
         limits,
         random.random() < 0.15,
         setup,
+        random.choice(FOCUSES),
         has_running_limits,
     )
 
@@ -76,13 +90,13 @@ def _draw_definitions(random: Random) -> list[WorkflowDefinition]:
 
     def refunds() -> RefundPolicy:
         return RefundPolicy(
-            failed=random.choice((100, 100, 30)), canceled_running=random.choice((100, 50)),
+            failed=random.choice((100, 100, 30)), canceled_running=random.choice((50, 30, 0)),
             expired=random.choice((100, 100, 0)),
         )  # fmt: skip
 
     film_stages = [
         StageSpec(name="shoot", kind="draw", tasks=random.choice((1, 2, 3))),
-        StageSpec(name="edit", kind="cut", approval=random.random() < 0.4),
+        StageSpec(name="edit", kind="cut", approval=random.random() < 0.5),
         StageSpec(name="grade", kind="draw", inputs=[{"reel": 1}, {"reel": 2}]),
     ]
     return [
@@ -96,7 +110,7 @@ def _draw_definitions(random: Random) -> list[WorkflowDefinition]:
         WorkflowDefinition(name="clip", price=7, stages=[StageSpec(name="render", kind="render", provider=PROVIDER)],
                retry=retry(), refunds=refunds(), lease_seconds=lease(), provider_deadline_seconds=300,
                collect_seconds=10),
-        WorkflowDefinition(name="gift", stages=[StageSpec(name="draw", kind="draw", approval=random.random() < 0.2)],
+        WorkflowDefinition(name="gift", stages=[StageSpec(name="draw", kind="draw", approval=random.random() < 0.5)],
         retry=retry(),
                lease_seconds=lease()),
         WorkflowDefinition(name="tree", price=3, inline=True, retry=retry(), refunds=refunds(), lease_seconds=lease(),

@@ -11,10 +11,10 @@ from callsheet.core.decisions import (
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Command
 from callsheet.core.model.errors import LeaseLost
-from callsheet.core.model.rows import Job
+from callsheet.core.model.rows import Job, Row
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.batch import Batch, BatchResult
-from callsheet.engine.loops import base, relay
+from callsheet.engine.loops import event_relay, loop_protocol
 from callsheet.store.connection import StoreError
 from callsheet.store.sqlite import SqliteConnection
 from tests.sim.planted.registry import bug, replace_decision
@@ -40,7 +40,7 @@ def a_refused_command_is_not_undone(patch: pytest.MonkeyPatch) -> None:
     def retry(ws: WorkingSet, command: commands.Retry) -> commands.JobState:
         answer = job_actions.retry(ws, command)
         if ws.get(Job, answer.job_id).price > 3:
-            raise LeaseLost("Refused at the last moment.")
+            raise LeaseLost("An injected refusal.")
         return answer
 
     patch.setattr(WorkingSet, "undo", undo)
@@ -48,12 +48,12 @@ def a_refused_command_is_not_undone(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def cached_rows_survive_writes_of_others(patch: pytest.MonkeyPatch) -> None:
+def cached_rows_survive_writes_of_other_servers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SqliteConnection, "version", lambda _self: 1)
 
 
 @bug
-def a_retried_command_does_not_look_for_its_own_work(patch: pytest.MonkeyPatch) -> None:
+def a_retried_command_does_not_find_its_own_effect(patch: pytest.MonkeyPatch) -> None:
     real = Batch.run
 
     def run(self: Batch, many: Sequence[Command], *, retrying: bool = False) -> BatchResult:  # noqa: ARG001 - that is the bug
@@ -64,7 +64,7 @@ def a_retried_command_does_not_look_for_its_own_work(patch: pytest.MonkeyPatch) 
 
 @bug
 def the_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
-    real_run, real_decide = Batch.run, Batch._decide  # noqa: SLF001 - the very place to break
+    real_run, real_decide = Batch.run, Batch._decide  # noqa: SLF001 - the place of the bug
     decided: list[list[Any]] = []
 
     def decide(self: Batch, ws: WorkingSet, many: Sequence[Command]) -> list[Any]:
@@ -86,7 +86,7 @@ def the_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def the_sweeper_reads_one_page_only(patch: pytest.MonkeyPatch) -> None:
-    real = base.due_pages
+    real = loop_protocol.due_pages
 
     def due_pages(read: Any, query: str, now: int, page: int) -> Any:
         if query not in {"due_jobs", "due_tasks"}:
@@ -94,20 +94,30 @@ def the_sweeper_reads_one_page_only(patch: pytest.MonkeyPatch) -> None:
         rows = read.fetch(query, now=now, after_at=0, after_id="", count=page)
         return [rows] if rows else []
 
-    patch.setattr(base, "due_pages", due_pages)
+    patch.setattr(loop_protocol, "due_pages", due_pages)
 
 
 @bug
 def the_relay_moves_its_cursor_before_it_delivers(patch: pytest.MonkeyPatch) -> None:
     def run_once(self: Any, _now: int) -> int:
-        place = self._engine.execute(commands.AcquireCursor(name=self._name, holder=self._holder))
-        if not place.reserved:
+        cursor = self._engine.execute(commands.AcquireCursor(name=self._name, holder=self._holder))
+        if not cursor.reserved:
             return 0
-        events = self._engine.reads.feed(place.tx, place.position, self._page)
-        place = commands.CursorPosition(*events[-1].place) if events else place
-        moved = commands.AdvanceCursor(name=self._name, holder=self._holder, tx=place.tx, position=place.position)
-        self._engine.execute(moved)
+        events = self._engine.reads.feed(cursor.tx, cursor.position, self._page)
+        cursor = commands.CursorPosition(*events[-1].position) if events else cursor
+        advance = commands.AdvanceCursor(name=self._name, holder=self._holder, tx=cursor.tx, position=cursor.position)
+        self._engine.execute(advance)
         self._sink(events)
         return len(events)
 
-    patch.setattr(relay.Relay, "run_once", run_once)
+    patch.setattr(event_relay.Relay, "run_once", run_once)
+
+
+@bug
+def a_change_is_dated_by_the_clock_alone(patch: pytest.MonkeyPatch) -> None:
+    real = WorkingSet.change_time
+
+    def change_time(self: WorkingSet, row: Row, *_: Row) -> int:
+        return real(self, row) if isinstance(row, Job) else self.now
+
+    patch.setattr(WorkingSet, "change_time", change_time)

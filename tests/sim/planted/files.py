@@ -23,7 +23,7 @@ def a_needed_file_is_deleted(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def a_job_uses_anybodys_file(patch: pytest.MonkeyPatch) -> None:
+def a_job_uses_a_file_of_another_user(patch: pytest.MonkeyPatch) -> None:
     def link_files(ws: WorkingSet, job: Job, body: str) -> None:
         for key in files.find_references(msgspec.json.decode(body)):
             file = ws.find(File, key)
@@ -42,7 +42,7 @@ def a_retry_does_not_check_its_files(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def deleting_a_job_deletes_files_that_another_needs(patch: pytest.MonkeyPatch) -> None:
+def deleting_a_job_deletes_files_of_an_open_job(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(job_actions, "check_files_unused", do_nothing)
 
 
@@ -62,11 +62,11 @@ def blobs_are_deleted_before_their_rows(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def orphans_of_a_running_attempt_are_deleted(patch: pytest.MonkeyPatch) -> None:
-    def fate(tenant: str, job_id: str, no: int | None, made_by: AttemptFiles | None, age: ObjectAge) -> ObjectState:
+    def classify(tenant: str, job_id: str, no: int | None, made_by: AttemptFiles | None, age: ObjectAge) -> ObjectState:
         closed = made_by._replace(open=False) if made_by else None
         return classify_output(tenant, job_id, no, closed, age)
 
-    patch.setattr(orphan_files, "classify_output", fate)
+    patch.setattr(orphan_files, "classify_output", classify)
 
 
 @bug
@@ -79,13 +79,13 @@ def orphans_are_never_deleted(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def open_uploads_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    def ask(ws: WorkingSet, command: commands.CreateUpload) -> File:
+    def create_upload(ws: WorkingSet, command: commands.CreateUpload) -> File:
         ws.set_fact(facts.PENDING_UPLOAD_COUNT, (command.tenant, command.user), 0)
         return files.create_upload(ws, command)
 
-    replace_decision(patch, commands.CreateUpload, ask)
+    replace_decision(patch, commands.CreateUpload, create_upload)
 
 
 @bug
-def a_result_counts_without_its_files(patch: pytest.MonkeyPatch) -> None:
+def a_completion_stores_no_files(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lease, "_store_files", do_nothing)

@@ -25,7 +25,7 @@ def _free_slots_without(rule: Rule) -> Callable[[WorkingSet, Claim], int]:
 
     def free_slots(ws: WorkingSet, command: Claim) -> int:
         worker = ws.find(Worker, command.worker_id)
-        if worker is None or (rule != "session" and worker.token_hash != command.session):
+        if worker is None or (rule != "session" and worker.token_hash != command.token_hash):
             raise InvalidWorkerToken
         if rule != "approval" and worker.status == "pending":
             raise Denied("worker_not_approved", "")
@@ -48,42 +48,42 @@ def _free_slots_without(rule: Rule) -> Callable[[WorkingSet, Claim], int]:
 
 
 @bug
-def a_claim_does_not_look_at_the_session(patch: pytest.MonkeyPatch) -> None:
+def a_claim_does_not_check_the_session(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "free_slots", _free_slots_without("session"))
 
 
 @bug
-def a_worker_takes_work_before_it_is_approved(patch: pytest.MonkeyPatch) -> None:
+def a_worker_claims_before_it_is_approved(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "free_slots", _free_slots_without("approval"))
 
 
 @bug
-def a_draining_worker_takes_work(patch: pytest.MonkeyPatch) -> None:
+def a_draining_worker_claims(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "free_slots", _free_slots_without("draining"))
 
 
 @bug
-def a_worker_takes_kinds_that_it_is_not_assigned(patch: pytest.MonkeyPatch) -> None:
+def a_worker_claims_kinds_that_it_is_not_assigned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "free_slots", _free_slots_without("kinds"))
 
 
 @bug
-def a_worker_takes_more_than_it_can_do(patch: pytest.MonkeyPatch) -> None:
+def a_worker_claims_more_than_its_concurrency(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "free_slots", _free_slots_without("concurrency"))
 
 
 @bug
-def a_forgotten_lease_is_not_requeued(patch: pytest.MonkeyPatch) -> None:
+def an_unknown_lease_is_not_requeued(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "free_slots", _free_slots_without("holds"))
 
 
 @bug
-def the_cap_of_the_fleet_is_not_counted(patch: pytest.MonkeyPatch) -> None:
+def the_limit_of_workers_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fleet, "_take_worker_slot", do_nothing)
 
 
 @bug
-def a_lease_is_good_for_any_worker(patch: pytest.MonkeyPatch) -> None:
+def a_lease_is_valid_for_any_worker(patch: pytest.MonkeyPatch) -> None:
     def find_lease(ws: WorkingSet, command: Any) -> tuple[Job, Task] | Attempt:
         return lease_check.find_lease(ws, replace(command, worker_id=None))
 
@@ -100,7 +100,7 @@ def a_restart_keeps_the_old_leases(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def a_requeue_uses_up_an_attempt(patch: pytest.MonkeyPatch) -> None:
+def a_requeue_counts_an_attempt(patch: pytest.MonkeyPatch) -> None:
     def requeue_task(
         ws: WorkingSet, job: Job, task: Task, _outcome: str, reason: str, actor: Any
     ) -> commands.TaskState:
@@ -126,18 +126,18 @@ def leases_are_not_counted_within_a_batch(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def leases_are_not_requeued_within_a_batch(patch: pytest.MonkeyPatch) -> None:
-    def note(ws: WorkingSet, worker_id: str, taken: list[commands.LeasedTask]) -> None:
+    def record_leases(ws: WorkingSet, worker_id: str, leased_tasks: list[commands.LeasedTask]) -> None:
         ws.set_fact(
             facts.LEASED_TASK_IDS,
             worker_id,
-            (*ws.get_fact(facts.LEASED_TASK_IDS, worker_id), *(leased.lease.task_id for leased in taken)),
+            (*ws.get_fact(facts.LEASED_TASK_IDS, worker_id), *(leased.lease.task_id for leased in leased_tasks)),
         )
 
-    patch.setattr(claim, "_record_leases", note)
+    patch.setattr(claim, "_record_leases", record_leases)
 
 
 @bug
-def a_changed_token_takes_the_leases(patch: pytest.MonkeyPatch) -> None:
+def a_rotated_token_ends_the_leases(patch: pytest.MonkeyPatch) -> None:
     real = COMMANDS[commands.RotateWorker].decide
 
     def rotate(ws: WorkingSet, command: commands.RotateWorker) -> commands.WorkerState:
@@ -161,14 +161,14 @@ def a_heartbeat_revives_a_deregistered_worker(patch: pytest.MonkeyPatch) -> None
 
 
 @bug
-def a_retried_worker_command_is_done_twice(patch: pytest.MonkeyPatch) -> None:
+def a_retried_worker_command_is_applied_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fleet, "_already_applied", lambda _ws, _command: False)
 
 
 @bug
 def a_failed_attempt_is_resumed(patch: pytest.MonkeyPatch) -> None:
-    def resumed(ws: WorkingSet, task_id: str, no: int) -> commands.PreviousSubmission | None:
+    def previous_submission(ws: WorkingSet, task_id: str, no: int) -> commands.PreviousSubmission | None:
         last = ws.find(Attempt, (task_id, no)) if no else None
         return commands.PreviousSubmission(last.provider, last.ref) if last and last.provider and last.ref else None
 
-    patch.setattr(claim, "_previous_submission", resumed)
+    patch.setattr(claim, "_previous_submission", previous_submission)

@@ -22,20 +22,20 @@ from tests.sim.planted.registry import bug, do_nothing, replace_decision
 
 
 @bug
-def any_token_holds_a_lease(patch: pytest.MonkeyPatch) -> None:
-    def held(ws: WorkingSet, command: lease_check.LeaseCommand) -> tuple[Job, Task]:
+def any_token_is_accepted_for_a_lease(patch: pytest.MonkeyPatch) -> None:
+    def get_task(ws: WorkingSet, command: lease_check.LeaseCommand) -> tuple[Job, Task]:
         task = ws.get(Task, command.lease.task_id)
         if task.token_hash is None:
             raise LeaseLost
         return ws.get(Job, task.job_id), task
 
-    patch.setattr(lease, "get_leased_task", held)
-    patch.setattr(lease, "find_lease", held)
-    patch.setattr(provider_calls, "get_leased_task", held)
+    patch.setattr(lease, "get_leased_task", get_task)
+    patch.setattr(lease, "find_lease", get_task)
+    patch.setattr(provider_calls, "get_leased_task", get_task)
 
 
 @bug
-def a_heartbeat_may_shorten_a_lease(patch: pytest.MonkeyPatch) -> None:
+def a_heartbeat_can_shorten_a_lease(patch: pytest.MonkeyPatch) -> None:
     def heartbeat(ws: WorkingSet, command: commands.Heartbeat) -> commands.HeartbeatResult:
         result = lease.heartbeat(ws, command)
         if result.lease_seconds:
@@ -48,7 +48,7 @@ def a_heartbeat_may_shorten_a_lease(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def a_heartbeat_adds_to_what_is_left(patch: pytest.MonkeyPatch) -> None:
+def a_heartbeat_adds_to_the_remaining_lease(patch: pytest.MonkeyPatch) -> None:
     def heartbeat(ws: WorkingSet, command: commands.Heartbeat) -> commands.HeartbeatResult:
         before = ws.find(Task, command.lease.task_id)
         result = lease.heartbeat(ws, command)
@@ -74,20 +74,41 @@ def a_task_is_requeued_without_limit(patch: pytest.MonkeyPatch) -> None:
 @bug
 def a_lost_lease_is_not_counted_as_an_attempt(patch: pytest.MonkeyPatch) -> None:
     def expire_lease(ws: WorkingSet, job: Job, task: Task) -> None:
-        lease.requeue_task(ws, job, task, "lost", "The worker is gone.", "system")
+        lease.requeue_task(ws, job, task, "lost", "The worker is lost.", "system")
 
     patch.setattr(job_actions, "expire_lease", expire_lease)
 
 
 @bug
-def a_lost_lease_is_left_as_it_is(patch: pytest.MonkeyPatch) -> None:
+def a_lost_lease_is_never_processed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(job_actions, "expire_lease", do_nothing)
 
 
 @bug
-def any_repeated_result_is_accepted(patch: pytest.MonkeyPatch) -> None:
+def any_repeated_output_is_accepted(patch: pytest.MonkeyPatch) -> None:
     def repeated(ws: WorkingSet, held: commands.Lease, attempt: Attempt, *_: Any) -> commands.TaskState:
         job, task = ws.get(Job, held.job_id), ws.get(Task, attempt.task_id)
         return commands.TaskState(job.id, task.id, task.status, job.status, replay=True)
 
     patch.setattr(lease, "_answer_repeated_report", repeated)
+
+
+@bug
+def a_superseded_lease_is_extended(patch: pytest.MonkeyPatch) -> None:
+    def heartbeat(ws: WorkingSet, command: commands.Heartbeat) -> commands.HeartbeatResult:
+        task = ws.find(Task, command.lease.task_id)
+        if task is None or task.token_hash is None or command.lease.attempt >= task.attempts:
+            return lease.heartbeat(ws, command)
+        attempt = lease_check.find_attempt(ws, command)
+        if attempt is None:
+            return lease.heartbeat(ws, command)
+        at = max(task.lease_expires_at or 0, ws.now + task.lease_seconds * SECOND)
+        ws.put(replace(task, lease_expires_at=at, due_at=at))
+        return commands.HeartbeatResult(float(task.lease_seconds), cancel=False)
+
+    replace_decision(patch, commands.Heartbeat, heartbeat)
+
+
+@bug
+def an_expired_lease_is_valid_until_it_is_swept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lease_check, "has_expired", lambda _task, _now: False)

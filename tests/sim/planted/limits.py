@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from callsheet.core.decisions import job_actions
-from callsheet.core.policy.concurrency_and_rates import limits_of, rates_of
+from callsheet.core.policy.task_start_limits import limits_of, rates_of
 from callsheet.engine import candidates
 from tests.sim.planted.registry import bug
 
@@ -20,14 +20,14 @@ def rates_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def a_rate_counts_only_what_still_runs(patch: pytest.MonkeyPatch) -> None:
+def a_rate_counts_only_running_tasks(patch: pytest.MonkeyPatch) -> None:
     real = candidates.count_query
     patch.setattr(candidates, "count_query", lambda limit, queues, now: real(limit._replace(seconds=0), queues, now))
 
 
 @bug
 def the_key_of_a_retry_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    real = job_actions._find_previous_retry  # noqa: SLF001 - as it stands there
+    real = job_actions._find_previous_retry  # noqa: SLF001 - the place of the bug
     patch.setattr(
         job_actions,
         "_find_previous_retry",

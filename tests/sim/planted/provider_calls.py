@@ -16,13 +16,13 @@ from tests.sim.planted.registry import bug, do_nothing, replace_decision
 
 
 @bug
-def an_unknown_call_is_made_again(patch: pytest.MonkeyPatch) -> None:
+def an_unanswered_call_is_submitted_again(patch: pytest.MonkeyPatch) -> None:
     for module in (claim, job_actions):
         patch.setattr(module, "mark_call_unanswered", lambda _ws, _task: False)
 
 
 @bug
-def a_callback_counts_each_time_it_comes(patch: pytest.MonkeyPatch) -> None:
+def a_repeated_callback_is_applied_again(patch: pytest.MonkeyPatch) -> None:
     def callback(ws: WorkingSet, command: commands.Callback) -> commands.TaskState:
         return provider_calls.callback(ws, replace(command, webhook_id=f"{command.webhook_id}-{command.id}"))
 
@@ -30,8 +30,8 @@ def a_callback_counts_each_time_it_comes(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
-def the_last_answer_of_a_provider_wins(patch: pytest.MonkeyPatch) -> None:
-    real = provider_calls._apply_outcome  # noqa: SLF001 - the very rule to break
+def the_last_outcome_of_a_call_wins(patch: pytest.MonkeyPatch) -> None:
+    real = provider_calls._apply_outcome  # noqa: SLF001 - the place of the bug
 
     def apply(ws: WorkingSet, call: Any, outcome: commands.Outcome) -> commands.TaskState:
         result = real(ws, call, outcome)

@@ -13,7 +13,7 @@ InjectBug = Callable[[pytest.MonkeyPatch], None]
 
 
 class Bug(NamedTuple):
-    """A planted bug, by what it does wrong."""
+    """A planted bug; its name says what goes wrong."""
 
     name: str
     inject: InjectBug
@@ -23,7 +23,7 @@ BUGS: list[Bug] = []
 
 
 def bug(inject: InjectBug) -> InjectBug:
-    """Keep a bug under the name of its function."""
+    """Register a bug under the name of its function."""
     BUGS.append(Bug(inject.__name__, inject))
     return inject
 
@@ -33,4 +33,4 @@ def replace_decision(patch: pytest.MonkeyPatch, kind: type[Command], decide: Cal
 
 
 def do_nothing(*_: Any, **__: Any) -> None:
-    """Do nothing where something was to be done."""
+    """Replace a function that should do something."""

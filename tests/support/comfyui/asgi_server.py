@@ -32,10 +32,10 @@ class Request(NamedTuple):
         return json.loads(self.body)
 
     def form(self) -> dict[str, tuple[str | None, bytes]]:
-        """Return the parts of a form: a file's name, if it is one, and the bytes."""
-        mark = b"--" + self.headers["content-type"].partition("boundary=")[2].encode()
+        """Return the parts of a form: the file name, if it is a file, and the bytes."""
+        boundary = b"--" + self.headers["content-type"].partition("boundary=")[2].encode()
         parts = {}
-        for part in self.body.split(mark)[1:-1]:
+        for part in self.body.split(boundary)[1:-1]:
             head, _, body = part[2:-2].partition(b"\r\n\r\n")
             words = dict(word.strip().split("=", 1) for word in head.decode().split("\r\n")[0].split(";")[1:])
             name = words["name"].strip('"')
@@ -48,7 +48,7 @@ class Response(NamedTuple):
     body: bytes = b""
     headers: tuple[tuple[str, str], ...] = ()
     cut: bool = False
-    """The connection breaks before the answer is whole."""
+    """The connection is cut before the response is complete."""
 
 
 def as_json(body: Any, status: int = 200) -> Response:
@@ -79,7 +79,7 @@ class _KillableServer(uvicorn.Server):
         for listener in (*self.servers, *(sockets or ())):
             listener.close()
         closed = asyncio.gather(*(server.wait_closed() for server in self.servers))
-        while not closed.done():  # one that was let in a moment ago shows up only now
+        while not closed.done():  # a connection that was just accepted is only now in the list
             for connection in list(self.server_state.connections):
                 if connection.transport is not None:
                     connection.transport.abort()
@@ -91,14 +91,14 @@ class _KillableServer(uvicorn.Server):
 
 
 def _bind(number: int) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    made.bind(("127.0.0.1", number))
-    return made
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind(("127.0.0.1", number))
+    return bound
 
 
 class RestartableServer:
-    """Serves an application at an address that stays the same."""
+    """Serves an application on a port that stays the same across restarts."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self._app = app
@@ -121,7 +121,7 @@ class RestartableServer:
         wait_until(lambda: self._server is not None and self._server.started)
 
     def down(self) -> None:
-        """Go away at once, with every connection."""
+        """Stop immediately and cut every connection."""
         if self._server is not None and self._thread is not None:
             self._server.die()
             self._thread.join()
@@ -148,5 +148,5 @@ async def respond(send: Send, answer: Response) -> None:
 
 
 async def wait_for_event(gate: threading.Event, seconds: float) -> None:
-    """Wait for a test to let go on."""
+    """Wait until a test sets the event."""
     await asyncio.to_thread(gate.wait, seconds)

@@ -1,4 +1,4 @@
-"""Comfy Cloud's first API: raw states, storage behind a redirect, and an interrupt that stops everything."""
+"""Comfy Cloud's first API: raw statuses, downloads by redirect, and an interrupt that stops all jobs."""
 
 import uuid
 from pathlib import Path
@@ -44,12 +44,12 @@ class CloudV1Server(ComfyServer):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, NEW)
         self.storage = StorageServer(folder)
-        self.words: dict[str, str] = {}
-        """What the raw status says instead of the truth, by prompt."""
+        self.raw_statuses: dict[str, str] = {}
+        """The raw status that is returned instead of the real one, by prompt."""
         self.no_jobs = False
-        """Has no record by /api/jobs yet, only the old history."""
+        """Return no job at /api/jobs/{id}, only in the old history."""
         self.hide_workflow_ids = False
-        """Its list of jobs knows of no workflows."""
+        """List jobs without the ids of their workflows."""
 
     def up(self) -> None:
         self.storage.up()
@@ -82,7 +82,7 @@ class CloudV1Server(ComfyServer):
         return super()._answer(request, path)
 
     def _submit_prompt(self, request: Request) -> Response:
-        body = request.json() | {"prompt_id": str(uuid.uuid4())}  # what the client would call it is not asked
+        body = request.json() | {"prompt_id": str(uuid.uuid4())}  # the cloud ignores the client's id
         return super()._post_prompt(request._replace(body=_encoded(body)), "/prompt")
 
     def _list_jobs(self, wanted: str | None) -> Response:
@@ -100,19 +100,19 @@ class CloudV1Server(ComfyServer):
     def _job_status(self, prompt_id: str) -> Response:
         entry = self.history.get(prompt_id)
         queue = self.queue
-        if prompt_id in self.words:
-            word = self.words[prompt_id]
+        if prompt_id in self.raw_statuses:
+            status = self.raw_statuses[prompt_id]
         elif prompt_id in queue["running"]:
-            word = "executing"
+            status = "executing"
         elif prompt_id in queue["pending"]:
-            word = "queued_waiting"
+            status = "queued_waiting"
         elif entry is None:
             return as_json({"message": "not found"}, 404)
         else:
             message_types = {kind for kind, _ in entry["status"]["messages"]}
-            word = "success" if entry["status"]["completed"] else "error"
-            word = "cancelled" if "execution_interrupted" in message_types else word
-        return as_json({"id": prompt_id, "status": word})
+            status = "success" if entry["status"]["completed"] else "error"
+            status = "cancelled" if "execution_interrupted" in message_types else status
+        return as_json({"id": prompt_id, "status": status})
 
 
 def _encoded(body: Any) -> bytes:

@@ -31,7 +31,7 @@ class CloudV2Server(ComfyServer):
         self.assets: dict[str, Path] = {}
         self.canceling: set[str] = set()
         self.storage_url: str | None = None
-        """Where contents are redirected to."""
+        """The host that downloads are redirected to."""
         self.streams = 0
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,10 +64,10 @@ class CloudV2Server(ComfyServer):
     def _answer(self, request: Request, path: str) -> Response:
         if request.headers.get("authorization") != f"Bearer {KEY}":
             return refusal("unauthorized", 401)
-        what, *rest = request.path.removeprefix(_ROOT).split("/")
-        if what == "assets":
+        resource, *rest = request.path.removeprefix(_ROOT).split("/")
+        if resource == "assets":
             return self._asset(request, rest)
-        if what != "jobs":
+        if resource != "jobs":
             return super()._answer(request, path)
         if request.method == "POST" and not rest:
             return self._submit_job(request)
@@ -94,9 +94,9 @@ class CloudV2Server(ComfyServer):
                         return refusal("missing_asset", 422, "An asset is missing.")
                     body["inputs"][name] = known.name
         inner = as_json({"prompt": graph, "client_id": key, "prompt_id": str(uuid.uuid4())}).body
-        taken = self._post_prompt(request._replace(body=inner), "/prompt")
-        response = json.loads(taken.body)
-        if taken.status != 200 or response["node_errors"]:
+        accepted = self._post_prompt(request._replace(body=inner), "/prompt")
+        response = json.loads(accepted.body)
+        if accepted.status != 200 or response["node_errors"]:
             return refusal("invalid_workflow", 422, "Node 2 is not valid.", node_errors=response["node_errors"])
         self.keys.add(key)
         return as_json(self._job(response["prompt_id"]), 201)
@@ -137,11 +137,11 @@ class CloudV2Server(ComfyServer):
     def _job_body(
         self, job_id: str, status: str, outputs: dict[str, Any] | None = None, error: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        made = [self._output(job_id, node, one) for node, ui in (outputs or {}).items() for one in _files(ui)]
+        files = [self._output(job_id, node, one) for node, ui in (outputs or {}).items() for one in _files(ui)]
         done = len(self.reached)
         progress = {"value": min(done / 4, 1.0), "nodes_done": done, "nodes_total": 4, "current_node": None}
         body = {"id": job_id, "status": status, "progress": progress if status == "running" else None}
-        return body | {"outputs": made, "error": error, "queue_position": None}
+        return body | {"outputs": files, "error": error, "queue_position": None}
 
     def _output(self, job_id: str, node: str, file: dict[str, str]) -> dict[str, Any]:
         path = self.disk.root / file["type"] / file["subfolder"] / file["filename"]
@@ -152,7 +152,7 @@ class CloudV2Server(ComfyServer):
 
 
 def _files(ui: dict[str, Any]) -> list[dict[str, str]]:
-    return [one for made in ui.values() for one in made if isinstance(one, dict)]
+    return [one for outputs in ui.values() for one in outputs if isinstance(one, dict)]
 
 
 def _frames(job: dict[str, Any], no: int) -> bytes:

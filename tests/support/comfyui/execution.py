@@ -1,4 +1,4 @@
-"""How a server runs a graph: node by node, with its cache, its messages, its interrupts and its errors."""
+"""The execution of a graph: node by node, with cache, messages, interrupts and errors."""
 
 import hashlib
 import json
@@ -13,23 +13,23 @@ from tests.support.comfyui import sample_files
 from tests.support.comfyui.nodes import NODES
 
 Graph = dict[str, Any]
-Say = Callable[[str, dict[str, Any]], None]
+SendMessage = Callable[[str, dict[str, Any]], None]
 HELD_SECONDS = 30.0
 _PNG, _JPEG = 2, 1
 
 
 class Frame(Protocol):
-    """Sends a preview to a client that asked for metadata, or to one that did not."""
+    """Sends a preview to the client, with metadata or without."""
 
     def __call__(self, picture: bytes, about: dict[str, Any], *, with_metadata: bool) -> None: ...
 
 
-class Interrupted(Exception):  # noqa: N818 - it says what happened
-    pass
+class Interrupted(Exception):  # noqa: N818 - an event, not an error
+    """The prompt was interrupted."""
 
 
-class Raised(Exception):  # noqa: N818 - it says what happened
-    """A node failed: the type and the message that Python would give."""
+class Raised(Exception):  # noqa: N818 - an event of the double, not an error in it
+    """A node failed: the type and the message of its Python exception."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ def ms() -> int:
 
 
 def preview(picture: bytes, metadata: dict[str, Any] | None) -> bytes:
-    """Return the binary frame of a preview: with metadata to clients that asked for it, else the old form."""
+    """Return the binary frame of a preview, in the form with metadata or in the old form without."""
     png = picture.startswith(b"\x89PNG")
     if metadata is None:
         return struct.pack(">II", 1, _PNG if png else _JPEG) + picture
@@ -63,7 +63,7 @@ def preview(picture: bytes, metadata: dict[str, Any] | None) -> bytes:
 
 
 class Disk:
-    """What outlives a server: its folders."""
+    """The folders of a server, which survive a restart."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -85,17 +85,17 @@ class Execution:
 
     def __init__(
         self, prompt_id: str, graph: Graph, outputs: list[str], client_id: str | None, version: str, *, disk: Disk,
-        cache: dict[str, tuple[Any, dict[str, Any] | None]], say: Say, frame: Frame,
+        cache: dict[str, tuple[Any, dict[str, Any] | None]], send_message: SendMessage, frame: Frame,
     ) -> None:  # fmt: skip
         self.interrupt = threading.Event()
         self.held: dict[str, threading.Event] = {}
-        """Nodes that wait for a test before they end; they are deaf to interrupts until then."""
+        """Nodes that wait for a test before they end; they ignore interrupts until then."""
         self.reached: set[str] = set()
         self.node = ""
         """The node that runs."""
         self.prompt_id, self.client_id, self._graph, self._outputs = prompt_id, client_id, graph, outputs
         self._new = version != "0.7.0"
-        self._disk, self._cache, self._say, self._frame = disk, cache, say, frame
+        self._disk, self._cache, self._send_message, self._frame = disk, cache, send_message, frame
         self._messages: list[list[Any]] = []
         self._states: dict[str, dict[str, Any]] = {}
         self._values: dict[str, Any] = {}
@@ -103,7 +103,7 @@ class Execution:
         self._done: list[str] = []
 
     def run(self) -> Ended:
-        """Run to the end, and say so the way a server does."""
+        """Run to the end and send the messages of a server."""
         order = list(self._order())
         signed = {node: self._signature(node) for node in order}
         cached = [node for node in order if signed[node] in self._cache]
@@ -129,18 +129,18 @@ class Execution:
             raise Interrupted
 
     def _error_details(self, node: str, error: Raised) -> dict[str, Any]:
-        given = self._graph[node]["inputs"]
+        inputs = self._graph[node]["inputs"]
         return {
             "node_id": node, "node_type": self._class(node), "executed": self._done,
             "exception_message": f"{error}\n", "exception_type": error.kind, "traceback": ["<traceback lines>"],
-            "current_inputs": {name: [value] for name, value in given.items() if not isinstance(value, list)},
+            "current_inputs": {name: [value] for name, value in inputs.items() if not isinstance(value, list)},
             "current_outputs": list(self._graph),
         }  # fmt: skip
 
     def _record_message(self, kind: str, data: dict[str, Any]) -> None:
         message = {**data, "prompt_id": self.prompt_id, "timestamp": ms()}
         self._messages.append([kind, message])
-        self._say(kind, message)
+        self._send_message(kind, message)
 
     def _class(self, node: str) -> str:
         return str(self._graph[node]["class_type"])
@@ -161,7 +161,7 @@ class Execution:
             yield from visit(output)
 
     def _signature(self, node: str) -> str:
-        """Say what a result depends on: all inputs, those that the node does not have among them."""
+        """Return what the result of a node depends on: all inputs, also those that the node does not have."""
         if self._class(node) == "SaveImageWebsocket":
             return f"{node} {time.monotonic_ns()}"
         parts: list[Any] = [node if NODES[self._class(node)].get("output_node") else "", self._class(node)]
@@ -176,13 +176,13 @@ class Execution:
             value, ui = self._cache[signature]
             self._values[node] = value
             if ui is not None:
-                if self.client_id is not None or self._new:  # 0.7.0 forgets it for a client that it does not know
+                if self.client_id is not None or self._new:  # 0.7.0 drops it if the prompt has no client id
                     self._ui[node] = ui
-                self._say("executed", self._executed(node, ui))
+                self._send_message("executed", self._executed(node, ui))
                 self._state(node, 1, 1, "finished")
             return
         self._state(node, 0.0, 1.0, "running")
-        self._say("executing", {"node": node, "display_node": node, "prompt_id": self.prompt_id})
+        self._send_message("executing", {"node": node, "display_node": node, "prompt_id": self.prompt_id})
         self.reached.add(node)
         self.node = node
         if gate := self.held.get(node):
@@ -191,7 +191,7 @@ class Execution:
         self._values[node] = value
         if ui is not None:
             self._ui[node] = ui
-            self._say("executed", self._executed(node, ui))
+            self._send_message("executed", self._executed(node, ui))
         self._cache[signature] = (value, ui)
         self._done.append(node)
         last = self._states[node]["max"]
@@ -206,48 +206,48 @@ class Execution:
 
     def _state(self, node: str, value: float, most: float, state: str) -> None:
         self._states[node] = {"value": value, "max": most, "state": state, **self._identity(node)}
-        self._say("progress_state", {"prompt_id": self.prompt_id, "nodes": dict(self._states)})
+        self._send_message("progress_state", {"prompt_id": self.prompt_id, "nodes": dict(self._states)})
 
     def _send_progress(self, node: str, value: int, most: int, picture: bytes) -> None:
         self._check_interrupt()
         self._state(node, value, most, "running")
         about = self._identity(node)
         self._frame(picture, about, with_metadata=True)
-        self._say("progress", {"value": value, "max": most, "prompt_id": self.prompt_id, "node": node})
+        self._send_message("progress", {"value": value, "max": most, "prompt_id": self.prompt_id, "node": node})
         self._frame(picture, about, with_metadata=False)
 
-    # -- what nodes do
+    # -- nodes
 
     def _run_node(self, node: str) -> tuple[Any, dict[str, Any] | None]:
-        given = {
+        inputs = {
             name: self._values[str(value[0])] if isinstance(value, list) else value
             for name, value in self._graph[node]["inputs"].items()
         }
         name = self._class(node)
         if NODES[name].get("output_node"):
-            return None, self._save_outputs(node, name, given)
-        return self._value(node, name, given), None
+            return None, self._save_outputs(node, name, inputs)
+        return self._value(node, name, inputs), None
 
-    def _value(self, node: str, name: str, given: dict[str, Any]) -> Any:
-        picture: Any = given.get("image")
+    def _value(self, node: str, name: str, inputs: dict[str, Any]) -> Any:
+        picture: Any = inputs.get("image")
         if name.startswith("Image") and isinstance(picture, str):
             raise Raised("AttributeError", "'str' object has no attribute 'movedim'")
         if name == "EmptyImage":
-            return Picture(given["width"], given["height"], given["batch_size"], given["color"])
+            return Picture(inputs["width"], inputs["height"], inputs["batch_size"], inputs["color"])
         if name == "ImageScale":
-            return picture._replace(width=given["width"], height=given["height"])
+            return picture._replace(width=inputs["width"], height=inputs["height"])
         if name == "ImageInvert":
             return picture._replace(color=0xFFFFFF ^ picture.color)
         if name == "LoadImage":
-            return self._load_image(given["image"])
+            return self._load_image(inputs["image"])
         if name == "StringConcatenate":
-            return given["delimiter"].join((given["string_a"], given["string_b"]))
+            return inputs["delimiter"].join((inputs["string_a"], inputs["string_b"]))
         if name == "CallsheetTestSleep":
-            self._sleep_steps(node, given)
+            self._sleep_steps(node, inputs)
         if name == "CallsheetTestFail":
-            kind = "torch.OutOfMemoryError" if given["kind"] == "oom" else "RuntimeError"
-            raise Raised(kind, given["message"])
-        return picture if picture is not None else given.get("value", given.get("images"))
+            kind = "torch.OutOfMemoryError" if inputs["kind"] == "oom" else "RuntimeError"
+            raise Raised(kind, inputs["message"])
+        return picture if picture is not None else inputs.get("value", inputs.get("images"))
 
     def _load_image(self, name: str) -> Picture:
         path = self._disk.root / "input" / name
@@ -257,16 +257,16 @@ class Execution:
         width, height = struct.unpack(">II", body[16:24])
         return Picture(width, height, 1, 0)
 
-    def _sleep_steps(self, node: str, given: dict[str, Any]) -> None:
-        for step in range(given["steps"]):
-            self.interrupt.wait(given["seconds"] / given["steps"])
-            self._send_progress(node, step + 1, given["steps"], sample_files.JPEG)
+    def _sleep_steps(self, node: str, inputs: dict[str, Any]) -> None:
+        for step in range(inputs["steps"]):
+            self.interrupt.wait(inputs["seconds"] / inputs["steps"])
+            self._send_progress(node, step + 1, inputs["steps"], sample_files.JPEG)
 
-    def _save_outputs(self, node: str, name: str, given: dict[str, Any]) -> dict[str, Any] | None:
-        prefix, tail = given.get("filename_prefix", ""), "_"
-        images: Any = given.get("images")
+    def _save_outputs(self, node: str, name: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
+        prefix, tail = inputs.get("filename_prefix", ""), "_"
+        images: Any = inputs.get("images")
         if name == "PreviewAny":
-            return {"text": [str(given["source"])]}
+            return {"text": [str(inputs["source"])]}
         if name == "SaveImageWebsocket":
             for no in range(images.frames):
                 self._send_progress(
@@ -284,7 +284,7 @@ class Execution:
             ending, body = endings[name]
             return {"images": [self._disk.save("output", prefix, f"_.{ending}", body)], "animated": [True]}
         if name == "ThirdPartyVideo":
-            saved = self._disk.save("output", prefix, "_.png", sample_files.MP4)  # its name lies
+            saved = self._disk.save("output", prefix, "_.png", sample_files.MP4)  # with a wrong file name extension
             return {"gifs": [saved | {"format": "video/h264-mp4", "fullpath": f"/srv/{saved['filename']}"}]}
         if name == "ThirdPartySound":
             return {"files": [self._disk.save("output", prefix, "_.wav", sample_files.wav())]}

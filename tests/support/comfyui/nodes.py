@@ -1,4 +1,4 @@
-"""The nodes that the double knows: what each takes and gives, as `/object_info` of a stock server says."""
+"""The nodes of the double with their inputs and outputs, as in `/object_info` of a stock server."""
 
 from typing import Any
 
@@ -110,7 +110,7 @@ NODES: dict[str, dict[str, Any]] = {
         },
         "output": [AUDIO], "output_node": True,
     },
-    # From here on nodes that no stock server has: what third parties were seen to report.
+    # Nodes that no stock server has, with outputs as third-party nodes were observed to report them.
     "ThirdPartyVideo": {
         "required": {"images": [IMAGE, {}], "filename_prefix": _prefix()}, "output": [], "output_node": True,
     },
@@ -122,5 +122,5 @@ NODES: dict[str, dict[str, Any]] = {
 
 def object_info(name: str) -> dict[str, Any]:
     node = NODES[name]
-    given = {part: node[part] for part in ("required", "optional") if part in node}
-    return {"input": given, "output": node["output"], "name": name, "output_node": node.get("output_node", False)}
+    inputs = {part: node[part] for part in ("required", "optional") if part in node}
+    return {"input": inputs, "output": node["output"], "name": name, "output_node": node.get("output_node", False)}

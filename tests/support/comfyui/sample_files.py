@@ -1,4 +1,4 @@
-"""Small files that are what they say, made here."""
+"""Small valid media files, built in memory."""
 
 import io
 import struct

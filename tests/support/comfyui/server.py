@@ -1,4 +1,4 @@
-"""ComfyUI itself, as 0.7.0 and 0.33.0 were seen on the wire: its queue and history are in memory, its files on disk."""
+"""A double of ComfyUI 0.7.0 and 0.33.0: the queue and the history are in memory, the files on disk."""
 
 import asyncio
 import json
@@ -66,10 +66,10 @@ class ComfyServer(ServerState):
         known = (send, flags)
         self._sockets[client], closing = known, asyncio.Event()
         self._closing[client] = closing
-        self._say(client, "status", {"status": self._info(), "sid": client})
+        self._send_message(client, "status", {"status": self._info(), "sid": client})
         running = self._ram.execution
         if running is not None and running.client_id == client and running.node:
-            self._say(client, "executing", {"node": running.node})  # after a reconnect, without the prompt id
+            self._send_message(client, "executing", {"node": running.node})  # after a reconnect, without the prompt id
         cut = asyncio.ensure_future(closing.wait())
         try:
             while not closing.is_set():
@@ -96,7 +96,7 @@ class ComfyServer(ServerState):
             and not self.ignore_feature_flags
         ):
             flags.update(message_data["data"])
-            self._say(client, "feature_flags", self._features())
+            self._send_message(client, "feature_flags", self._features())
 
     def _features(self) -> dict[str, Any]:
         features: dict[str, Any] = {"supports_preview_metadata": True, "max_upload_size": UPLOAD_BYTES_MAX}
@@ -168,8 +168,8 @@ class ComfyServer(ServerState):
     def _post_queue(self, request: Request, _path: str) -> Response:
         body = request.json()
         with self._lock:
-            gone = {item[1] for item in self._ram.pending} if body.get("clear") else set(body.get("delete", ()))
-            self._ram.pending = [item for item in self._ram.pending if item[1] not in gone]
+            deleted = {item[1] for item in self._ram.pending} if body.get("clear") else set(body.get("delete", ()))
+            self._ram.pending = [item for item in self._ram.pending if item[1] not in deleted]
         self._status()
         return Response()
 

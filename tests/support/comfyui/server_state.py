@@ -1,4 +1,4 @@
-"""The inside of a server: its queue, its history, its cache, who listens; and what tests do to it."""
+"""The state of a ComfyUI double: queue, history, cache and WebSockets, and the faults that tests inject."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ _ENDINGS = {"execution_success", "execution_error", "execution_interrupted"}
 
 
 class VolatileState:
-    """What a restart forgets."""
+    """The state that a restart loses."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -36,26 +36,26 @@ class ServerState:
         self.disk = Disk(folder)
         self.requests: list[Request] = []
         self.runs: list[str] = []
-        """The ids of the prompts that were begun, in order."""
+        """The ids of started prompts, in order."""
         self.interrupts_lost = 0
         self.lost_answers: dict[str, int] = {}
-        """How many answers at a path are lost, after the request was done."""
+        """The number of answers of a path that are lost after the effect."""
         self.gates: dict[str, threading.Event] = {}
-        """Requests at a path wait for these."""
+        """Requests to a path wait for these events."""
         self.held: dict[str, threading.Event] = {}
-        """Nodes wait for these before they end."""
+        """Nodes wait for these events before they end."""
         self.refuse_websockets = False
-        """No WebSocket is opened."""
+        """Refuse new WebSockets."""
         self.ignore_feature_flags = False
         """Ignore the feature flags of clients, as versions without preview metadata do."""
         self.drop_previews = False
         """Send text messages only, no images."""
         self.frames_max: int | None = None
-        """How many more pictures are sent before every WebSocket breaks, for good."""
+        """The number of images that are sent before all WebSockets are cut permanently."""
         self.encoding_gate: threading.Event | None = None
         """Images and later messages wait for this event, while the history already reports success."""
         self.answers: dict[str, list[Response]] = {}
-        """What a path answers instead of the truth, one after the other."""
+        """Prepared answers of a path, one after another."""
         self._ram = VolatileState()
         self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)
@@ -78,7 +78,7 @@ class ServerState:
             gate.set()
         self.down()
 
-    # -- what tests do to it
+    # -- faults
 
     def up(self) -> None:
         self._ram, self._send_lock = VolatileState(), asyncio.Lock()
@@ -86,7 +86,7 @@ class ServerState:
         self._port.up()
 
     def down(self) -> None:
-        """Die: everything in memory is gone."""
+        """Stop immediately; the state in memory is lost."""
         with self._work:
             self._ram.stopped = True
             if self._ram.execution is not None:
@@ -107,13 +107,13 @@ class ServerState:
                 loop.call_soon_threadsafe(one.set)
 
     def hold(self, node: str) -> threading.Event:
-        """Let a node, from its next start on, wait for the event that is returned."""
+        """Make a node wait, from its next start on, for the event that is returned."""
         self.held[node] = threading.Event()
         return self.held[node]
 
     @property
     def reached(self) -> set[str]:
-        """The nodes that the running prompt has begun."""
+        """The nodes that the running prompt has started."""
         execution = self._ram.execution
         return set(execution.reached) if execution else set()
 
@@ -135,7 +135,7 @@ class ServerState:
             return dict(self._ram.history)
 
     def drop(self, prompt_id: str) -> None:
-        """Lose one prompt that waits, or its record."""
+        """Lose one pending prompt, or its history."""
         with self._lock:
             self._ram.pending = [item for item in self._ram.pending if item[1] != prompt_id]
             self._ram.history.pop(prompt_id, None)
@@ -161,7 +161,7 @@ class ServerState:
                 ram.execution = None
                 ram.history[item[1]] = entry_of(item, ended)
             self._status()
-            self._say(item[3].get("client_id"), "executing", {"node": None, "prompt_id": item[1]})
+            self._send_message(item[3].get("client_id"), "executing", {"node": None, "prompt_id": item[1]})
 
     def _execution(self, ram: VolatileState, item: list[Any]) -> Execution:
         client = item[3].get("client_id")
@@ -178,13 +178,13 @@ class ServerState:
 
         execution = Execution(
             item[1], item[2], item[4], client, self.version, disk=self.disk, cache=ram.cache,
-            say=lambda kind, data: self._say(client, kind, data), frame=frame,
+            send_message=lambda kind, data: self._send_message(client, kind, data), frame=frame,
         )  # fmt: skip
         execution.held = self.held
         return execution
 
     def _preview_blocked(self) -> bool:
-        """Say whether no more pictures are sent, and break the connections with the last one."""
+        """Return whether no more images are sent, and cut the connections after the last one."""
         if self.frames_max is None:
             return self.drop_previews
         self.frames_max -= 1
@@ -193,16 +193,16 @@ class ServerState:
             self.cut_sockets()
         return self.refuse_websockets
 
-    # -- saying
+    # -- messages
 
-    def _say(self, client: str | None, kind: str, data: dict[str, Any]) -> None:
+    def _send_message(self, client: str | None, kind: str, data: dict[str, Any]) -> None:
         known = self._sockets.get(client or "")
         if known is not None:
             self._send(known, json.dumps({"type": kind, "data": data}))
 
     def _status(self) -> None:
         for client in list(self._sockets):
-            self._say(client, "status", {"status": self._info()})
+            self._send_message(client, "status", {"status": self._info()})
 
     def _info(self) -> dict[str, Any]:
         with self._lock:
@@ -256,11 +256,11 @@ def entry_of(item: list[Any], ended: Ended) -> dict[str, Any]:
 def job_of(version: str, item: list[Any], entry: dict[str, Any] | None, *, running: bool) -> dict[str, Any]:
     body: dict[str, Any] = {"id": item[1], "status": "in_progress" if running else "pending", "priority": item[0]}
     body["create_time"] = item[3]["create_time"]
-    files = [one for ui in (entry or {}).get("outputs", {}).values() for made in ui.values() for one in made]
-    shown = [file for file in files if isinstance(file, dict)]
-    body["outputs_count"] = len(shown)
+    outputs = [one for ui in (entry or {}).get("outputs", {}).values() for values in ui.values() for one in values]
+    files = [output for output in outputs if isinstance(output, dict)]
+    body["outputs_count"] = len(files)
     if version == NEW:
-        body["previewable_outputs_count"] = len(shown)
+        body["previewable_outputs_count"] = len(files)
     if entry is None:
         return body
     first = _preview(entry["outputs"])
@@ -284,11 +284,11 @@ def job_of(version: str, item: list[Any], entry: dict[str, Any] | None, *, runni
 
 
 def _preview(outputs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return what a list of jobs shows of one: a saved file before one that is temporary, else a text."""
+    """Return the preview of a job in a list: a saved file before a temporary one, else a text."""
     found: list[dict[str, Any]] = []
     for node, ui in outputs.items():
-        for key, made in ui.items():
-            for one in made:
+        for key, values in ui.items():
+            for one in values:
                 if isinstance(one, dict):
                     found.append({**one, "nodeId": node, "mediaType": key})
                 elif isinstance(one, str):

@@ -1,4 +1,4 @@
-"""How a server judges a graph before it takes it: the errors of 0.33.0, and of 0.7.0 where they differ."""
+"""The validation of a submitted graph: the errors of 0.33.0, and of 0.7.0 where they differ."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +11,8 @@ _FAILED = ("prompt_outputs_failed_validation", "Prompt outputs failed validation
 _KINDS: dict[str, Callable[[Any], Any]] = {"INT": int, "FLOAT": float, "STRING": str}
 
 
-class Invalid(Exception):  # noqa: N818 - it says what happened
-    """The graph is not taken; `trouble` is a server that fails over it."""
+class Invalid(Exception):  # noqa: N818 - an answer, not an error
+    """The graph is refused; with `trouble` the server answers 500."""
 
     def __init__(self, error: dict[str, Any] | None = None, node_errors: Errors | None = None) -> None:
         super().__init__("invalid")
@@ -25,7 +25,7 @@ def error(kind: str, message: str, details: str = "", **more: Any) -> dict[str, 
 
 
 def validate_graph(graph: Any, version: str, has_file: Callable[[str], bool]) -> tuple[list[str], Errors]:
-    """Return the output nodes that are to run, and the errors of those that are dropped."""
+    """Return the output nodes that will run, and the errors of those that will not."""
     if not isinstance(graph, dict):
         raise Invalid
     for node, body in graph.items():
@@ -90,7 +90,7 @@ class _Validator:
         return self._verdicts[node]
 
     def _add_dependent(self, node: str, output: str) -> None:
-        """Note that another output depends on what is wrong."""
+        """Record that another output depends on an invalid node."""
         if node in self.errors and output not in self.errors[node]["dependent_outputs"]:
             self.errors[node]["dependent_outputs"].append(output)
         for value in self._graph[node]["inputs"].values():
@@ -144,12 +144,12 @@ class _Validator:
             message = "Bad linked input, must be a length-2 list of [node_id, slot_index]"
             return True, error("bad_linked_input", message, field, **about, received_value=value)
         source = str(value[0])
-        wanted, given = config[0], NODES[self._graph[source]["class_type"]]["output"][value[1]]
-        if wanted not in {given, "*"}:
-            details = f"{field}, received_type({given}) mismatch input_type({wanted})"
+        wanted, received = config[0], NODES[self._graph[source]["class_type"]]["output"][value[1]]
+        if wanted not in {received, "*"}:
+            details = f"{field}, received_type({received}) mismatch input_type({wanted})"
             message = "Return type mismatch between linked nodes"
             return True, error(
-                "return_type_mismatch", message, details, **about, received_type=given, linked_node=value
+                "return_type_mismatch", message, details, **about, received_type=received, linked_node=value
             )
         try:
             return self.is_valid(source, output), None

@@ -1,4 +1,4 @@
-"""What a database holds, table by table: to show that nothing was changed."""
+"""The contents of a database, table by table, to show that nothing changed."""
 
 import hashlib
 from typing import Any
@@ -16,8 +16,8 @@ _POSTGRES_TABLES = (
 
 
 def database_contents(live_server: LiveServer) -> dict[str, tuple[int, str]]:
-    """Return how many rows each table has, and a digest of them."""
-    return {name: _digest(lines) for name, lines in dump_tables(live_server).items()}
+    """Return how many rows each table has, and a digest of them. A server updates `installation` by itself."""
+    return {name: _digest(lines) for name, lines in dump_tables(live_server).items() if name != "installation"}
 
 
 def dump_tables(live_server: LiveServer) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""PostgreSQL databases lent to one test after the other: emptying one costs a fraction of making one."""
+"""A pool of PostgreSQL databases for tests: emptying a database is much faster than creating one."""
 
 import psycopg
 
@@ -11,7 +11,7 @@ _STATEMENT_SECONDS = 5
 
 
 class DatabasePool:
-    """Databases of a cluster whose template has the schema; when lent they have no rows."""
+    """Databases of a cluster whose template has the schema; an acquired database has no rows."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -31,7 +31,7 @@ class DatabasePool:
 def _empty_database(url: str) -> bool:
     try:
         with psycopg.connect(url, autocommit=True, options=f"-c statement_timeout={_STATEMENT_SECONDS}s") as connection:
-            # Whoever is still connected is a process that a test killed: it must not write into the next test.
+            # An open session belongs to a process that a test killed: it must not write into the next test.
             connection.execute(f"SELECT pg_terminate_backend(pid) {_OTHER_SESSIONS}")
             if connection.execute(f"SELECT 1 {_OTHER_SESSIONS}").fetchall():
                 return False

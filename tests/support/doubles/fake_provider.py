@@ -1,4 +1,4 @@
-"""A provider small enough to see through: it accepts, answers what it is told to, and remembers what it was asked."""
+"""A fake provider: it accepts calls, returns the outcomes that a test prepared, and records every call."""
 
 from callsheet.core.model.commands import HandOff, Lease, Outcome, RecordIntent, TaskState
 from callsheet.engine.loops.provider_collector import Collector
@@ -12,7 +12,7 @@ UNKNOWN_CALL = Outcome("absent")
 
 
 class FakeProvider:
-    """What it was asked, in order; and the answers it has left, the last of which it repeats."""
+    """The recorded calls in order, and the prepared answers; the last answer is repeated."""
 
     def __init__(self, *answers: Outcome | Exception) -> None:
         self.answers = list(answers) or [PENDING]
@@ -21,7 +21,7 @@ class FakeProvider:
         self.canceled: list[str] = []
 
     def accept(self, call_id: str) -> str:
-        """Take work in, as a worker's call would; return the reference."""
+        """Accept a call, as a provider's API does, and return its reference."""
         self.accepted.append(call_id)
         return f"ref-{len(self.accepted)}-{call_id}"
 
@@ -52,15 +52,15 @@ def clip_workflow(harness: EngineHarness, **definition: object) -> None:
     harness.workflow("clip", stages=[stage("render", provider=NAME)], **(fields | definition))
 
 
-def intend(harness: EngineHarness, lease: Lease) -> str:
+def record_intent(harness: EngineHarness, lease: Lease) -> str:
     call_id: str = harness.do(RecordIntent(lease=lease, provider=NAME)).call_id
     return call_id
 
 
 def submit_to_provider(harness: EngineHarness, provider: FakeProvider) -> SubmittedCall:
-    """Claim a clip, write the call down, make it, and hand the task over."""
+    """Claim a clip, record the call, submit it, and hand the task off."""
     lease = harness.claim_one("render")
-    call_id = intend(harness, lease)
+    call_id = record_intent(harness, lease)
     ref = provider.accept(call_id)
     harness.do(HandOff(lease=lease, ref=ref))
     return SubmittedCall(lease, call_id, ref)
@@ -72,6 +72,6 @@ def hand_off(harness: EngineHarness, lease: Lease, ref: str) -> TaskState:
 
 
 def collect(harness: EngineHarness, provider: FakeProvider, after_seconds: float = 10) -> int:
-    """Move time on and let a collector look once; return how many calls it asked about."""
+    """Advance the time and run a collector once; return how many calls it polled."""
     harness.advance(after_seconds)
-    return Collector(harness.engine, {NAME: provider}).run_once(harness.clock.now())
+    return Collector(harness.engine, {NAME: provider}).run_once(harness.reads.now())

@@ -1,6 +1,6 @@
-"""A small S3 behind a real socket: it checks every signature by its own reading of SigV4, and fails when told to.
+"""A small S3 server on a real socket: it checks every signature by its own implementation of SigV4 and injects faults.
 
-It keeps objects in memory. What it refuses, it refuses with the codes that S3 documents.
+It keeps objects in memory and returns the error codes that S3 documents.
 """
 
 import base64
@@ -13,10 +13,11 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
+
+from tests.support.doubles.http_double import HttpDouble
 
 ACCESS, SECRET, TOKEN = "AKIDDOUBLE", "double/secret+key", "double-session-token"
 REGION, BUCKET = "eu-test-1", "films"
@@ -39,7 +40,7 @@ class StoredObject(NamedTuple):
 
 
 class S3Error(Exception):
-    """What is answered instead."""
+    """An error answer of S3."""
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(code)
@@ -48,16 +49,16 @@ class S3Error(Exception):
 
 
 class Fault(NamedTuple):
-    """What goes wrong the next time: a code of S3, or cut_before, cut_after, truncated, missing, hung."""
+    """A fault of one request: an error code of S3, or cut_before, cut_after, truncated, missing, hung."""
 
     kind: str
     method: str | None
 
 
-class S3Double:
-    """The server; `objects` may be looked at and changed between requests.
+class S3Double(HttpDouble):
+    """The server; tests may read and change `objects` between requests.
 
-    One that `ignores` headers takes them, and does not do what they ask for, as some stores that speak S3.
+    It accepts `ignored_headers` without obeying them, as some S3-compatible stores do.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class S3Double:
         self.objects: dict[str, StoredObject] = {}
         self.requests: list[tuple[str, str]] = []
         self.release = threading.Event()
-        """What lets a request go on that hangs."""
+        """Set to let a hung request continue."""
         self.lock = threading.Lock()
         self._faults: list[Fault] = []
         double = self
@@ -77,25 +78,15 @@ class S3Double:
         class Bound(_Handler):
             s3 = double
 
-        self._server = _Server(("127.0.0.1", 0), Bound)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="s3 double", daemon=True)
+        super().__init__(Bound, _Server)
+        self.endpoint = self.url
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.release.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().close()
 
     def fail(self, kind: str, times: int = 1, method: str | None = None) -> None:
-        """Let the next requests, or the next of a method, go wrong."""
+        """Inject a fault into the next requests, or the next requests of a method."""
         self._faults += [Fault(kind, method)] * times
 
     def take_fault(self, method: str) -> str:
@@ -108,7 +99,7 @@ class S3Double:
 
 
 class _Server(ThreadingHTTPServer):
-    """Says nothing of clients that leave."""
+    """An HTTP server that does not print the errors of clients that disconnect."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -144,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             text = f"<Error><Code>{refused.code}</Code><Message>{escape(refused.message)}</Message></Error>"
             self._answer(_STATUS[refused.code], text.encode(), {"content-type": "application/xml"})
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_all  # noqa: N815 - as http.server looks for them
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = handle_all  # noqa: N815 - the names that http.server calls
 
     def _body(self) -> bytes:
         length = self.request_headers.get("content-length")
@@ -175,13 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._get(key, fault)
 
     def _put(self, key: str, body: bytes, fault: str) -> None:
-        asked = {name: value for name, value in self.request_headers.items() if name not in self.s3.ignored_headers}
-        checksum = asked.get("x-amz-checksum-sha256")
+        headers = {name: value for name, value in self.request_headers.items() if name not in self.s3.ignored_headers}
+        checksum = headers.get("x-amz-checksum-sha256")
         digest = hashlib.sha256(body)
         if checksum is not None and checksum != base64.b64encode(digest.digest()).decode():
             raise S3Error("BadDigest")
         with self.s3.lock:
-            if asked.get("if-none-match") == "*" and key in self.s3.objects:
+            if headers.get("if-none-match") == "*" and key in self.s3.objects:
                 raise S3Error("PreconditionFailed")
             media_type = self.request_headers.get("content-type", "binary/octet-stream")
             self.s3.objects[key] = StoredObject(
@@ -244,6 +235,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in {"content-length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
+        if self.close_connection:  # otherwise the client might send its next request on a connection that closes
+            self.send_header("connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body[: len(body) // 2] if truncate else body)
@@ -251,7 +244,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _SignatureCheck:
-    """Checks who sent a request, written from the specification and not from our client."""
+    """Checks the signature of a request; written from the specification and not from our client."""
 
     def __init__(self, request: _Handler, body: bytes) -> None:
         self.request, self.s3, self.request_headers, self.query = (
@@ -298,8 +291,8 @@ class _SignatureCheck:
             raise S3Error("SignatureDoesNotMatch")
 
     def _check_expiry(self, amz_date: str) -> None:
-        request_headers = self.query.get("X-Amz-Expires", "")
-        seconds = int(request_headers) if request_headers.isdecimal() else 0
+        expires = self.query.get("X-Amz-Expires", "")
+        seconds = int(expires) if expires.isdecimal() else 0
         if self.query.get("X-Amz-Algorithm") != "AWS4-HMAC-SHA256" or not 1 <= seconds <= 604_800:
             raise S3Error("AuthorizationQueryParametersError")
         if self.s3.now() > _unix(amz_date) + seconds or self.s3.now() < _unix(amz_date) - _SKEW_SECONDS:

@@ -1,4 +1,4 @@
-"""Virtual time: a database whose connections tell the time of a clock that only the test moves."""
+"""Virtual time: a clock that only the test advances, and a database whose connections use it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.rows import Row
 from callsheet.store.connection import Connection, Database, NamedQuery, Rows
+from callsheet.store.steady_clock import SteadyClock
 
 START_MICROS = 1_767_225_600_000_000
-"""2026-01-01T00:00:00Z, where every test's time begins."""
+"""2026-01-01T00:00:00Z, the start of every test's virtual time."""
 
 
 class VirtualClock:
-    """Stands still until it is moved."""
+    """A clock that stands still until the test advances it."""
 
     def __init__(self, at: int = START_MICROS) -> None:
         self._at = at
@@ -21,16 +22,27 @@ class VirtualClock:
         return self._at
 
     def advance(self, by_seconds: float) -> None:
-        """Move on; a negative number is a clock that was set back."""
+        """Advance the clock; a negative number sets it back."""
         self._at += seconds(by_seconds)
 
 
+class VirtualEngineClock(SteadyClock):
+    """The engine's time of one server, from virtual time instead of the database's clock."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def read(self, database_time: int = 0) -> int:  # noqa: ARG002 - the virtual time counts
+        return super().read(self._clock.now())
+
+
 class VirtualClockDatabase:
-    """Another database, in virtual time."""
+    """A database with connections in virtual time, as one server sees it."""
 
     def __init__(self, inner: Database, clock: VirtualClock) -> None:
         self.inner = inner
-        self.clock = clock
+        self.clock = VirtualEngineClock(clock)
         self.name = inner.name
         self.lanes = inner.lanes
 
@@ -39,14 +51,14 @@ class VirtualClockDatabase:
 
 
 class VirtualClockConnection:
-    """Everything is the other connection's, but the time."""
+    """A connection that returns the virtual time; everything else is passed on."""
 
-    def __init__(self, inner: Connection, clock: VirtualClock) -> None:
+    def __init__(self, inner: Connection, clock: VirtualEngineClock) -> None:
         self.inner = inner
         self.clock = clock
 
     def now(self) -> int:
-        return self.clock.now()
+        return self.clock.read()
 
     def version(self) -> int | None:
         return self.inner.version()

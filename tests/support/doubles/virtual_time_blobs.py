@@ -1,4 +1,4 @@
-"""A folder of files in virtual time, and what is put into it."""
+"""File storage in virtual time, and helpers that upload to it."""
 
 import hashlib
 import os
@@ -19,11 +19,11 @@ BODY = b"\x89PNG\r\n\x1a\n and the rest"
 DIGEST = hashlib.sha256(BODY).hexdigest()
 PICTURE = OutputFile(1, "picture.png", "image/png", len(BODY), DIGEST)
 GRACE_SECONDS = 1_000
-"""Seconds that an orphan may lie."""
+"""The age at which an orphan is deleted."""
 
 
 class VirtualTimeBlobs(LocalBlobs):
-    """A folder whose files are as old as the studio's clock says; it can be away."""
+    """Local storage whose files have the virtual time; `unavailable` makes deletions fail."""
 
     def __init__(self, path: Path, clock: VirtualClock) -> None:
         super().__init__(path)
@@ -36,7 +36,7 @@ class VirtualTimeBlobs(LocalBlobs):
 
     def delete(self, keys: Iterable[str]) -> DeleteSummary:
         if self.unavailable:
-            raise StorageUnavailableError("The disk is gone.")
+            raise StorageUnavailableError("The disk is not available.")
         return super().delete(keys)
 
     def all(self) -> set[str]:
@@ -52,20 +52,20 @@ def create_upload(harness: EngineHarness) -> File:
     return file
 
 
-def upload_file(harness: EngineHarness, folder: VirtualTimeBlobs) -> File:
+def upload_file(harness: EngineHarness, blobs: VirtualTimeBlobs) -> File:
     file = create_upload(harness)
-    folder.put(object_keys.file_key(file))
-    done: File = harness.do(FinishUpload(tenant=TENANT, file_id=file.id))
-    return done
+    blobs.put(object_keys.file_key(file))
+    ready: File = harness.do(FinishUpload(tenant=TENANT, file_id=file.id))
+    return ready
 
 
 def key_of(lease: Lease, no: int | None = 1) -> str:
-    place = (TENANT, lease.job_id, lease.task_id, lease.attempt)
-    return object_keys.preview_key(*place) if no is None else object_keys.output_key(*place, no)
+    attempt = (TENANT, lease.job_id, lease.task_id, lease.attempt)
+    return object_keys.preview_key(*attempt) if no is None else object_keys.output_key(*attempt, no)
 
 
 def run_full_pass(orphans: OrphanCollector, now: int) -> int:
-    """Let the collector go through everything once; return how many pages that were."""
+    """Run the collector over all objects once; return the number of pages."""
     pages = 1
     while orphans.run_once(now):
         pages += 1

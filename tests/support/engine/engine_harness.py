@@ -1,12 +1,12 @@
-"""A studio: an engine in virtual time with short verbs, so that a scenario reads as what happens in it.
+"""An engine in virtual time with short methods, so that a test reads like a scenario.
 
-Unless a scenario says otherwise, the tenant is acme, the user ada, the workflow sketch and the worker w1.
+By default the tenant is acme, the user ada, the workflow sketch and the worker w1.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
-from callsheet.config import Settings
 from callsheet.core.model import commands
 from callsheet.core.model.commands import (
     Balance,
@@ -25,23 +25,24 @@ from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.submit_gates import Gate
+from callsheet.settings import Settings
 from callsheet.store.connection import Connection
 from callsheet.store.migrate import dialect_of, migrate
 from callsheet.store.verify import Violation, check
 from tests.support.doubles.virtual_clock import VirtualClock, VirtualClockDatabase
 
 FAST_GIVE_UP = Settings(database_retry_seconds=5)
-"""A command that can never succeed shall not keep the suite waiting."""
+"""A command that cannot succeed fails after 5 seconds."""
 TENANT, USER, WORKFLOW, WORKER = "acme", "ada", "sketch", "w1"
 
 
 def stage(name: str = "draw", kind: str | None = None, **fields: Any) -> StageSpec:
-    """Return a stage whose kind is its name, unless it has another."""
+    """Return a stage; its kind is its name by default."""
     return StageSpec(name=name, kind=kind or name, **fields)
 
 
 class EngineHarness:
-    """One engine on one database; a second studio on the same place and clock is a second server."""
+    """One engine on one database; a second harness on the same database and clock is a second server."""
 
     def __init__(
         self,
@@ -74,25 +75,25 @@ class EngineHarness:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- anything
+    # -- commands
 
     def do(self, command: Command) -> Any:
         return self.engine.execute(command)
 
     def expect_refusal(self, command: Command) -> Refusal:
-        """Return the refusal of a command; that it was accepted is the test's failure."""
+        """Return the refusal of a command; fail if it was accepted."""
         result = self.engine.execute_many([command])[0]
         if not isinstance(result, Refusal):
             raise AssertionError(f"{command} was not refused: {result!r}")  # noqa: TRY004 - the scenario is wrong
         return result
 
-    # -- setting up
+    # -- setup
 
     def tenant(self, name: str = TENANT, **fields: Any) -> None:
         self.do(commands.PutTenant(tenant=name, **fields))
 
     def workflow(self, name: str = WORKFLOW, **definition: Any) -> None:
-        """Store a definition: one stage of one task of kind draw for 5 credits, unless it says otherwise."""
+        """Store a definition; by default one stage with one task of kind draw for 5 credits."""
         definition.setdefault("stages", [stage()])
         definition.setdefault("price", 5)
         self.do(commands.PutWorkflow(definition=WorkflowDefinition(name=name, **definition)))
@@ -101,7 +102,7 @@ class EngineHarness:
         balance: Balance = self.do(commands.TopUp(tenant=tenant, user=user, amount=amount, idempotency_key=key))
         return balance
 
-    # -- asking
+    # -- users
 
     def submission(self, workflow: str = WORKFLOW, user: str = USER, **fields: Any) -> commands.Submit:
         fields.setdefault("tenant", TENANT)
@@ -112,7 +113,7 @@ class EngineHarness:
         return submitted
 
     def submit_job(self, workflow: str = WORKFLOW, user: str = USER, **fields: Any) -> str:
-        """Submit, and return the job's id."""
+        """Submit a job and return its id."""
         return self.submit(workflow, user, **fields).job_id
 
     def cancel(self, job_id: str, tenant: str = TENANT, **fields: Any) -> JobState:
@@ -143,7 +144,7 @@ class EngineHarness:
         state: JobState = self.do(commands.Delete(tenant=TENANT, job_id=job_id))
         return state
 
-    # -- working
+    # -- workers
 
     def claim(
         self, *kinds: str, count: int = 1, worker: str = WORKER, lease_seconds: int | None = None
@@ -153,7 +154,7 @@ class EngineHarness:
         return leased
 
     def claim_one(self, *kinds: str, worker: str = WORKER, lease_seconds: int | None = None) -> Lease:
-        """Claim the one task that there must be, and return its lease."""
+        """Claim exactly one task and return its lease."""
         (leased,) = self.claim(*kinds, worker=worker, lease_seconds=lease_seconds)
         return leased.lease
 
@@ -174,18 +175,18 @@ class EngineHarness:
         return state
 
     def finish(self, job_id: str, *kinds: str, output: Any = None) -> None:
-        """Complete every task that a job offers, until it ends."""
+        """Claim and complete tasks until the job ends."""
         while self.job(job_id).finished_at is None:
             self.complete(self.claim_one(*kinds), output)
 
     # -- time
 
     def advance(self, by_seconds: float) -> int:
-        """Move virtual time on and sweep once; return how many rows were due."""
+        """Advance the virtual time and sweep once; return how many rows were due."""
         self.clock.advance(by_seconds)
-        return self.sweeper.run_once(self.clock.now())
+        return self.sweeper.run_once(self.reads.now())
 
-    # -- looking
+    # -- queries
 
     def job(self, job_id: str, tenant: str = TENANT) -> Job:
         return self.reads.job(tenant, job_id)
@@ -209,7 +210,7 @@ class EngineHarness:
         return self.wallet(user, tenant).balance
 
     def ledger(self, job_id: str | None = None, user: str = USER, tenant: str = TENANT) -> list[tuple[str, int, int]]:
-        """Return kind, amount and consumed of a wallet's entries: of one job, or all."""
+        """Return kind, amount and consumed of the entries of a wallet: of one job, or all."""
         entries = self.reads.ledger(tenant, user)
         return [(e.kind, e.amount, e.consumed) for e in entries if job_id is None or e.job_id == job_id]
 
@@ -217,23 +218,30 @@ class EngineHarness:
         return [event.type for event in self.reads.events(job_id)]
 
     def moves(self, job_id: str) -> list[tuple[str | None, str | None]]:
-        """Return the job's own moves, from where to where."""
+        """Return the source and target status of each move of the job."""
         events = [event for event in self.reads.events(job_id) if event.type.startswith("job.") and event.target]
         return [(event.source, event.target) for event in events]
 
-    def broken(self) -> list[Violation]:
-        """Return the invariants that do not hold."""
-        connection = self.database.connect(reading=True)
-        try:
-            return check(connection, self.clock.now())
-        finally:
-            connection.close()
+    def find_violations(self) -> list[Violation]:
+        """Return the invariants that `verify` finds broken."""
+        with self._read_connection() as connection:
+            return check(connection, connection.now())
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run plain SQL and return the rows."""
+        with self._read_connection() as connection:
+            return [tuple(row) for row in connection.run(sql)]
 
     def snapshot(self) -> dict[str, list[str]]:
-        """Return every row of every table: equal before and after means that nothing changed at all."""
+        """Return every row of every table: equal snapshots mean that nothing changed."""
+        with self._read_connection() as connection:
+            return {row.TABLE: _rows(connection, row.TABLE) for row in ROWS}
+
+    @contextmanager
+    def _read_connection(self) -> Iterator[Connection]:
         connection = self.database.connect(reading=True)
         try:
-            return {row.TABLE: _rows(connection, row.TABLE) for row in ROWS}
+            yield connection
         finally:
             connection.close()
 

@@ -1,7 +1,7 @@
-"""A small second opinion: what jobs, tasks and wallets must look like, told with dictionaries and nothing else.
+"""A reference model of jobs, tasks and wallets, kept in dictionaries, to compare the engine with.
 
-It knows one tenant, flat users and workflows without gates or providers; the fleet is in fleet_model.py. It does not
-know who is served first: it is told which tasks a claim got, and says whether they were to be had.
+It covers one tenant and workflows without gates and providers; fleet_model.py covers workers. It does not decide which
+task is leased first: it returns the tasks that a claim may get, and records those that it got.
 """
 
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ ENDED = frozenset({"completed", "failed", "canceled", "expired"})
 FULL = 100
 
 
-class ModelRefusal(Exception):  # noqa: N818 - an answer, not an accident
-    """The model refuses, by the code that is expected."""
+class ModelRefusal(Exception):  # noqa: N818 - an answer, not an error
+    """The model refuses a command with this code."""
 
 
 class WorkflowModel(NamedTuple):
-    """A workflow, as far as the model must know it."""
+    """The parts of a workflow that the model needs."""
 
     name: str
     price: int
@@ -30,14 +30,14 @@ class WorkflowModel(NamedTuple):
     deadline_seconds: int = 1_000
     grace_seconds: int = 30
     wait_seconds: int = 2
-    """After the first failure; it doubles."""
+    """The backoff after the first failure; it doubles."""
     refund_percent_running: int = FULL
-    """Percent that goes back when a job is canceled that had begun."""
+    """The refund of a canceled job that had started."""
 
 
 @dataclass
 class TaskModel:
-    """A task, its live lease, and how its attempts ended."""
+    """A task, its live lease, and the outcomes of its attempts."""
 
     id: str
     kind: str
@@ -49,7 +49,7 @@ class TaskModel:
     tokens: list[str] = field(default_factory=list)
     """One per attempt."""
     workers: list[str] = field(default_factory=list)
-    """Who has, or had, each attempt in hand."""
+    """The worker of each attempt."""
     outcomes: list[str] = field(default_factory=list)
     """One per attempt that has ended."""
 
@@ -59,7 +59,7 @@ class TaskModel:
 
     @property
     def holder(self) -> str | None:
-        """Who has it in hand."""
+        """The worker that has the lease."""
         return self.workers[-1] if self.status == "running" else None
 
 
@@ -75,7 +75,7 @@ class JobModel:
     status: str = "queued"
     run: int = 1
     stages_completed: int = 0
-    """How many stages are completed."""
+    """The number of completed stages."""
     started: bool = False
     cancel_at: int | None = None
     deleted: bool = False
@@ -90,7 +90,7 @@ class JobModel:
 
 
 class Model:
-    """The whole world in memory."""
+    """All jobs and wallets."""
 
     def __init__(self, now: int, users: tuple[str, ...], active_jobs_max: int) -> None:
         self.now = now
@@ -100,10 +100,10 @@ class Model:
         self.balance = dict.fromkeys(users, 0)
         self.reserved = dict.fromkeys(users, 0)
 
-    # -- asking
+    # -- users
 
     def submit(self, user: str, plan: WorkflowModel, input_value: int, key: str | None) -> JobModel | str:
-        """Return a job that is to be entered, or the id of the one that the key made before."""
+        """Return a new job, or the id of the job that was created with the key."""
         known = self.keys.get((user, key)) if key else None
         if known is not None:
             job = self.jobs[known]
@@ -116,9 +116,9 @@ class Model:
         return JobModel(user, plan, input_value, self.now + plan.deadline_seconds * SECOND, [])
 
     def add_job(self, job_id: str, job: JobModel, key: str | None, task_ids: list[str]) -> None:
-        """Enter an accepted job under the names that it got."""
-        names = iter(task_ids)
-        job.stages = [[TaskModel(next(names), kind) for _ in range(count)] for kind, count in job.plan.stages]
+        """Store an accepted job under the ids of the engine."""
+        ids = iter(task_ids)
+        job.stages = [[TaskModel(next(ids), kind) for _ in range(count)] for kind, count in job.plan.stages]
         self.jobs[job_id] = job
         if key:
             self.keys[job.user, key] = job_id
@@ -184,7 +184,7 @@ class Model:
             self._finish(job, "canceled")
         job.deleted = True
 
-    # -- working
+    # -- workers
 
     def ready(self, *kinds: str) -> set[str]:
         """Return the tasks that a claim may get."""
@@ -197,7 +197,7 @@ class Model:
         }
 
     def lease(self, lease: Lease, worker: str) -> None:
-        """Enter what a claim got."""
+        """Record a lease of a claim."""
         job, task = self.find_task(lease)
         job.status, job.started = "running", True
         task.status, task.attempts_counted = "running", task.attempts_counted + 1
@@ -214,7 +214,7 @@ class Model:
         return task.status == "running" and task.tokens[-1] == lease.token
 
     def heartbeat(self, lease: Lease, by: str | None = None) -> bool:
-        """Return whether the worker is told to stop."""
+        """Return whether the answer asks the worker to stop."""
         job, task = self._check_holder(lease, by)
         if not self.holds(lease):
             if task.outcomes[lease.attempt - 1] != "canceled":
@@ -224,14 +224,14 @@ class Model:
         return job.cancel_at is not None
 
     def _check_holder(self, lease: Lease, by: str | None) -> tuple[JobModel, TaskModel]:
-        """Refuse who says that it has a lease which another one took."""
+        """Refuse a worker that reports with the lease of another one."""
         job, task = self.find_task(lease)
         if by not in {None, task.workers[lease.attempt - 1]}:
             raise ModelRefusal("lease_not_found")
         return job, task
 
     def report(self, lease: Lease, outcome: str, *, retryable: bool = False, by: str | None = None) -> str:
-        """Return what a report does: it is taken, it is a repetition, or it is skipped."""
+        """Return the effect of a report: accepted, replay or skipped."""
         job, task = self._check_holder(lease, by)
         if not self.holds(lease):
             ended = task.outcomes[lease.attempt - 1]
@@ -246,10 +246,10 @@ class Model:
             self.requeue(job, task)
         else:
             self._end_attempt(job, task, outcome, retrying=retryable and task.attempts_counted < job.plan.attempts_max)
-        return "taken"
+        return "accepted"
 
     def requeue(self, job: JobModel, task: TaskModel) -> None:
-        """End a try that nobody is to blame for: it is not used up, but there are not endlessly many of them."""
+        """Requeue a task: no attempt is counted, but the number of requeues is limited."""
         self._end_attempt(job, task, "requeued", retrying=task.requeues < job.plan.requeues_max, uncounted=True)
 
     def _end_attempt(
@@ -267,10 +267,10 @@ class Model:
             task.status = "failed"
         self._cascade(job)
 
-    # -- what follows
+    # -- time and cascades
 
     def advance(self, seconds: int) -> None:
-        """Let time go on, and the sweeper look at everything once."""
+        """Advance the time and sweep once."""
         self.now += seconds * SECOND
         for job in self.jobs.values():
             if job.live and job.cancel_at is not None and job.cancel_at <= self.now:

@@ -1,6 +1,6 @@
-"""The fleet beside the model: who is let in, what of the work each may take, and what comes back when one goes.
+"""A reference model of workers: which are registered and approved, what they may claim, and what is requeued.
 
-As the model, it is told what a claim got. It knows nothing of how a worker is kept.
+It extends the model of jobs in engine_model.py.
 """
 
 from collections.abc import Collection
@@ -42,18 +42,18 @@ class WorkerModel:
 class FleetModel:
     """All workers, by name."""
 
-    def __init__(self, model: Model, workers_max: int, silence_seconds: int) -> None:
+    def __init__(self, model: Model, workers_max: int, timeout_seconds: int) -> None:
         self.model = model
         self.workers_max = workers_max
-        self.timeout = silence_seconds * SECOND
+        self.timeout = timeout_seconds * SECOND
         self.workers: dict[str, WorkerModel] = {}
 
     def tasks_of(self, name: str) -> list[tuple[JobModel, TaskModel]]:
-        """Return what a worker has in hand, the oldest first."""
+        """Return the tasks that a worker has leased, the oldest first."""
         both = ((job, task) for job in self.model.jobs.values() for task in job.tasks)
         return sorted(((job, task) for job, task in both if task.holder == name), key=lambda pair: pair[1].id)
 
-    # -- coming and going: each returns how many tasks came back
+    # -- registration and timeouts: each returns the number of requeued tasks
 
     def register(self, name: str, kinds: tuple[str, ...], token: str, concurrency: int, *, approved: bool) -> int:
         worker = self.workers.get(name, WorkerModel())
@@ -80,7 +80,7 @@ class FleetModel:
         return 0 if self._get_worker(name).status == "revoked" else self._end(name, "revoked")
 
     def tick(self, name: str) -> int:
-        """Look whether a worker was silent for too long."""
+        """Set a worker offline if its last contact is too long ago."""
         worker = self._get_worker(name)
         return self._end(name, "offline") if worker.live and worker.last_seen_at + self.timeout <= self.model.now else 0
 
@@ -91,7 +91,7 @@ class FleetModel:
         return self._release(name)
 
     def _release(self, name: str, known_task_ids: Collection[str] = ()) -> int:
-        """Give back what a worker has in hand but for what it knows of; one may take the rest of its job with it."""
+        """Requeue the tasks of a worker except those it knows; a requeue that fails a job also ends its other tasks."""
         released = 0
         for job, task in self.tasks_of(name):
             if task.id not in known_task_ids and task.holder == name:
@@ -99,7 +99,7 @@ class FleetModel:
                 released += 1
         return released
 
-    # -- what an operator does
+    # -- the operator
 
     def rotate(self, name: str, token: str) -> int:
         if not self._get_worker(name).live:
@@ -137,10 +137,10 @@ class FleetModel:
             raise ModelRefusal("worker_not_found")
         return self.workers[name]
 
-    # -- taking work
+    # -- claims
 
     def claim(self, name: str, token: str, kinds: tuple[str, ...], held_task_ids: Collection[str] | None) -> int:
-        """Return how many tasks a worker may take; what it does not know of comes back first."""
+        """Return how many tasks a worker may claim; tasks that it does not know are requeued first."""
         worker = self.workers.get(name)
         if worker is None or worker.token != token:
             raise ModelRefusal("invalid_worker_token")

@@ -1,4 +1,4 @@
-"""HTTP by hand over a socket: what no client library would send, and what comes back byte by byte."""
+"""HTTP over a plain socket: requests that no client library would send, and the bytes of the answers."""
 
 import json
 import select
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 READ_SECONDS_MAX = 10.0
-"""A bound for answers that never come; nothing is expected to come near it."""
+"""A bound for answers that never arrive; no test is expected to reach it."""
 
 
 class RawResponse(NamedTuple):
-    """An answer as it was sent."""
+    """A response as it was sent."""
 
     status: int
     headers: dict[str, str]
@@ -23,7 +23,7 @@ class RawResponse(NamedTuple):
 
 
 class RawConnection:
-    """A connection on which a test writes whatever it wants."""
+    """A connection on which a test can send any bytes."""
 
     def __init__(self, url: str, receive_bytes: int | None = None) -> None:
         parts = urlsplit(url)
@@ -53,7 +53,7 @@ class RawConnection:
     def send_request(
         self, method: str, target: str, key: str | None = None, body: bytes | None = None, **headers: str
     ) -> None:
-        """Send a whole request; headers are given with underscores."""
+        """Send a complete request; the names of headers have underscores instead of hyphens."""
         self.send(self.head(method, target, key, body, **headers) + (body or b""))
 
     def head(
@@ -68,7 +68,7 @@ class RawConnection:
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
     def read_response(self, *, without_body: bool = False) -> RawResponse:
-        """Read one answer that says how long it is."""
+        """Read one response with a content length."""
         head = self.read_until(b"\r\n\r\n").decode("latin-1").split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:]) if name}
         size = 0 if without_body else int(headers.get("content-length", 0))
@@ -78,18 +78,18 @@ class RawConnection:
         return RawResponse(int(head[0].split()[1]), headers, body)
 
     def read_until(self, delimiter: bytes) -> bytes:
-        """Read up to and with a mark."""
+        """Read up to and including a delimiter."""
         while delimiter not in self._buffer:
             self._receive()
         found, _, self._buffer = self._buffer.partition(delimiter)
         return found + delimiter
 
     def is_readable_within(self, seconds: float) -> bool:
-        """Whether something comes within a time, if only the end."""
+        """Return whether bytes, or the end of the connection, arrive within a time."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def has_closed(self) -> bool:
-        """Whether the other side has closed by now; what it said before that is read."""
+        """Return whether the server has closed the connection; bytes that it sent before are read."""
         while self.is_readable_within(0):
             data = self._socket.recv(65_536)
             if not data:
@@ -98,7 +98,7 @@ class RawConnection:
         return False
 
     def wait_closed(self) -> bool:
-        """Wait until the other side closes, and say whether it did without another word."""
+        """Wait until the server closes the connection; return whether it sent nothing more before."""
         try:
             rest = self._socket.recv(65_536)
         except ConnectionError:

@@ -1,4 +1,4 @@
-"""Reading a stream of server-sent events, frame by frame."""
+"""A reader of server-sent event streams, frame by frame."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ _SECONDS = 30.0
 
 
 class Frame(NamedTuple):
-    """What came between two blank lines."""
+    """The fields between two blank lines of a stream."""
 
     id: str
     event: str
@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 def open_stream(
     live_server: LiveServer, path: str, last_event_id: str | None = None, role: str | None = "client"
 ) -> Iterator[Iterator[Frame]]:
-    """Open a stream, and give its frames as they come, until it ends."""
+    """Open a stream and yield its frames as they arrive, until it ends."""
     headers = {"accept": STREAM}
     if role is not None:
         headers["authorization"] = f"Bearer {live_server.keys[role]}"
@@ -43,7 +43,7 @@ def open_stream(
 
 
 def parse_frames(lines: Iterable[str]) -> Iterator[Frame]:
-    """Put lines together to frames; the first, which only says when to come back, is left out."""
+    """Parse lines into frames; the first frame, which only has the reconnection time, is skipped."""
     fields: dict[str, str] = {}
     for line in lines:
         if line:

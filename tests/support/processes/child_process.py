@@ -12,7 +12,7 @@ END_SECONDS = 120.0
 
 
 class Child:
-    """A child process; each line that it writes is one thing that it was told had happened."""
+    """A child process; each line that it writes is the answer to one of its commands."""
 
     def __init__(self, program: str, *arguments: object) -> None:
         self._process = subprocess.Popen(
@@ -30,20 +30,20 @@ class Child:
         self.kill()
 
     def lines(self) -> Iterator[Any]:
-        """Yield what the child wrote, until its end."""
+        """Yield the lines that the child writes, until it exits."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith("\n"):
                 yield json.loads(line)
 
     def start(self) -> None:
-        """Let a child begin that waits for its start."""
+        """Start a child that waits for it."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
     def kill(self) -> None:
-        """End it without a word of warning: SIGKILL, so that no handler and no `finally` runs."""
+        """Send SIGKILL, so that no handler and no `finally` runs."""
         self._process.kill()
         self._process.wait(END_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout):
@@ -51,7 +51,7 @@ class Child:
                 pipe.close()
 
     def kill_after(self, count: int) -> list[Any]:
-        """Read so many lines, kill the child, and return all that it had written till then."""
+        """Read so many lines, kill the child, and return all lines that it had written."""
         lines = self.lines()
         lines_read = [next(lines) for _ in range(count)]
         self._process.kill()
@@ -61,7 +61,7 @@ class Child:
 
 
 def start_together(children: list[Child]) -> list[list[Any]]:
-    """Start children that wait for it at the same moment, and return what each of them told to its end."""
+    """Start waiting children at the same moment, and return the lines that each wrote until it exited."""
     streams = [child.lines() for child in children]
     for stream in streams:
         assert next(stream) == "ready"

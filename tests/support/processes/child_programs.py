@@ -1,5 +1,7 @@
-"""What the children do: `python -m tests.support.processes.child_programs PROGRAM PLACE …`, one JSON line per answered
-command."""
+"""Programs of child processes: `python -m tests.support.processes.child_programs PROGRAM DATABASE_URL …`.
+
+Each writes one JSON line per answered command.
+"""
 
 import os
 import random
@@ -20,12 +22,12 @@ THREADS = 3
 
 
 def write_json_line(message: Any) -> None:
-    """Write a line in one piece, so that a kill cannot cut into what a parent reads."""
+    """Write a line with one system call, so that a kill cannot leave half of it."""
     os.write(1, msgspec.json.encode(message) + b"\n")
 
 
 def submit_many(engine: Engine, count: str, key: str, workflow: str = "sketch") -> None:
-    """Wait for the start; then submit `count` times from as many threads, under one key or none, and tell each end."""
+    """Wait for the start, submit `count` times from as many threads, with one key or none, and write the answers."""
     write_json_line("ready")
     sys.stdin.readline()
 
@@ -47,7 +49,7 @@ def submit_many(engine: Engine, count: str, key: str, workflow: str = "sketch") 
 
 
 def run_forever(engine: Engine, seed: str) -> None:
-    """Submit, claim, report, cancel and top up without end, from several threads, telling each answered command."""
+    """Submit, claim, report, cancel and top up from several threads until killed, and write each answer."""
     threads = [
         threading.Thread(target=_run_thread, args=(engine, random.Random(f"{seed}/{number}"), f"{seed}-{number}"))
         for number in range(THREADS)
@@ -84,13 +86,13 @@ def _run_thread(engine: Engine, rng: random.Random, name: str) -> None:
 def _submit(engine: Engine, jobs: list[str]) -> dict[str, Any]:
     submitted = engine.execute(commands.Submit(tenant=TENANT, user=USER, workflow=WORKFLOW, input={"prompt": "a cat"}))
     jobs.append(submitted.job_id)
-    return {"did": "submit", "job_id": submitted.job_id}
+    return {"command": "submit", "job_id": submitted.job_id}
 
 
 def _claim(engine: Engine, name: str, leases: list[Lease]) -> dict[str, Any] | None:
     leased = engine.execute(commands.Claim(worker_id=name, kinds=(KIND,), count=2))
     leases.extend(one.lease for one in leased)
-    return {"did": "claim", "leases": [one.lease for one in leased]} if leased else None
+    return {"command": "claim", "leases": [one.lease for one in leased]} if leased else None
 
 
 def _report(engine: Engine, leases: list[Lease], rng: random.Random) -> dict[str, Any] | None:
@@ -104,7 +106,7 @@ def _report(engine: Engine, leases: list[Lease], rng: random.Random) -> dict[str
     elif outcome == "requeued":
         command = commands.Requeue(lease=lease, reason="spot notice")
     state = engine.execute(command)
-    return None if state.skipped else {"did": "report", "lease": lease, "outcome": outcome}
+    return None if state.skipped else {"command": "report", "lease": lease, "outcome": outcome}
 
 
 def _cancel(engine: Engine, jobs: list[str], rng: random.Random) -> dict[str, Any] | None:
@@ -112,12 +114,12 @@ def _cancel(engine: Engine, jobs: list[str], rng: random.Random) -> dict[str, An
         return None
     job_id = jobs.pop(rng.randrange(len(jobs)))
     engine.execute(commands.Cancel(tenant=TENANT, job_id=job_id, grace_seconds=0))
-    return {"did": "cancel", "job_id": job_id}
+    return {"command": "cancel", "job_id": job_id}
 
 
 def _top_up(engine: Engine, key: str) -> dict[str, Any]:
     engine.execute(commands.TopUp(tenant=TENANT, user=USER, amount=7, idempotency_key=key))
-    return {"did": "top_up", "key": key}
+    return {"command": "top_up", "key": key}
 
 
 def open_database(database_url: str) -> None:

@@ -1,8 +1,8 @@
-"""Where the suite's browser comes from: this machine if it has one, else Debian's package, unpacked beside the venv.
+"""Finds or installs the browser of the tests: Chromium of this machine, else Debian's package, unpacked in the venv.
 
-Searched in order: CALLSHEET_TEST_CHROMIUM, PATH, and then the package with what it needs and this machine lacks,
-fetched by apt into folders of our own: nothing is installed, and no rights are needed. Finding none is an error, so
-that no test in a browser is ever left out in silence.
+Searched in order: CALLSHEET_TEST_CHROMIUM, PATH, and then the Debian package with its missing dependencies. apt
+downloads them into a private folder: nothing is installed on the system, and no root rights are needed. It is an error
+if no browser is found, so that browser tests are never skipped silently.
 """
 
 import os
@@ -26,11 +26,11 @@ FLAGS = (
 
 
 class NoChromiumError(RuntimeError):
-    """There is no browser to test in."""
+    """No browser was found."""
 
 
 class Chromium(NamedTuple):
-    """A program, and what it wants in its environment."""
+    """The browser's program and the environment variables that it needs."""
 
     program: Path
     environment: Mapping[str, str]
@@ -40,14 +40,14 @@ def find(report: Callable[[str], None]) -> Chromium:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         if not os.access(chosen, os.X_OK):
-            raise NoChromiumError(f"{VARIABLE}={chosen}: no program there")
+            raise NoChromiumError(f"{VARIABLE}={chosen} is not an executable file.")
         return Chromium(Path(chosen), {})
     for name in PROGRAM_NAMES:
         if found := shutil.which(name):
             return Chromium(Path(found), {})
     with file_lock(INSTALL_FOLDER):
         if not INSTALL_FOLDER.exists():
-            report("no Chromium here: unpacking Debian's for the tests")
+            report("Chromium was not found: unpacking Debian's package for the tests")
             unpack(INSTALL_FOLDER)
     return unpacked(INSTALL_FOLDER)
 
@@ -62,28 +62,29 @@ def unpacked(home: Path) -> Chromium:
 
 
 def unpack(home: Path, status: Path = Path("/var/lib/dpkg/status")) -> None:
-    """Fetch what a machine with these packages lacks of Chromium, and unpack it into a new folder."""
+    """Download Chromium and the dependencies that are not in `status`, and unpack them into a new folder."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise NoChromiumError(f"The tests need Chromium: install it, or name it in {VARIABLE}.")
+        raise NoChromiumError(f"The tests need Chromium: install it, or set {VARIABLE} to its path.")
     with tempfile.TemporaryDirectory(dir=home.parent) as scratch:
         lists, cache, root = Path(scratch, "lists"), Path(scratch, "cache"), Path(scratch, "root")
         for folder in (lists / "partial", cache / "archives" / "partial", root):
             folder.mkdir(parents=True)
-        places = {"State::lists": lists, "State::status": status, "Cache": cache, "Log": scratch}
-        options = [word for name, place in places.items() for word in ("-o", f"Dir::{name}={place}")]
+        folders = {"State::lists": lists, "State::status": status, "Cache": cache, "Log": scratch}
+        options = [word for name, path in folders.items() for word in ("-o", f"Dir::{name}={path}")]
         options += ["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]
         _run("apt-get", *options, "update")
         _run("apt-get", *options, "--yes", "--no-install-recommends", "--download-only", "install", "chromium")
         for package in sorted((cache / "archives").glob("*.deb")):
             _run("dpkg", "--extract", str(package), str(root))
         if not (root / "usr" / "lib" / "chromium" / "chromium").exists():
-            raise NoChromiumError(f"Debian's package brought no Chromium: install it, or name it in {VARIABLE}.")
+            raise NoChromiumError(f"Debian's package has no Chromium: install it, or set {VARIABLE} to its path.")
         root.rename(home)
 
 
 def _run(*words: str) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
-    if done.returncode != 0:
+    result = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    if result.returncode != 0:
         raise NoChromiumError(
-            f"The tests need Chromium: install it, or name it in {VARIABLE}. {' '.join(words)} failed:\n{done.stderr}"
+            f"The tests need Chromium: install it, or set {VARIABLE} to its path. "
+            f"{' '.join(words)} failed:\n{result.stderr}"
         )

@@ -1,4 +1,4 @@
-"""The command `callsheet` in processes of its own: servers that tell where they are, and commands that end."""
+"""The command `callsheet` in child processes: servers on a free port, and commands that run to their end."""
 
 import json
 import os
@@ -18,9 +18,9 @@ END_SECONDS = 120.0
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment without what would lead a command to another server, or make to another make."""
-    left_out = ("CALLSHEET_", "MAKE")
-    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)} | dict(extra or {})
+    """Return the environment without the variables that would change a `callsheet` or `make` command."""
+    removed = ("CALLSHEET_", "MAKE")
+    return {name: value for name, value in os.environ.items() if not name.startswith(removed)} | dict(extra or {})
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -37,13 +37,13 @@ def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProc
 
 
 class CommandProcess:
-    """A command that goes on until it is told to end; what it logs goes to a file."""
+    """A command that runs until it is stopped; its standard error goes to a log file."""
 
     def __init__(
         self, *arguments: object, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None,
         ulimit_options: str = "", command: Sequence[object] = (CALLSHEET,),
     ) -> None:  # fmt: skip
-        """`files` is what a shell's `ulimit` is told of open files before."""
+        """`ulimit_options` are passed to the shell's `ulimit` before the command starts."""
         self._log = log.open("ab")
         shell_prefix = ["sh", "-c", f'ulimit {ulimit_options} && exec "$0" "$@"'] if ulimit_options else []
         self.process = subprocess.Popen(
@@ -63,7 +63,7 @@ class CommandProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        with suppress(ProcessLookupError):  # what it started and left behind
+        with suppress(ProcessLookupError):  # child processes that it left running
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def line(self) -> str:
@@ -72,15 +72,15 @@ class CommandProcess:
         return self.process.stdout.readline()
 
     def kill(self) -> None:
-        """End it without a word of warning."""
+        """Send SIGKILL."""
         self._end(signal.SIGKILL)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end, and return its exit code."""
+        """Send a signal, SIGTERM by default, and return the exit code."""
         return self._end(number)
 
     def interrupt(self) -> None:
-        """Press Ctrl-C: everything that it started hears it too."""
+        """Send SIGINT to the command and its child processes, as Ctrl-C does."""
         os.killpg(self.process.pid, signal.SIGINT)
 
     def _end(self, number: signal.Signals) -> int:
@@ -94,7 +94,7 @@ class CommandProcess:
 
 
 class ServerProcess(CommandProcess):
-    """A server in a process of its own: `callsheet up`, or another command, with --json on a free port."""
+    """A server in a child process: `callsheet up`, or another command, with `--json` on a free port."""
 
     def __init__(
         self,
@@ -119,9 +119,9 @@ class ServerProcess(CommandProcess):
             env=env,
             ulimit_options=ulimit_options,
         )
-        first = self.line()
-        assert first, log.read_text()
-        self.banner: dict[str, Any] = json.loads(first)
+        first_line = self.line()
+        assert first_line, log.read_text()
+        self.banner: dict[str, Any] = json.loads(first_line)
         self.url: str = self.banner["url"]
 
     @property

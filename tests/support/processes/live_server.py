@@ -1,4 +1,4 @@
-"""A whole Callsheet behind a real socket, with a key for every role."""
+"""A complete Callsheet server on a real socket, with a key for every role."""
 
 import socket
 import threading
@@ -11,11 +11,11 @@ import httpx
 
 from callsheet.app import Callsheet
 from callsheet.blobs.local import LocalBlobs
-from callsheet.config import HttpSettings, Settings
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.listener.uvicorn_server import Server, bind
 from callsheet.http.server.mounted_api import Api
+from callsheet.settings import HttpSettings, Settings
 
 TENANT, OTHER_TENANT = "default", "other"
 SKETCH = WorkflowDefinition(
@@ -28,7 +28,7 @@ _START_SECONDS_MAX = 20.0
 
 
 class LiveServer:
-    """A server in a thread of this process; `client(role)` speaks to it."""
+    """A server in a thread of this process; `client(role)` returns an HTTP client for it."""
 
     def __init__(
         self, database_url: str | Path, data: Path, http: HttpSettings | None = None, settings: Settings | None = None,
@@ -40,7 +40,7 @@ class LiveServer:
         self._register_worker = register_worker
         self._clients: list[httpx.Client] = []
         listening_socket = bind("127.0.0.1", 0)
-        if send_bytes is not None:  # what the system keeps for a reader that dawdles; connections inherit it
+        if send_bytes is not None:  # the send buffer for slow readers, which connections inherit
             listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         self.url = f"http://127.0.0.1:{listening_socket.getsockname()[1]}"
         self._ready = threading.Event()
@@ -84,7 +84,7 @@ class LiveServer:
         self.callsheet.close()
 
     def stop(self) -> None:
-        """Stop serving, as a signal would; the engine stays."""
+        """Stop the HTTP server, as a signal would; the engine stays open."""
         self._server.should_exit = True
         self._thread.join()
 
@@ -93,25 +93,25 @@ class LiveServer:
         request_headers = dict(headers or {})
         if role is not None:
             request_headers["authorization"] = f"Bearer {self.keys[role]}"
-        # There is no TLS here: without `verify` a client is made in a tenth of the time.
+        # There is no TLS here, and creating a client without `verify` takes a tenth of the time.
         client = httpx.Client(base_url=self.url, headers=request_headers, timeout=30, verify=False)
         self._clients.append(client)
         return client
 
     @property
     def blobs(self) -> LocalBlobs:
-        """The folder of files."""
+        """The storage of files."""
         blobs = self.callsheet.state.blobs
         assert isinstance(blobs, LocalBlobs)
         return blobs
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._server.server_state.connections)
 
     def register(self, worker: str = "w1", *kinds: str, **fields: Any) -> dict[str, Any]:
-        """Register a worker under the fleet's secret, and return what it is told; its token is a key of that name."""
+        """Register a worker with the fleet key and return the answer; its token becomes the key of that name."""
         body = {"worker": worker, "kinds": list(kinds or ("draw",))} | fields
         registration: dict[str, Any] = (
             self.client("worker").post("/v1/worker/register", json=body).raise_for_status().json()
@@ -120,13 +120,13 @@ class LiveServer:
         return registration
 
     def submit(self, role: str = "client", **fields: Any) -> dict[str, Any]:
-        """Submit a sketch of ann's and return it."""
+        """Submit a sketch for ann and return the job."""
         body = {"workflow": "sketch", "user": "ann", "input": {"prompt": "a lighthouse"}} | fields
         job: dict[str, Any] = self.client(role).post("/v1/jobs", json=body).raise_for_status().json()
         return job
 
     def work(self, kind: str = "draw", output: Any = None, worker: str = "w1") -> commands.TaskState:
-        """Do one waiting task."""
+        """Claim and complete one queued task."""
         (leased,) = self.engine.execute(commands.Claim(worker_id=worker, kinds=(kind,)))
         state: commands.TaskState = self.engine.execute(commands.Complete(lease=leased.lease, output=output))
         return state

@@ -10,7 +10,7 @@ from callsheet.core.decisions.transitions import EVENT_NAMES
 from callsheet.core.model.state_machines import JOB, STAGE
 from tests.support.tidiness.tidy import ROOT, Function
 
-REFUSALS = ("BadInput", "Conflict", "Denied", "Gone", "RateLimited", "Refusal", "TemporarilyUnavailable")
+REFUSALS = ("BadInput", "Conflict", "Deleted", "Denied", "RateLimited", "Refusal", "TemporarilyUnavailable")
 ENDINGS = {"finish": 4, "expire": 2, "AttemptEnd": 1, "fail_attempt": 3, "requeue_task": 3}
 """Calls that end an attempt or a run, and the position of the code among their arguments."""
 
@@ -18,11 +18,11 @@ ENDINGS = {"finish": 4, "expire": 2, "AttemptEnd": 1, "fail_attempt": 3, "requeu
 class SourceScan:
     """Python modules, with their functions and the calls in them."""
 
-    def __init__(self, possible_texts: list[str]) -> None:
+    def __init__(self, modules: list[str]) -> None:
         self.functions: dict[str, Function] = {}
         self.calls: list[tuple[ast.Call, Function | None]] = []
         self.classes: list[ast.ClassDef] = []
-        for text in possible_texts:
+        for text in modules:
             self._visit(ast.parse(text), None)
 
     def _visit(self, node: ast.AST, inside: Function | None) -> None:
@@ -77,16 +77,16 @@ class SourceScan:
         arguments = [argument.arg for argument in inside.args.args]
         if name not in arguments:
             return set()
-        place = arguments.index(name)
+        position = arguments.index(name)
         found: set[str] = set()
         for call, caller in self.calls_to(inside.name):
-            if len(call.args) > place:
-                found |= self.possible_texts(call.args[place], caller)
+            if len(call.args) > position:
+                found |= self.possible_texts(call.args[position], caller)
         return found
 
 
 def source() -> SourceScan:
-    """Read the project's own source."""
+    """Scan the source of the project."""
     return SourceScan([path.read_text() for path in sorted((ROOT / "src").rglob("*.py"))])
 
 
@@ -108,7 +108,7 @@ def error_codes(code: SourceScan) -> dict[str, str]:
 
 
 def problem_codes(code: SourceScan) -> dict[str, int]:
-    """Return every code that the HTTP server answers with by itself, with its status."""
+    """Return every code that the HTTP server returns by itself, with its status."""
     found: dict[str, int] = {}
     for call, inside in code.calls_to("Problem"):
         status = call.args[0]
@@ -124,16 +124,16 @@ def _first(code: SourceScan, call: ast.Call, inside: Function | None) -> set[str
 def ending_codes(code: SourceScan) -> set[str]:
     """Return every code with which an attempt or a run can end."""
     found: set[str] = set()
-    for name, place in ENDINGS.items():
+    for name, position in ENDINGS.items():
         for call, inside in code.calls_to(name):
-            if len(call.args) > place:
-                found |= code.possible_texts(call.args[place], inside)
+            if len(call.args) > position:
+                found |= code.possible_texts(call.args[position], inside)
     return found
 
 
 def event_types(code: SourceScan) -> set[str]:
     """Return every event type that can be emitted: by name, or by a move of a machine."""
-    calls_to = {text for call, inside in code.calls_to("emit") for text in _second(code, call, inside)}
+    emitted = {text for call, inside in code.calls_to("emit") for text in _second(code, call, inside)}
     jobs = {f"job.{EVENT_NAMES[move.event]}" for move in JOB.moves}
     stages = {f"stage.{EVENT_NAMES[move.event]}" for move in STAGE.moves if move.event in EVENT_NAMES}
     tasks = {
@@ -142,7 +142,7 @@ def event_types(code: SourceScan) -> set[str]:
         if len(call.args) > 3
         for event in code.possible_texts(call.args[3], inside)
     }
-    return calls_to | jobs | stages | tasks
+    return emitted | jobs | stages | tasks
 
 
 def _second(code: SourceScan, call: ast.Call, inside: Function | None) -> set[str]:
@@ -150,8 +150,8 @@ def _second(code: SourceScan, call: ast.Call, inside: Function | None) -> set[st
     return {text for text in found if "." in text}
 
 
-def listed(page: Path, heading: str = "") -> dict[str, list[str]]:
-    """Return the rows of a page's tables by their first cell; with a heading, of that section only."""
+def read_tables(page: Path, heading: str = "") -> dict[str, list[str]]:
+    """Return the rows of the tables of a page by their first cell; with a heading, of that section only."""
     text = page.read_text()
     if heading:
         text = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""The checkers behind tests/test_tidy.py: each takes one file and yields what is untidy in it."""
+"""The checks of tests/test_tidy.py: each takes one file and yields its findings."""
 
 import ast
 import itertools
@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[3]
-BASELINE = Path(__file__).with_name("tidy_baseline.txt")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 MAY_SLEEP = "tests/support/wait.py"
@@ -33,14 +32,12 @@ FOREIGN = re.compile(
 COUNTED = re.compile(r" (more )?(bytes|credits|files|jobs|leases|lines|nodes|seconds|tasks|times|workers)\b")
 NEVER_ONE = re.compile(r"(_max|\bmost|^limit|^[_A-Z]+)$")
 
-QUOTED = re.compile(r"'([^']+)'")
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class File:
-    """One text file, by its path from the project's root."""
+    """One text file, with its path from the root of the project."""
 
     path: PurePosixPath
     text: str
@@ -65,7 +62,7 @@ Check = Callable[[File], Iterator[str]]
 
 
 def text_files() -> list[File]:
-    """Every text file that is, or would be, in the repository."""
+    """Return every text file that is in the repository, or would be after `git add`."""
     names = subprocess.run(
         ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -101,7 +98,7 @@ def unfinished(file: File) -> Iterator[str]:
 
 def no_docstring(file: File) -> Iterator[str]:
     if file.text.strip() and ast.get_docstring(file.tree) is None:
-        yield "the module does not say what it is"
+        yield "the module has no docstring"
 
 
 def swallowed_error(file: File) -> Iterator[str]:
@@ -143,10 +140,10 @@ def vague_name(file: File) -> Iterator[str]:
     if not file.within("src"):
         return
     if VAGUE_MODULE.search(file.path.stem):
-        yield f"{file.path.stem} says nothing about its duty"
+        yield f"{file.path.stem} does not name its purpose"
     for node in file.nodes:
         if isinstance(node, ast.ClassDef) and VAGUE_CLASS.search(node.name):
-            yield f"{node.name} says nothing about its duty"
+            yield f"{node.name} does not name its purpose"
 
 
 def uncounted(file: File) -> Iterator[str]:
@@ -181,19 +178,6 @@ OF_TEXT: tuple[Check, ...] = (unfinished, foreign_place)
 
 def findings(check: Check, files: list[File]) -> list[str]:
     return [f"{file.path}: {finding}" for file in files for finding in check(file)]
-
-
-def known_offences() -> set[str]:
-    """Return the baseline: `check path` or `check path: word` of what is not yet fixed. Lines are only removed."""
-    lines = BASELINE.read_text().splitlines() if BASELINE.exists() else []
-    return {line for line in lines if line and not line.startswith("#")}
-
-
-def baseline_line(check: Check, finding: str) -> str:
-    """Return the line of the baseline that excuses a finding: with the quoted word, if it names one."""
-    path, _, text = finding.partition(": ")
-    word = QUOTED.match(text)
-    return f"{check.__name__} {path}: {word[1]}" if word else f"{check.__name__} {path}"
 
 
 def _does_nothing(node: ast.stmt) -> bool:

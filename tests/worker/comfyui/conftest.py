@@ -1,4 +1,4 @@
-"""Servers to run graphs at, and a handler that is in a hurry."""
+"""ComfyUI servers of each kind, adapters for them, and a handler with short timeouts."""
 
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ QUICK = Timeouts(
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of our own for temporary files, to see what is left in it."""
+    """A folder for temporary files, to check what is left in it."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -1,4 +1,4 @@
-"""Graphs that need no weights: the stock nodes only, but for one that takes its time."""
+"""Graphs that need no model weights: built-in nodes, and test nodes that sleep or fail."""
 
 import itertools
 from typing import Any
@@ -16,7 +16,7 @@ def _image(color: int = 3_368_601, count: int = 1, width: int = 64) -> dict[str,
 
 
 def basic(color: int | None = None) -> Graph:
-    """Four nodes and a picture; its own color unless one is given, so that nothing is in the cache."""
+    """Four nodes and a picture, with a new color by default, so that nothing is cached."""
     return {
         "1": _image(next(_numbers) if color is None else color),
         "2": _node("ImageScale", image=["1", 0], upscale_method="lanczos", width=32, height=24, crop="disabled"),
@@ -78,12 +78,12 @@ def third_party() -> Graph:
 
 
 def websocket_images(frames: int = 5) -> Graph:
-    """Shows its pictures over the WebSocket and saves none."""
+    """Sends its pictures over the WebSocket and saves none."""
     return {"1": _image(count=frames), "9": _node("SaveImageWebsocket", images=["1", 0])}
 
 
 def streamed_and_saved(frames: int) -> Graph:
-    """Shows its pictures over the WebSocket, then saves one."""
+    """Sends its pictures over the WebSocket, then saves one."""
     return websocket_images(frames) | {"90": _node("SaveImage", images=["1", 0], filename_prefix="callsheet/shown")}
 
 

@@ -1,4 +1,4 @@
-"""A context that writes down what the handler does, and a way to run one beside the test."""
+"""A task context that records what the handler does, and a thread that runs a handler."""
 
 import threading
 from dataclasses import dataclass, field
@@ -26,14 +26,14 @@ class RecordingContext:
     stop: type[TaskStopped] | None = None
     stop_at_submit: type[TaskStopped] | None = None
     stop_before_submit: type[TaskStopped] | None = None
-    """The wish to stop comes while the answer of the server is under way."""
+    """Stop while the server is answering."""
     refs_before_stop: int = 0
-    """How many references are written down before that."""
+    """How many references are recorded before that."""
     stop_at_upload: type[TaskStopped] | None = None
     progress_reports: list[tuple[float, str | None]] = field(default_factory=list)
     previews: list[bytes] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
-    kept: list[tuple[str, str, bytes]] = field(default_factory=list)
+    uploads: list[tuple[str, str, bytes]] = field(default_factory=list)
     refs: list[tuple[str, str]] = field(default_factory=list)
     downloads: list[str] = field(default_factory=list)
 
@@ -68,7 +68,7 @@ class RecordingContext:
     def upload(self, name: str, body: bytes | Path, media_type: str = "application/octet-stream") -> None:
         self.stop = self.stop or self.stop_at_upload
         self._check()
-        self.kept.append((name, media_type, body if isinstance(body, bytes) else body.read_bytes()))
+        self.uploads.append((name, media_type, body if isinstance(body, bytes) else body.read_bytes()))
 
     def record_submission(self, provider: str, ref: str) -> None:
         if len(self.refs) >= self.refs_before_stop:
@@ -91,7 +91,7 @@ def task(graph: Any, *slots: FileSlot, output_node: str | None = None, **more: A
 
 
 class HandlerThread:
-    """A handler at work in a thread."""
+    """A handler that runs in a thread."""
 
     def __init__(self, handler: ComfyHandler, ctx: RecordingContext) -> None:
         self.ctx = ctx
@@ -107,12 +107,12 @@ class HandlerThread:
             self.error = error
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         return not self._thread.is_alive()
 
-    def wait_for_end(self) -> Any:
+    def result(self) -> Any:
         """Wait for the end; return the output, or raise what the handler raised."""
-        wait_until(lambda: self.over, SECONDS)
+        wait_until(lambda: self.has_ended, SECONDS)
         if self.error is not None:
             raise self.error
         return self.output

@@ -1,4 +1,4 @@
-"""Comfy Cloud by its first API: the same handler, another adapter."""
+"""The adapter for the first API of Comfy Cloud."""
 
 import threading
 import uuid
@@ -20,7 +20,7 @@ from tests.worker.comfyui import graphs
 from tests.worker.comfyui.conftest import QUICK
 from tests.worker.comfyui.recording_context import HandlerThread, task
 
-HASTY = Timeouts(
+SHORT_TIMEOUTS = Timeouts(
     poll_seconds=0.02,
     retry_seconds=0.02,
     outage_timeout_seconds=0.2,
@@ -34,10 +34,10 @@ def handler(adapter_v1: CloudV1) -> ComfyHandler:
     return ComfyHandler(adapter_v1, QUICK)
 
 
-def queue_behind(
+def queue_after_another(
     cloud: CloudV1Server, handler: ComfyHandler, graph: graphs.Graph
 ) -> tuple[threading.Event, HandlerThread, HandlerThread]:
-    """Let a prompt wait in the cloud's queue, recorded by the server, after another that is held."""
+    """Queue a prompt after another one that is blocked, and wait until its id is recorded."""
     hold = cloud.hold("2")
     other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in cloud.reached)
@@ -46,26 +46,26 @@ def queue_behind(
     return hold, other, waiting
 
 
-def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
+def test_a_graph_runs_and_its_outputs_are_downloaded_without_the_key(
     cloud_v1: CloudV1Server, handler: ComfyHandler, tmp_path: Path
 ) -> None:
-    """R223 to R225, and the key goes to the cloud alone."""
+    """R223, R225: the key is sent to the cloud only."""
     picture = tmp_path / "in.png"
     picture.write_bytes(sample_files.png(4, 4, 7))
     ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), output_node="9", files={"f1": picture})
     [made] = handler(ctx)["outputs"]
-    assert (made["media_type"], made["bytes"]) == ("image/png", len(ctx.kept[0][2]))
+    assert (made["media_type"], made["bytes"]) == ("image/png", len(ctx.uploads[0][2]))
     assert handler(task(graphs.upload(), FileSlot("10", "image", "f1"), output_node="9", files={"f1": picture}))[
         "outputs"
     ]
-    assert len(cloud_v1.requests_to("/api/upload/image")) == 1, "the same file is not brought twice"
+    assert len(cloud_v1.requests_to("/api/upload/image")) == 1, "the same file is uploaded once"
     assert cloud_v1.storage.requests
     assert not any(KEY in str(request) for request in cloud_v1.storage.requests)
     assert all(request.headers["x-api-key"] == KEY for request in cloud_v1.requests)
     sent = cloud_v1.requests_to("/api/prompt")[0].json()
     mark = sent["extra_data"]["extra_pnginfo"]["workflow"]["id"]
     expected_refs = [("comfy-cloud", f"mark:{mark}"), ("comfy-cloud", cloud_v1.runs[0])]
-    assert ctx.refs == expected_refs, "a mark before it is sent, the cloud's own id once it is known"
+    assert ctx.refs == expected_refs, "a marker before the submission, then the id that the cloud returned"
     assert "prompt_id" not in sent
     name = sent["prompt"]["10"]["inputs"]["image"]
     assert (name.startswith("callsheet-"), "/" in name, URL) == (True, False, "https://cloud.comfy.org")
@@ -74,7 +74,7 @@ def test_a_graph_runs_and_its_files_come_from_storage_without_the_key(
 def test_unencrypted_storage_on_another_host_is_not_used(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     cloud_v1.storage.url = cloud_v1.storage.url.replace("127.0.0.1", "localhost")
     with pytest.raises(NonRetryableError) as raised:
-        ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
+        ComfyHandler(adapter_v1, SHORT_TIMEOUTS)(task(graphs.basic()))
     assert raised.value.code == "output_unreachable"
     assert raised.value.message.endswith("The graph ran and is not run again automatically.")
     assert cloud_v1.storage.requests == []
@@ -82,15 +82,15 @@ def test_unencrypted_storage_on_another_host_is_not_used(cloud_v1: CloudV1Server
 
 
 def test_a_long_cloud_outage_does_not_cause_a_second_submission(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
-    """A server of one's own is given up after `away_seconds`; what was paid for is followed up to its limit."""
+    """A prompt that is already paid for is polled until its own timeout."""
     hold = cloud_v1.hold("9")
-    running = HandlerThread(ComfyHandler(adapter_v1, HASTY), task(graphs.basic()))
+    running = HandlerThread(ComfyHandler(adapter_v1, SHORT_TIMEOUTS), task(graphs.basic()))
     wait_until(lambda: "9" in cloud_v1.reached)
     path = f"/job/{cloud_v1.runs[0]}/status"
     cloud_v1.answers[path] = [as_json({}, 500)] * 20
     wait_until(lambda: not cloud_v1.answers[path])
     hold.set()
-    assert running.wait_for_end()["outputs"]
+    assert running.result()["outputs"]
     assert len(cloud_v1.runs) == 1
 
 
@@ -103,29 +103,29 @@ def test_progress_and_previews_are_of_this_prompt_alone(cloud_v1: CloudV1Server,
 
 
 @pytest.mark.parametrize(
-    ("word", "seen"),
+    ("word", "mapped"),
     [
         *((word, "waiting") for word in ("submitted", "queued_limited", "queued_waiting", "allocated", "preparing")),
-        *((word, "running") for word in ("executing", "executed", "erroring", "cancel_requested", "a new word")),
+        *((word, "running") for word in ("executing", "executed", "erroring", "cancel_requested", "a new status")),
         ("lost", "lost"), ("success", "succeeded"), ("error", "failed"), ("non_retryable_error", "failed"),
         ("cancelled", "canceled"),
     ],
 )  # fmt: skip
-def test_each_cloud_status_is_mapped(cloud_v1: CloudV1Server, adapter_v1: CloudV1, word: str, seen: str) -> None:
+def test_each_cloud_status_is_mapped(cloud_v1: CloudV1Server, adapter_v1: CloudV1, word: str, mapped: str) -> None:
     cloud_v1.hold("9")
     ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
     wait_until(lambda: "9" in cloud_v1.reached)
-    cloud_v1.words[ref] = word
+    cloud_v1.raw_statuses[ref] = word
     found = adapter_v1.get_status(ref)
-    assert (found.outcome if isinstance(found, PromptResult) else found) == seen
-    if isinstance(found, PromptResult) and seen == "failed":
+    assert (found.outcome if isinstance(found, PromptResult) else found) == mapped
+    if isinstance(found, PromptResult) and mapped == "failed":
         assert found.retryable is (word == "error")
 
 
 def test_an_unknown_status_is_resolved_by_the_job_record(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     ref = adapter_v1.submit(str(uuid.uuid4()), graphs.basic())
     wait_until(lambda: ref in cloud_v1.history)
-    cloud_v1.words[ref] = "completed"
+    cloud_v1.raw_statuses[ref] = "completed"
     found = adapter_v1.get_status(ref)
     assert isinstance(found, PromptResult)
     assert found.outcome == "succeeded"
@@ -144,29 +144,29 @@ def test_a_lost_prompt_is_submitted_again(cloud_v1: CloudV1Server, handler: Comf
     hold = cloud_v1.hold("9")
     running = HandlerThread(handler, task(graphs.basic()))
     wait_until(lambda: len(running.ctx.refs) == 2)
-    cloud_v1.words[running.ctx.refs[1][1]] = "lost"
+    cloud_v1.raw_statuses[running.ctx.refs[1][1]] = "lost"
     wait_until(lambda: len(running.ctx.refs) == 4)
     hold.set()
-    assert running.wait_for_end()["outputs"]
+    assert running.result()["outputs"]
 
 
 def test_a_cancel_targets_one_prompt_and_never_interrupts_the_account(
     cloud_v1: CloudV1Server, handler: ComfyHandler
 ) -> None:
-    hold, other, waiting = queue_behind(cloud_v1, handler, graphs.basic())
+    hold, other, waiting = queue_after_another(cloud_v1, handler, graphs.basic())
     waiting.ctx.stop = TaskCanceled
     with pytest.raises(TaskCanceled):
-        waiting.wait_for_end()
+        waiting.result()
     hold.set()
-    assert other.wait_for_end()["outputs"]
+    assert other.result()["outputs"]
     assert cloud_v1.requests_to("/api/interrupt") == []
     assert len(cloud_v1.runs) == 1
 
 
-def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
+def test_a_cancel_during_the_submission_leaves_no_prompt_in_the_queue(
     cloud_v1: CloudV1Server, handler: ComfyHandler
 ) -> None:
-    """The cloud names its prompts itself: the name is known a moment before it can be written down."""
+    """The cloud chooses the id, so the worker knows it a moment before it can be recorded."""
     hold = cloud_v1.hold("2")
     other = HandlerThread(handler, task(graphs.slow(seconds=0.05)))
     wait_until(lambda: "2" in cloud_v1.reached)
@@ -175,7 +175,7 @@ def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
     assert len(cloud_v1.requests_to("/api/prompt")) == 2
     assert cloud_v1.queue["pending"] == []
     hold.set()
-    assert other.wait_for_end()["outputs"]
+    assert other.result()["outputs"]
     assert len(cloud_v1.runs) == 1
 
 
@@ -183,7 +183,7 @@ def test_a_cancel_while_the_submission_is_answered_leaves_no_prompt_behind(
 def test_account_errors_are_not_retryable(
     cloud_v1: CloudV1Server, handler: ComfyHandler, status: int, words: str
 ) -> None:
-    """429 is an inactive subscription here, and no limit of rate."""
+    """Here 429 means an inactive subscription and not a rate limit."""
     cloud_v1.answers["/prompt"] = [as_json({"message": KEY}, status)]
     with pytest.raises(NonRetryableError) as raised:
         handler(task(graphs.basic()))
@@ -199,13 +199,11 @@ def test_node_errors_in_a_success_response_are_a_rejection(cloud_v1: CloudV1Serv
     wait_until(lambda: cloud_v1.requests_to("/api/queue"))
     hold.set()
     with pytest.raises(NonRetryableError) as raised:
-        running.wait_for_end()
+        running.result()
     assert raised.value.message == "Node 8 (SaveImage): images is missing."
 
 
-def test_a_file_beyond_fifty_megabytes_is_not_sent(
-    cloud_v1: CloudV1Server, adapter_v1: CloudV1, tmp_path: Path
-) -> None:
+def test_a_file_above_fifty_megabytes_is_not_sent(cloud_v1: CloudV1Server, adapter_v1: CloudV1, tmp_path: Path) -> None:
     large = tmp_path / "large.png"
     with large.open("wb") as file:
         file.truncate(50_000_001)
@@ -235,37 +233,37 @@ def test_a_prompt_of_an_earlier_attempt_is_collected(
 def test_a_prompt_survives_a_worker_shutdown_and_the_next_attempt_collects_it(
     cloud_v1: CloudV1Server, handler: ComfyHandler, stop: type[TaskStopped]
 ) -> None:
-    hold, other, waiting = queue_behind(cloud_v1, handler, graphs.basic())
+    hold, other, waiting = queue_after_another(cloud_v1, handler, graphs.basic())
     waiting.ctx.stop = stop
     with pytest.raises(stop):
-        waiting.wait_for_end()
+        waiting.result()
     assert len(cloud_v1.queue["pending"]) == 1
     hold.set()
     provider, ref = waiting.ctx.refs[-1]
     assert handler(task(graphs.basic(), resumed=PreviousSubmission(provider, ref)))["outputs"]
-    assert other.wait_for_end()["outputs"]
-    assert cloud_v1.runs == [other.ctx.refs[-1][1], ref], "it is paid for once"
+    assert other.result()["outputs"]
+    assert cloud_v1.runs == [other.ctx.refs[-1][1], ref], "it is billed once"
 
 
 def test_a_prompt_whose_images_only_this_worker_receives_is_canceled(
     cloud_v1: CloudV1Server, handler: ComfyHandler
 ) -> None:
-    hold, other, waiting = queue_behind(cloud_v1, handler, graphs.websocket_images())
+    hold, other, waiting = queue_after_another(cloud_v1, handler, graphs.websocket_images())
     waiting.ctx.stop = WorkerShutdown
     with pytest.raises(WorkerShutdown):
-        waiting.wait_for_end()
+        waiting.result()
     assert cloud_v1.queue["pending"] == []
     hold.set()
-    assert other.wait_for_end()["outputs"]
+    assert other.result()["outputs"]
 
 
-# -- an answer that is lost
+# -- lost responses
 
 
 def test_a_prompt_with_a_lost_response_is_found_by_its_marker_and_billed_once(
     cloud_v1: CloudV1Server, adapter_v1: CloudV1, handler: ComfyHandler
 ) -> None:
-    """The job list may lag behind, and may ignore the filter."""
+    """The job list may be outdated and may ignore the filter."""
     mark = str(uuid.uuid4())
     other = adapter_v1.submit(mark, graphs.basic())
     cloud_v1.answers["/api/jobs"] = [as_json({"jobs": [{"id": other, "workflow_id": mark}]})] * 2
@@ -293,20 +291,20 @@ def test_an_outage_after_the_submission_ends_as_submission_unknown(
     cloud_v1.answers["/prompt"] = [as_json({}, 500)]
     cloud_v1.answers["/api/jobs"] = [as_json({}, 500)] * 1_000
     with pytest.raises(NonRetryableError) as raised:
-        ComfyHandler(adapter_v1, HASTY)(task(graphs.basic()))
+        ComfyHandler(adapter_v1, SHORT_TIMEOUTS)(task(graphs.basic()))
     assert raised.value.code == "submission_unknown"
     assert len(cloud_v1.requests_to("/api/prompt")) == 1
 
 
 def test_a_request_that_was_not_sent_is_repeated(cloud_v1: CloudV1Server, handler: ComfyHandler) -> None:
-    """No connection, or a cloud that says it takes nothing now: neither is an answer that was lost."""
+    """A refused connection or a 503 response is not a lost response."""
     cloud_v1.down()
     running = HandlerThread(handler, task(graphs.basic()))
     wait_until(lambda: running.ctx.refs)
     full = as_json({"message": "later"}, 503)
     cloud_v1.answers["/prompt"] = [full._replace(headers=(*full.headers, ("retry-after", "0.01")))]
     cloud_v1.up()
-    assert running.wait_for_end()["outputs"]
+    assert running.result()["outputs"]
     assert len(cloud_v1.runs) == 1
     assert len(cloud_v1.requests_to("/api/prompt")) == 2
 
@@ -336,8 +334,8 @@ def test_a_stop_during_the_lookup_cancels_the_found_prompt(cloud_v1: CloudV1Serv
     wait_until(lambda: cloud_v1.requests_to("/api/jobs"))
     lost.ctx.stop = TaskCanceled
     with pytest.raises(TaskCanceled):
-        lost.wait_for_end()
+        lost.result()
     assert cloud_v1.queue["pending"] == []
     hold.set()
-    assert other.wait_for_end()["outputs"]
+    assert other.result()["outputs"]
     assert len(cloud_v1.runs) == 1

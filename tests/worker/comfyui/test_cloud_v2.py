@@ -1,4 +1,4 @@
-"""The Comfy API v2: the same handler, another adapter."""
+"""The adapter for the Comfy API v2."""
 
 import uuid
 from pathlib import Path
@@ -31,7 +31,7 @@ def picture(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_graph_runs_with_its_assets_and_media_are_what_their_content_says(
+def test_a_graph_runs_with_its_assets_and_media_types_are_detected_from_the_content(
     cloud_v2: CloudV2Server, handler: ComfyHandler, picture: Path
 ) -> None:
     ctx = task(graphs.upload(), FileSlot("10", "image", "f1"), output_node="9", files={"f1": picture})
@@ -40,7 +40,9 @@ def test_a_graph_runs_with_its_assets_and_media_are_what_their_content_says(
     assert sent.headers["idempotency-key"]
     assert sent.json()["workflow"]["10"]["inputs"]["image"]["__type"] == "core/ASSET"
     video = task(graphs.video())
-    assert [one["media_type"] for one in handler(video)["outputs"]] == ["video/mp4"], "though the server says image"
+    assert [one["media_type"] for one in handler(video)["outputs"]] == ["video/mp4"], (
+        "although the server reports image"
+    )
     assert ctx.refs == [("comfy-v2", cloud_v2.runs[0])]
 
 
@@ -124,10 +126,10 @@ def test_a_failed_job_is_logged_without_its_prompt(handler: ComfyHandler) -> Non
         handler(ctx)
     assert raised.value.message.startswith("Node 8 (CallsheetTestFail) failed")
     assert "garden" not in raised.value.message
-    assert [kind for _, kind, _ in ctx.kept] == ["image/png"], "what was made before is kept"
+    assert [kind for _, kind, _ in ctx.uploads] == ["image/png"], "outputs from before the failure are uploaded"
 
 
-def test_a_stop_cancels_the_job_waiting_or_running(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
+def test_a_stop_cancels_a_waiting_and_a_running_job(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
     first = HandlerThread(handler, task(graphs.slow(seconds=20, steps=200)))
     wait_until(lambda: "2" in cloud_v2.reached)
     second = HandlerThread(handler, task(graphs.basic()))
@@ -135,14 +137,12 @@ def test_a_stop_cancels_the_job_waiting_or_running(cloud_v2: CloudV2Server, hand
     for running in (second, first):
         running.ctx.stop = TaskCanceled
         with pytest.raises(TaskCanceled):
-            running.wait_for_end()
+            running.result()
     assert cloud_v2.queue == {"running": [], "pending": []}
     assert len(cloud_v2.runs) == 1
 
 
-def test_contents_behind_a_redirect_are_fetched_without_the_token(
-    cloud_v2: CloudV2Server, handler: ComfyHandler
-) -> None:
+def test_redirected_downloads_are_requested_without_the_token(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
     storage = StorageServer(cloud_v2.disk.root)
     storage.up()
     cloud_v2.storage_url = storage.url
@@ -181,11 +181,11 @@ def test_a_server_error_is_retried_with_the_same_idempotency_key(
 
 
 def test_a_proxy_without_its_comfyui_server_is_retried(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:
-    away = refusal("upstream_unreachable", 503)
-    cloud_v2.answers["/v2/jobs"] = [away._replace(headers=(*away.headers, ("retry-after", "0.01")))] * 2
+    unreachable = refusal("upstream_unreachable", 503)
+    cloud_v2.answers["/v2/jobs"] = [unreachable._replace(headers=(*unreachable.headers, ("retry-after", "0.01")))] * 2
     assert handler(task(graphs.basic()))["outputs"]
     keys = {request.headers["idempotency-key"] for request in cloud_v2.requests_to("/api/v2/jobs")}
-    assert len(keys) == 3, "it keeps a key whose job it could not hand on"
+    assert len(keys) == 3, "a key of a request that the proxy could not forward stays used"
 
 
 def test_a_graph_that_needs_a_websocket_is_rejected(cloud_v2: CloudV2Server, handler: ComfyHandler) -> None:

@@ -23,9 +23,8 @@ def _stage(graph: graphs.Graph) -> StageSpec:
     )
 
 
-def test_a_job_with_a_graph_becomes_files_of_the_server(
-    harness: WorkerHarness, tmp_path: Path, temporary: Path
-) -> None:
+def test_a_job_with_a_graph_stores_its_output_files(harness: WorkerHarness, tmp_path: Path, temporary: Path) -> None:
+    # R157
     with ComfyServer(tmp_path / "comfy") as comfy:
         adapter = SelfHosted(comfy.url)
         harness.start(comfyui_worker(adapter, timeouts=QUICK))
@@ -64,11 +63,11 @@ def test_a_stopped_worker_cancels_its_self_hosted_prompt_and_another_worker_runs
             StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.slow(seconds=0.05)))
         )
         wait_until(lambda: "2" in comfy.reached)
-        leaving = threading.Thread(target=first.stop)
-        leaving.start()
+        stopping = threading.Thread(target=first.stop)
+        stopping.start()
         wait_until(lambda: any(request.path.endswith("/cancel") for request in comfy.requests))
         hold.set()
-        leaving.join()
+        stopping.join()
         wait_until(lambda: comfy.queue == {"running": [], "pending": []})
         harness.start(worker, harness.link("w2"))
         assert harness.wait_for_end(job_id).status == "completed"
@@ -85,6 +84,7 @@ def _recorded_ref(harness: WorkerHarness, job_id: str) -> str | None:
 
 
 def test_a_stopped_worker_leaves_its_cloud_prompt_to_the_next_one(harness: WorkerHarness, tmp_path: Path) -> None:
+    # R157
     with CloudV1Server(tmp_path / "cloud") as cloud:
         adapter = CloudV1(KEY, cloud.url)
         worker = comfyui_worker(adapter, timeouts=QUICK)

@@ -1,4 +1,4 @@
-"""The pure parts: frames, progress, sentences, media types, outputs, graphs."""
+"""Pure functions of the ComfyUI worker: frames, progress, error texts, media types, outputs and graphs."""
 
 import json
 import struct
@@ -19,11 +19,11 @@ from callsheet.worker.comfyui import (
 from callsheet.worker.comfyui.adapters.base import NodeProgress, OverallProgress, Preview, PromptEnded
 from callsheet.worker.comfyui.adapters.error_text import describe_failure, describe_rejection
 from callsheet.worker.comfyui.adapters.output_list import parse_outputs, select_outputs
-from callsheet.worker.comfyui.adapters.websocket_frames import HELLO, MessageReader
+from callsheet.worker.comfyui.adapters.websocket_messages import HELLO, MessageReader
 from callsheet.worker.comfyui.asset_cache import AssetCache
+from callsheet.worker.comfyui.graph_preparation import bypass_cache, fill_in_files, validate_graph
 from callsheet.worker.comfyui.media_type import detect_media_type, extension_for
 from callsheet.worker.comfyui.progress import PromptProgress
-from callsheet.worker.comfyui.prompt_graph import bypass_cache, fill_in_files, validate_graph
 from tests.support.comfyui import sample_files
 from tests.support.comfyui.execution import preview
 from tests.worker.comfyui import graphs
@@ -33,7 +33,7 @@ REF = "6d5e357f-99f5-40c2-b828-88928bce5dc8"
 
 def read_messages(*messages: str | bytes, exclusive: bool = True) -> list[Any]:
     reader = MessageReader(exclusive=exclusive)
-    return [news for message in messages for news in reader.read(message, REF)]
+    return [event for message in messages for event in reader.read(message, REF)]
 
 
 def encode_message(kind: str, **data: Any) -> str:
@@ -87,62 +87,62 @@ def test_previews_are_read_in_both_forms() -> None:
     mine, other = {"prompt_id": REF, "node_id": "2"}, {"prompt_id": "another", "node_id": "2"}
     assert read_messages(preview(sample_files.JPEG, None)) == [Preview(sample_files.JPEG)]
     assert read_messages(preview(sample_files.JPEG, None), exclusive=False) == [], (
-        "it may be of another prompt of the account"
+        "it may belong to another prompt of the account"
     )
     assert read_messages(preview(sample_files.png(1, 1, 0), mine), exclusive=False) == [
         Preview(sample_files.png(1, 1, 0), "2")
     ]
     assert read_messages(preview(sample_files.JPEG, other)) == []
-    assert read_messages(struct.pack(">II", 3, 1) + b"2some words") == [], "words of a node are no picture"
+    assert read_messages(struct.pack(">II", 3, 1) + b"2some words") == [], "a text of a node is not an image"
     assert json.loads(HELLO)["data"] == {"supports_preview_metadata": True}
 
 
 def test_an_image_without_a_node_belongs_to_the_running_node() -> None:
-    old, runs, over = (
+    image, started, ended = (
         preview(sample_files.JPEG, None),
         encode_message("executing", node="9"),
         encode_message("executing", node=None),
     )
-    assert read_messages(runs, old, over, old)[1:] == [
+    assert read_messages(started, image, ended, image)[1:] == [
         Preview(sample_files.JPEG, "9"),
         PromptEnded(),
         Preview(sample_files.JPEG),
     ]
     other = json.dumps({"type": "executing", "data": {"prompt_id": "another", "node": "7"}})
-    assert read_messages(runs, other, old)[1:] == [Preview(sample_files.JPEG, "9")], (
-        "another prompt's node is none of ours"
+    assert read_messages(started, other, image)[1:] == [Preview(sample_files.JPEG, "9")], (
+        "the node of another prompt is ignored"
     )
-    back = json.dumps({"type": "executing", "data": {"node": "9"}})
-    assert read_messages(back, old) == [Preview(sample_files.JPEG, "9")], "the form after a reconnect"
-    assert read_messages(back, old, exclusive=False) == []
+    reconnected = json.dumps({"type": "executing", "data": {"node": "9"}})
+    assert read_messages(reconnected, image) == [Preview(sample_files.JPEG, "9")], "the form after a reconnect"
+    assert read_messages(reconnected, image, exclusive=False) == []
 
 
 # -- progress
 
 
 def test_progress_counts_nodes_and_steps_and_never_falls() -> None:
-    meter = PromptProgress(graphs.slow())
+    progress = PromptProgress(graphs.slow())
     seen = []
-    for news in (
+    for event in (
         NodeProgress(done=("1",), fractions=(("2", 0.5),)), NodeProgress(fractions=(("2", 0.25),)),
-        NodeProgress(done=("2", "a foreign one")),
+        NodeProgress(done=("2", "an unknown node")),
         NodeProgress(fractions=(("9", 0.0),)), NodeProgress(done=("9",)), NodeProgress(fractions=(("2", 0.0),)),
         OverallProgress(0.1, "2"), PromptEnded(),
     ):  # fmt: skip
-        meter.apply(news)
-        seen.append(round(meter.percent))
+        progress.apply(event)
+        seen.append(round(progress.percent))
     assert seen == [49, 49, 65, 65, 98, 98, 98, 98]
-    assert meter.message == "CallsheetTestSleep"
+    assert progress.message == "CallsheetTestSleep"
     again = PromptProgress(graphs.slow())
     assert again.apply(OverallProgress(0.5, None))
-    assert not again.apply(OverallProgress(0.4, None)), "nothing new to tell"
+    assert not again.apply(OverallProgress(0.4, None)), "no new progress"
     assert again.percent == 49
 
 
-# -- sentences
+# -- error texts
 
 
-def test_a_rejection_holds_no_list_of_models_and_no_path() -> None:
+def test_a_rejection_contains_no_list_of_models_and_no_path() -> None:
     models = [f"/srv/models/{name}.safetensors" for name in "abc"]
     error = {
         "type": "value_not_in_list", "message": "Value not in list", "details": f"ckpt: 'x' not in {models}",
@@ -166,9 +166,11 @@ def test_a_failure_message_names_the_node_and_the_error_type() -> None:
     raised = {"node_id": "3", "node_type": "KSampler", "exception_type": "torch.OutOfMemoryError"}
     assert describe_failure(raised, ()) == ("Node 3 (KSampler) failed: OutOfMemoryError", True)
     prompt = "first line\nsecond line of a secret prompt"
-    text, passing = describe_failure({"exception_type": "ValueError", "exception_message": f"bad: {prompt}!"}, [prompt])
+    text, retryable = describe_failure(
+        {"exception_type": "ValueError", "exception_message": f"bad: {prompt}!"}, [prompt]
+    )
     assert text == "Node  () failed: ValueError: bad: [input]!"
-    assert not passing
+    assert not retryable
 
 
 # -- media and outputs
@@ -183,7 +185,7 @@ def test_a_failure_message_names_the_node_and_the_error_type() -> None:
     ],
 )  # fmt: skip
 def test_the_media_type_is_detected_from_the_content(body: bytes, kind: str) -> None:
-    assert detect_media_type(body[:64], "text/html", "lies.txt") == kind
+    assert detect_media_type(body[:64], "text/html", "wrong.txt") == kind
     assert extension_for(kind).startswith(".")
 
 
@@ -209,14 +211,14 @@ def test_outputs_are_found_under_any_key_once_each() -> None:
 
 
 def test_saved_outputs_take_precedence_over_temporary_ones() -> None:
-    shown, saved, words = (
+    temporary, saved, text = (
         Output("1", "t.png", kind="temp"),
         Output("2", "o.png"),
         Output("3", "text", kind="text", text=""),
     )
-    assert select_outputs([shown, saved, words], None) == [saved, words]
-    assert select_outputs([shown, words], None) == [shown, words]
-    assert select_outputs([shown, saved], "1") == [shown]
+    assert select_outputs([temporary, saved, text], None) == [saved, text]
+    assert select_outputs([temporary, text], None) == [temporary, text]
+    assert select_outputs([temporary, saved], "1") == [temporary]
     assert select_outputs([saved], "5") == []
 
 

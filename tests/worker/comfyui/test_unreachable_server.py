@@ -1,4 +1,4 @@
-"""A server that is away: before work is taken, while a task waits, and when what was paid for is to be fetched."""
+"""An unreachable ComfyUI server: before a claim, while a task waits, and while outputs are collected."""
 
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,14 @@ from tests.support.wait import wait_until
 from tests.worker.comfyui import graphs
 from tests.worker.comfyui.conftest import QUICK
 from tests.worker.comfyui.recording_context import HandlerThread, RecordingContext, task
-from tests.worker.comfyui.test_cloud_v1 import HASTY
+from tests.worker.comfyui.test_cloud_v1 import SHORT_TIMEOUTS
 from tests.worker.worker_harness import WorkerHarness
 
 BUSY = as_json({}, 503)
 STAGE = StageSpec(name="draw", kind="comfyui", comfyui=ComfySpec(graph=graphs.basic()))
 
 
-# -- what was paid for
+# -- collecting outputs
 
 
 def test_a_download_with_a_server_error_is_retried(
@@ -56,10 +56,10 @@ def test_a_download_with_a_server_error_is_retried(
 def test_an_unreachable_output_is_collected_by_the_next_attempt_and_billed_once(
     harness: WorkerHarness, cloud_v1: CloudV1Server
 ) -> None:
-    """And by the one after that: each attempt knows the prompt id."""
+    """Two attempts fail to download the output; each attempt knows the prompt id."""
     adapter = CloudV1(v1.KEY, cloud_v1.url)
     cloud_v1.answers["/view"] = [BUSY] * 6
-    harness.start(comfyui_worker(adapter, timeouts=HASTY))
+    harness.start(comfyui_worker(adapter, timeouts=SHORT_TIMEOUTS))
     job_id = harness.submit(STAGE)
     assert harness.wait_for_end(job_id).status == "completed"
     assert harness.outcomes(job_id) == ["failed", "failed", "completed"]
@@ -76,32 +76,32 @@ def test_an_attempt_that_cannot_collect_is_resumed_by_the_next_one(
         """A context whose uploads fail."""
 
         def upload(self, name: str, body: bytes | Path, media_type: str = "") -> None:
-            raise UnreachableError(f"{name} ({media_type}) is not taken: {body!r}")
+            raise UnreachableError(f"{name} ({media_type}) cannot be uploaded: {body!r}")
 
     ctx = (FailingUploadContext if which == "uploads" else RecordingContext)(task(graphs.basic()).comfyui)
     if which == "files":
         cloud_v1.answers["/view"] = [BUSY] * 3
     elif which == "status":
         cloud_v1.answers["/api/jobs"] = [BUSY] * 1_000
-        ctx.resumed = PreviousSubmission("comfy-cloud", "mark:of-an-earlier-try")
+        ctx.resumed = PreviousSubmission("comfy-cloud", "mark:of-an-earlier-attempt")
     with pytest.raises(RetryableError) as raised:
-        ComfyHandler(adapter_v1, HASTY)(ctx)
+        ComfyHandler(adapter_v1, SHORT_TIMEOUTS)(ctx)
     assert raised.value.resume
     codes = {"files": "output_unreachable", "status": "comfyui_unreachable", "uploads": "unreachable"}
     assert raised.value.code == codes[which]
 
 
-@pytest.mark.parametrize("which", ["failed", "gone", "never sent"])
+@pytest.mark.parametrize("which", ["failed", "deleted", "never sent"])
 def test_a_failed_or_deleted_prompt_is_not_resumed(comfy: Server, adapter: SelfHosted, which: str) -> None:
     ctx = task(graphs.failing("Allocation on device failed", kind="oom") if which == "failed" else graphs.basic())
-    ctx.resumed = PreviousSubmission("comfyui", "of-an-earlier-try")
-    if which == "gone":
+    ctx.resumed = PreviousSubmission("comfyui", "of-an-earlier-attempt")
+    if which == "deleted":
         comfy.answers["/view"] = [as_json(None, 404)] * 10
     elif which == "never sent":
         ctx.resumed = None
         comfy.down()
     with pytest.raises(RetryableError) as raised:
-        ComfyHandler(adapter, HASTY)(ctx)
+        ComfyHandler(adapter, SHORT_TIMEOUTS)(ctx)
     assert not raised.value.resume
 
 
@@ -127,12 +127,12 @@ def test_an_outage_is_reported_once(comfy: Server, adapter: SelfHosted) -> None:
     wait_until(lambda: ctx.messages.count("waiting for ComfyUI") == 2)
     wait_until(lambda: ctx.messages[-1] != "waiting for ComfyUI")
     hold.set()
-    assert running.wait_for_end()["outputs"]
+    assert running.result()["outputs"]
     assert [type(event) for event in events] == [WorkerWaiting, WorkerWaiting]
     assert "waiting for ComfyUI: ComfyUI answered with a server error" in str(events[0])
 
 
-# -- before work is taken
+# -- before a claim
 
 
 def test_no_task_is_claimed_before_comfyui_responds(harness: WorkerHarness, tmp_path: Path) -> None:
@@ -142,9 +142,8 @@ def test_no_task_is_claimed_before_comfyui_responds(harness: WorkerHarness, tmp_
     worker_run = harness.start(comfyui_worker(adapter, timeouts=QUICK), link)
     job_id = harness.submit(STAGE)
     wait_until(lambda: harness.faults)
-    assert harness.faults == [
-        f"Not ready to claim tasks: ComfyUI does not respond (ConnectError). Is {server.url} a ComfyUI server?"
-    ]  # fmt: skip
+    reason = f"ComfyUI does not respond (ConnectError). Check that {server.url} is a ComfyUI server."
+    assert harness.faults == [f"Not ready to claim tasks: {reason}"]
     assert (link.claim_counts, harness.job(job_id).status) == ([], "queued")
     with server:
         assert harness.wait_for_end(job_id).status == "completed"
@@ -175,11 +174,11 @@ def test_each_adapter_checks_whether_its_server_responds(
     seen: list[ComfyBackend] = [adapter, adapter_v1, adapter_v2]
     for one in seen:
         one.check_ready()
-    strange: Any = [
+    unusable: Any = [
         SelfHosted(f"{comfy.url}/nowhere"), SelfHosted(cloud_v2.url), CloudV1(v1.KEY, f"{comfy.url}/nowhere"),
         CloudV2(v2.KEY, comfy.url), CloudV1("wrong", cloud_v1.url), CloudV2("wrong", cloud_v2.url),
     ]  # fmt: skip
-    for one in strange:
+    for one in unusable:
         with pytest.raises((ComfyUnreachableError, ComfyAccessDeniedError)):
             one.check_ready()
         one.close()

@@ -1,4 +1,4 @@
-"""Pictures that a node sends over the WebSocket and the server lists nowhere: outputs, or no success."""
+"""Images that a node sends over the WebSocket only: each becomes an output, or the attempt fails."""
 
 import threading
 import uuid
@@ -18,7 +18,9 @@ from tests.support.wait import wait_until
 from tests.worker.comfyui import graphs
 from tests.worker.comfyui.recording_context import HandlerThread, task
 
-HASTY = Timeouts(poll_seconds=0.03, retry_seconds=0.02, outage_timeout_seconds=0.3, picture_timeout_seconds=0.3)
+SHORT_TIMEOUTS = Timeouts(
+    poll_seconds=0.03, retry_seconds=0.02, outage_timeout_seconds=0.3, picture_timeout_seconds=0.3
+)
 FAIL = {"image": ["1", 0], "message": "boom", "kind": "runtime"}
 SAVE = {"class_type": "SaveImage", "inputs": {"images": ["8", 0], "filename_prefix": "callsheet/never"}}
 PNG = sample_files.png(64, 48, 3_368_601)
@@ -29,25 +31,25 @@ NAMES = [f"websocket_0000{no}_.png" for no in range(1, 6)]
 def test_every_image_of_a_batch_becomes_a_file_of_its_node(
     comfy: ComfyServer, handler: ComfyHandler, *, ignore_feature_flags: bool
 ) -> None:
-    """Both forms, as they were captured: with the node in each picture, or after the word that the node runs."""
+    """Both captured forms: with the node in each image, or after a message that the node runs."""
     comfy.ignore_feature_flags = ignore_feature_flags
     ctx = task(graphs.websocket_images(5))
     made = handler(ctx)["outputs"]
     assert made == [{"node": "9", "name": name, "media_type": "image/png", "bytes": len(PNG)} for name in NAMES]
-    assert ctx.kept == [(name, "image/png", PNG) for name in NAMES]
+    assert ctx.uploads == [(name, "image/png", PNG) for name in NAMES]
     assert len(ctx.previews) == 5
     assert comfy.history == {}
 
 
 def test_images_that_are_encoded_after_the_end_are_awaited(comfy: ComfyServer, handler: ComfyHandler) -> None:
-    """Trap 10: a server encodes in its own time; the record of the end is there before the pictures are."""
+    """The server may write the history entry before it has encoded the images."""
     comfy.encoding_gate = gate = threading.Event()
     running = HandlerThread(handler, task(graphs.websocket_images(5)))
     wait_until(lambda: any(request.path.startswith("/history/") for request in comfy.requests))
     wait_until(lambda: comfy.history)
-    assert not running.over
+    assert not running.has_ended
     gate.set()
-    assert [one["name"] for one in running.wait_for_end()["outputs"]] == NAMES
+    assert [one["name"] for one in running.result()["outputs"]] == NAMES
 
 
 @pytest.mark.parametrize("sent", [2, 0])
@@ -55,13 +57,13 @@ def test_a_connection_lost_between_images_fails_the_attempt(comfy: ComfyServer, 
     comfy.frames_max = sent
     ctx = task(graphs.websocket_images(5))
     with pytest.raises(RetryableError) as raised:
-        ComfyHandler(adapter, HASTY)(ctx)
+        ComfyHandler(adapter, SHORT_TIMEOUTS)(ctx)
     assert raised.value.code == "pictures_lost"
     assert raised.value.message == (
         "The connection to ComfyUI was lost while it sent the images of node 9 (SaveImageWebsocket): "
         f"{sent} of 5 arrived."
     )
-    assert ctx.kept == []
+    assert ctx.uploads == []
     assert comfy.history == {}, "a prompt that cannot be collected is not resumed"
 
 
@@ -70,7 +72,7 @@ def test_a_silent_connection_before_the_final_message_is_a_retryable_failure(
 ) -> None:
     comfy.encoding_gate = threading.Event()
     with pytest.raises(RetryableError) as raised:
-        ComfyHandler(adapter, HASTY)(task(graphs.websocket_images(2)))
+        ComfyHandler(adapter, SHORT_TIMEOUTS)(task(graphs.websocket_images(2)))
     assert raised.value.code == "pictures_lost"
 
 
@@ -82,13 +84,13 @@ def test_a_connection_lost_before_the_images_loses_none(comfy: ComfyServer, hand
     wait_until(lambda: comfy.listeners == 0)
     wait_until(lambda: comfy.listeners == 1)
     hold.set()
-    assert [one["name"] for one in running.wait_for_end()["outputs"]] == NAMES[:3]
+    assert [one["name"] for one in running.result()["outputs"]] == NAMES[:3]
 
 
 def test_a_prompt_is_not_submitted_without_the_websocket_it_needs(comfy: ComfyServer, adapter: SelfHosted) -> None:
     comfy.refuse_websockets = True
     with pytest.raises(RetryableError) as raised:
-        ComfyHandler(adapter, HASTY)(task(graphs.websocket_images()))
+        ComfyHandler(adapter, SHORT_TIMEOUTS)(task(graphs.websocket_images()))
     assert (raised.value.code, raised.value.message) == (
         "comfyui_unreachable", "Images cannot be received: ComfyUI accepts no WebSocket connection.",
     )  # fmt: skip
@@ -113,7 +115,7 @@ def test_images_sent_before_a_failure_are_uploaded(handler: ComfyHandler) -> Non
         handler(ctx)
     assert raised.value.code == "comfyui_failed"
     assert ctx.lines == [f"Produced before the failure: {name} of node 9." for name in NAMES[:2]]
-    assert [name for name, _, _ in ctx.kept] == NAMES[:2]
+    assert [name for name, _, _ in ctx.uploads] == NAMES[:2]
 
 
 def test_images_of_an_earlier_attempt_are_lost_so_the_prompt_runs_again(
@@ -123,7 +125,7 @@ def test_images_of_an_earlier_attempt_are_lost_so_the_prompt_runs_again(
     ref = adapter.submit(str(uuid.uuid4()), graph)
     wait_until(lambda: ref in comfy.history)
     ctx = task(graph, resumed=PreviousSubmission("comfyui", ref))
-    assert [one["name"] for one in HandlerThread(handler, ctx).wait_for_end()["outputs"]] == NAMES[:2]
+    assert [one["name"] for one in HandlerThread(handler, ctx).result()["outputs"]] == NAMES[:2]
     assert ctx.lines == ["The images that were sent to an earlier attempt are lost. Submitting it again."]
     assert len(comfy.runs) == 2
     assert comfy.history == {}
@@ -135,13 +137,13 @@ def test_a_stop_is_noticed_while_waiting_for_images(comfy: ComfyServer, handler:
     wait_until(lambda: comfy.history)
     running.ctx.stop = TaskCanceled
     with pytest.raises(TaskCanceled):
-        running.wait_for_end()
-    assert running.ctx.kept == []
+        running.result()
+    assert running.ctx.uploads == []
 
 
 def test_cloud_images_are_accepted_if_they_name_their_prompt(cloud_v1: CloudV1Server, adapter_v1: CloudV1) -> None:
     """The connection also receives other prompts of the account."""
-    handler = ComfyHandler(adapter_v1, HASTY)
+    handler = ComfyHandler(adapter_v1, SHORT_TIMEOUTS)
     assert len(handler(task(graphs.websocket_images(2)))["outputs"]) == 2
     cloud_v1.ignore_feature_flags = True
     with pytest.raises(RetryableError) as raised:
@@ -153,14 +155,14 @@ def test_cloud_images_are_accepted_if_they_name_their_prompt(cloud_v1: CloudV1Se
 def test_a_server_that_sends_no_images_fails_without_waiting(comfy: ComfyServer, handler: ComfyHandler) -> None:
     comfy.drop_previews = True
     with pytest.raises(NonRetryableError) as raised:
-        HandlerThread(handler, task(graphs.websocket_images(2))).wait_for_end()
+        HandlerThread(handler, task(graphs.websocket_images(2))).result()
     assert raised.value.code == "no_output"
     assert raised.value.message.endswith(
         "sent none of the images of node 9 (SaveImageWebsocket). Use SaveImage instead."
     )
 
 
-def test_missing_outputs_are_worth_another_attempt_only_if_it_may_receive_more(tmp_path: Path) -> None:
+def test_missing_images_are_retryable_only_if_another_attempt_may_receive_more(tmp_path: Path) -> None:
     pictures = ReceivedPictures(graphs.websocket_images(2), None, tmp_path)
     for steps, sent, disconnected, retryable in (
         (2, 0, False, False),
@@ -179,4 +181,4 @@ def test_missing_outputs_are_worth_another_attempt_only_if_it_may_receive_more(t
     pictures.reset()
     pictures.apply(Preview(PNG, "9"))
     pictures.check(disconnected=False)
-    assert len(pictures.outputs) == 1, "a server that does not count is believed while the connection holds"
+    assert len(pictures.outputs) == 1, "without a count, the received images are accepted while the connection is open"

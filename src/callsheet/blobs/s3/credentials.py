@@ -17,8 +17,8 @@ from callsheet.blobs.s3.sigv4 import S3Credentials
 CredentialSource = Callable[[], S3Credentials]
 """Returns the current credentials, or raises CredentialsUnavailableError."""
 _REMAINING_SECONDS_MIN: Final = 2.0
-"""Credentials this close to their expiry sign nothing: a URL is valid for a second at least, and not longer than they
-are."""
+"""Credentials that expire sooner are not used: a URL is valid for at least a second, but never longer than its
+credentials."""
 _CHECK_EVERY_SECONDS: Final = 10.0
 _HEADER_VALUE = re.compile(r"[!-~]*\Z")
 _HOW_TO_CONFIGURE: Final = (
@@ -79,9 +79,7 @@ def _freeze(credentials: Any) -> S3Credentials:
     parts = (frozen.access_key or "", frozen.secret_key or "", frozen.token or "")
     if not all(parts[:2]) or not all(map(_HEADER_VALUE.match, parts)):
         raise CredentialsUnavailableError("the credential chain returned an invalid key")
-    expires_at = getattr(
-        credentials, "_expiry_time", None
-    )  # botocore has no public name for it; the AWS CLI does this too
+    expires_at = getattr(credentials, "_expiry_time", None)  # not public, but the AWS CLI reads it too
     return S3Credentials(*parts, expires_at and expires_at.timestamp())
 
 

@@ -13,7 +13,7 @@ _ATTEMPTS_MAX = 4
 
 
 class S3File(io.RawIOBase):
-    """Reads one object. A broken connection resumes at its position, with If-Match so that the object is the same."""
+    """Reads one object. After a connection error, it resumes at its position; If-Match ensures that it is unchanged."""
 
     def __init__(self, transport: S3Transport, key: str, size: int, etag: str) -> None:
         self._transport = transport

@@ -1,7 +1,7 @@
 """Blob store in a bucket of S3 or of an S3-compatible store.
 
-A client with a presigned PUT sends bytes straight to the bucket. Length, type and SHA-256 are part of the signature,
-so the store refuses others, and `If-None-Match: *` makes it refuse a second one.
+Clients upload directly to the bucket, with a presigned PUT. Its signature covers length, type and SHA-256, so the store
+refuses other bytes. `If-None-Match: *` makes it refuse a second upload.
 """
 
 import base64
@@ -21,6 +21,7 @@ import httpx
 
 from callsheet.blobs.base import (
     CHUNK_BYTES,
+    MARKERS_FOLDER,
     BlobEntry,
     BlobExistsError,
     BlobTooLargeError,
@@ -45,7 +46,7 @@ from callsheet.blobs.s3.transport import (
     sleep,
 )
 from callsheet.core.model.plural import pluralize
-from callsheet.transport.digests import measure_content
+from callsheet.transport.sha256 import measure_content
 
 PUT_BYTES_MAX: Final = 5 * 1024**3
 _PAGE_SIZE: Final = 1_000
@@ -66,7 +67,7 @@ class S3Blobs:
     def close(self) -> None:
         self._transport.close()
 
-    # -- grants: addresses of the bucket, signed here
+    # -- grants: presigned URLs of the bucket
 
     def grant_upload(self, key: str, *, size: int, sha256: str, media_type: str, expires_in_seconds: int) -> Grant:
         validate_blob_claim(media_type=media_type, size=size, sha256=sha256)
@@ -103,7 +104,7 @@ class S3Blobs:
         if response.status_code != HTTPStatus.PRECONDITION_FAILED:
             raise_for_error(response)
             return
-        stat = self.stat(key)  # an earlier attempt may have succeeded and only its answer was lost
+        stat = self.stat(key)  # an earlier attempt may have succeeded although its response was lost
         if stat is None or stat.size != size or (stat.sha256 or digest_blob(self, key)) != sha256:
             raise BlobExistsError
 
@@ -125,9 +126,9 @@ class S3Blobs:
         return self.stat(key)
 
     def weaknesses(self) -> tuple[str, ...]:
-        """Try once what the store does not keep of S3's word: `write_once`, `digest`; nothing is the good answer.
+        """Test once which guarantees of S3 the store lacks: `write_once` or `digest`; an empty tuple means none.
 
-        A store that repeats a digest without having checked it would let a liar through: it is not believed then.
+        If the store does not verify digests, its stored checksums are not trusted, and the bytes are read instead.
         """
         if self._known_weaknesses is None:
             key = f".probe/{secrets.token_hex(16)}"
@@ -146,7 +147,7 @@ class S3Blobs:
 
     def delete_prefix(self, prefix: str) -> DeleteSummary:
         if not split_prefix(prefix):
-            raise ValueError("all blobs at once are never deleted")
+            raise ValueError("the prefix is empty: pass the prefix of the blobs to delete")
         files, size, after = 0, 0, ""
         while found := self.list(prefix, after, _PAGE_SIZE):
             freed = self._delete_entries(found)
@@ -159,7 +160,7 @@ class S3Blobs:
         while len(listed) < count:
             page_size = min(count - len(listed), _PAGE_SIZE)
             page = self._list_page(prefix, after, page_size)
-            listed.extend(page)
+            listed.extend(entry for entry in page if not entry.key.startswith("."))  # our own objects: markers, probes
             if len(page) < page_size:
                 break
             after = page[-1].key
@@ -168,7 +169,24 @@ class S3Blobs:
     def sweep(self, idle_seconds: float) -> DeleteSummary:  # noqa: ARG002 - S3 discards interrupted uploads itself
         return DeleteSummary(0, 0)
 
-    # -- steps
+    def markers(self) -> "Sequence[str]":
+        folder = f"{MARKERS_FOLDER}/"
+        return [entry.key.removeprefix(folder) for entry in self._list_page(folder, "", _PAGE_SIZE)]
+
+    def has_marker(self, name: str) -> bool:
+        response = self._transport.send("HEAD", f"{MARKERS_FOLDER}/{name}")
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            return False
+        raise_for_error(response)
+        return True
+
+    def add_marker(self, name: str) -> None:
+        raise_for_error(self._transport.send("PUT", f"{MARKERS_FOLDER}/{name}", headers={"content-length": "0"}))
+
+    def remove_marker(self, name: str) -> None:
+        self._delete_keys([f"{MARKERS_FOLDER}/{name}"])
+
+    # -- requests
 
     def _grant(
         self, method: str, key: str, query: dict[str, str], headers: dict[str, str], expires_in_seconds: int
@@ -229,7 +247,8 @@ class S3Blobs:
 def _check_size(size: int) -> None:
     if size > PUT_BYTES_MAX:
         raise BlobTooLargeError(
-            f"The file has {pluralize(size, 'byte')}; S3 allows {PUT_BYTES_MAX} (5 GiB) per upload."
+            f"The file has {pluralize(size, 'byte')}; S3 allows {PUT_BYTES_MAX} (5 GiB) per upload. Upload a smaller "
+            "file."
         )
 
 
@@ -251,9 +270,9 @@ def _content_length(head: httpx.Response) -> int:
 
 def _parse_xml(response: httpx.Response) -> ET.Element:
     try:
-        return ET.fromstring(response.content)  # noqa: S314 - from the store that we trust with every file
+        return ET.fromstring(response.content)  # noqa: S314 - the operator's own store
     except ET.ParseError:
-        raise StorageRefusedError("The object store's answer is not XML. Check blobs.endpoint.") from None
+        raise StorageRefusedError("The object store's response is not XML. Check blobs.endpoint.") from None
 
 
 def _child_text(element: ET.Element, name: str) -> str:

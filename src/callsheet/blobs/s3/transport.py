@@ -1,4 +1,4 @@
-"""HTTP requests to S3: signed, retried, and with errors that say what to do."""
+"""HTTP requests to S3: signed, retried, and with errors that tell the operator what to do."""
 
 import base64
 import hashlib
@@ -25,20 +25,20 @@ _EMPTY_SHA256: Final = hashlib.sha256(b"").hexdigest()
 _LOOPBACK_HOST = re.compile(r"(127\.[0-9.]+|\[?::1\]?|localhost)(:[0-9]+)?")
 _CONFLICT_CODE: Final = "ConditionalRequestConflict"
 _HINT_BY_CODE: Final = {
-    "AccessDenied": "the key may not do this: see the policy in docs/guides/files.md",
-    "AuthorizationHeaderMalformed": "the region is another one",
-    "ExpiredToken": "the session token has ended",
-    "InvalidAccessKeyId": "the access key is not known",
-    "NoSuchBucket": "there is no such bucket",
-    "NotImplemented": "it does not know If-None-Match or checksums; a newer version does",
-    "PermanentRedirect": "the bucket is in another region",
-    "RequestTimeTooSkewed": "the clock of this machine is wrong",
-    "SignatureDoesNotMatch": "the secret key is another one",
+    "AccessDenied": "the credentials lack a permission; see the policy in docs/guides/files.md",
+    "AuthorizationHeaderMalformed": "the region is wrong; check blobs.region",
+    "ExpiredToken": "the session token has expired; renew the credentials",
+    "InvalidAccessKeyId": "the access key is unknown; check AWS_ACCESS_KEY_ID",
+    "NoSuchBucket": "there is no such bucket; check blobs.url",
+    "NotImplemented": "it does not support If-None-Match or checksums; use a newer version",
+    "PermanentRedirect": "the bucket is in another region; check blobs.region",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong; correct it",
+    "SignatureDoesNotMatch": "the secret key is wrong; check AWS_SECRET_ACCESS_KEY",
 }
 STORAGE_FULL_CODES: Final = frozenset({"XMinioStorageFull", "QuotaExceeded", "InsufficientStorage"})
 
 BodyFactory = Callable[[], bytes | Iterator[bytes]]
-"""Creates the request body, anew for every attempt."""
+"""Creates the request body; called again for every attempt."""
 
 
 class S3Location(Struct, frozen=True, kw_only=True):
@@ -121,12 +121,13 @@ class S3Transport:
                 continue
             if response.status_code not in _RETRYABLE_STATUSES and error_code(response) != _CONFLICT_CODE:
                 return response
-            reason = f"it says {response.status_code} {error_code(response) or HTTPStatus(response.status_code).phrase}"
+            code = error_code(response) or HTTPStatus(response.status_code).phrase
+            reason = f"it returned {response.status_code} {code}"
         raise StorageUnavailableError(f"The object store is unavailable: {reason}. Tried {_ATTEMPTS_MAX} times.")
 
 
 def error_code(response: httpx.Response) -> str:
-    """Return the error code of a response of S3."""
+    """Return the S3 error code of a response; empty if it has none."""
     if response.is_success:
         return ""
     found = _ERROR_CODE.search(response.text)
@@ -141,12 +142,10 @@ def raise_for_error(response: httpx.Response) -> None:
     if response.status_code == HTTPStatus.INSUFFICIENT_STORAGE or code in STORAGE_FULL_CODES:
         raise StorageFullError
     forbidden = response.status_code == HTTPStatus.FORBIDDEN
-    hint = _HINT_BY_CODE.get(code) or (
-        _HINT_BY_CODE["AccessDenied"] if forbidden else "see the settings of the storage"
-    )
+    hint = _HINT_BY_CODE.get(code) or (_HINT_BY_CODE["AccessDenied"] if forbidden else "check the blobs settings")
     region = response.headers.get("x-amz-bucket-region", "")
     hint += f"; the bucket is in {region}" if re.fullmatch(r"[a-z0-9-]{1,32}", region) else ""
-    raise StorageRefusedError(f"The object store says {response.status_code} {code}".rstrip() + f": {hint}.")
+    raise StorageRefusedError(f"The object store returned {response.status_code} {code}".rstrip() + f": {hint}.")
 
 
 def hex_to_base64(sha256: str) -> str:

@@ -1,1 +1,1 @@
-"""One module for each group of commands."""
+"""The commands of the CLI, one module per group."""

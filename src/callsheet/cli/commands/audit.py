@@ -20,14 +20,17 @@ def audit(
 ) -> None:
     """List administrative changes, newest first."""
     with server.client() as client:
-        found = list(client.audit.list(subject=subject, limit=limit))
+        entries = list(client.audit.list(subject=subject, limit=limit))
     if server.json:
-        as_json({"entries": found})
+        as_json({"entries": entries})
         return
     table(
         ("AT", "BY", "ACTION", "SUBJECT", "TENANT", "DATA"),
-        ((format_time(a.at), a.by, a.action, a.subject, a.tenant, json_line(a.data) if a.data else "") for a in found),
+        (
+            (format_time(e.at), e.by, e.action, e.subject, e.tenant, json_line(e.data) if e.data else "")
+            for e in entries
+        ),
         empty="There are no audit entries.",
-        least=("DATA", "TENANT", "BY"),
-        text=("DATA",),
+        droppable=("DATA", "TENANT", "BY"),
+        wrappable=("DATA",),
     )

@@ -1,4 +1,4 @@
-"""`callsheet events`: everything that happens to a tenant's jobs, as it happens."""
+"""`callsheet events`: stream the events of a tenant's jobs."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
 def events(
     server: Server,
     *,
-    after: Annotated[
-        str, typer.Option("--after", help="Start after this event cursor, or `now` to skip past events.")
+    cursor: Annotated[
+        str, typer.Option("--cursor", help="Start after this event cursor, or `now` to skip past events.")
     ] = "",
     types: Annotated[
         list[str] | None,
@@ -33,14 +33,14 @@ def events(
 
     With --json, one event per line.
     """
-    last = after
+    last_cursor = cursor
     with server.client(wait_for_server=True) as client:
         try:
-            for event in client.events.stream(cursor=after, types=types or ()):
+            for event in client.events.stream(cursor=cursor, types=types or ()):
                 print_line(json_line(event) if server.json else _format_event(event))
-                last = event.cursor or last
+                last_cursor = event.cursor or last_cursor
         except KeyboardInterrupt:
-            resume_option = f" --after {last}" if last else ""
+            resume_option = f" --cursor {last_cursor}" if last_cursor else ""
             raise Failure(
                 f"Continue with: {shell_command('events')}{resume_option}", INTERRUPTED, code="interrupted"
             ) from None

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsheet.cli.arguments import parse_directory
-from callsheet.cli.commands.database import Config, Data, DatabaseUrl, open_storage
 from callsheet.cli.commands.jobs.download import ProgressFactory, progress_bars
+from callsheet.cli.commands.offline import Config, Data, DatabaseUrl, open_storage
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import AsJson, Failure, as_json, create_group, format_time, print_line, table
+from callsheet.cli.value_parsers import parse_directory
 from callsheet.core.model.plural import pluralize
 
 if TYPE_CHECKING:
@@ -33,22 +33,22 @@ def upload(
     media_type: Annotated[str | None, typer.Option("--media-type", help="Media type; guessed by default.")] = None,
 ) -> None:
     """Upload files; a job's input refers to one as {"$file": "ID"}."""
-    done = []
+    uploaded = []
     with server.client(wait_for_server=True) as client, progress_bars(server) as progress_for:
         for path in paths:
             file = _upload_one(client, path, user, media_type, progress_for)
-            done.append(file)
+            uploaded.append(file)
             if not server.json:
                 print_line(f"{file.id} is {file.name}, {file.media_type}, {pluralize(file.bytes, 'byte')}.")
     if server.json:
-        as_json({"files": done})
+        as_json({"files": uploaded})
 
 
 def _upload_one(
     client: "Client", path: Path, user: str, media_type: str | None, progress_for: ProgressFactory
 ) -> "File":
-    """Upload a file. An error names it, because it may be one of many."""
-    from callsheet.client import APIConnectionError, CallsheetError  # noqa: PLC0415 - brings httpx
+    """Upload a file. Errors name the file, because it may be one of many."""
+    from callsheet.client import APIConnectionError, CallsheetError  # noqa: PLC0415 - slow: imports httpx
 
     try:
         return client.files.upload(
@@ -68,16 +68,16 @@ def list_files(
 ) -> None:
     """List a user's uploaded files, newest first."""
     with server.client() as client:
-        found = list(client.files.list(user, limit=limit))
+        user_files = list(client.files.list(user, limit=limit))
     if server.json:
-        as_json({"files": found})
+        as_json({"files": user_files})
         return
     table(
         ("FILE", "NAME", "TYPE", "BYTES", "STATUS", "UPLOADED"),
-        ((f.id, f.name, f.media_type, f.bytes, f.status, format_time(f.created_at)) for f in found),
+        ((f.id, f.name, f.media_type, f.bytes, f.status, format_time(f.created_at)) for f in user_files),
         empty="There are no such files.",
-        least=("UPLOADED", "TYPE", "BYTES"),
-        text=("NAME",),
+        droppable=("UPLOADED", "TYPE", "BYTES"),
+        wrappable=("NAME",),
     )
 
 
@@ -97,7 +97,12 @@ def download(
     server: Server,
     file_id: FileId,
     output: Annotated[
-        str, typer.Option("--output", metavar="PATH", help="Path, or folder: one that exists, or ends with /.")
+        str,
+        typer.Option(
+            "--output",
+            metavar="PATH",
+            help="Path of the file, or a folder: an existing one, or a path that ends with /.",
+        ),
     ] = ".",
 ) -> None:
     """Download a file and verify its digest."""
@@ -114,13 +119,13 @@ def download(
 
 
 def delete(server: Server, file_id: FileId) -> None:
-    """Delete a file that no open job needs."""
+    """Delete a file that no active job needs."""
     with server.client() as client:
         deleted = client.files.delete(file_id)
     if server.json:
         as_json(deleted)
         return
-    pending_note = " The storage does not answer; the bytes are deleted later." if deleted.pending else ""
+    pending_note = " The storage does not respond; the bytes are deleted later." if deleted.pending else ""
     print_line(f"Deleted: {pluralize(deleted.bytes, 'byte', verb='is')} free.{pending_note}")
 
 
@@ -144,7 +149,7 @@ def prune(
 
     A server does this by itself. Run it on the server's machine, with the server's --data-dir and --config.
     """
-    from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts  # noqa: PLC0415 - brings the engine with it
+    from callsheet.engine.loops.orphan_files import OrphanCollector, StorageCounts  # noqa: PLC0415 - slow: imports the engine
 
     counts, after = StorageCounts(), ""
     with open_storage(data, database, config) as (read, blobs, settings):
@@ -153,7 +158,7 @@ def prune(
         while True:
             batch = orphans.scan_page(now, after)
             if batch.orphans and not dry_run:
-                blobs.delete([one.key for one in batch.orphans])
+                blobs.delete([orphan.key for orphan in batch.orphans])
             counts.add(batch.counts)
             if batch.after is None:
                 break

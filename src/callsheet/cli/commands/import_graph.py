@@ -1,13 +1,13 @@
-"""`callsheet workflows import`: a definition from a graph that ComfyUI exported."""
+"""`callsheet workflows import`: create a workflow file from a graph that ComfyUI exported."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
-from callsheet.cli.arguments import parse_directory
 from callsheet.cli.commands.workflows import workflows
 from callsheet.cli.output import AsJson, Failure, as_json, print_line, shell_command, table
+from callsheet.cli.value_parsers import parse_directory
 from callsheet.core.model.errors import Refusal
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _VALUE_CHARS_MAX = 40
 
 
 def register(_app: typer.Typer) -> None:
-    """Add the command to those of workflows."""
+    """Add the command to the group `workflows`."""
     workflows.command("import")(import_graph)
 
 
@@ -68,7 +68,7 @@ def import_graph(
 
 
 class _ImportedWorkflow(NamedTuple):
-    """The texts of the two files."""
+    """The name and the contents of the two files."""
 
     name: str
     draft: "WorkflowDraft"
@@ -78,46 +78,46 @@ class _ImportedWorkflow(NamedTuple):
 
 def _read_graph(file: Path) -> dict[str, Any]:
     """Read a graph. A failure lists every finding."""
-    from callsheet.catalog.source_file import Finding, locate_in_graph, read_graph  # noqa: PLC0415 - the same
-    from callsheet.catalog.struct_check import Violation  # noqa: PLC0415 - brings the schema library
-    from callsheet.comfyui.validate import find_graph_issues  # noqa: PLC0415 - the same
-    from callsheet.core.policy.engine_limits import Limits  # noqa: PLC0415 - the same
+    from callsheet.catalog.field_violations import Violation  # noqa: PLC0415 - slow: imports the schema library
+    from callsheet.catalog.workflow_file_reader import Finding, locate_in_graph, read_graph  # noqa: PLC0415 - slow
+    from callsheet.comfyui.validate import find_graph_issues  # noqa: PLC0415 - slow
+    from callsheet.core.policy.engine_limits import Limits  # noqa: PLC0415 - slow
 
-    read = read_graph(file)
-    found = [read] if isinstance(read, Finding) else []
-    if not found:
-        found = [locate_in_graph(file, Violation(*flaw)) for flaw in find_graph_issues(read, Limits())]
-    if found:
-        raise Failure("\n".join(map(str, found)), code="invalid_graph")
-    return cast("dict[str, Any]", read)
+    graph = read_graph(file)
+    findings = [graph] if isinstance(graph, Finding) else []
+    if not findings:
+        findings = [locate_in_graph(file, Violation(*issue)) for issue in find_graph_issues(graph, Limits())]
+    if findings:
+        raise Failure("\n".join(map(str, findings)), code="invalid_graph")
+    return cast("dict[str, Any]", graph)
 
 
 def _build(file: Path, graph_data: dict[str, Any], info: dict[str, Any] | None, name: str | None) -> _ImportedWorkflow:
     import msgspec  # noqa: PLC0415 - only this command needs it
 
-    from callsheet.catalog.toml_writer import render_toml, workflow_name  # noqa: PLC0415 - brings the schema library
-    from callsheet.comfyui.draft import draft  # noqa: PLC0415 - the same
-    from callsheet.core.model.workflow_definition import check_name  # noqa: PLC0415 - the same
-    from callsheet.core.policy.engine_limits import Limits  # noqa: PLC0415 - the same
+    from callsheet.catalog.toml_writer import render_toml, workflow_name  # noqa: PLC0415 - slow: imports the schema library
+    from callsheet.comfyui.draft import draft as draft_workflow  # noqa: PLC0415 - slow
+    from callsheet.core.model.workflow_definition import check_name  # noqa: PLC0415 - slow
+    from callsheet.core.policy.engine_limits import Limits  # noqa: PLC0415 - slow
 
     checked_name = check_name("workflow", workflow_name(file.stem) if name is None else name, Limits())
-    found = draft(graph_data, info)
+    draft = draft_workflow(graph_data, info)
     graph = msgspec.json.format(msgspec.json.encode(graph_data), indent=2)
     return _ImportedWorkflow(
-        checked_name, found, render_toml(found, file.name, f"{checked_name}.graph.json"), graph + b"\n"
+        checked_name, draft, render_toml(draft, file.name, f"{checked_name}.graph.json"), graph + b"\n"
     )
 
 
 def _write_files(imported: _ImportedWorkflow, output_dir: Path, *, force: bool) -> tuple[Path, Path]:
-    """Write both files, or none."""
-    from callsheet import catalog  # noqa: PLC0415 - brings the schema library
+    """Write both files. Fails before writing if one exists and `force` is false."""
+    from callsheet import catalog  # noqa: PLC0415 - slow: imports the schema library
 
     toml, graph = output_dir / f"{imported.name}.toml", output_dir / f"{imported.name}.graph.json"
     existing = [str(file) for file in (toml, graph) if file.exists()]
     if existing and not force:
-        verb = "is" if len(existing) == 1 else "are"
+        verb = "exists" if len(existing) == 1 else "exist"
         raise Failure(
-            f"{' and '.join(existing)} {verb} there already. Choose another --name or --output-dir, or pass --force.",
+            f"{' and '.join(existing)} already {verb}. Choose another --name or --output-dir, or pass --force.",
             code="file_exists",
         )
     try:
@@ -148,17 +148,17 @@ def _fetch_object_info(server: str) -> dict[str, Any]:
     url = f"{server.rstrip('/')}/object_info"
     body = bytearray()
     try:
-        with httpx.stream("GET", url, timeout=_OBJECT_INFO_TIMEOUT_SECONDS, trust_env=False) as answer:
-            if answer.status_code != httpx.codes.OK:
+        with httpx.stream("GET", url, timeout=_OBJECT_INFO_TIMEOUT_SECONDS, trust_env=False) as response:
+            if response.status_code != httpx.codes.OK:
                 raise Failure(
-                    f"{server} answered {answer.status_code} to /object_info. Check that it is a ComfyUI server."
+                    f"{server} responded with {response.status_code} to /object_info. Pass the URL of a ComfyUI server."
                 )
-            for part in answer.iter_bytes():
-                body += part
+            for chunk in response.iter_bytes():
+                body += chunk
                 if len(body) > _OBJECT_INFO_BYTES_MAX:
                     raise Failure(f"The /object_info of {server} has more than {_OBJECT_INFO_BYTES_MAX} bytes.")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise Failure(f"{server} does not answer: {error}.") from None
+        raise Failure(f"{server} does not respond: {error}. Check --comfyui-url.") from None
     return _parse_object_info(bytes(body), url)
 
 
@@ -186,14 +186,14 @@ def _print_result(draft: "WorkflowDraft", files: tuple[Path, Path], *, as_json_d
         ("INPUT", "SETS", "NODE", "REQUIRED", "IN THE GRAPH"),
         (
             (
-                one.name, ", ".join(f"{target.node}.{target.field}" for target in one.targets), one.class_type,
-                "yes" if one.required else "random" if one.random else "no", _truncate(one.value),
+                item.name, ", ".join(f"{target.node}.{target.field}" for target in item.targets), item.class_type,
+                "yes" if item.required else "random" if item.random else "no", _truncate(item.value),
             )
-            for one in draft.inputs
+            for item in draft.inputs
         ),
         empty="Found no inputs in this graph. Add them to the file yourself.",
-        least=("NODE", "IN THE GRAPH"),
-        text=("SETS", "IN THE GRAPH"),
+        droppable=("NODE", "IN THE GRAPH"),
+        wrappable=("SETS", "IN THE GRAPH"),
     )  # fmt: skip
     print_line("")
     for note in draft.notes:

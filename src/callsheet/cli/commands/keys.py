@@ -16,7 +16,7 @@ keys = create_group("keys", help="Create, list and revoke API keys.")
 
 
 class Role(StrEnum):
-    """What a key may do."""
+    """The permissions of a key."""
 
     admin = "admin"
     client = "client"
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 def create(
     server: Server,
     name: Annotated[str, typer.Argument(help="What the key is for.")],
-    role: Annotated[Role, typer.Option("--role", help="What it may do.")],
+    role: Annotated[Role, typer.Option("--role", help="Permissions of the key.")],
     operator: Annotated[
         bool,
         typer.Option("--operator", help="Create an operator key: an admin key for all tenants (with --role admin)."),
@@ -65,9 +65,9 @@ def create(
 def list_keys(server: Server) -> None:
     """List keys, oldest first, without their secrets."""
     with server.client() as client:
-        found = list(client.keys.list())
+        listed = list(client.keys.list())
     if server.json:
-        as_json({"keys": found})
+        as_json({"keys": listed})
         return
     table(
         ("KEY", "NAME", "ROLE", "STATUS", "TENANT", "CREATED", "EXPIRES", "REVOKED"),
@@ -80,11 +80,11 @@ def list_keys(server: Server) -> None:
                 k.tenant,
                 *map(format_time, (k.created_at, k.expires_at, k.revoked_at)),
             )
-            for k in found
+            for k in listed
         ),
         empty="There are no keys.",
-        least=("REVOKED", "EXPIRES", "CREATED", "TENANT", "ROLE"),
-        text=("NAME",),
+        droppable=("REVOKED", "EXPIRES", "CREATED", "TENANT", "ROLE"),
+        wrappable=("NAME",),
     )
 
 
@@ -102,11 +102,11 @@ def _key_status(key: "Key") -> str:
 def revoke(server: Server, key_id: Annotated[str, typer.Argument(metavar="KEY", help="A key's id.")]) -> None:
     """Revoke a key: requests with it fail from now on."""
     with server.client() as client:
-        done = client.keys.revoke(key_id)
+        revoked = client.keys.revoke(key_id)
     if server.json:
-        as_json(done)
+        as_json(revoked)
         return
-    print_line(f"Key {done.id} ({done.name}) is revoked.")
+    print_line(f"Key {revoked.id} ({revoked.name}) is revoked.")
 
 
 command(keys)(create)

@@ -1,4 +1,4 @@
-"""Running a server: `up` (everything in one process), `serve` (no worker), `demo`."""
+"""Commands that run a server: `up` (everything in one process), `serve` (without a worker), `demo`."""
 
 import os
 import sys
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsheet.cli.arguments import parse_directory, parse_postgresql_url
 from callsheet.cli.commands.workflows import load_definitions
 from callsheet.cli.connection import failure_from, validate_url
-from callsheet.cli.output import FAILED, Failure, json_line, print_line, shell_command
+from callsheet.cli.output import FAILED, Failure, failures_as_json, json_line, print_line, shell_command
 from callsheet.cli.shutdown import ShutdownSignal, exit_despite_hanging_threads
+from callsheet.cli.value_parsers import parse_directory, parse_postgresql_url
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ JsonWhenDone = Annotated[
 ]
 Concurrency = Annotated[int, typer.Option("--concurrency", min=1, help="Number of tasks to run at once.")]
 Config = Annotated[
-    Path | None, typer.Option("--config", help="TOML file with settings: docs/reference/settings.md has all.")
+    Path | None, typer.Option("--config", help="TOML file with settings, see docs/reference/settings.md.")
 ]
 WorkflowsDirectory = Annotated[
     Path | None, typer.Option("--workflows", help="Folder of workflow files to apply before the server starts.")
@@ -75,7 +75,7 @@ _DEMO_NOT_INSTALLED = "The demo is not installed. Run pip install 'callsheet[dem
 
 def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
-    concurrency: Concurrency = 2,
+    concurrency: Concurrency = 2, signing_secret_file: SigningSecretFile = None,
     public: Public = False, json: JsonWhenReady = False, config: Config = None, workflows: WorkflowsDirectory = None,
     run_demo: Annotated[bool, typer.Option("--demo", help="Run the demo, then keep running.")] = False,
     no_demo: Annotated[bool, typer.Option("--no-demo-workflows", help="Do not add the demo workflows.")] = False,
@@ -87,39 +87,36 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
     """
     if run_demo and no_demo:
         raise typer.BadParameter("--demo needs the demo workflows. Remove --demo or --no-demo-workflows.")
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
-    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - the same
-
-    demo_installed = not no_demo and base.demo_is_installed()
-    if run_demo and not demo_installed:
-        raise Failure(_DEMO_NOT_INSTALLED)
-    settings, http_settings = load_settings(config)
-    definitions = load_definitions([workflows]) if workflows is not None else []
-    options = base.prepare_directory(base.ServerOptions(
-        data=data, host=host, port=port, database=database, public=public, settings=settings, http=http_settings
-    ))  # fmt: skip
-    worker_concurrency = concurrency if demo_installed else 0
-    with (
-        ShutdownSignal() as shutdown,
-        _running_server(options, json=json, concurrency=worker_concurrency, definitions=definitions) as server,
-    ):
-        _announce(
-            server,
-            options,
-            json=json,
-            demo_installed=demo_installed,
-            no_worker=not worker_concurrency,
-            demo_follows=run_demo,
-        )
-        if run_demo:
-            shutdown.run_interruptible(
-                lambda: _run_demo(server.url, _read_key(server.key_file), options.data, shutdown, to_stderr=json)
+    with ShutdownSignal() as shutdown, failures_as_json(json=json):
+        with shutdown.interrupting():
+            demo_installed = not no_demo and _demo_is_installed()
+            if run_demo and not demo_installed:
+                raise Failure(_DEMO_NOT_INSTALLED)
+            options = _load_options(
+                config, signing_secret_file, data=data, host=host, port=port, database=database, public=public
             )
-        if run_demo and not json:
-            _announce_staying_up(server.url, options.data, shutdown)
-        shutdown.wait()
-        if not json:
-            print_line("Stopping. Running tasks are requeued.")
+            definitions = load_definitions([workflows]) if workflows is not None else []
+        worker_concurrency = concurrency if demo_installed else 0
+        with _running_server(
+            options, shutdown, json=json, concurrency=worker_concurrency, definitions=definitions
+        ) as server:
+            _announce(
+                server,
+                options,
+                json=json,
+                demo_installed=demo_installed,
+                no_worker=not worker_concurrency,
+                demo_follows=run_demo,
+            )
+            if run_demo:
+                shutdown.run_interruptible(
+                    lambda: _run_demo(server.url, _read_key(server.key_file), options.data, shutdown, to_stderr=json)
+                )
+            if run_demo and not json:
+                _announce_staying_up(server.url, options.data, shutdown)
+            shutdown.wait()
+            if not json:
+                print_line("Stopping. Running tasks are requeued.")
     exit_despite_hanging_threads()
 
 
@@ -132,19 +129,15 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
 
     Several servers may share a database, a files folder and a secret. Logs go to the same place as with `up`.
     """
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
-    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - the same
-
-    settings, http_settings = load_settings(config)
-    secret = base.load_signing_secret(signing_secret_file, os.environ.get("CALLSHEET_SIGNING_SECRET"))
-    options = base.prepare_directory(base.ServerOptions(
-        data=data, host=host, port=port, database=database, public=public, secret=secret,
-        create_admin_key=database is None,
-        settings=settings, http=http_settings,
-    ))  # fmt: skip
-    with ShutdownSignal() as shutdown, _running_server(options, json=json, concurrency=0) as server:
-        _announce(server, options, json=json)
-        shutdown.wait()
+    with ShutdownSignal() as shutdown, failures_as_json(json=json):
+        with shutdown.interrupting():
+            options = _load_options(
+                config, signing_secret_file, data=data, host=host, port=port, database=database, public=public,
+                create_admin_key=database is None,
+            )  # fmt: skip
+        with _running_server(options, shutdown, json=json) as server:
+            _announce(server, options, json=json)
+            shutdown.wait()
     exit_despite_hanging_threads()
 
 
@@ -155,11 +148,8 @@ def demo(
 
     The demo shows the progress of its jobs. It uses the server of --data-dir, or starts one.
     """
-    try:
+    with failures_as_json(json=json):
         _run_demo_command(url, data, once=once, json=json)
-    except Failure as failure:
-        failure.json_output = json
-        raise
 
 
 def register(app: typer.Typer) -> None:
@@ -168,21 +158,21 @@ def register(app: typer.Typer) -> None:
         app.command()(command)
 
 
-# -- steps
+# -- helpers
 
 
 def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) -> None:
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - slow: imports the whole server
 
     if not base.demo_is_installed():
         raise Failure(_DEMO_NOT_INSTALLED)
     server_url = url or os.environ.get("CALLSHEET_URL")
     url = server_url and validate_url(server_url)
-    directory = base.folder(data)
+    directory = base.create_data_folder(data)
     server_info = None if url else running(directory)
     outcomes: list[bool] = []
     if url or server_info:
-        # The folder's key goes to the folder's server only.
+        # The admin key of a data folder is sent to the server of that folder only.
         target_url, key = (
             (str(server_info["url"]), _read_key(directory / ADMIN_KEY_FILE))
             if server_info
@@ -203,7 +193,7 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
         return
     with (
         ShutdownSignal() as shutdown,
-        _running_server(base.ServerOptions(data=directory, port=0), json=json, concurrency=2) as server,
+        _running_server(base.ServerOptions(data=directory, port=0), shutdown, json=json, concurrency=2) as server,
     ):
         key = _read_key(server.key_file)
         shutdown.run_interruptible(
@@ -218,25 +208,55 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
         raise typer.Exit(FAILED)
 
 
+def _demo_is_installed() -> bool:
+    from callsheet.cli.in_process_server import demo_is_installed  # noqa: PLC0415 - slow: imports the whole server
+
+    return demo_is_installed()
+
+
+def _load_options(config: Path | None, signing_secret_file: Path | None, **fields: Any) -> "ServerOptions":
+    """Return the options of a server with its settings and its secret, and create its data folder."""
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - slow
+
+    settings, http_settings = load_settings(config)
+    secret = base.load_signing_secret(signing_secret_file, os.environ.get("CALLSHEET_SIGNING_SECRET"))
+    return base.prepare_directory(base.ServerOptions(settings=settings, http=http_settings, secret=secret, **fields))
+
+
 @contextmanager
 def _running_server(
-    options: "ServerOptions", *, json: bool, concurrency: int, definitions: Sequence["WorkflowDefinition"] = ()
-) -> Iterator["LocalServer"]:
-    """Start a server, with the demo and its worker if `concurrency` is not 0, and stop it at the end."""
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - imports the whole server
+    options: "ServerOptions", shutdown: ShutdownSignal, *, json: bool, concurrency: int = 0,
+    definitions: Sequence["WorkflowDefinition"] = (),
+) -> Iterator["LocalServer"]:  # fmt: skip
+    """Run a server in a `with` block. If `concurrency` is not 0, add the demo workflows and start the demo worker.
 
-    log = base.open_log(options, quiet=not json and sys.stderr.isatty())
-    server = base.LocalServer(options, log)
-    if concurrency:
-        from callsheet.demo.setup import seed_demo  # noqa: PLC0415 - an extra
+    A signal interrupts the start. Once the server runs, `shutdown` says that it should stop.
+    """
+    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.http.listener.process_setup import make_full_collections_rare  # noqa: PLC0415 - slow
 
-        seed_demo(server.callsheet.engine)
-    server.put_workflows(definitions)
+    def announce_wait(message: str) -> None:
+        waiting = Failure(message, code="waiting_for_database")
+        waiting.json_output = json
+        sys.stderr.write(f"{waiting.line()}\n")
+        sys.stderr.flush()
+
+    with shutdown.interrupting():
+        log = base.open_log(options, quiet=not json and sys.stderr.isatty())
+        server = base.LocalServer(options, log, announce_wait)
+        with server.closing_on_failure():
+            if concurrency:
+                from callsheet.demo.setup import seed_demo  # noqa: PLC0415 - an optional dependency
+
+                seed_demo(server.callsheet.engine)
+            server.put_workflows(definitions)
     with server:
         if concurrency:
-            from callsheet.demo.worker import worker  # noqa: PLC0415 - an extra
+            from callsheet.demo.worker import worker  # noqa: PLC0415 - an optional dependency
 
             server.start_worker(worker, concurrency)
+        make_full_collections_rare()
         yield server
 
 
@@ -245,14 +265,14 @@ def _announce(
     no_worker: bool = False,
     demo_follows: bool = False,
 ) -> None:  # fmt: skip
-    """Print where the server is: one line of JSON for programs, or a banner with next steps."""
+    """Print the URL of the server: as one line of JSON for programs, or as a banner with next steps."""
     if json:
         key_file = str(server.key_file) if server.key_file else None
         line: dict[str, Any] = {"url": server.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
         sys.stdout.write(dumps(line) + "\n")
         sys.stdout.flush()
         return
-    from callsheet.cli.banner import banner  # noqa: PLC0415 - draws with rich
+    from callsheet.cli.banner import banner  # noqa: PLC0415 - slow: imports rich
 
     banner(server, options, demo_installed=demo_installed, no_worker=no_worker, demo_follows=demo_follows)
 
@@ -264,9 +284,9 @@ def _announce_staying_up(url: str, data: Path, shutdown: ShutdownSignal) -> None
 
 
 def _print_next_steps(url: str, data: Path) -> None:
-    """Print what to try after the demo."""
-    from callsheet.cli.banner import data_option  # noqa: PLC0415 - draws with rich
-    from callsheet.demo.setup import USER  # noqa: PLC0415 - an extra
+    """Print commands to try after the demo."""
+    from callsheet.cli.banner import data_option  # noqa: PLC0415 - slow: imports rich
+    from callsheet.demo.setup import USER  # noqa: PLC0415 - an optional dependency
 
     print_line("\nTry next:")
     print_line(f"  open {url}/docs")
@@ -277,21 +297,21 @@ def _run_demo(
     url: str, key: str, data: Path, shutdown: ShutdownSignal, *, to_stderr: bool = False, print_result: bool = False
 ) -> bool:
     """Run the demo. `to_stderr` keeps its display off standard output; `print_result` prints the result as JSON."""
-    from rich.console import Console  # noqa: PLC0415 - only what draws needs it
+    from rich.console import Console  # noqa: PLC0415 - only needed for display
 
-    from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - the same
-    from callsheet.demo.runner import show  # noqa: PLC0415 - an extra
+    from callsheet.client import CallsheetError, Client, RetryPolicy  # noqa: PLC0415 - slow: imports httpx
+    from callsheet.demo.runner import show  # noqa: PLC0415 - an optional dependency
 
     try:
         with Client(url, key, retry_policy=RetryPolicy(retries_max=2)) as client:
-            client.identity.get()  # fail fast now; later requests wait for a restart
+            client.identity.get()  # fail fast: the demo itself retries while a server restarts
         result = show(url, key, data / "demo", Console(highlight=False, stderr=to_stderr), lambda: shutdown.requested)
     except CallsheetError as error:
         raise failure_from(error, url) from None
     if print_result:
         jobs = [{"id": job.id, "workflow": job.workflow, "status": job.status} for job in result.jobs]
         print_line(
-            json_line({"completed": result.completed, "jobs": jobs, "files": [str(one.path) for one in result.files]})
+            json_line({"completed": result.completed, "jobs": jobs, "files": [str(file.path) for file in result.files]})
         )
         sys.stdout.flush()
     return result.completed

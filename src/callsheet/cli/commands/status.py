@@ -1,4 +1,4 @@
-"""`callsheet status`: the queues, active jobs and workers of a server in numbers."""
+"""`callsheet status`: show the number of waiting and running tasks, active jobs and workers."""
 
 import typer
 
@@ -28,5 +28,5 @@ def status(server: Server) -> None:
         ("KIND", "WORKFLOW", "WAITING", "RUNNING"),
         ((queue.kind, queue.workflow, queue.waiting, queue.running) for queue in overview.queues),
         empty="No tasks are waiting or running.",
-        text=("WORKFLOW",),
+        wrappable=("WORKFLOW",),
     )

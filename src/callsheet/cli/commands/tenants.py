@@ -28,9 +28,9 @@ def register(app: typer.Typer) -> None:
 def list_tenants(server: Server) -> None:
     """List tenants, by name."""
     with server.client() as client:
-        found = list(client.tenants.list())
+        listed = list(client.tenants.list())
     if server.json:
-        as_json({"tenants": found})
+        as_json({"tenants": listed})
         return
     table(
         ("TENANT", "STATUS", "WEIGHT", "ACTIVE JOBS MAX", "CREATED"),
@@ -42,10 +42,10 @@ def list_tenants(server: Server) -> None:
                 "" if t.active_jobs_max is None else t.active_jobs_max,
                 format_time(t.created_at),
             )
-            for t in found
+            for t in listed
         ),
         empty="There are no tenants.",
-        least=("CREATED", "ACTIVE JOBS MAX"),
+        droppable=("CREATED", "ACTIVE JOBS MAX"),
     )
 
 
@@ -66,17 +66,17 @@ def set_tenant(
 ) -> None:
     """Create or update a tenant. Options that you omit stay unchanged."""
     with server.client() as client:
-        done = client.tenants.put(
+        tenant = client.tenants.put(
             name, weight=weight, status=None if status is None else status.value,
             active_jobs_max=None if no_active_jobs_max else UNSET if active_jobs_max is None else active_jobs_max,
         )  # fmt: skip
     if server.json:
-        as_json(done)
+        as_json(tenant)
         return
     limit = "any number of active jobs"
-    if done.active_jobs_max is not None:
-        limit = pluralize(done.active_jobs_max, "active job")
-    print_line(f"{done.id} is {done.status}, has weight {done.weight}, and {limit} for each user.")
+    if tenant.active_jobs_max is not None:
+        limit = pluralize(tenant.active_jobs_max, "active job")
+    print_line(f"{tenant.id} is {tenant.status}, has weight {tenant.weight}, and {limit} for each user.")
 
 
 command(tenants, is_default=True)(list_tenants)

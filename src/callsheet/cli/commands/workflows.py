@@ -13,7 +13,7 @@ from callsheet.core.model.plural import pluralize
 if TYPE_CHECKING:
     from callsheet.core.model.workflow_definition import WorkflowDefinition
 
-workflows = create_group("workflows", help="Check workflow files, apply them to a server, list and show them.")
+workflows = create_group("workflows", help="Check workflow files, and apply, list and show workflows.")
 
 
 def register(app: typer.Typer) -> None:
@@ -33,17 +33,17 @@ def apply(
 
     definitions = load_definitions(paths)
     with server.client() as client:
-        done = [client.workflows.put(definition.name, msgspec.to_builtins(definition)) for definition in definitions]
+        applied = [client.workflows.put(definition.name, msgspec.to_builtins(definition)) for definition in definitions]
     if server.json:
-        as_json({"workflows": done})
+        as_json({"workflows": applied})
         return
-    for workflow in done:
+    for workflow in applied:
         print_line(f"{workflow.name} is version {workflow.version}, for {pluralize(workflow.price, 'credit')}.")
 
 
 def load_definitions(paths: Sequence[Path]) -> list["WorkflowDefinition"]:
     """Read workflow files. A failure has one line per finding."""
-    from callsheet import catalog  # noqa: PLC0415 - brings the schema library
+    from callsheet import catalog  # noqa: PLC0415 - slow: imports the schema library
 
     try:
         return catalog.load(*paths)
@@ -54,39 +54,41 @@ def load_definitions(paths: Sequence[Path]) -> list["WorkflowDefinition"]:
 def list_workflows(server: Server) -> None:
     """List the workflows of a server."""
     with server.client() as client:
-        found = list(client.workflows.list())
+        listed = list(client.workflows.list())
     if server.json:
-        as_json({"workflows": found})
+        as_json({"workflows": listed})
         return
     table(
         ("WORKFLOW", "VERSION", "PRICE", "STAGES", "ENABLED"),
-        ((w.name, w.version, w.price, ", ".join(w.stages), "yes" if w.enabled else "no") for w in found),
+        ((w.name, w.version, w.price, ", ".join(w.stages), "yes" if w.enabled else "no") for w in listed),
         empty="There are no workflows.",
-        least=("VERSION",),
-        text=("STAGES",),
+        droppable=("VERSION",),
+        wrappable=("STAGES",),
     )
 
 
 def show_workflow(
     server: Server, workflow_id: Annotated[str, typer.Argument(metavar="WORKFLOW", help="Name of the workflow.")]
 ) -> None:
-    """Show a workflow: its price, its stages, its input."""
+    """Show a workflow: its price, stages and input."""
     with server.client() as client:
-        found = client.workflows.get(workflow_id)
+        workflow = client.workflows.get(workflow_id)
     if server.json:
-        as_json(found)
+        as_json(workflow)
         return
-    disabled_note = "" if found.enabled else ", and is disabled"
-    print_line(f"{found.name} is version {found.version}, for {pluralize(found.price, 'credit')}{disabled_note}.\n")
+    disabled_note = "" if workflow.enabled else ", and is disabled"
+    print_line(
+        f"{workflow.name} is version {workflow.version}, for {pluralize(workflow.price, 'credit')}{disabled_note}.\n"
+    )
     table(
         ("STAGE", "KIND", "TASKS", "APPROVAL"),
         (
             (s["name"], s["kind"], s.get("tasks"), "yes" if s.get("approval") else "no")
-            for s in found.definition["stages"]
+            for s in workflow.definition["stages"]
         ),
         empty="It has no stages; each job defines its own.",
     )
-    schema = found.definition.get("input_schema")
+    schema = workflow.definition.get("input_schema")
     if schema is not None:
         print_line("\nIts input, as JSON Schema:")
         as_json(schema)
@@ -98,7 +100,7 @@ def check(
     json: AsJson = False,
 ) -> None:
     """Check workflow files, without a server; exit code 1 on a finding."""
-    from callsheet import catalog  # noqa: PLC0415 - brings the schema library
+    from callsheet import catalog  # noqa: PLC0415 - slow: imports the schema library
 
     findings = catalog.check(paths)
     if json:

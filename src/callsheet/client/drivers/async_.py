@@ -7,7 +7,7 @@ from typing import IO, Any, TypeVar
 
 import httpx
 
-from callsheet.client.operations import (
+from callsheet.client.operation_effects import (
     Effect,
     Item,
     IterableOperation,
@@ -36,36 +36,36 @@ class AsyncDriver:
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation and return its result."""
-        answer: Any = None
+        outcome: Any = None
         async with aclosing(_EffectRunner(self._http, self._timeout)) as runner:
             with closing(operation):
                 while True:
                     try:
                         effect = (
-                            operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                            operation.throw(outcome) if isinstance(outcome, TransportError) else operation.send(outcome)
                         )
                     except StopIteration as end:
                         result: T = end.value
                         return result
-                    answer = await runner.perform(effect)
+                    outcome = await runner.perform(effect)
 
     async def each(self, operation: IterableOperation[T]) -> AsyncGenerator[T, None]:
         """Run an operation and yield its results."""
-        answer: Any = None
+        outcome: Any = None
         async with aclosing(_EffectRunner(self._http, self._timeout)) as runner:
             with closing(operation):
                 while True:
                     try:
                         effect = (
-                            operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                            operation.throw(outcome) if isinstance(outcome, TransportError) else operation.send(outcome)
                         )
                     except StopIteration:
                         return
                     if isinstance(effect, Item):
                         yield effect.value
-                        answer = None
+                        outcome = None
                     else:
-                        answer = await runner.perform(effect)
+                        outcome = await runner.perform(effect)
 
 
 class _EffectRunner:

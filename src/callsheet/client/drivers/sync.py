@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from callsheet.client.operations import (
+from callsheet.client.operation_effects import (
     Effect,
     Item,
     IterableOperation,
@@ -35,30 +35,34 @@ class SyncDriver:
 
     def run(self, operation: Operation[T]) -> T:
         """Run an operation and return its result."""
-        answer: Any = None
+        outcome: Any = None
         with closing(operation), closing(_EffectRunner(self._http, self._timeout)) as runner:
             while True:
                 try:
-                    effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                    effect = (
+                        operation.throw(outcome) if isinstance(outcome, TransportError) else operation.send(outcome)
+                    )
                 except StopIteration as end:
                     result: T = end.value
                     return result
-                answer = runner.perform(effect)
+                outcome = runner.perform(effect)
 
     def each(self, operation: IterableOperation[T]) -> Generator[T, None, None]:
         """Run an operation and yield its results."""
-        answer: Any = None
+        outcome: Any = None
         with closing(operation), closing(_EffectRunner(self._http, self._timeout)) as runner:
             while True:
                 try:
-                    effect = operation.throw(answer) if isinstance(answer, TransportError) else operation.send(answer)
+                    effect = (
+                        operation.throw(outcome) if isinstance(outcome, TransportError) else operation.send(outcome)
+                    )
                 except StopIteration:
                     return
                 if isinstance(effect, Item):
                     yield effect.value
-                    answer = None
+                    outcome = None
                 else:
-                    answer = runner.perform(effect)
+                    outcome = runner.perform(effect)
 
 
 class _EffectRunner:

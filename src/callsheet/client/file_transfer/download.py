@@ -8,7 +8,7 @@ from typing import IO, Any
 from callsheet.api.files import File
 from callsheet.client.errors import CorruptFileError
 from callsheet.client.file_transfer.save_path import Content
-from callsheet.client.operations import (
+from callsheet.client.operation_effects import (
     Effect,
     Open,
     Operation,

@@ -1,4 +1,4 @@
-"""Choose the path of a downloaded file in a directory: existing files are never overwritten or duplicated."""
+"""Choose the path of a downloaded file in a directory. Existing files are never overwritten or duplicated."""
 
 import os
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from callsheet.transport.digests import digest_file
+from callsheet.transport.sha256 import digest_file
 
 
 class Content(NamedTuple):
@@ -49,8 +49,8 @@ def save_unique(part: Path, target: Path, content: Content) -> Path:
 def _candidate_paths(target: Path) -> Iterator[Path]:
     """Yield a.png, a-2.png, a-3.png."""
     yield target
-    for no in count(2):
-        yield target.with_name(f"{target.stem}-{no}{target.suffix}")
+    for number in count(2):
+        yield target.with_name(f"{target.stem}-{number}{target.suffix}")
 
 
 def _link_exclusive(part: Path, path: Path) -> None:

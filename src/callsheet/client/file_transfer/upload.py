@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 from callsheet.api.files import Upload
-from callsheet.client.operations import Operation, Request
+from callsheet.client.operation_effects import Operation, Request
 from callsheet.client.requests import raise_for_status
 from callsheet.client.retry import RetryContext, send_with_retries
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, sniff
-from callsheet.transport.digests import digest_stream
+from callsheet.transport.sha256 import digest_stream
 
 _PRECONDITION_FAILED = 412
-"""The content is already there, from an attempt whose response was lost. Finishing the upload verifies it."""
+"""The storage already has the content, from an attempt whose response was lost. Finishing the upload verifies it."""
 
 
 def upload_content(context: RetryContext, upload: Upload, open_file: Callable[[], IO[bytes]]) -> Operation[None]:

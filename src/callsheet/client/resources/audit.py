@@ -2,7 +2,7 @@
 
 from callsheet.api.admin import AuditEntry
 from callsheet.client.method_binding import iterate
-from callsheet.client.operations import IterableOperation
+from callsheet.client.operation_effects import IterableOperation
 from callsheet.client.requests import paginate, path
 from callsheet.client.resource import D, Resource
 

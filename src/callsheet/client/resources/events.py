@@ -6,7 +6,7 @@ from typing import Any
 from callsheet.api.events import Event
 from callsheet.client.event_stream import TenantPosition, follow_events
 from callsheet.client.method_binding import iterate
-from callsheet.client.operations import IterableOperation
+from callsheet.client.operation_effects import IterableOperation
 from callsheet.client.requests import get_request, path, send
 from callsheet.client.resource import D, Resource
 

@@ -11,7 +11,7 @@ from callsheet.client.file_transfer.download import MemorySink, create_part_file
 from callsheet.client.file_transfer.save_path import Content, find_existing, save_unique
 from callsheet.client.file_transfer.upload import inspect_file, report_progress, upload_content
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.operations import IterableOperation, Operation, Request, RunBlocking
+from callsheet.client.operation_effects import IterableOperation, Operation, Request, RunBlocking
 from callsheet.client.requests import get_request, json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
 
@@ -62,7 +62,7 @@ class Files(Resource[D]):
         is_directory = yield RunBlocking(target.is_dir)
         target = target / safe_name(file) if is_directory else target
         keep_existing = is_directory and not overwrite
-        if keep_existing and isinstance(file, File) and file.status == "ready":  # else the server responds with why not
+        if keep_existing and isinstance(file, File) and file.status == "ready":  # the server explains any other status
             expected = Content(file.bytes, file.sha256)
             existing: Path | None = yield RunBlocking(lambda: find_existing(target, expected))
             if existing is not None:
@@ -73,7 +73,7 @@ class Files(Resource[D]):
             saved: Path = yield RunBlocking(
                 lambda: save_unique(part, target, content) if keep_existing else part.replace(target)
             )
-        except BaseException:  # also a canceled task, which can run no further effect
+        except BaseException:  # also a canceled asyncio task, which can run no further effect
             part.unlink(missing_ok=True)
             raise
         return saved

@@ -12,15 +12,14 @@ from callsheet.api.events import Event
 from callsheet.api.explanation import JobExplanation
 from callsheet.api.files import DeleteSummary
 from callsheet.api.jobs import Job, JobInput, NewJob, Run
-from callsheet.api.stages import AddedTasks, Attempt, Output, Stage, Task
+from callsheet.api.stages_and_tasks import AddedTasks, Attempt, Output, Stage, Task
 from callsheet.api.wallets import Balance
-from callsheet.client.bulk_submit import submit_in_batches
+from callsheet.client.batched_submit import submit_in_batches
 from callsheet.client.deadline import deadline_after, seconds_left
 from callsheet.client.errors import CallsheetError
 from callsheet.client.event_stream import JobPosition, follow_events
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.models import BulkResult, SubmittedJob
-from callsheet.client.operations import IterableOperation, Operation, Request
+from callsheet.client.operation_effects import IterableOperation, Operation, Request
 from callsheet.client.requests import (
     get_request,
     json_request,
@@ -34,6 +33,7 @@ from callsheet.client.requests import (
 )
 from callsheet.client.resource import D, Resource
 from callsheet.client.retry import is_temporary, send_with_retries
+from callsheet.client.submit_results import BulkResult, SubmittedJob
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import StageSpec
 
@@ -41,7 +41,7 @@ _POLL_SECONDS_MAX = 30.0
 _FIRST_POLL_SECONDS = 1.0
 """The first poll may take this long even with a shorter timeout, so that TimeoutError can name the job's status."""
 _RESPONSE_MARGIN_SECONDS = 0.25
-"""The server is asked to respond this much before the deadline, to leave time for the response itself."""
+"""A long poll ends this much before the deadline, to leave time for the response."""
 _POLL_SECONDS_MIN = 0.05
 """With less time left than this, no further poll is sent."""
 
@@ -58,8 +58,9 @@ class Jobs(Resource[D]):
     ) -> Operation[SubmittedJob]:  # fmt: skip
         """Submit a job: reserve its price and queue it.
 
-        Without an `idempotency_key` the client generates one, so a lost response is retried safely. With your own key,
-        `job.replay` is true if the key had already created this job.
+        The same `idempotency_key` returns the same job, with `job.replay` true. An idempotency key belongs to one user
+        of one tenant: another user can use the same key for another job. Without a key the client generates one, so
+        that a lost response is retried safely.
         """
         body = NewJob(
             workflow=workflow, user=user, input=input, idempotency_key=idempotency_key or uuid4().hex,
@@ -76,8 +77,10 @@ class Jobs(Resource[D]):
         """Submit any number of jobs, in requests of at most 1000 jobs or 8 MiB. Returns one result per job, in order.
 
         It raises only if the first request fails. Later failures become the results of the jobs they concern; if the
-        server is unavailable, the remaining jobs are not sent. A result has its job's idempotency key, so that you can
-        submit the job again safely.
+        server is unavailable, the remaining jobs are not sent.
+
+        Every job has an idempotency key, yours or a generated one, and its result has the same key, so that you can
+        submit the job again safely. An idempotency key belongs to one user of one tenant.
         """
         return submit_in_batches(self, jobs)
 
@@ -92,7 +95,7 @@ class Jobs(Resource[D]):
         user: str | None = None, label: str | None = None, since: datetime | str | None = None,
         until: datetime | str | None = None, limit: int | None = None,
     ) -> IterableOperation[Job]:  # fmt: skip
-        """Iterate over jobs, newest first. A label filter is `name=value`; the phase `approval` needs approval."""
+        """Iterate over jobs, newest first. `label` is `name=value`. The phase `approval` finds jobs to approve."""
         query = {
             "status": status, "phase": phase, "workflow": workflow, "user": user, "label": label,
             "since": _format_time(since), "until": _format_time(until),
@@ -137,7 +140,11 @@ class Jobs(Resource[D]):
     def retry(
         self, job_id: str, retry_as: Literal["new_run", "new_job"] = "new_run", *, idempotency_key: str | None = None
     ) -> Operation[Job]:
-        """Retry a failed or expired job. The same idempotency key retries it once; without one, a key is generated."""
+        """Retry a failed or expired job.
+
+        The same `idempotency_key` retries the job once. An idempotency key belongs to one user of one tenant, and for
+        retries to one job. Without a key the client generates one.
+        """
         body = {"retry_as": retry_as, "idempotency_key": idempotency_key or uuid4().hex}
         return self._act(job_id, "retry", body)
 
@@ -167,13 +174,13 @@ class Jobs(Resource[D]):
         return send(self, JobExplanation, get_request(path("jobs", job_id, "why")))
 
     @iterate
-    def events(self, job_id: str, *, after: int = 0, follow: bool = False) -> IterableOperation[Event]:
+    def events(self, job_id: str, *, cursor: int = 0, follow: bool = False) -> IterableOperation[Event]:
         """Stream a job's events, past and new, until it has ended. With `follow`, continue after the end, for retries.
 
         The stream reconnects by itself, without gaps or duplicates.
         """
         request = get_request(path("jobs", job_id, "events"), follow="true" if follow else None)
-        return follow_events(self, request, JobPosition(str(after)))
+        return follow_events(self, request, JobPosition(str(cursor)))
 
     @call
     def get_input(self, job_id: str) -> Operation[Any]:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from callsheet.api.admin import Key, NewKey
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.operations import IterableOperation, Operation
+from callsheet.client.operation_effects import IterableOperation, Operation
 from callsheet.client.requests import json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
 

@@ -3,7 +3,7 @@
 from callsheet.api.admin import Ops
 from callsheet.api.scaling import ScaleReport
 from callsheet.client.method_binding import call
-from callsheet.client.operations import Operation
+from callsheet.client.operation_effects import Operation
 from callsheet.client.requests import get_request, path, send
 from callsheet.client.resource import D, Resource
 
@@ -13,7 +13,7 @@ class OpsResource(Resource[D]):
 
     @call
     def get(self) -> Operation[Ops]:
-        """Return the queues, active jobs and workers in numbers."""
+        """Return the number of waiting and running tasks, active jobs and workers."""
         return send(self, Ops, get_request(path("admin", "ops")))
 
     @call

@@ -4,7 +4,7 @@ from typing import Any
 
 from callsheet.api.quotes import Quote
 from callsheet.client.method_binding import call
-from callsheet.client.operations import Operation
+from callsheet.client.operation_effects import Operation
 from callsheet.client.requests import json_request, path, send
 from callsheet.client.resource import D, Resource
 
@@ -14,6 +14,6 @@ class Quotes(Resource[D]):
 
     @call
     def create(self, workflow: str, *, user: str, input: Any = None) -> Operation[Quote]:
-        """Create a quote. Pass its text as `quote` when you submit, to get this price until it expires."""
+        """Create a quote. Pass its `quote` when you submit the same job, to pay this price until the quote expires."""
         body = {"workflow": workflow, "user": user, "input": input}
         return send(self, Quote, json_request("POST", path("quotes"), body, idempotent=True))

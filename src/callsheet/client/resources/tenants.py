@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from callsheet.api.admin import Tenant
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.operations import IterableOperation, Operation
+from callsheet.client.operation_effects import IterableOperation, Operation
 from callsheet.client.requests import json_request, paginate, path, send, without_none
 from callsheet.client.resource import D, Resource
 
@@ -24,7 +24,7 @@ class Tenants(Resource[D]):
         self, tenant: str, *, weight: int | None = None, status: Literal["active", "suspended"] | None = None,
         active_jobs_max: int | UnsetType | None = UNSET,
     ) -> Operation[Tenant]:  # fmt: skip
-        """Create or update a tenant. What you leave out keeps its value; `active_jobs_max=None` removes the limit."""
+        """Create or update a tenant. Omitted arguments stay unchanged; `active_jobs_max=None` removes the limit."""
         body: dict[str, Any] = without_none({"weight": weight, "status": status})
         if active_jobs_max is not UNSET:
             body["active_jobs_max"] = active_jobs_max

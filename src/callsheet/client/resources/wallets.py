@@ -4,7 +4,7 @@ from uuid import uuid4
 
 from callsheet.api.wallets import Balance, LedgerEntry, Wallet
 from callsheet.client.method_binding import call, iterate
-from callsheet.client.operations import IterableOperation, Operation
+from callsheet.client.operation_effects import IterableOperation, Operation
 from callsheet.client.requests import get_request, json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
 
@@ -27,15 +27,21 @@ class Wallets(Resource[D]):
     def top_up(
         self, user: str, amount: int, *, idempotency_key: str | None = None, reason: str = "top-up"
     ) -> Operation[Balance]:
-        """Add credits to a user's wallet. The same idempotency key adds them once for that user.
+        """Add credits to a user's wallet.
 
-        Use the invoice number as the key. Without one, a key is generated.
+        The same `idempotency_key` adds the credits once; use the invoice or payment id. An idempotency key belongs to
+        one user of one tenant: the same key for another user adds credits to that user too. Without a key the client
+        generates one.
         """
         return self._post_entry(user, "topup", amount, idempotency_key, reason)
 
     @call
     def adjust(self, user: str, amount: int, *, reason: str, idempotency_key: str | None = None) -> Operation[Balance]:
-        """Correct a user's balance, up or down. The reason is recorded."""
+        """Correct a user's balance, up or down. The reason is recorded.
+
+        The same `idempotency_key` changes the balance once. An idempotency key belongs to one user of one tenant: the
+        same key for another user changes that user's balance too. Without a key the client generates one.
+        """
         return self._post_entry(user, "adjust", amount, idempotency_key, reason)
 
     def _post_entry(self, user: str, action: str, amount: int, key: str | None, reason: str) -> Operation[Balance]:

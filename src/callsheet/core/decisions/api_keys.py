@@ -65,6 +65,6 @@ def revoke_key(ws: WorkingSet, command: RevokeKey) -> ApiKey:
         return existing
     if existing.id == command.requested_by:
         raise Conflict("cannot_revoke_own_key", "A key cannot revoke itself: use another admin key.")
-    ended = replace(existing, revoked_at=ws.now)
+    ended = replace(existing, revoked_at=ws.change_time(existing))
     ws.put(ended)
     return ended

@@ -48,6 +48,5 @@ def _write_audit(ws: WorkingSet, command: Command, spec: AuditSpec, tenant: str)
     data |= {name: value for name in spec.nullable_fields if (value := getattr(command, name)) is not UNSET}
     subject = getattr(command, spec.subject)
     name = subject if isinstance(subject, str) else subject.name
-    ws.append(
-        Audit(command.id, tenant, ws.now, command.requested_by, spec.action, name, encode(data) if data else None)
-    )
+    text = encode(data) if data else None
+    ws.append(Audit(command.id, tenant, ws.command_time(), command.requested_by, spec.action, name, text))

@@ -29,36 +29,37 @@ def claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
         check_range("lease_seconds", command.lease_seconds, 1, ws.limits.lease_seconds_max)
     if not command.kinds or not command.worker_id:
         raise BadInput("invalid_claim", "A claim needs `worker_id` and at least one kind in `kinds`.")
-    if ws.retrying and (own := _find_previous_claim(ws, command)):
-        return own
-    most = command.count if command.session is None else free_slots(ws, command)
-    offered = ws.get_fact(facts.CANDIDATE_TASK_IDS, command.kinds)
-    taken: list[LeasedTask] = []
+    if ws.retrying and (previous := _find_previous_claim(ws, command)):
+        return previous
+    most = command.count if command.token_hash is None else free_slots(ws, command)
+    candidates = ws.get_fact(facts.CANDIDATE_TASK_IDS, command.kinds)
+    leased_tasks: list[LeasedTask] = []
     next_index = ws.get_fact(facts.NEXT_CANDIDATE, command.kinds)
     start = next_index
-    while next_index < len(offered) and len(taken) < most:
-        task = ws.get(Task, offered[next_index])
+    while next_index < len(candidates) and len(leased_tasks) < most:
+        task = ws.get(Task, candidates[next_index])
         next_index += 1
-        if leased := _lease_task(ws, command, task, command.tokens[len(taken)]):
-            taken.append(leased)
+        if leased := _lease_task(ws, command, task, command.tokens[len(leased_tasks)]):
+            leased_tasks.append(leased)
     if next_index != start:
         ws.set_fact(facts.NEXT_CANDIDATE, command.kinds, next_index)
-    if taken and command.session is not None:
-        _record_leases(ws, command.worker_id, taken)
-    return taken
+    if leased_tasks and command.token_hash is not None:
+        _record_leases(ws, command.worker_id, leased_tasks)
+    return leased_tasks
 
 
-def _record_leases(ws: WorkingSet, worker_id: str, taken: list[LeasedTask]) -> None:
+def _record_leases(ws: WorkingSet, worker_id: str, leased_tasks: list[LeasedTask]) -> None:
     """Update the worker's leases for the rest of the batch: a later command may revoke the worker."""
     for fact in (facts.LEASED_TASK_IDS, facts.TASKS_OF_WORKER):
         if ws.has_fact(fact, worker_id):
-            ws.set_fact(fact, worker_id, (*ws.get_fact(fact, worker_id), *(leased.lease.task_id for leased in taken)))
+            new_ids = (leased.lease.task_id for leased in leased_tasks)
+            ws.set_fact(fact, worker_id, (*ws.get_fact(fact, worker_id), *new_ids))
 
 
 def free_slots(ws: WorkingSet, command: Claim) -> int:
     """Return how many more tasks a registered worker may lease, or refuse the claim."""
     worker = ws.find(Worker, command.worker_id)
-    if worker is None or worker.token_hash != command.session:
+    if worker is None or worker.token_hash != command.token_hash:
         raise InvalidWorkerToken
     if worker.status == "pending":
         message = f"Worker {worker.id!r} is not approved yet: an operator must approve it before it can claim tasks."
@@ -71,13 +72,13 @@ def free_slots(ws: WorkingSet, command: Claim) -> int:
         raise Conflict("kind_not_assigned", message)
     held = ws.get_fact(facts.LEASED_TASK_IDS, worker.id)
     if command.held_task_ids is not None and not set(held) <= set(command.held_task_ids):
-        asked_at = ws.now - seconds(command.waited_seconds) if command.waited_seconds else None
+        claimed_at = ws.now - seconds(command.waited_seconds) if command.waited_seconds else None
         requeue_held_tasks(
             ws,
             worker.id,
-            "The worker did not receive the answer to its claim.",
+            "The worker did not receive the response to its claim.",
             keep_task_ids=command.held_task_ids,
-            leased_until=asked_at,
+            leased_until=claimed_at,
         )
         held = tuple(key for key in held if _holds_task(ws, worker.id, key))  # keeps leases made in this batch
         ws.set_fact(facts.LEASED_TASK_IDS, worker.id, held)
@@ -92,7 +93,7 @@ def requeue_held_tasks(
     ws: WorkingSet, worker_id: str, reason: str, keep_task_ids: Collection[str] = (), leased_until: int | None = None
 ) -> int:
     """Requeue the tasks that a worker has leased, except `keep_task_ids` and those leased after `leased_until`."""
-    released = 0
+    requeued = 0
     for key in ws.get_fact(facts.TASKS_OF_WORKER, worker_id):
         task = ws.get(Task, key)
         if key in keep_task_ids or not _holds_task(ws, worker_id, key):
@@ -102,8 +103,8 @@ def requeue_held_tasks(
         job = ws.get(Job, task.job_id)
         if not mark_call_unanswered(ws, task):
             requeue_task(ws, job, task, "requeued", reason, "system")
-        released += 1
-    return released
+        requeued += 1
+    return requeued
 
 
 def _holds_task(ws: WorkingSet, worker_id: str, task_id: str) -> bool:
@@ -158,7 +159,7 @@ def _previous_submission(ws: WorkingSet, task_id: str, no: int) -> PreviousSubmi
     last = ws.find(Attempt, (task_id, no)) if no else None
     if last is None or last.ref is None or last.provider is None:
         return None
-    if last.outcome not in {"lost", "requeued"} and not last.resume:
+    if last.outcome not in {"lost", "requeued"} and not last.resumable:
         return None
     return PreviousSubmission(last.provider, last.ref)
 
@@ -188,10 +189,10 @@ def _lease_token(token: str, task_id: str, attempt: int) -> str:
 
 def _find_previous_claim(ws: WorkingSet, command: Claim) -> list[LeasedTask]:
     """Return the tasks that an earlier execution of the same claim has leased."""
-    mine = [
+    held = [
         task for key in ws.get_fact(facts.TASKS_OF_WORKER, command.worker_id) if (task := ws.get(Task, key)).token_hash
     ]
-    pairs = ((task, _lease_token(token, task.id, task.attempts)) for token in command.tokens for task in mine)
+    pairs = ((task, _lease_token(token, task.id, task.attempts)) for token in command.tokens for task in held)
     return [
         _leased_task(
             ws,

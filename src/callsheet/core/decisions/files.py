@@ -14,8 +14,8 @@ from callsheet.core import facts
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import CreateUpload, DeleteFiles, FinishUpload
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
+from callsheet.core.model.header_value_patterns import MEDIA_TYPE, SHA256
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.media_type import MEDIA_TYPE, SHA256
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Audit, File, Job, JobFile, Tenant, WorkflowFile
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range
@@ -33,9 +33,9 @@ _RECHECK_SECONDS = 3_600
 
 def find_references(value: Any, most: int | None = None) -> Iterator[str]:
     """Yield the ids of the files that a value refers to, breadth first, in at most about `most` items."""
-    layer, seen = [value], 0
-    while layer and (most is None or seen < most):
-        seen += len(layer)
+    layer, visited = [value], 0
+    while layer and (most is None or visited < most):
+        visited += len(layer)
         deeper: list[Any] = []
         for item in layer:
             if isinstance(item, dict):
@@ -160,7 +160,7 @@ def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
     if ws.find(Tenant, command.tenant) is None:
         raise NotFound("tenant", command.tenant[:80])
     if not command.user or len(command.user) > limits.key_chars_max or not command.user.isprintable():
-        raise BadInput("invalid_user", f"A user id has 1 to {limits.key_chars_max} printable characters.")
+        raise BadInput("invalid_user", f"The user id must have 1 to {limits.key_chars_max} printable characters.")
     check_file(command.name, command.media_type, command.bytes, command.sha256, limits)
     owner = (command.tenant, command.user)
     waiting = ws.get_fact(facts.PENDING_UPLOAD_COUNT, owner)
@@ -258,10 +258,11 @@ def _was_deleted(file: File | None, command: DeleteFiles) -> TypeGuard[File]:
 
 def _audit_deletion(ws: WorkingSet, command: DeleteFiles, deleted_files: list[File]) -> None:
     """Record in the audit log of each tenant which files retention deleted."""
+    at = ws.command_time()
     for no, tenant in enumerate(sorted({file.tenant for file in deleted_files}), 1):
         sizes = [file.bytes for file in deleted_files if file.tenant == tenant]
         data = encode({"files": len(sizes), "bytes": sum(sizes)})
-        ws.append(Audit(child_id(command.id, no), tenant, ws.now, command.requested_by, "files.delete", tenant, data))
+        ws.append(Audit(child_id(command.id, no), tenant, at, command.requested_by, "files.delete", tenant, data))
 
 
 def _needed_by(ws: WorkingSet, file: File) -> str | None:

@@ -50,7 +50,7 @@ def register(ws: WorkingSet, command: Register) -> WorkerState:
     if existing is None or existing.status not in _LIVE:
         _take_worker_slot(ws)
     first = existing or Worker(command.worker_id, ws.now, "offline", None, "[]", None, 1, 0, ws.now, ws.now)
-    now = max(ws.now, first.created_at)  # the clock may have been set back
+    now = ws.change_time(first)
     approved_at = first.approved_at or (now if command.approved and existing is None else None)
     after = replace(
         first, status="approved" if approved_at else "pending", approved_at=approved_at, token_hash=command.token_hash,
@@ -91,7 +91,7 @@ def deregister(ws: WorkingSet, command: Deregister) -> WorkerState:
     worker = ws.find(Worker, command.worker_id)
     if worker is not None and _already_applied(ws, command):
         return _worker_state(worker)
-    if worker is None or worker.token_hash != command.session:
+    if worker is None or worker.token_hash != command.token_hash:
         raise InvalidWorkerToken
     reason = (
         redact_error(command.reason, ws.limits.message_chars_max)
@@ -119,7 +119,7 @@ def revoke_worker(ws: WorkingSet, command: RevokeWorker) -> WorkerState:
 
 def _end_worker(ws: WorkingSet, worker: Worker, status: str, reason: str) -> WorkerState:
     approved_at = None if status == "revoked" else worker.approved_at
-    after = replace(worker, status=status, token_hash=None, ended_at=ws.now, approved_at=approved_at)
+    after = replace(worker, status=status, token_hash=None, ended_at=ws.change_time(worker), approved_at=approved_at)
     ws.put(after)
     return _worker_state(after, requeue_held_tasks(ws, worker.id, reason))
 
@@ -143,7 +143,7 @@ def update_worker(ws: WorkingSet, command: UpdateWorker) -> WorkerState:
     if _already_applied(ws, command):
         return _worker_state(worker)
     if command.approved is not None:
-        after = _set_approval(after, ws.now if command.approved else None)
+        after = _set_approval(after, ws.change_time(worker) if command.approved else None)
     if command.draining is not None and command.draining != (after.draining_at is not None):
         after = replace(after, draining_at=_drain_time(ws, worker) if command.draining else None)
     if command.kinds is not None:
@@ -161,8 +161,8 @@ def _check_offered(worker: Worker, kinds: tuple[str, ...]) -> None:
     """Refuse an assignment that leaves the worker without any kind: it is most likely a typing error."""
     offered: list[str] = msgspec.json.decode(worker.offered)
     if kinds and offered and not set(kinds) & set(offered):
-        wanted = ", ".join(sorted(set(kinds)))
-        message = f"Worker {worker.id!r} does not offer {wanted}: assign at least one of {', '.join(offered)}."
+        requested = ", ".join(sorted(set(kinds)))
+        message = f"Worker {worker.id!r} does not offer {requested}: assign at least one of {', '.join(offered)}."
         raise Conflict("kind_not_offered", message)
 
 
@@ -191,9 +191,9 @@ def _already_applied(ws: WorkingSet, command: Command) -> bool:
 
 
 def _drain_time(ws: WorkingSet, worker: Worker) -> int:
-    """Return now, or the time of the worker's newest lease if the clock was set back after it."""
+    """Return the time at which a worker begins to drain, not before its newest lease."""
     leased_tasks = (ws.get(Task, key) for key in ws.get_fact(facts.TASKS_OF_WORKER, worker.id))
-    return max([ws.now, *(ws.get(Attempt, (task.id, task.attempts)).leased_at for task in leased_tasks)])
+    return ws.change_time(worker, *(ws.get(Attempt, (task.id, task.attempts)) for task in leased_tasks))
 
 
 def _get_worker(ws: WorkingSet, key: str) -> Worker:

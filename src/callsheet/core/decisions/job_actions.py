@@ -185,7 +185,7 @@ def require_approval(ws: WorkingSet, command: RequireApproval) -> JobState:
         ws.emit(job, "stage.approval_required", command.actor, {"stage_no": stage.no}, entity_id=stage.id)
         return job_state(ws, job)
     withdraw(ws, job)
-    move_stage(ws, job, stage, "require_approval", command.actor, approved_by=None, approved_at=None)
+    move_stage(ws, job, stage, "require_approval", command.actor, approval=1, approved_by=None, approved_at=None)
     return job_state(ws, job)
 
 
@@ -194,8 +194,8 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     job = get_job(ws, command)
     if command.idempotency_key is not None:
         check_key(command.idempotency_key, ws.limits)
-    if own := _find_previous_retry(ws, job, command):
-        return own
+    if previous := _find_previous_retry(ws, job, command):
+        return previous
     JOB.step(job.status, "retry", command.actor)
     definition = definition_of(ws, job)
     check_enabled(ws.get_fact(facts.CURRENT_DEFINITION, job.workflow) or definition)
@@ -203,7 +203,7 @@ def retry(ws: WorkingSet, command: Retry) -> JobState:
     wallet = wallet_of(ws, job.tenant, job.user_id)
     check_active_jobs(ws, get_active_tenant(ws, job.tenant), wallet)
     opened_at = job.start_at or ws.get(Run, (job.id, job.run)).opened_at
-    new_deadline_at = None if job.deadline_at is None else ws.now + job.deadline_at - opened_at
+    new_deadline_at = None if job.deadline_at is None else ws.change_time(job) + job.deadline_at - opened_at
     if command.retry_as == "new_job":
         new_job = copy_job(ws, job, command.id, retry_dedup_key(command), new_deadline_at)
         reserve(ws, wallet, new_job, command.actor)

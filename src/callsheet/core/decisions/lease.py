@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from callsheet.core.decisions.cascade import LEASE_CLEARED, accepts_claims, cascade, definition_of, make_claimable
 from callsheet.core.decisions.files import check_file
-from callsheet.core.decisions.lease_check import find_lease, get_leased_task, hash_token
+from callsheet.core.decisions.lease_check import find_attempt, find_lease, get_leased_task
 from callsheet.core.decisions.transitions import move_task, move_task_silently
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import (
@@ -70,8 +70,8 @@ def _record_progress(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -
     if message:
         message = _clean_text(ws, task, message)
     stage = ws.get(Stage, task.stage_id)
-    whole = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
-    overall = (_FULL * job.stages_completed + whole) // job.stages_total
+    stage_percent = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
+    overall = (_FULL * job.stages_completed + stage_percent) // job.stages_total
     ws.put(replace(job, progress=max(job.progress, overall)))
     data: dict[str, Any] = {"progress": percent, "message": message}
     if command.preview:
@@ -107,8 +107,8 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
     """Accept the result of the newest lease, store its files and apply the cascade rules."""
     check_range("delivered", command.delivered, 1, _FULL)
     body = encode_bounded("output", command.output, ws.limits.output_bytes_max)
-    made = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
-    digest = hashlib.sha256((body + made).encode()).hexdigest()
+    files = "".join(f"\n{file.no} {file.sha256} {file.name}" for file in command.files)
+    digest = hashlib.sha256((body + files).encode()).hexdigest()
     live = find_lease(ws, command)
     if isinstance(live, Attempt):
         return _answer_repeated_report(ws, command.lease, live, "completed", digest)
@@ -123,18 +123,18 @@ def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> Non
     retention = definition_of(ws, job).retention_seconds if command.files else None
     expires_at = None if retention is None else ws.now + seconds(retention)
     last = 0
-    for made in command.files:
-        if not last < made.no <= ws.limits.files_per_task_max:  # a file that could not be uploaded leaves a gap
+    for file in command.files:
+        if not last < file.no <= ws.limits.files_per_task_max:  # a file that could not be uploaded leaves a gap
             most = ws.limits.files_per_task_max
-            message = f"File number {made.no} is invalid: number files in ascending order from 1 to {most}."
+            message = f"File number {file.no} is invalid: number files in ascending order from 1 to {most}."
             raise BadInput("invalid_file", message)
-        last = made.no
-        check_file(made.name, made.media_type, made.bytes, made.sha256, ws.limits)
+        last = file.no
+        check_file(file.name, file.media_type, file.bytes, file.sha256, ws.limits)
         ws.append(
             File(
-                child_id(child_id(task.id, task.attempts), made.no), job.tenant, job.user_id, job.id, task.id,
+                child_id(child_id(task.id, task.attempts), file.no), job.tenant, job.user_id, job.id, task.id,
                 task.attempts,
-                made.no, made.name, made.media_type, made.bytes, made.sha256, ws.change_time(job), "ready", expires_at,
+                file.no, file.name, file.media_type, file.bytes, file.sha256, ws.change_time(job), "ready", expires_at,
             )
         )  # fmt: skip
 
@@ -162,7 +162,7 @@ def fail(ws: WorkingSet, command: Fail) -> TaskState:
     job, task = live
     if command.resume:
         attempt = ws.get(Attempt, (task.id, task.attempts))
-        ws.put(replace(attempt, resume=int(attempt.ref is not None)))
+        ws.put(replace(attempt, resumable=int(attempt.ref is not None)))
     return fail_attempt(ws, job, task, command.code, command.message, retryable=command.retryable, actor="worker")
 
 
@@ -281,7 +281,8 @@ def close_call(ws: WorkingSet, task: Task, outcome: str) -> None:
     """End the provider call of the current attempt, if there is one."""
     call = ws.find(Call, child_id(task.id, task.attempts)) if task.has_call else None
     if call is not None and call.ended_at is None:
-        ws.put(replace(call, status="ended", ended_at=max(ws.now, call.intended_at), outcome=outcome, collect_at=None))
+        ended_at = ws.change_time(call, ws.get(Job, task.job_id))
+        ws.put(replace(call, status="ended", ended_at=ended_at, outcome=outcome, collect_at=None))
 
 
 def _already_requeued(ws: WorkingSet, command: Requeue) -> bool:
@@ -290,10 +291,8 @@ def _already_requeued(ws: WorkingSet, command: Requeue) -> bool:
     task = ws.find(Task, lease.task_id)
     if task is None or not task.has_call or task.attempts != lease.attempt:
         return False
-    attempt, call = ws.find(Attempt, (lease.task_id, lease.attempt)), ws.find(Call, child_id(task.id, task.attempts))
-    if call is None or call.status != "unknown" or attempt is None:
-        return False
-    return attempt.token_hash == hash_token(lease.token) and command.worker_id in {None, attempt.worker_id}
+    call = ws.find(Call, child_id(task.id, task.attempts))
+    return call is not None and call.status == "unknown" and find_attempt(ws, command) is not None
 
 
 def _answer_repeated_report(

@@ -98,8 +98,8 @@ def adjust(ws: WorkingSet, wallet: Wallet, amount: int, dedup_key: str, reason: 
     if not reason.strip():
         raise BadInput("reason_required", "`reason` is empty: say why the balance changes.")
     if wallet.balance + amount < 0:
-        taken = pluralize(-amount, "credit")
-        message = f"The adjustment takes {taken} and the balance is {wallet.balance}: take at most the balance."
+        deducted = pluralize(-amount, "credit")
+        message = f"The adjustment deducts {deducted} and the balance is {wallet.balance}: deduct at most the balance."
         raise InsufficientCredits(-amount, wallet.balance, message)
     _check_balance_limit(ws, wallet, amount)
     return _post(ws, wallet, Posting("adjust", amount, dedup_key=dedup_key, reason=reason), actor)
@@ -126,7 +126,7 @@ def _check_balance_limit(ws: WorkingSet, wallet: Wallet, amount: int) -> None:
 
 def _post(ws: WorkingSet, wallet: Wallet, posting: Posting, actor: Actor, job: Job | None = None) -> Wallet:
     seq = wallet.entries + 1
-    at = max(ws.now, wallet.updated_at)
+    at = ws.change_time(wallet, job) if job else ws.change_time(wallet)
     balance = wallet.balance + posting.amount
     topped_up_amount = posting.amount if posting.kind == "topup" else 0
     after = replace(

@@ -1,6 +1,7 @@
-"""Operator commands: tenants, workflows, credits; and the cursors of event readers.
+"""Operator commands: tenants, workflows, credits; the cursors of event readers; what all servers share.
 
-A put with equal values changes nothing. Credits move once per idempotency key.
+A put with equal values changes nothing. Credits move once per idempotency key. The first server records a shared value,
+and the others get the recorded one.
 """
 
 from msgspec import UNSET
@@ -17,17 +18,24 @@ from callsheet.core.model.commands import (
     Adjust,
     AdvanceCursor,
     Balance,
+    CheckWrite,
     CursorPosition,
     PutTenant,
     PutWorkflow,
+    RecordInstallationValue,
+    ReplaceInstallationValue,
     TopUp,
 )
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.plural import pluralize
-from callsheet.core.model.rows import Cursor, Tenant, Wallet, Workflow
-from callsheet.core.model.workflow_definition import check_definition, check_name, check_range, validator
+from callsheet.core.model.rows import Cursor, InstallationValue, Tenant, Wallet, Workflow
+from callsheet.core.model.workflow_definition import check_definition, check_name, check_range
 from callsheet.core.policy.redaction import redact_error
+from callsheet.core.policy.schema_validator import compile_input_schema
 from callsheet.core.working_set import WorkingSet, encode
+
+WRITE_CHECK = "write_check"
+"""The name of the row that a write check updates."""
 
 
 def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
@@ -48,7 +56,7 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
         raise BadInput("invalid_status", message)
     if after == existing:
         return existing
-    after = replace(after, updated_at=ws.now)
+    after = replace(after, updated_at=ws.change_time(before))
     ws.put(after)
     return after
 
@@ -64,13 +72,14 @@ def put_workflow(ws: WorkingSet, command: PutWorkflow) -> Workflow:
         if before.spec == spec:
             return before
         ws.put(replace(before, current=0))
-    after = Workflow(definition.name, version + 1, 1, definition.running_max, definition.rate_max, spec, ws.now)
+    created_at = ws.change_time(before) if before else ws.now
+    after = Workflow(definition.name, version + 1, 1, definition.running_max, definition.rate_max, spec, created_at)
     ws.put(after)
     link_workflow_files(ws, definition, version + 1, command.owner)
     ws.set_fact(facts.CURRENT_VERSION, definition.name, version + 1)
     ws.set_fact(facts.CURRENT_DEFINITION, definition.name, definition)
     ws.set_fact(facts.DEFINITION, (definition.name, version + 1), definition)
-    ws.set_fact(facts.INPUT_VALIDATOR, definition.name, validator(definition))
+    ws.set_fact(facts.INPUT_SCHEMA, definition.name, compile_input_schema(definition.name, definition.input_schema))
     return after
 
 
@@ -120,9 +129,11 @@ def _post_once(ws: WorkingSet, command: TopUp | Adjust) -> Balance:
 def acquire_cursor(ws: WorkingSet, command: AcquireCursor) -> CursorPosition:
     """Lock a cursor for a reader and return its position, unless another reader holds the lock."""
     cursor = ws.find(Cursor, command.name) or Cursor(command.name, 0, 0, None, 0)
-    if cursor.holder not in {None, command.holder} and cursor.locked_until > ws.now:
+    locked_until = ws.now + seconds(command.lock_seconds)
+    # A later end than that was set by a clock that was set back since.
+    if cursor.holder not in {None, command.holder} and ws.now < cursor.locked_until <= locked_until:
         return CursorPosition(cursor.tx, cursor.position, reserved=False)
-    ws.put(replace(cursor, holder=command.holder, locked_until=ws.now + seconds(command.lock_seconds)))
+    ws.put(replace(cursor, holder=command.holder, locked_until=locked_until))
     return CursorPosition(cursor.tx, cursor.position)
 
 
@@ -135,6 +146,33 @@ def advance_cursor(ws: WorkingSet, command: AdvanceCursor) -> CursorPosition:
             if cursor is None
             else CursorPosition(cursor.tx, cursor.position, reserved=False)
         )
-    place = max((cursor.tx, cursor.position), (command.tx, command.position))
-    ws.put(replace(cursor, tx=place[0], position=place[1], holder=None, locked_until=0))
-    return CursorPosition(*place, reserved=False)
+    tx, position = max((cursor.tx, cursor.position), (command.tx, command.position))
+    ws.put(replace(cursor, tx=tx, position=position, holder=None, locked_until=0))
+    return CursorPosition(tx, position, reserved=False)
+
+
+def record_installation_value(ws: WorkingSet, command: RecordInstallationValue) -> InstallationValue:
+    """Record a value, unless one is recorded already."""
+    existing = ws.find(InstallationValue, command.name)
+    if existing is not None:
+        return existing
+    row = InstallationValue(command.name, command.value, ws.now, ws.now)
+    ws.put(row)
+    return row
+
+
+def replace_installation_value(ws: WorkingSet, command: ReplaceInstallationValue) -> InstallationValue:
+    """Record a value in place of the earlier one; an equal value changes nothing."""
+    existing = ws.find(InstallationValue, command.name)
+    if existing is not None and existing.value == command.value:
+        return existing
+    row = InstallationValue(command.name, command.value, ws.now if existing is None else existing.created_at, ws.now)
+    ws.put(row)
+    return row
+
+
+def check_write(ws: WorkingSet, command: CheckWrite) -> None:
+    """Update a row of its own, whose time always differs."""
+    _ = command
+    existing = ws.find(InstallationValue, WRITE_CHECK) or InstallationValue(WRITE_CHECK, "", ws.now, 0)
+    ws.put(replace(existing, updated_at=ws.now))

@@ -1,7 +1,7 @@
 """Provider calls: recorded before the request, submitted once per attempt, collected until they end.
 
-Paid work is never submitted again because an answer was lost. A call without an answer has the status `unknown`, and
-ends with its callback, a lookup, or its deadline.
+A paid call is never submitted again because a response was lost. A call without a response has the status `unknown`.
+It ends with its callback, a lookup, or its deadline.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from callsheet.core import facts
 from callsheet.core.decisions.cascade import definition_of, finish
 from callsheet.core.decisions.lease import accept_result, close_call, fail_attempt, requeue_task
-from callsheet.core.decisions.lease_check import get_leased_task, hash_token
+from callsheet.core.decisions.lease_check import find_attempt, get_leased_task, has_expired
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import (
     Callback,
@@ -27,7 +27,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.rows import Attempt, Call, Inbox, Job, Task
+from callsheet.core.model.rows import Call, Inbox, Job, Task
 from callsheet.core.model.workflow_definition import check_range
 from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.working_set import WorkingSet, encode
@@ -58,9 +58,9 @@ def hand_off(ws: WorkingSet, command: HandOff) -> TaskState:
         raise BadInput("invalid_ref", f"`ref` must have 1 to {ws.limits.key_chars_max} characters.")
     lease = command.lease
     call = ws.find(Call, child_id(lease.task_id, lease.attempt))
-    if call is not None and call.ref == command.ref and _lease_matches(ws, command):
+    if call is not None and call.ref == command.ref and find_attempt(ws, command) is not None:
         return _task_state(ws, call, replay=True)
-    if call is not None and call.status == "unknown" and _lease_matches(ws, command):
+    if call is not None and _is_late(ws, call) and find_attempt(ws, command) is not None:
         job, task = ws.get(Job, call.job_id), ws.get(Task, call.task_id)
     else:
         job, task = get_leased_task(ws, command)
@@ -71,9 +71,11 @@ def hand_off(ws: WorkingSet, command: HandOff) -> TaskState:
     return _task_state(ws, call)
 
 
-def _lease_matches(ws: WorkingSet, command: HandOff) -> bool:
-    attempt = ws.find(Attempt, (command.lease.task_id, command.lease.attempt))
-    return attempt is not None and attempt.token_hash == hash_token(command.lease.token)
+def _is_late(ws: WorkingSet, call: Call) -> bool:
+    """Return whether the lease of an open call has expired. Its worker may still report the reference."""
+    if call.ended_at is not None:  # the task may have a newer lease, which is not the lease of this call
+        return False
+    return call.status == "unknown" or has_expired(ws.get(Task, call.task_id), ws.now)
 
 
 def _bind_ref(ws: WorkingSet, job: Job, task: Task, call: Call, ref: str) -> Call:
@@ -135,9 +137,9 @@ def _apply_outcome(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
         wait = (
             definition_of(ws, job).collect_seconds if outcome.poll_after_seconds is None else outcome.poll_after_seconds
         )
-        change_time = ws.now + seconds(min(max(wait, 1), 3_600))
+        poll_at = ws.now + seconds(min(max(wait, 1), 3_600))
         if task.token_hash is None:  # otherwise the worker still holds the lease and will report the reference
-            ws.put(replace(call, collect_at=min(change_time, call.deadline_at)))
+            ws.put(replace(call, collect_at=min(poll_at, call.deadline_at)))
         return _task_state(ws, call)
     if outcome.status == "completed":
         body = _encode_output(ws, outcome)

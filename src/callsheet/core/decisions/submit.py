@@ -39,12 +39,12 @@ def submit(ws: WorkingSet, command: Submit) -> SubmitResult:
     """Create a job, or return the job that was created with the same idempotency key."""
     definition = _validate_submit(ws, command)
     body = validate_input(
-        definition, ws.get_fact(facts.INPUT_VALIDATOR, definition.name), command.input, ws.limits, ws.graph_rules
+        definition, ws.get_fact(facts.INPUT_SCHEMA, definition.name), command.input, ws.limits, ws.graph_rules
     )
     stages = definition.stages if command.stages is None else command.stages
     fingerprint = _fingerprint(command, body)
-    if known := _find_existing(ws, command, fingerprint):
-        return known
+    if existing := _find_existing(ws, command, fingerprint):
+        return existing
     tenant = get_active_tenant(ws, command.tenant)
     if command.verdict is not None:
         return _refuse_or_block(ws, command, definition, fingerprint)
@@ -67,18 +67,18 @@ def create_run(
     command: Submit | Retry,
 ) -> None:
     """Put a new job with its first run, stages and tasks into the working set, and open its first stage."""
-    ws.put(replace(job, waiting_at=ws.now) if stages and stages[0].approval else job)
-    ws.put(Run(job.id, 1, job.tenant, command.id, job.price, ws.now))
+    ws.put(replace(job, waiting_at=job.created_at) if stages and stages[0].approval else job)
+    ws.put(Run(job.id, 1, job.tenant, command.id, job.price, job.created_at))
     if body is not None:
         ws.append(Document(job.id, "input", job.id, body))
         link_files(ws, job, body)
     JOB.step(NEW, "schedule" if job.status == "pending" else "submit", command.actor)
     ws.emit(job, "job.created", command.actor, {"workflow": job.workflow, "price": job.price}, target=job.status)
-    names = []
+    stage_ids = []
     for no, spec in enumerate(stages, 1):
         event = None if no > 1 else "require_approval" if spec.approval else "open"
-        names.append(add_stage(ws, job, definition, spec, Slot(no, stage_id(job.id, no), event)).id)
-    ws.set_fact(facts.STAGES_OF_JOB, job.id, names)
+        stage_ids.append(add_stage(ws, job, definition, spec, Slot(no, stage_id(job.id, no), event)).id)
+    ws.set_fact(facts.STAGES_OF_JOB, job.id, stage_ids)
 
 
 class Slot(NamedTuple):
@@ -94,8 +94,9 @@ def add_stage(ws: WorkingSet, job: Job, definition: WorkflowDefinition, spec: St
     status = STAGE.step("created", slot.event, "system") if slot.event else "created"
     inputs = spec.inputs if spec.inputs is not None else [None] * spec.tasks
     stage = Stage(
-        slot.key, job.id, job.tenant, slot.no, spec.name, spec.kind, spec.provider, int(spec.approval), ws.now, status,
-        0, labels=encode_or_none(spec.labels), metadata=encode_or_none(spec.metadata), trace=encode_or_none(spec.trace),
+        slot.key, job.id, job.tenant, slot.no, spec.name, spec.kind, spec.provider, int(spec.approval),
+        ws.change_time(job), status, 0, labels=encode_or_none(spec.labels),
+        metadata=encode_or_none(spec.metadata), trace=encode_or_none(spec.trace),
     )  # fmt: skip
     keys = [task_id(job.id, slot.no, n) for n in range(1, len(inputs) + 1)]
     return add_tasks(ws, job, definition, stage, inputs, keys)
@@ -109,13 +110,13 @@ def add_tasks(
     if ws.find(Queue, queue) is None:
         _open_queue(ws, Queue(queue, stage.kind, job.workflow, stage.provider), definition)
     status = "created" if stage.status == "created" else TASK.step("created", "open", "system")
-    offered = accepts_claims(job, stage)
-    retry = definition.retry
+    claimable = accepts_claims(job, stage)
+    retry, change_time = definition.retry, ws.change_time(job)
     for no, (key, body) in enumerate(zip(keys, inputs, strict=True), stage.tasks_total + 1):
-        rank = next_rank(ws, queue, job.priority, job.tenant) if offered else 0
+        rank = next_rank(ws, queue, job.priority, job.tenant) if claimable else 0
         task = Task(
             key, job.id, stage.id, job.tenant, no, queue, stage.kind, retry.attempts_max, retry.requeues_max,
-            definition.lease_seconds, ws.now, status, job.priority, rank=rank, ready=int(offered),
+            definition.lease_seconds, change_time, status, job.priority, rank=rank, ready=int(claimable),
         )  # fmt: skip
         ws.put(task)
         if body is not None:
@@ -124,7 +125,7 @@ def add_tasks(
             text = encode_input(body, ws.limits)
             ws.append(Document(key, "input", job.id, text))
             link_files(ws, job, text)
-    if offered:
+    if claimable:
         ws.woken_kinds.add(stage.kind)
     ws.set_fact(
         facts.OPEN_TASKS_OF_STAGE,
@@ -139,28 +140,28 @@ def add_tasks(
 def _open_queue(ws: WorkingSet, queue: Queue, definition: WorkflowDefinition) -> None:
     """Create a queue. Inline stages choose kinds and providers freely, so their number is limited per workflow."""
     if definition.inline:
-        known, most = ws.get_fact(facts.QUEUE_COUNT, queue.workflow), ws.limits.queues_per_workflow_max
-        if known >= most:
+        count, most = ws.get_fact(facts.QUEUE_COUNT, queue.workflow), ws.limits.queues_per_workflow_max
+        if count >= most:
             raise Conflict(
                 "too_many_queues",
-                f"Jobs of {queue.workflow!r} have used {known} pairs of kind and provider, which is the limit: use one "
+                f"Jobs of {queue.workflow!r} have used {count} pairs of kind and provider, which is the limit: use one "
                 "of them again.",
-                queues=known, max=most,
+                queues=count, max=most,
             )  # fmt: skip
-        ws.set_fact(facts.QUEUE_COUNT, queue.workflow, known + 1)
+        ws.set_fact(facts.QUEUE_COUNT, queue.workflow, count + 1)
     ws.put(queue)
 
 
 def copy_job(ws: WorkingSet, old: Job, job_id: str, dedup_key: str | None, deadline_at: int | None) -> Job:
     """Return a copy of an ended job for `retry_as=new_job`, linked to the original."""
     change_time = ws.change_time(old)
-    fresh = Job(
+    copy = Job(
         job_id, old.tenant, old.user_id, old.wallet_id, old.workflow, old.workflow_version, dedup_key, old.fingerprint,
         old.id, change_time, "queued", 1, old.priority, old.price, old.stages_total, 0, 0, 0, change_time,
         deadline_at=deadline_at,
         labels=old.labels, metadata=old.metadata, trace=old.trace,
     )  # fmt: skip
-    return replace(fresh, due_at=due(fresh))
+    return replace(copy, due_at=due(copy))
 
 
 # -- checks, in their order
@@ -268,7 +269,7 @@ def get_active_tenant(ws: WorkingSet, name: str) -> Tenant:
 def _refuse_or_block(ws: WorkingSet, command: Submit, definition: WorkflowDefinition, fingerprint: str) -> SubmitResult:
     verdict = command.verdict
     if verdict is None or not verdict.block:
-        code, message = (verdict.code, verdict.message) if verdict else ("denied", "Denied.")
+        code, message = (verdict.code, verdict.message) if verdict else ("denied", "A gate refused the job.")
         raise Denied(code, message)
     job = replace(
         _new_job(ws, replace(command, idempotency_key=None, start_in_seconds=0), definition, fingerprint, 0),

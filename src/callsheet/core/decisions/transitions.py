@@ -30,8 +30,8 @@ def due(job: Job) -> int | None:
     """Return when the next timer of a job is due."""
     if job.finished_at is not None:
         return None
-    moments = (job.start_at if job.status == "pending" else None, job.deadline_at, job.cancel_due_at)
-    return min((change_time for change_time in moments if change_time is not None), default=None)
+    timers = (job.start_at if job.status == "pending" else None, job.deadline_at, job.cancel_due_at)
+    return min((at for at in timers if at is not None), default=None)
 
 
 _SAME_DUE_STATUSES = frozenset({"queued", "running", "paused"})

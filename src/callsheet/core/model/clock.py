@@ -1,4 +1,4 @@
-"""Time as whole microseconds since 1970 in UTC: one unit for both databases, with no time zone to get wrong."""
+"""Time as whole microseconds since 1970 in UTC, the same in both databases."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -22,6 +22,6 @@ def seconds(value: float) -> int:
 
 
 def rfc3339(at: int) -> str:
-    """Print an instant as `2026-03-09T15:30:00.123Z`, as every answer and log line shows it."""
+    """Return a time as `2026-03-09T15:30:00.123Z`, the format of all responses and log lines."""
     moment = _EPOCH + timedelta(microseconds=at)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at // MILLISECOND % 1_000:03d}Z"

@@ -12,7 +12,7 @@ Graph = dict[str, Any]
 
 
 class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A field of a node."""
+    """Where a value goes in the graph: a field of a node."""
 
     node: str
     """The node's id in the graph."""
@@ -21,11 +21,11 @@ class Target(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ComfySpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A ComfyUI graph and the values of it that a job may set."""
+    """A ComfyUI graph, and which of its values a job may set."""
 
     graph: Graph
-    """The graph, exported from ComfyUI with Export (API): a path relative to the workflow's folder, or a table. At most
-    `graph_bytes_max` bytes and `graph_nodes_max` nodes."""
+    """The graph, exported from ComfyUI with Export (API). In a workflow file, it is a path relative to the file's
+    folder, or a table; over HTTP, an object. At most `graph_bytes_max` bytes and `graph_nodes_max` nodes."""
     inputs: dict[str, Target | list[Target] | str] = {}
     """For each field of the job's input, where its value goes: `{ node, field }`, a list of these, or a placeholder
     text that occurs in the graph."""
@@ -51,17 +51,17 @@ class FileSlot(Struct, frozen=True):
     file_id: str
     """Id of the file."""
     sha256: str | None = None
-    """The digest that the workflow states. A file from the job's input has none here; its row has it."""
+    """SHA-256 that the workflow states for the file. Null for a file of the job's input: `files` has its digest."""
     input: str = ""
     """Name of the workflow input that the file comes from."""
 
 
 class RenderedGraph(Struct, frozen=True):
-    """A graph with the values of one task; a worker uploads the files, fills the slots and sends it."""
+    """The graph of one task, with its values. The worker uploads the files of `assets` and fills in their names."""
 
     graph: Graph
     """ComfyUI graph in the API format."""
     assets: list[FileSlot] = []
     """Fields that receive an uploaded file."""
     output_node: str | None = None
-    """Id of the node whose files are the output. Without it, all files are."""
+    """Id of the node whose files are the output. Null means all files that the graph saves."""

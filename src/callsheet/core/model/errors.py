@@ -9,7 +9,7 @@
       Conflict                 a limit, a reused idempotency key, or the current state forbids it
       Denied                   a gate, a suspension or a missing approval forbids it
       InvalidWorkerToken       the worker's token is unknown, revoked or replaced
-      Gone                     the object was deleted
+      Deleted                  the object was deleted
       RateLimited              too many requests; retry after some seconds
       TemporarilyUnavailable   the server cannot do it now; retry after some seconds
 
@@ -62,7 +62,7 @@ class IllegalTransition(Refusal):
 class LeaseLost(Refusal):
     """The lease has ended or belongs to another worker."""
 
-    def __init__(self, message: str = "The lease is no longer yours: stop this task.") -> None:
+    def __init__(self, message: str = "The lease is no longer valid: stop working on this task.") -> None:
         super().__init__("lease_lost", message)
 
 
@@ -91,7 +91,7 @@ class InvalidWorkerToken(Refusal):
         super().__init__("invalid_worker_token", "The worker's token is unknown or no longer valid: register again.")
 
 
-class Gone(Refusal):
+class Deleted(Refusal):
     """The object was deleted."""
 
 

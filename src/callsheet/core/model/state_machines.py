@@ -1,7 +1,7 @@
-"""The three machines. Every legal move is a row here; nothing else names a target status.
+"""The state machines of jobs, stages and tasks. Every legal move is a row; no other module names a target status.
 
-Read a row as: in `source`, when `event` happens, one of `actors` may take it to the event's target.
-The exhaustive test, the diagrams in the docs and the split between users and system all come from these rows.
+Read a row as: in the status `source`, one of `actors` may trigger `event`, which moves to `target`. The exhaustive
+test, the diagrams in the docs and the permissions of users are derived from these rows.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ _PASSIVE_VERBS = {
     "approve": "be approved", "cancel": "be canceled", "require_approval": "require an approval", "pause": "be paused",
     "resume": "be resumed", "retry": "be retried",
 }  # fmt: skip
-"""What people ask for, in words."""
+"""How messages express the events that people can request."""
 _PEOPLE: tuple[Actor, ...] = ("user", "admin")
 
 
 class Move(NamedTuple):
-    """One row of a machine's table."""
+    """One legal move: a row in the table of a machine."""
 
     source: str
     event: str
@@ -40,7 +40,7 @@ class Machine:
         self._target: Mapping[str, str] = {m.event: m.target for m in self.moves}
 
     def step(self, source: str, event: str, actor: Actor) -> str:
-        """Return the status after `event`, or refuse it by name."""
+        """Return the status after `event`, or raise `IllegalTransition`."""
         move = self._by_event.get((source, event))
         if move is None or actor not in move.actors:
             raise IllegalTransition(
@@ -49,21 +49,22 @@ class Machine:
         return move.target
 
     def _explain_refusal(self, source: str, event: str, actor: Actor) -> str:
-        """Say why not, and when it could be."""
-        done = _PASSIVE_VERBS.get(event, f"become {self._target[event]}")
+        """Return a message with the current status and the statuses that allow the event."""
+        verb = _PASSIVE_VERBS.get(event, f"become {self._target[event]}")
         allowed_from = [m.source for m in self.moves if m.event == event and actor in m.actors and m.source != NEW]
-        when = (
-            f" Only one that is {' or '.join(allowed_from)} can." if allowed_from else f" The {actor} may not do that."
-        )
-        return f"The {self.entity} is {source}: it cannot {done}.{when}"
+        if allowed_from:
+            allowed = f"Only a {self.entity} that is {' or '.join(allowed_from)} can."
+        else:
+            allowed = f"The actor `{actor}` may not do this."
+        return f"The {self.entity} is {source}: it cannot {verb}. {allowed}"
 
     def allows(self, source: str, event: str, actor: Actor) -> bool:
-        """Say whether `step` would succeed."""
+        """Return whether `step` would succeed."""
         move = self._by_event.get((source, event))
         return move is not None and actor in move.actors
 
     def target(self, event: str) -> str:
-        """Return where an event leads; each event leads to one status."""
+        """Return the target status of an event. Each event has exactly one."""
         return self._target[event]
 
 
@@ -80,8 +81,8 @@ JOB = Machine(
         *_moves("block", "blocked", [NEW], "system"),
         *_moves("release", "queued", ["pending"], "system"),
         *_moves("start", "running", ["queued"], "worker"),
-        # A job that expires before it ever ran passes through `running` in the same instant,
-        # because no source system knows a way from waiting to expired.
+        # A job that expires before it ran passes through `running` in the same transaction, because the systems
+        # that Callsheet replaces have no move from a waiting status to `expired`.
         *_moves("preflight", "running", ["pending", "queued", "paused"], "system"),
         *_moves("pause", "paused", ["pending", "queued", "running"], *_PEOPLE),
         *_moves("resume", "queued", ["paused"], *_PEOPLE),

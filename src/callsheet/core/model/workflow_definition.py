@@ -9,10 +9,11 @@ from msgspec import Struct
 
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.comfyui_graph import ComfySpec
-from callsheet.core.model.comfyui_graph_rules import NO_GRAPHS, GraphRules
 from callsheet.core.model.errors import BadInput
-from callsheet.core.policy.concurrency_and_rates import check_rate
+from callsheet.core.model.graph_rules_protocol import NO_GRAPHS, GraphRules
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.schema_validator import check_input_schema
+from callsheet.core.policy.task_start_limits import check_rate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")
 _PERCENT_MAX = 100
@@ -77,7 +78,7 @@ class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     """The name of the stage, unique within the workflow."""
     kind: str
-    """The handler that runs its tasks."""
+    """The kind of work. Workers with a handler for this kind run its tasks."""
     tasks: int = 1
     """The number of tasks. They may run at the same time."""
     inputs: list[Any] | None = None
@@ -90,15 +91,15 @@ class StageSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A ComfyUI graph that the worker runs with the values of the task. Only stages of a workflow may have one, not
     inline stages of a job."""
     labels: dict[str, str] | None = None
-    """Labels to filter by."""
+    """Labels of the stage: names and values of your choice."""
     metadata: dict[str, Any] | None = None
-    """Any JSON that you want to store with the stage."""
+    """Your own JSON, stored with the stage."""
     trace: dict[str, str] | None = None
-    """Trace headers that are passed to its handlers."""
+    """W3C trace context that is passed to its handlers, instead of the job's."""
 
     @property
     def size(self) -> int:
-        """Return how many tasks the stage begins with."""
+        """Return the initial number of tasks of the stage."""
         return self.tasks if self.inputs is None else len(self.inputs)
 
 
@@ -106,9 +107,9 @@ class WorkflowDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The definition of a workflow."""
 
     name: str
-    """The name that jobs are submitted to."""
+    """The name of the workflow. Jobs are submitted to it."""
     stages: list[StageSpec] = []
-    """The stages, which run one after the other. The job completes with the last one."""
+    """The stages, in the order in which they run. The job completes with the last one."""
     price: int = 0
     """The price of a job in credits: reserved when it is submitted, consumed when it completes."""
     input_schema: dict[str, Any] | bool | None = None
@@ -125,7 +126,7 @@ class WorkflowDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The time a job has to complete, from its submission or its scheduled start. After it, the job expires. A job may
     set its own."""
     provider_deadline_seconds: int = 3_600
-    """The time a provider has to complete a task."""
+    """The time a provider has to complete a task. After it, the job expires."""
     collect_seconds: int = 10
     """How often to poll a provider that does not say when to poll again."""
     cancel_grace_seconds: int = 30
@@ -137,7 +138,7 @@ class WorkflowDefinition(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The maximum rate at which tasks of this workflow start, per second, minute, hour or day, such as `60/minute`.
     Absent means no limit."""
     retention_seconds: int | None = None
-    """How long to keep output files after a job's task completes. Absent means forever."""
+    """How long to keep the output files of a task after it completes. Absent means forever."""
     inline: bool = False
     """Whether jobs may define their own stages, at submission or later."""
     enabled: bool = True
@@ -156,7 +157,7 @@ _CHECKS: tuple[tuple[str, int, str], ...] = (
 
 
 def check_definition(definition: WorkflowDefinition, limits: Limits, graph_rules: GraphRules = NO_GRAPHS) -> None:
-    """Refuse a definition that could not work, naming the field."""
+    """Raise `BadInput` for an invalid definition. The message names the field."""
     check_name("workflow", definition.name, limits)
     for field, least, most in _CHECKS:
         check_range(f"{definition.name}.{field}", getattr(definition, field), least, getattr(limits, most))
@@ -174,19 +175,20 @@ def check_definition(definition: WorkflowDefinition, limits: Limits, graph_rules
     for field in ("failed", "expired", "canceled", "canceled_running"):
         check_range(f"{definition.name}.refunds.{field}", getattr(definition.refunds, field), 0, _PERCENT_MAX)
     if not definition.stages and not definition.inline:
-        raise BadInput("invalid_workflow", f"Workflow {definition.name!r} has no stages and takes none inline.")
+        message = f"Workflow {definition.name!r} has no stages: add one, or set inline = true."
+        raise BadInput("invalid_workflow", message)
     check_stages(definition.stages, limits, graph_rules)
     _check_graph_inputs(definition, graph_rules)
-    validator(definition)
+    check_input_schema(definition.name, definition.input_schema, limits)
 
 
 def _check_graph_inputs(definition: WorkflowDefinition, graph_rules: GraphRules) -> None:
-    """Refuse graphs with inputs that neither a job nor the stage itself provides."""
+    """Refuse graphs with inputs that neither the job nor the stage provides."""
     for stage in definition.stages:
         if stage.comfyui is None:
             continue
         if definition.inline:
-            message = f"Stage {stage.name!r} has a graph, which a workflow with inline = true cannot have."
+            message = f"Stage {stage.name!r} has a graph, which inline workflows cannot have. Set inline = false."
             raise BadInput("invalid_graph", message)
         for no, input in enumerate(stage.inputs or ()):
             try:
@@ -211,11 +213,12 @@ def _check_backoff(definition: WorkflowDefinition) -> None:
 def check_stages(stages: list[StageSpec], limits: Limits, graph_rules: GraphRules | None = None) -> None:
     """Refuse invalid stages. Graphs are only allowed in workflows, not in the inline stages of a job."""
     if len(stages) > limits.stages_per_job_max:
-        raise BadInput("too_many_stages", f"A job has at most {limits.stages_per_job_max} stages.")
+        most = limits.stages_per_job_max
+        raise BadInput("too_many_stages", f"There are {len(stages)} stages; at most {most} are allowed.")
     for no, stage in enumerate(stages):
         check_name("stage", stage.name, limits)
         if any(stage.name == other.name for other in stages[:no]):
-            raise BadInput("invalid_stage", f"Two stages have the name {stage.name!r}.")
+            raise BadInput("invalid_stage", f"Two stages have the name {stage.name!r}. Rename one of them.")
         check_name("kind", stage.kind, limits)
         if stage.provider:
             check_name("provider", stage.provider, limits)
@@ -232,24 +235,6 @@ def graph_of(definition: WorkflowDefinition, stage_no: int) -> ComfySpec | None:
     return definition.stages[stage_no - 1].comfyui if 0 < stage_no <= len(definition.stages) else None
 
 
-def validator(definition: WorkflowDefinition) -> Any:
-    """Return the compiled input schema, or None."""
-    import jsonschema_rs  # noqa: PLC0415 - clients import this module, and only servers validate
-
-    if definition.input_schema is None:
-        return None
-    try:
-        return jsonschema_rs.validator_for(definition.input_schema, retriever=_refuse_reference)
-    except (ValueError, jsonschema_rs.ReferencingError) as error:
-        reason = str(error).partition("\n")[0]
-        raise BadInput("invalid_workflow", f"The input schema of {definition.name!r} is not valid: {reason}.") from None
-
-
-def _refuse_reference(_uri: str) -> Any:
-    """Fetch nothing: the library would open URLs and files that a schema refers to."""
-    raise ValueError("a schema refers to itself only")
-
-
 def parse_definition(spec: str) -> WorkflowDefinition:
     """Read a stored definition."""
     return msgspec.json.decode(spec, type=WorkflowDefinition)
@@ -260,7 +245,8 @@ def check_name(what: str, name: str, limits: Limits) -> str:
     if len(name) > limits.name_chars_max or not NAME.match(name):
         raise BadInput(
             f"invalid_{what}",
-            f"The {what} {name[:40]!r} is not a name: letters, digits and . _ : -, at most {limits.name_chars_max}.",
+            f"The {what} {name[:40]!r} is not a valid name: use letters, digits and . _ : -, at most "
+            f"{limits.name_chars_max} characters.",
         )
     return name
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.plural import pluralize
-from callsheet.core.policy.duration_estimate import percentile
+from callsheet.core.policy.explanation.duration_estimate import percentile
 
 _MEDIAN, _P95 = 50, 95
 
@@ -67,7 +67,7 @@ class ScaleSignals(Struct, frozen=True, kw_only=True):
     """Queue depth, load and recommended number of workers of one kind."""
 
     kind: str
-    """Kind of task."""
+    """Kind of the tasks."""
     depth: int
     """Waiting tasks: `ready` plus `backoff`, counted up to 100,000 per workflow."""
     ready: int
@@ -87,13 +87,13 @@ class ScaleSignals(Struct, frozen=True, kw_only=True):
     free: int
     """Unused part of `capacity`."""
     attempt_seconds_p50: float | None
-    """Median duration of completed attempts. Each attempt counts by itself."""
+    """Median duration of completed attempts, in seconds. Null if none has completed."""
     attempt_seconds_p95: float | None
-    """95th percentile of the duration of completed attempts."""
+    """95th percentile of the duration of completed attempts, in seconds. Null if none has completed."""
     samples: int
     """Number of attempts behind the two percentiles."""
     basis: str
-    """Source of the durations: `window`; `older` attempts if it has none; `running` if none completed; `none`."""
+    """Which durations were used: of attempts in the `window`, `older` ones, the oldest `running` one, or `none`."""
     arrivals_per_second: float
     """Tasks created per second in the window."""
     completions_per_second: float

@@ -6,13 +6,12 @@ from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine accepts at most. A value over a limit is refused, never truncated."""
+    """The limits of the engine. A request with a value above a limit is refused."""
 
     batch_commands_max: int = 512
     """The maximum number of commands that one transaction runs."""
     flush_every: int = 64
-    """After this many commands of a batch, their events are sent to the database while the next commands are
-    decided."""
+    """How many commands of a batch the engine decides before it sends their events to the database and continues."""
     bulk_items_max: int = 1_000
     """The maximum number of items in a bulk request."""
     claim_tasks_max: int = 1_000
@@ -22,9 +21,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     input_depth_max: int = 64
     """The maximum nesting depth of an input."""
     input_items_max: int = 10_000
-    """The maximum number of items of an array, or of fields of an object, in an input."""
+    """The maximum number of items of an array, and of fields of an object, in an input."""
+    schema_values_max: int = 10_000
+    """The maximum number of values in the input schema of a workflow: keywords, names, and entries of lists."""
+    validation_steps_max: int = 10_000_000
+    """The maximum cost of validating an input: the number of values in the schema times the number of values in the
+    input. A million steps take about 20 milliseconds."""
     output_bytes_max: int = 1024 * 1024
-    """The maximum size of a task's output, as JSON. Files are not part of it."""
+    """The maximum size of a task's output, as JSON, without its files."""
     graph_bytes_max: int = 512 * 1024
     """The maximum size of a ComfyUI graph, as JSON."""
     graph_nodes_max: int = 2_000
@@ -32,9 +36,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     name_chars_max: int = 128
     """The maximum length of names: of workflows, stages, kinds, tenants, workers and files."""
     key_chars_max: int = 255
-    """The maximum length of user ids, idempotency keys and field names of an input."""
+    """The maximum length of user ids, of idempotency keys, and of field names in an input."""
     message_chars_max: int = 2_000
-    """The maximum length of an error message; longer ones are truncated."""
+    """The maximum length of a message. A longer progress message is refused; a longer error message or reason is
+    truncated."""
     labels_max: int = 32
     """The maximum number of labels of a job, stage or worker. 0 means none."""
     files_per_task_max: int = 64
@@ -42,7 +47,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes_max: int = 4 * 1024**3
     """The maximum size of a file."""
     upload_timeout_seconds: int = 86_400
-    """How long a client may take to upload a file after it created the upload."""
+    """The time a client has to finish an upload. After it, the upload is deleted."""
     upload_retention_seconds: int | None = None
     """How long to keep uploaded files. Files that an open job needs are kept longer. 0 means until no
     open job needs them; absent means forever."""
@@ -66,17 +71,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     label_chars_max: int = 200
     """The maximum length of a label's name and of its value."""
     metadata_bytes_max: int = 16 * 1024
-    """The maximum size of `metadata` and of `trace`, each as JSON."""
+    """The maximum size of `metadata`, of `trace` and of a worker's capabilities, each as JSON."""
     priority_max: int = 100
     """The highest priority of a job."""
     price_max: int = 10**12
     """The highest price of a workflow, in credits. 0 means that all workflows are free."""
     balance_max: int = 2**62
-    """The maximum balance of a wallet, with its reserved credits."""
+    """The maximum balance of a wallet, including its reserved credits."""
     lease_seconds_max: int = 86_400
-    """The longest lease of a task."""
+    """The longest `lease_seconds` of a task."""
     deadline_seconds_max: int = 30 * 86_400
-    """The longest deadline of a job."""
+    """The longest `deadline_seconds` of a job, and of a workflow."""
     start_in_seconds_max: int = 366 * 86_400
     """How far ahead a job may be scheduled. 0 means that jobs cannot be scheduled."""
     stages_per_job_max: int = 64
@@ -85,7 +90,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum number of tasks of a stage."""
     queues_per_workflow_max: int = 256
     """The maximum number of pairs of kind and provider that inline stages of a workflow's jobs may use. Each pair is a
-    queue, and every claim of its kind looks at it."""
+    queue, and every claim of the kind reads all its queues."""
     attempts_max: int = 100
     """The highest `retry.attempts_max` of a workflow."""
     requeues_max: int = 100

@@ -6,11 +6,12 @@ Every value has a limit in size, depth and number of items, so that workers and 
 from math import isfinite
 from typing import Any
 
-from callsheet.core.model.comfyui_graph_rules import GraphRules
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.graph_rules_protocol import GraphRules
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.schema_validator import InputSchema
 from callsheet.core.working_set import encode, encode_bytes
 
 
@@ -25,15 +26,14 @@ def check_key(key: str, limits: Limits) -> None:
 
 
 def validate_input(
-    definition: WorkflowDefinition, validator: Any, value: Any, limits: Limits, graph_rules: GraphRules
+    definition: WorkflowDefinition, schema: InputSchema | None, value: Any, limits: Limits, graph_rules: GraphRules
 ) -> str | None:
-    """Return an input as stored JSON. Refuses what is no JSON, too deep, too large, or does not match the schema."""
+    """Return an input as stored JSON. Refuses it if it is not JSON, too deep, too large, or violates the schema."""
     if value is None and definition.input_schema is None:
         return None
     body = encode_input(value, limits)
-    if validator is not None and (error := next(validator.iter_errors(value), None)):
-        where = "/".join(str(part) for part in error.instance_path) or "input"
-        raise BadInput("invalid_input", f"{where}: {error.message}"[: limits.message_chars_max])
+    if schema is not None:
+        schema.check(value, len(body), limits)
     for stage in definition.stages:
         if stage.comfyui is not None and stage.inputs is None:
             graph_rules.check_input(stage.comfyui, value)  # refuse it now, not on a worker
@@ -62,7 +62,7 @@ def check_annotations(
 
 
 def encode_bounded(what: str, value: Any, bytes_max: int, depth_max: int = 64) -> str:
-    """Encode a value as JSON. Refuses what is no JSON, too deep or too large."""
+    """Encode a value as JSON. Refuses it if it is not JSON, too deep or too large."""
     try:
         body = encode_bytes(value)
     except RecursionError:

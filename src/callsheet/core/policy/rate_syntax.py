@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 PERIODS: Mapping[str, int] = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 RATE_STARTS_MAX = 1_000_000
-RATE_FORMAT_HELP = f"Write it as 60/minute: from 1 to {RATE_STARTS_MAX}, a second, minute, hour or day."
+RATE_FORMAT_HELP = f"Use a rate such as 60/minute: from 1 to {RATE_STARTS_MAX} per second, minute, hour or day."
 _RATE = re.compile(rf"([1-9][0-9]{{0,6}})/({'|'.join(PERIODS)})\Z")
 
 

@@ -6,13 +6,13 @@ import re
 _MESSAGE_FIELDS = ("exception_message", "error_message", "message", "error")
 _MESSAGE_IN_TEXT = re.compile(r"[\"'](?:exception_message|error_message)[\"']\s*:\s*[\"']((?:[^\"'\\]|\\.)+)[\"']")
 _REDACTIONS = (
-    (re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE), "[address]"),
+    (re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE), "[url]"),
     (re.compile(r"\b(?:Bearer|Basic|Key|Token)\s+\S{8,}", re.IGNORECASE), "[secret]"),
     (
         re.compile(r"\b(?:whsec_|sk-|sk_|r8_|hf_|gh[pousr]_|github_pat_|xox[abp]-|AKIA|ASIA|AIza|eyJ)[\w.+/=-]{6,}"),
         "[secret]",
     ),
-    (re.compile(r"\bcs[tw]?_[\w-]{20,}"), "[secret]"),  # keys and tokens of our own
+    (re.compile(r"\bcs[tw]?_[\w-]{20,}"), "[secret]"),  # keys and tokens of Callsheet
     (
         re.compile(
             r"\b(?:password|passwd|secret|token|signature|api[_-]?key|credential)s?\b[\"']?\s*[=:]\s*\S+", re.IGNORECASE
@@ -26,13 +26,13 @@ DEFAULT_MESSAGE = "Processing failed."
 
 
 def redact_error(text: str, chars_max: int) -> str:
-    """Return the one line of an error text that a user may see.
+    """Return one line of an error text that a user may see, without secrets.
 
-    A JSON report gives its own message; else the first line counts. What looks like a secret is taken out.
+    It is the message of a JSON report, or the first line of other texts.
     """
-    line = _extract_message(text.strip())[: 4 * chars_max]  # the patterns below take time that grows with the square
-    for pattern, word in _REDACTIONS:
-        line = pattern.sub(word, line)
+    line = _extract_message(text.strip())[: 4 * chars_max]  # some patterns need quadratic time, so limit the length
+    for pattern, replacement in _REDACTIONS:
+        line = pattern.sub(replacement, line)
     line = "".join(c if c.isprintable() else " " for c in line).strip()
     return line[:chars_max] or DEFAULT_MESSAGE
 

@@ -1,7 +1,7 @@
 """Who may see what: the rules for jobs, files and wallets.
 
-A viewer sees what belongs to its tenant. A viewer with a user sees only what belongs to that user. Whatever a viewer
-may not see looks absent to it.
+A viewer sees objects of its tenant. A viewer with a user sees only objects of that user. For all other objects, the
+response is the same as for objects that do not exist.
 """
 
 from typing import Protocol
@@ -20,7 +20,7 @@ class Viewer(Protocol):
 
     @property
     def user(self) -> str | None:
-        """The only user whose data it sees; None sees those of all users."""
+        """The only user whose data it sees; None for all users."""
 
     @property
     def role(self) -> str: ...

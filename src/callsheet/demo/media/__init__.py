@@ -1,1 +1,1 @@
-"""Media generators of the demo: pictures, sound, video and text, made on the CPU from a prompt."""
+"""Media generators of the demo: pictures, sound, video and text, generated on the CPU from a prompt."""

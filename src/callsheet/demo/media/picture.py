@@ -1,4 +1,4 @@
-"""Drawing a landscape from a prompt, layer by layer, as a PNG. The same prompt always gives the same picture."""
+"""Draw a landscape from a prompt, layer by layer, as a PNG. The same prompt always gives the same picture."""
 
 from collections.abc import Generator
 
@@ -11,24 +11,24 @@ _PERCENT_MAX = 100
 
 
 class Picture:
-    """A picture in the making: iterate to draw it and hear how far it is, then take its bytes."""
+    """A picture that is drawn step by step. Iterate over `draw` to the end, then call `png`."""
 
     def __init__(self, prompt: str, width: int = WIDTH, height: int = HEIGHT) -> None:
         self._landscape = Landscape(prompt, width, height)
         self._percent = 0
 
     def draw(self) -> Generator[int, None, None]:
-        """Draw from the sky to the foreground; yields the percentage done."""
+        """Draw from the sky to the foreground. Yields the progress in percent."""
         for number, _ in enumerate(self._landscape.paint(), start=1):
             self._percent = _PERCENT_MAX * number // len(self._landscape)
             yield self._percent
 
     def preview(self) -> bytes:
-        """Return a small PNG of what is drawn so far."""
+        """Return a small PNG of the layers drawn so far."""
         return png.preview(self._landscape.pixels())
 
     def png(self) -> bytes:
-        """Return the file."""
+        """Return the PNG file. Raises `Unfinished` before the drawing is complete."""
         if self._percent < _PERCENT_MAX:
             raise Unfinished
         return png.encode(self._landscape.pixels())

@@ -1,4 +1,4 @@
-"""Pixels as a PNG file, and smaller pixels for a preview."""
+"""Encode pixels as a PNG file, in full size or as a small preview."""
 
 import struct
 import zlib
@@ -13,7 +13,7 @@ _LEVEL = 6
 
 
 def encode(pixels: Pixels) -> bytes:
-    """Return the file; each row is stored as its difference to the row above, which packs gradients well."""
+    """Return a PNG file. It uses the filter type Up, which compresses gradients well."""
     height, width, _ = pixels.shape
     rows = np.full((height, 1 + 3 * width), _UP, np.uint8)
     rows[:, 1:] = np.diff(pixels.reshape(height, -1), axis=0, prepend=np.uint8(0))
@@ -23,7 +23,7 @@ def encode(pixels: Pixels) -> bytes:
 
 
 def preview(pixels: Pixels, width: int = _PREVIEW_WIDTH) -> bytes:
-    """Return a small PNG: each of its pixels is the mean of a square."""
+    """Return a small PNG. Each of its pixels is the mean of a square of pixels."""
     side = max(1, round(pixels.shape[1] / width))
     rows, columns = pixels.shape[0] // side, pixels.shape[1] // side
     squares = pixels[: rows * side, : columns * side].reshape(rows, side, columns, side, 3)

@@ -1,7 +1,7 @@
-"""Writing a short script from a prompt: scenes with a title and a sentence. The same prompt gives the same script.
+"""Write a short script from a prompt: scenes with a title and a sentence. The same prompt gives the same script.
 
-A scene's sentence is itself a prompt. All scenes are in one place and go through one day, and their pictures show it;
-a place or an hour that the prompt speaks of is kept.
+The sentence of a scene is the prompt of its picture. All scenes have the same place, and their hours go from dawn to
+night, unless the prompt mentions a place or an hour.
 """
 
 from collections.abc import Generator
@@ -39,18 +39,18 @@ _SECOND = ("Arrival", "Promise", "Horizon", "Signal", "Crossing", "Echo", "Retur
 
 
 class Scene(Struct, frozen=True):
-    """One scene: what it is called and what is seen."""
+    """One scene: its title and its description."""
 
     title: str
     text: str
 
 
 class Script:
-    """A script in the making: iterate to write it and hear how far it is, then take its scenes."""
+    """A script that is written step by step. Iterate over `write` to the end, then call `scenes` or `text`."""
 
     def __init__(self, prompt: str, count: int) -> None:
         if not 1 <= count <= SCENES_MAX:
-            raise ValueError(f"A script has 1 to {SCENES_MAX} scenes.")
+            raise ValueError(f"{count} scenes are not possible: a script has 1 to {SCENES_MAX}.")
         self._subject = " ".join(prompt.split()).rstrip(".!?")[:_SUBJECT_MAX] or "an empty place"
         self._seed, self._count = Seed(prompt), count
         self._place = "" if land_of(prompt) else f" {self._seed.pick('place', _PLACES)}"
@@ -58,13 +58,13 @@ class Script:
         self._scenes: list[Scene] = []
 
     def write(self) -> Generator[int, None, None]:
-        """Write scene by scene; yields the percentage done."""
+        """Write scene by scene. Yields the progress in percent."""
         for number in range(self._count):
             self._scenes.append(Scene(self._title(number), self._text(number)))
             yield _PERCENT_MAX * (number + 1) // self._count
 
     def scenes(self) -> list[Scene]:
-        """Return the scenes, in order."""
+        """Return the scenes, in order. Raises `Unfinished` before the script is complete."""
         if len(self._scenes) < self._count:
             raise Unfinished
         return self._scenes
@@ -76,7 +76,7 @@ class Script:
         )
 
     def _title(self, number: int) -> str:
-        """Pair two words; walking through both lists at once repeats no pair before all were used."""
+        """Combine two words. Stepping through both lists at the same time avoids repeated pairs."""
         first, second = self._pick_index("first", len(_FIRST), number), self._pick_index("second", len(_SECOND), number)
         return f"{_FIRST[first]} {_SECOND[second]}"
 

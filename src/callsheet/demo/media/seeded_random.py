@@ -1,4 +1,4 @@
-"""What all makers share: numbers that follow from a prompt alone, and the error of asking too early."""
+"""Shared by the media generators: random numbers that depend only on the prompt, and `Unfinished`."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ Option = TypeVar("Option")
 _NUMBER_BYTES = 4
 
 
-class Unfinished(Exception):  # noqa: N818 - it says what the thing is
-    """The file was asked for before it was made to the end."""
+class Unfinished(Exception):  # noqa: N818 - a state, not a failure
+    """The file was requested before it was complete."""
 
 
 class Seed:
-    """Numbers drawn from a prompt. Each has a label, so that a new one changes none of the others."""
+    """Pseudo-random numbers derived from a prompt. Each has a label, so that adding one does not change the others."""
 
     def __init__(self, prompt: str) -> None:
         self._root = hashlib.sha256(prompt.encode(errors="surrogatepass")).digest()

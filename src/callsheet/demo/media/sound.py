@@ -1,4 +1,4 @@
-"""Playing a short melody over a chord from a prompt, note by note, as a WAV: 16 bits, mono, 44.1 kHz."""
+"""Generate a short melody over a chord from a prompt, note by note, as a WAV: 16 bits, mono, 44.1 kHz."""
 
 import io
 import wave
@@ -16,8 +16,8 @@ Samples = NDArray[np.float64]
 _PERCENT_MAX = 100
 _PEAK_MAX = 0.8
 _TAIL_SECONDS = 0.9
-_RING_MULTIPLE = 3.5  # times of its ring
-# Half tones over the root, by hour: what the melody walks on, and what sounds below it.
+_RING_MULTIPLE = 3.5  # a note is rendered for this many times its `ring`
+# By hour, in semitones above the root: the scale of the melody, and the chord.
 _SCALES = {
     "dawn": (0, 2, 4, 7, 9),
     "noon": (0, 2, 4, 7, 11),
@@ -33,7 +33,7 @@ _CHORDS = {
     "fog": (0, 7, 14, 17),
 }
 Voice = tuple[tuple[float, float, float], ...]
-# Partials of an instrument: multiple of the pitch, loudness, how many times faster it dies than the first.
+# Partials of an instrument: multiple of the pitch, loudness, and decay rate relative to the first.
 _PAD: Voice = ((1, 1.0, 1.0), (3, 0.30, 1.8), (2, 0.15, 1.3), (6, 0.06, 3.0))
 _VOICES: tuple[Voice, ...] = (
     ((1, 1.0, 1.0), (2, 0.45, 1.6), (3, 0.25, 2.3), (4, 0.12, 3.2), (5, 0.08, 4.0)),
@@ -44,7 +44,7 @@ _VOICES: tuple[Voice, ...] = (
 
 @dataclass(frozen=True)
 class Note:
-    """When a note begins, how high it is, how long it rings, how loud it is, and what plays it."""
+    """A note: start in seconds, MIDI pitch, decay time, loudness and instrument."""
 
     start: float
     pitch: float
@@ -55,7 +55,7 @@ class Note:
 
 
 class Tone:
-    """A sound in the making: iterate to play it and hear how far it is, then take its bytes."""
+    """A sound that is rendered step by step. Iterate over `play` to the end, then call `wav`."""
 
     def __init__(self, prompt: str, seconds: float | None = None) -> None:
         seed = Seed(prompt)
@@ -70,7 +70,7 @@ class Tone:
         self._wav: bytes | None = None
 
     def play(self) -> Generator[int, None, None]:
-        """Play note by note; yields the percentage done."""
+        """Render note by note. Yields the progress in percent."""
         for number, note in enumerate(self._notes, start=1):
             first = round(note.start * RATE)
             sound = _render_note(note, len(self._sound) - first)
@@ -80,19 +80,19 @@ class Tone:
         yield _PERCENT_MAX
 
     def wav(self) -> bytes:
-        """Return the file."""
+        """Return the WAV file. Raises `Unfinished` before the sound is complete."""
         if self._wav is None:
             raise Unfinished
         return self._wav
 
 
 def _melody(seed: Seed, scale: tuple[int, ...], root: int, seconds: float) -> Iterator[Note]:
-    """Walk up and down a scale in beats, some of them held; come home at the end."""
-    voice, beat = seed.pick("voice", _VOICES), seed.pick("beat", (0.18, 0.21, 0.24))
+    """Yield notes that move up and down a scale, some of them longer, and end on the root."""
+    voice, note_seconds = seed.pick("voice", _VOICES), seed.pick("beat", (0.18, 0.21, 0.24))
     start, place, number = 0.12, seed.pick("place", (2, 4, 5)), 0
     while start < seconds - _TAIL_SECONDS:
         yield Note(start, root + _step(scale, place), 0.55, seed.number(f"loud.{number}", 0.55, 0.8), voice)
-        start += beat * seed.pick(f"held.{number}", (1, 1, 1, 2))
+        start += note_seconds * seed.pick(f"held.{number}", (1, 1, 1, 2))
         place = min(max(place + seed.pick(f"move.{number}", (-2, -1, -1, 1, 1, 2, 3)), 0), 10)
         number += 1
     yield Note(start, root + 12, 0.9, 0.8, voice)
@@ -104,18 +104,18 @@ def _step(scale: tuple[int, ...], place: int) -> int:
 
 
 def _render_note(note: Note, count_max: int) -> Samples:
-    """Return a note until it cannot be heard any more."""
+    """Return the samples of a note, until it has faded out."""
     count = min(count_max, round(_RING_MULTIPLE * note.ring * RATE))
     time = np.arange(count) / RATE
     hertz = 440 * 2 ** ((note.pitch - 69) / 12)
     sound = np.zeros(count)
-    for multiple, loudness, fast in note.voice:
-        sound += loudness * np.exp(-time * fast / note.ring * 2.2) * np.sin(2 * np.pi * hertz * multiple * time)
+    for multiple, loudness, decay in note.voice:
+        sound += loudness * np.exp(-time * decay / note.ring * 2.2) * np.sin(2 * np.pi * hertz * multiple * time)
     return sound * note.loudness * np.minimum(time / note.attack, 1)
 
 
 def _apply_mastering(sound: Samples) -> Samples:
-    """Add an echo, bring to one loudness, and let it end in silence."""
+    """Add an echo, normalize the loudness, and fade out."""
     wet = sound.copy()
     for delay, loudness in ((0.19, 0.28), (0.31, 0.18), (0.47, 0.12)):
         delay_samples = round(delay * RATE)

@@ -8,7 +8,7 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import Blobs
 from callsheet.core.decisions.files import DeletedFiles
 from callsheet.core.model.commands import DeleteFiles
-from callsheet.engine.loops.base import PAGE, CommandExecutor, due_pages
+from callsheet.engine.loops.loop_protocol import PAGE, CommandExecutor, due_pages
 
 RETENTION_ACTOR = "retention"
 """The actor in the audit log."""

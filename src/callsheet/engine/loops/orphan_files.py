@@ -13,7 +13,7 @@ from callsheet.blobs.object_keys import OutputKey, UploadKey
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import File
 from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify_output, classify_upload
-from callsheet.engine.loops.base import PAGE
+from callsheet.engine.loops.loop_protocol import PAGE
 from callsheet.engine.reads.synchronous import BlockingReader
 
 
@@ -27,7 +27,7 @@ class StorageCounts(Struct):
     unknown: int = 0
     """Without a row and older than the database: they may belong to another database."""
     foreign: int = 0
-    """With a key that Callsheet does not make."""
+    """With a key that Callsheet does not create."""
     orphans: int = 0
     bytes: int = 0
     """Total size of the orphans."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from callsheet.core.model.commands import ClaimCall, ClaimedCall, Outcome, ReportOutcome
 from callsheet.core.model.errors import BadInput
-from callsheet.engine.loops.base import PAGE, CommandExecutor, due_pages
+from callsheet.engine.loops.loop_protocol import PAGE, CommandExecutor, due_pages
 
 
 class Provider(Protocol):

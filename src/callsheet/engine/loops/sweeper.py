@@ -1,7 +1,7 @@
-"""Moves jobs and tasks whose time has come: expired leases, backoffs, schedules, deadlines, grace periods."""
+"""Processes due timers of jobs and tasks: expired leases, backoffs, schedules, deadlines, grace periods."""
 
 from callsheet.core.model.commands import TickJob, TickTask
-from callsheet.engine.loops.base import PAGE, CommandExecutor, send_due_commands
+from callsheet.engine.loops.loop_protocol import PAGE, CommandExecutor, send_due_commands
 
 
 class Sweeper:

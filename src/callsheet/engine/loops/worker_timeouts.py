@@ -1,8 +1,8 @@
-"""Marks workers as lost after a time without a heartbeat."""
+"""Marks workers as offline after some time without a heartbeat."""
 
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.commands import TickWorker
-from callsheet.engine.loops.base import PAGE, CommandExecutor, send_due_commands
+from callsheet.engine.loops.loop_protocol import PAGE, CommandExecutor, send_due_commands
 
 
 class WorkerTimeouts:

@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from callsheet.config import Settings
 from callsheet.engine.reads.batched import BatchedReader
 from callsheet.engine.reads.synchronous import BlockingReader
+from callsheet.settings import Settings
 from callsheet.store.connection import Database, NamedQuery, Rows
 from callsheet.store.postgres import PostgresDatabase
 
@@ -36,6 +36,11 @@ class Reads(BlockingReader):
         self._scans.stop()
         super().close()
 
+    async def current_time(self) -> int:
+        """Return the engine's time."""
+        ((database_time,),) = await self.lookup("clock")
+        return self.engine_time(database_time)
+
     async def lookup(self, query: str, /, **parameters: Any) -> Rows:
         """Run a named query that reads by key."""
         return await self._lookups.fetch(query, **parameters)
@@ -58,8 +63,6 @@ class Reads(BlockingReader):
 
 
 def _lookup_reader(database: Database, timeout_seconds: float) -> BatchedReader:
-    """Return the reader for lookups. An event loop can wait for PostgreSQL's socket itself."""
-    if not isinstance(database, PostgresDatabase):
-        return BatchedReader(database, "lookups")
-    with_timeout = database.with_timeout(timeout_seconds)
-    return BatchedReader(with_timeout, "lookups", direct_timeout_seconds=with_timeout.statement_timeout_seconds)
+    """Return the reader for lookups, whose statements have a timeout on PostgreSQL."""
+    with_timeout = database.with_timeout(timeout_seconds) if isinstance(database, PostgresDatabase) else database
+    return BatchedReader(with_timeout, "lookups")

@@ -48,7 +48,7 @@ def make_batch(requests: Sequence[ReadRequest]) -> ReadBatch:
         if request.key is not None:
             keys.setdefault(request.named_queries[0][0], {})[request.key] = None
     named_queries: list[NamedQuery] = [(query, {"ids": list(own_keys)}) for query, own_keys in keys.items()]
-    named_queries.extend(ask for request in requests if request.key is None for ask in request.named_queries)
+    named_queries.extend(query for request in requests if request.key is None for query in request.named_queries)
     return ReadBatch(requests, named_queries, keys)
 
 

@@ -2,7 +2,7 @@
 
 import queue
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from callsheet.core.decisions.money import wallet_id
@@ -17,7 +17,7 @@ class PositionedEvent(tuple[int, int, Event]):
     __slots__ = ()
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return self[0], self[1]
 
     @property
@@ -30,6 +30,7 @@ class BlockingReader:
 
     def __init__(self, database: Database, readers: int) -> None:
         self._database = database
+        self._closed = False
         self._idle: queue.LifoQueue[Connection | None] = queue.LifoQueue()
         for _ in range(readers):
             self._idle.put(None)
@@ -44,9 +45,17 @@ class BlockingReader:
                 return connection.fetch(query, **parameters)
 
     def now(self) -> int:
-        """Return the database's time."""
+        """Return the engine's time."""
         with self._connection() as connection:
             return connection.now()
+
+    def engine_time(self, database_time: int) -> int:
+        """Return the engine's time for a reading of the database's clock, the query `clock`."""
+        return self._database.clock.read(database_time)
+
+    def sync_clock(self) -> None:
+        """Make sure that the engine's time is not before the newest stored time."""
+        self._database.clock.advance_to(self.fetch("newest_time")[0][0] or 0)
 
     def job(self, tenant: str, job_id: str) -> Job:
         """Return a job of a tenant. Jobs of other tenants and deleted jobs are not found."""
@@ -101,17 +110,26 @@ class BlockingReader:
         return [row[0] for row in self.fetch("subjects_not_yet_visible", tx=tx, position=position, count=count)]
 
     def close(self) -> None:
-        while not self._idle.empty():
-            connection = self._idle.get()
+        """Close the connections: idle ones now, others when their read ends. Later reads fail."""
+        self._closed = True
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        """Replace the idle connections by empty slots, so that a waiting read wakes up and fails."""
+        taken: list[Connection | None] = []
+        with suppress(queue.Empty):
+            while True:
+                taken.append(self._idle.get_nowait())
+        for connection in taken:
             if connection is not None:
                 connection.close()
+            self._idle.put(None)
 
     @contextmanager
     def _connection(self) -> Iterator[Connection]:
         connection = self._idle.get()
         try:
-            if connection is None:
-                connection = self._database.connect(reading=True)
+            connection = connection or self._connect()
             yield connection
         except ConnectionLost:
             if connection is not None:
@@ -120,3 +138,10 @@ class BlockingReader:
             raise
         finally:
             self._idle.put(connection)
+            if self._closed:
+                self._close_idle()
+
+    def _connect(self) -> Connection:
+        if self._closed:
+            raise ConnectionLost("The engine is closed.")
+        return self._database.connect(reading=True)

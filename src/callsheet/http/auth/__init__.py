@@ -1,1 +1,1 @@
-"""Authentication: API keys, user tokens, signatures, throttles for failed attempts."""
+"""Authentication: API keys, user tokens, signatures, and a limit for failed authentication."""

@@ -1,28 +1,29 @@
-"""Authentication: API keys, stored as hashes, worker tokens, and short-lived signed tokens of one user."""
+"""Authentication by API key, worker token or short-lived user token."""
 
 import hashlib
 import hmac
 import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
 
-from callsheet.core.model.rows import ApiKey, Worker
 from callsheet.core.model.state_machines import Actor
+from callsheet.dispatch.connected_workers import RegisteredWorker
 from callsheet.engine.reads.facade import Reads
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import OPERATOR, REGISTERED_WORKER, USER, WORKER
+from callsheet.queries.credentials import KeyOwner, find_key_by_hash, find_key_by_id, find_worker_by_token
 
 T = TypeVar("T")
 KEY_PREFIX, TOKEN_PREFIX, WORKER_PREFIX = "cs_", "cst_", "csw_"
 _SECRET_BYTES = 32
 _SECRET_CHARS_MAX = 1_024
 _CACHE_SECONDS = 1.0
-"""A key revoked on another server is accepted for this long; one revoked on this server is refused at once."""
+"""A key that was revoked on another server is accepted for this long. On the same server it is refused at once."""
 _CACHE_MAX = 10_000
 _NOT_CACHED = (float("-inf"), None)
 DEFAULT_TENANT = "default"
@@ -36,8 +37,8 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     id: str
     user: str | None = None
     suspended: bool = False
-    """The tenant is suspended: it may read, and change nothing."""
-    worker: Worker | None = None
+    """The tenant is suspended: it can read, but not change anything."""
+    worker: RegisteredWorker | None = None
     """The row of a registered worker, at most a second old."""
 
     @property
@@ -48,6 +49,10 @@ class Caller(msgspec.Struct, frozen=True, gc=False):
     @property
     def actor(self) -> Actor:
         return "admin" if self.role in {OPERATOR, "admin"} else "user"
+
+
+CallerLookup = Callable[[Reads, str], Awaitable[Caller | None]]
+"""Reads a caller by the hash of its secret or by the id of its key; None if the secret is not valid."""
 
 
 class Signer:
@@ -65,8 +70,8 @@ class Signer:
         """Return the signed value, or None if the signature is not valid for this purpose."""
         try:
             raw = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-            mark, body = raw[:16], raw[16:]
-            if _encode_base64(raw) != text or not hmac.compare_digest(mark, self._signature_of(purpose, body)):
+            signature, body = raw[:16], raw[16:]
+            if _encode_base64(raw) != text or not hmac.compare_digest(signature, self._signature_of(purpose, body)):
                 return None  # several base64 texts decode to the same bytes: accept only the one that was issued
             return msgspec.msgpack.decode(body, type=shape)
         except (ValueError, msgspec.MsgspecError):
@@ -100,7 +105,7 @@ def hash_secret(secret: str) -> str:
 
 
 class Authenticator:
-    """Finds the caller of a request by its secret, with a short cache."""
+    """Finds the caller of a request by its key or token. Callers are cached for a short time."""
 
     def __init__(self, reads: Reads, signer: Signer) -> None:
         self._reads = reads
@@ -108,21 +113,22 @@ class Authenticator:
         self._cache: dict[str, tuple[float, Caller | None]] = {}
 
     async def authenticate(self, request: Request, *, in_query: bool = False) -> Caller:
-        """Return the caller or raise 401. A stream calls it again, to end when its key is revoked."""
+        """Return the caller or raise 401. Streams call it repeatedly, so that they end when their key is revoked."""
         if request.secret is None:
             request.secret = _secret(request, in_query=in_query)
         secret, token = request.secret, None
+        look_up: CallerLookup
         if len(secret) > _SECRET_CHARS_MAX or not secret.isascii():
             raise _invalid_key()
         if secret.startswith(TOKEN_PREFIX):
             token = self._read_user_token(secret)
-            query, mark = "api_key_by_id", token.key
+            look_up, cache_key = _caller_by_key_id, token.key
         else:
-            query = "worker_by_token" if secret.startswith(WORKER_PREFIX) else "api_key_by_hash"
-            mark = hash_secret(secret)
-        at, caller = self._cache.get(mark, _NOT_CACHED)
-        if time.monotonic() - at >= _CACHE_SECONDS:
-            caller = await self._look_up(query, mark)
+            look_up = _caller_by_worker_token if secret.startswith(WORKER_PREFIX) else _caller_by_key_hash
+            cache_key = hash_secret(secret)
+        cached_at, caller = self._cache.get(cache_key, _NOT_CACHED)
+        if time.monotonic() - cached_at >= _CACHE_SECONDS:
+            caller = await self._look_up(look_up, cache_key)
         if caller is None:
             raise _invalid_key()
         if token is not None:
@@ -132,10 +138,10 @@ class Authenticator:
             return caller
         if caller.role == OPERATOR:
             return msgspec.structs.replace(caller, tenant=tenant)
-        raise Problem(403, "forbidden", "Callsheet-Tenant names another tenant than the key's: leave the header out.")
+        raise Problem(403, "forbidden", "Callsheet-Tenant names another tenant than the key's. Leave the header out.")
 
     def invalidate(self) -> None:
-        """Clear the cache: a key was revoked, or a tenant suspended."""
+        """Clear the cache. Call it after a key, a worker or a tenant was changed."""
         self._cache = {}
 
     def create_user_token(self, caller: Caller, user: str, seconds: int) -> str:
@@ -149,53 +155,52 @@ class Authenticator:
             raise _invalid_key()
         return token
 
-    async def _look_up(self, query: str, mark: str) -> Caller | None:
-        """Read the caller of a key or token from the database; None if it is unknown, revoked or expired."""
-        known, now = self._cache, time.monotonic()
-        rows = await self._reads.lookup(query, key=mark)
-        caller = _CALLER_FROM_ROW[query](rows[0]) if rows else None
-        if len(known) >= _CACHE_MAX:
-            known.clear()
-        known[mark] = (now, caller)  # after `invalidate`, this writes to the old dictionary, which is not read again
+    async def _look_up(self, look_up: CallerLookup, cache_key: str) -> Caller | None:
+        """Read a caller from the database and cache it."""
+        cache, now = self._cache, time.monotonic()
+        caller = await look_up(self._reads, cache_key)
+        if len(cache) >= _CACHE_MAX:
+            cache.clear()
+        cache[cache_key] = (now, caller)  # `invalidate` replaces the dictionary, so an outdated caller is not cached
         return caller
 
 
 def _secret(request: Request, *, in_query: bool) -> str:
     """Return the key or token from the header, or a user token from the query where the route accepts one."""
-    given = request.header(b"authorization")
+    authorization = request.header(b"authorization")
     if b"token=" in request.query_string and (tokens := request.pop_query_parameter("token")):
-        if given is not None or not in_query or len(tokens) > 1 or not tokens[0].startswith(TOKEN_PREFIX):
-            raise _unauthorized("key_in_url", "Do not send a key in the URL: send it as Authorization: Bearer.")
-        given = f"Bearer {tokens[0]}"
-    if given is None:
-        raise missing_key("Send your key: Authorization: Bearer cs_….")
-    scheme, _, secret = given.partition(" ")
+        if authorization is not None or not in_query or len(tokens) > 1 or not tokens[0].startswith(TOKEN_PREFIX):
+            raise _unauthorized("key_in_url", "The URL contains a key. Send it as Authorization: Bearer instead.")
+        authorization = f"Bearer {tokens[0]}"
+    if authorization is None:
+        raise missing_key("The request has no key. Send Authorization: Bearer cs_….")
+    scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not secret or len(secret) > _SECRET_CHARS_MAX or not secret.isascii():
-        raise _unauthorized("invalid_key", "The Authorization header is not a bearer key.")
+        raise _unauthorized(
+            "invalid_key", "The Authorization header is not a bearer key. Send Authorization: Bearer cs_…."
+        )
     return secret
 
 
-def _caller_from_key(row: Sequence[Any]) -> Caller | None:
-    """Return the caller of a row of tenant status and key; None if the key is revoked or expired."""
-    key = ApiKey(*row[1:])
-    if key.revoked_at is not None or (key.expires_at is not None and key.expires_at < time.time() * 1_000_000):
+async def _caller_by_key_hash(reads: Reads, secret_hash: str) -> Caller | None:
+    return _caller_from_key(await find_key_by_hash(reads, secret_hash))
+
+
+async def _caller_by_key_id(reads: Reads, key_id: str) -> Caller | None:
+    return _caller_from_key(await find_key_by_id(reads, key_id))
+
+
+async def _caller_by_worker_token(reads: Reads, token_hash: str) -> Caller | None:
+    worker = await find_worker_by_token(reads, token_hash)
+    return None if worker is None else Caller(REGISTERED_WORKER, "", f"worker:{worker.id}", worker=worker)
+
+
+def _caller_from_key(owner: KeyOwner | None) -> Caller | None:
+    if owner is None:
         return None
-    suspended = row[0] == "suspended"
-    if key.tenant or key.role == WORKER:
-        return Caller(key.role, key.tenant, key.id, suspended=suspended)
-    return Caller(OPERATOR, DEFAULT_TENANT, key.id, suspended=suspended)
-
-
-def _caller_from_worker(row: Sequence[Any]) -> Caller:
-    worker = Worker(*row)
-    return Caller(REGISTERED_WORKER, "", f"worker:{worker.id}", worker=worker)
-
-
-_CALLER_FROM_ROW: dict[str, Callable[[Sequence[Any]], Caller | None]] = {
-    "api_key_by_hash": _caller_from_key,
-    "api_key_by_id": _caller_from_key,
-    "worker_by_token": _caller_from_worker,
-}
+    if owner.tenant or owner.role == WORKER:
+        return Caller(owner.role, owner.tenant, owner.key_id, suspended=owner.suspended)
+    return Caller(OPERATOR, DEFAULT_TENANT, owner.key_id, suspended=owner.suspended)
 
 
 def missing_key(message: str) -> Problem:
@@ -204,7 +209,7 @@ def missing_key(message: str) -> Problem:
 
 
 def _invalid_key() -> Problem:
-    return _unauthorized("invalid_key", "This key is unknown, revoked or expired.")
+    return _unauthorized("invalid_key", "This key is unknown, revoked or expired. Send another one.")
 
 
 def _unauthorized(code: str, message: str) -> Problem:

@@ -1,1 +1,1 @@
-"""Sockets and connections: uvicorn with limits on what one client may use."""
+"""Sockets and connections: uvicorn, with limits on what one client can use."""

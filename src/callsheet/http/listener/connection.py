@@ -1,14 +1,13 @@
-"""One connection, with what uvicorn lacks against slow, greedy and confused clients.
+"""One HTTP connection: uvicorn's protocol, with limits against slow and malicious clients.
 
-What it adds to uvicorn's protocol:
-head     a deadline and a size for request line and headers, a length for the target
-head     a header that may be there once, and twice is read by us as one and by a proxy as another, is refused
-body     what nobody reads is thrown away within limits, so that the next request is found where it begins
-body     headers behind it are no headers, and what only frames it has a size
-leaving  a client that still sends when it is refused can read why, before the connection is gone
-queue    pipelined requests are few, and all of them hear that the client has left
-crowd    whoever comes when so many are here that no file can be opened is told so, and not left standing at the door
-reader   one that takes nothing off us for long is dropped
+- Request line and headers have a deadline and a maximum size, and the URL has a maximum length.
+- Headers that must be unique are refused if they are repeated: a proxy in front of the server might use the other one.
+- If a handler does not read a body, the rest of it is discarded, within limits, so that the connection can be reused.
+- Trailers after a chunked body are ignored, and the size of the chunk framing is limited.
+- A client that still sends its body when it gets an error can read the response before the connection is closed.
+- The number of pipelined requests is limited. All of them are notified when the client disconnects.
+- Over the limit of connections, clients get 503 instead of waiting in the backlog.
+- A client that does not read its response for too long is disconnected.
 """
 
 import asyncio
@@ -19,12 +18,12 @@ from typing import Any, Final, cast
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from callsheet.config import HttpSettings
 from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id, unavailable
 from callsheet.http.server.security_headers import SECURITY_HEADERS
+from callsheet.settings import HttpSettings
 
 RESERVED_FILES = 128
-"""For what is no connection: the database, files that are sent, and those who are refused."""
+"""File descriptors kept for other uses: the database, files in transfer, and connections that are being refused."""
 _PIPELINE_MAX = 64
 _DRAIN_SECONDS = 2.0
 _DRAIN_BYTES_MAX = 32 * 1024 * 1024
@@ -34,28 +33,28 @@ _SINGLE_HEADERS: Final = (
     b"authorization", b"callsheet-tenant", b"content-encoding", b"content-type", b"host", b"idempotency-key",
     b"last-event-id", b"transfer-encoding",
 )  # fmt: skip
-_TOO_MANY_CONNECTIONS = unavailable("This server has as many connections as it may")
-_INVALID_HTTP = Problem(400, "invalid_request", "This is not HTTP/1.1 as we read it.")
+_TOO_MANY_CONNECTIONS = unavailable("This server has reached its limit of connections")
+_INVALID_HTTP = Problem(400, "invalid_request", "The request is not valid HTTP/1.1. Send one that follows RFC 9112.")
 
 
 class Connection(HttpToolsProtocol):
-    """Reads requests off one socket, and gives up on a client that does not behave."""
+    """Reads requests from one socket, and closes it if the client exceeds a limit."""
 
-    def __init__(self, settings: HttpSettings, limit: int, **protocol_options: Any) -> None:
+    def __init__(self, settings: HttpSettings, connections_max: int, **protocol_options: Any) -> None:
         super().__init__(**protocol_options)
         self._settings = settings
-        self._connections_max = limit
-        """So many connections are served; a few more are let in to be refused, and the others are not."""
+        self._connections_max = connections_max
+        """Connections that are served. Some more are accepted to return an error; all others are aborted."""
         self._active_cycle: RequestResponseCycle | None = None
         self._in_head = True
-        """Between requests, or within the head of one."""
+        """The parser is between two requests, or within the request line and headers."""
         self._read_size = 0
         self._partial_bytes = 0
-        """Bytes of an unfinished head, or of what is neither a body nor its end, in earlier reads."""
+        """Bytes of earlier reads that completed nothing: of an unfinished head, or of chunk framing."""
         self._progress = 0
-        """How often something was whole: a head, a part of a body, a request."""
+        """Counts what the parser has completed: a head, a part of a body, a request."""
         self._unread = 0
-        """Bytes of a body that came after its answer."""
+        """Bytes of the body that arrived after the response."""
         self._refusal = _INVALID_HTTP
         self._draining = False
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +91,7 @@ class Connection(HttpToolsProtocol):
         self.resume_writing()
         self.pipeline.clear()
         running = self._active_cycle
-        if running is not None and not running.response_complete:  # uvicorn tells the newest request only
+        if running is not None and not running.response_complete:  # uvicorn notifies only the newest request
             running.disconnected = True
             running.message_event.set()
 
@@ -118,10 +117,10 @@ class Connection(HttpToolsProtocol):
         super().on_url(url)
         limit = self._settings.url_bytes_max
         if len(self.url) > limit:
-            self._refuse(Problem(414, "target_too_long", f"The address is longer than {limit} bytes."))
+            self._refuse(Problem(414, "target_too_long", f"The URL is longer than {limit} bytes. Send a shorter one."))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # what comes behind a body was not there when it was asked who sends it
+        if self._in_head:  # ignore trailers: the request was authenticated without them
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -130,9 +129,7 @@ class Connection(HttpToolsProtocol):
             self._refuse(self._too_large())
         by_name = dict(self.headers)
         if len(by_name) != len(self.headers) and (duplicate := _find_duplicate(self.headers)):
-            self._refuse(
-                Problem(400, "invalid_request", f"The header {duplicate.decode()} is there twice: send it once.")
-            )
+            self._refuse(Problem(400, "invalid_request", f"The header {duplicate.decode()} is repeated. Send it once."))
         if by_name.get(b"transfer-encoding", _CHUNKED).lower() != _CHUNKED:
             self._refuse(_INVALID_HTTP)
         if len(self.pipeline) >= _PIPELINE_MAX:
@@ -147,7 +144,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if was_idle:
             self._active_cycle = self.cycle
-        if self.parser.should_upgrade():  # we never do: what follows cannot be told from a body
+        if self.parser.should_upgrade():  # not supported, and the bytes that follow may not be HTTP
             self.cycle.keep_alive = False
         if self.scope["method"] not in _METHODS_WITHOUT_BODY:
             self.cycle.transport = DrainingTransport(self)  # type: ignore[assignment]
@@ -166,11 +163,11 @@ class Connection(HttpToolsProtocol):
         self._progress += 1
         self._clear_timer()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - our own words
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the response has its own message
         if self._is_idle():
             self.transport.write(_render_problem(self._refusal))
         elif self._active_cycle is self.cycle and not self.cycle.response_started:
-            self.cycle.disconnected = True  # its body broke off, and this is its answer
+            self.cycle.disconnected = True  # its body is invalid: stop the handler and respond here
             self.cycle.message_event.set()
             self.transport.write(_render_problem(self._refusal))
         self.transport.close()
@@ -186,15 +183,15 @@ class Connection(HttpToolsProtocol):
         if self._in_head:
             if self._partial_bytes:
                 self._set_timer(self._settings.header_timeout_seconds, self.transport.close)
-        elif self.expect_100_continue:  # whether the body will still come, nobody can tell
+        elif self.expect_100_continue:  # the client may or may not send the body
             self.transport.close()
         else:
             self._set_timer(self._settings.body_timeout_seconds, self.transport.close)
 
-    # -- steps
+    # -- closing and timers
 
     def drain(self) -> None:
-        """Close; if the client still sends, let it first read what it was told."""
+        """Close the connection. If the client still sends a body, give it time to read the response first."""
         if self._in_head or self.transport.is_closing():
             self.transport.close()
             return
@@ -214,29 +211,30 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _is_idle(self) -> bool:
-        """Whether no request waits for its answer."""
+        """Return whether no request waits for its response."""
         newest = cast("RequestResponseCycle | None", self.cycle)
         return newest is None or newest.response_complete
 
     def _refuse(self, problem: Problem) -> None:
-        """Stop the parser; uvicorn calls `send_400_response`."""
+        """Stop the parser. Uvicorn then calls `send_400_response`."""
         self._refusal = problem
         raise problem
 
     def _too_large(self) -> Problem:
         limit = self._settings.header_bytes_max
-        return Problem(431, "headers_too_large", f"Request line and headers have more than {limit} bytes.")
+        message = f"Request line and headers have more than {limit} bytes. Send fewer or shorter headers."
+        return Problem(431, "headers_too_large", message)
 
-    def _start_stall_timer(self, waiting: int) -> None:
-        """Look again later: a reader that has taken nothing since is dropped."""
-        self._stall_timer = self.loop.call_later(self._settings.send_timeout_seconds, self._check_stall, waiting)
+    def _start_stall_timer(self, buffered: int) -> None:
+        """Check later whether the client has read anything; if not, disconnect it."""
+        self._stall_timer = self.loop.call_later(self._settings.send_timeout_seconds, self._check_stall, buffered)
 
     def _check_stall(self, before: int) -> None:
-        waiting = self.transport.get_write_buffer_size()
-        if waiting >= before:
+        buffered = self.transport.get_write_buffer_size()
+        if buffered >= before:
             self.transport.abort()
         else:
-            self._start_stall_timer(waiting)
+            self._start_stall_timer(buffered)
 
     def _set_timer(self, seconds: float, callback: Callable[[], None]) -> None:
         self._clear_timer()
@@ -249,7 +247,7 @@ class Connection(HttpToolsProtocol):
 
 
 class DrainingTransport:
-    """The transport as a request with a body sees it: closing it waits for a client that still sends."""
+    """The transport of requests with a body. Closing it drains the connection first."""
 
     __slots__ = ("_connection", "write")
 
@@ -274,10 +272,10 @@ def _find_duplicate(headers: list[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _render_problem(problem: Problem) -> bytes:
-    name = new_request_id()
-    body = msgspec.json.encode(problem.body(name))
+    request_id = new_request_id()
+    body = msgspec.json.encode(problem.body(request_id))
     headers = {
-        "content-type": CONTENT_TYPE, "content-length": len(body), "x-request-id": name, **problem.headers,
+        "content-type": CONTENT_TYPE, "content-length": len(body), "x-request-id": request_id, **problem.headers,
         "connection": "close",
     }  # fmt: skip
     lines = [f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"]

@@ -3,34 +3,31 @@
 import asyncio
 import errno
 import logging
-import resource
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import uvicorn
 
-from callsheet.config import HttpSettings
 from callsheet.http.listener.connection import RESERVED_FILES, Connection
+from callsheet.http.listener.process_setup import raise_file_limit
+from callsheet.settings import HttpSettings
 
 _BACKLOG = 2_048
-_OPEN_FILES_MAX = 65_536
-"""More connections than one process can serve."""
 _PORT_MAX = 65_535
 _FILE_THREADS = 32
 """Threads that read and write files, or wait for object storage."""
 _BIND_ERRORS = {
     errno.EADDRINUSE: "{where} is in use by another program: choose another port.",
-    errno.EACCES: "{where} needs more rights than this user has: choose a port above 1023.",
-    errno.EADDRNOTAVAIL: "{host} is not an address of this machine.",
+    errno.EACCES: "{where} requires more permissions than this user has: choose a port above 1023.",
+    errno.EADDRNOTAVAIL: "{host} is not an address of this machine: use one such as 127.0.0.1 or 0.0.0.0.",
 }
 
 
 class Server(uvicorn.Server):
-    """Serves one app on bound sockets; all ports share limits, metrics and shutdown. Streams end when it stops."""
+    """Serves one app on bound sockets. All ports share limits, metrics and shutdown, which ends open streams."""
 
     def __init__(
         self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None],
@@ -62,10 +59,10 @@ class Server(uvicorn.Server):
         if self._end_streams is not None:
             self._end_streams()
         await super().shutdown(sockets)
-        for connection in self.server_state.connections:  # a client that does not read would keep the loop open
+        for connection in self.server_state.connections:  # a client that does not read would delay the exit
             connection.transport.abort()
         self._file_threads.shutdown(wait=False, cancel_futures=True)
-        # A closing loop waits for its threads, and one may wait for storage for minutes: give it an idle executor.
+        # A closing loop waits for its executor, and a thread may wait for storage for minutes: set an idle executor.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
 
     def serve_on_socket(self) -> None:
@@ -73,24 +70,10 @@ class Server(uvicorn.Server):
         self.run(sockets=self._sockets)
 
 
-def raise_file_limit() -> int:
-    """Raise the limit of open files to the hard limit and return it: each connection is one file.
-
-    Shells and services start with 1,024, which a few streams use up.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES_MAX)
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
-    with suppress(OSError, ValueError):  # the system may refuse its own hard limit
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def bind(host: str, port: int) -> socket.socket:
-    """Bind a socket and listen; port 0 takes a free one.
+    """Bind a socket and listen; port 0 chooses a free port.
 
-    The `strerror` of an OSError is a sentence for the operator.
+    The `strerror` of a raised OSError is a message for the operator.
     """
     if not 0 <= port <= _PORT_MAX:
         raise OSError(errno.EINVAL, f"{port} is not a port: choose one from 0 to {_PORT_MAX}.")
@@ -100,15 +83,15 @@ def bind(host: str, port: int) -> socket.socket:
         family, _, _, _, address = found[0]
         bound = socket.socket(family, socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # an unknown name, or an address family that is not available
-        raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of this machine.") from None
+        raise OSError(errno.EADDRNOTAVAIL, _BIND_ERRORS[errno.EADDRNOTAVAIL].format(host=host)) from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.listen(_BACKLOG)  # two processes may bind, but only one can listen
     except OSError as error:
         bound.close()
-        why = _BIND_ERRORS.get(error.errno or 0, "{where} cannot be used: {error}.")
+        message = _BIND_ERRORS.get(error.errno or 0, "{where} cannot be used: {error}.")
         where = f"Port {port} on {host}"
-        raise OSError(error.errno, why.format(where=where, host=host, error=error.strerror)) from None
+        raise OSError(error.errno, message.format(where=where, host=host, error=error.strerror)) from None
     bound.set_inheritable(True)
     return bound

@@ -1,6 +1,7 @@
-"""Sample requests as curl commands that work when they are pasted into a shell.
+"""Sample requests as curl commands that you can paste into a shell.
 
-Samples use what every server has, and change nothing that the demo needs. Ids are shell variables.
+Samples use workflows and users that exist on every server, and do not change what the demo needs. Ids are shell
+variables.
 """
 
 import json

@@ -23,9 +23,9 @@ GROUPS = (
           ("jobs",), ("get_input", "list_runs", "list_outputs", "refund_job")),
     Group("stages and tasks",
           "A job runs as a sequence of stages, each with one or more tasks. Stages can wait for an approval.",
-          ("stages",), ("get_preview",)),
+          ("job_parts",), ("get_preview",)),
     Group("files", "Upload input files, and download the output files of jobs.",
-          ("files", "file_content", "signed_files")),
+          ("files", "downloads", "signed_files")),
     Group("events", "Every change of a job is an event. Stream events, or list them page by page.", ("events",)),
     Group("wallets", "Each user has a wallet of credits and a ledger of its entries.", ("wallets",)),
     Group("workflows", "A workflow is a named definition with an input schema, stages, a price and limits.",
@@ -40,14 +40,14 @@ GROUPS = (
 
 def group_of(route: Route) -> Group:
     """Return the group of a route. Routes of a plugin's API are in a group named after their module."""
-    mine = [group for group in GROUPS if route.name in group.operations]
-    mine += [group for group in GROUPS if route.tag in group.modules]
-    return mine[0] if mine else Group(route.tag.replace("_", " "), "Routes of a mounted API.", (route.tag,))
+    matching = [group for group in GROUPS if route.name in group.operations]
+    matching += [group for group in GROUPS if route.tag in group.modules]
+    return matching[0] if matching else Group(route.tag.replace("_", " "), "Routes of a mounted API.", (route.tag,))
 
 
 def group_routes(routes: Iterable[Route]) -> dict[Group, list[Route]]:
     """Return the groups with their routes, in order. Groups without routes are left out."""
-    found: dict[Group, list[Route]] = {group: [] for group in GROUPS}
+    by_group: dict[Group, list[Route]] = {group: [] for group in GROUPS}
     for route in routes:
-        found.setdefault(group_of(route), []).append(route)
-    return {group: mine for group, mine in found.items() if mine}
+        by_group.setdefault(group_of(route), []).append(route)
+    return {group: own_routes for group, own_routes in by_group.items() if own_routes}

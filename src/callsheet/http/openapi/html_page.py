@@ -7,8 +7,8 @@ from html import escape
 from itertools import chain
 from typing import Any
 
-from callsheet.http.openapi.builder import COMMON_CODES
 from callsheet.http.openapi.curl import curl, start
+from callsheet.http.openapi.document_builder import COMMON_CODES
 
 Node = dict[str, Any]
 _CODE = re.compile(r"`([^`]+)`")
@@ -57,7 +57,7 @@ _FRAME = """\
 <main id="main">
 <section class="intro" id="top"><h1>Callsheet API</h1>{intro}{start}</section>
 {groups}
-{shapes}
+{objects}
 <p id="nothing" hidden>No results. Search for other words.</p>
 </main>
 </body>
@@ -83,14 +83,14 @@ class ReferencePage:
         return _FRAME.format(
             version=_escape(info["version"]), nav="".join(self._contents()),
             intro=_render_markdown(info["description"]),
-            start=self._start(), groups="".join(groups), shapes="".join(self._shapes()),
+            start=self._start(), groups="".join(groups), objects="".join(self._objects()),
         )  # fmt: skip
 
     def _start(self) -> str:
-        topups = [one for one in self._operations if one[2]["operationId"] == "top_up"]
+        topups = [entry for entry in self._operations if entry[2]["operationId"] == "top_up"]
         return "".join(
-            f"{_render_markdown(_SAMPLES)}{_sample('Setup', 'shell', start(one))}{_render_markdown(_IDS)}"
-            for one in topups
+            f"{_render_markdown(_SAMPLES)}{_sample('Setup', 'shell', start(topup))}{_render_markdown(_IDS)}"
+            for topup in topups
         )
 
     # -- table of contents
@@ -103,10 +103,10 @@ class ReferencePage:
                 yield f'<li data-for="{name}"><a href="#{name}"><span class="method {method}">{method}</span>'
                 yield f"<span>{_escape(operation['summary'])}</span></a></li>"
             yield "</ul>"
-        yield '<h2><a href="#shapes">objects</a></h2><h2><a href="/openapi.json">openapi.json</a></h2>'
+        yield '<h2><a href="#objects">objects</a></h2><h2><a href="/openapi.json">openapi.json</a></h2>'
 
     def _operations_of(self, tag: Node) -> list[tuple[str, str, Node]]:
-        return [one for one in self._operations if tag["name"] in one[2]["tags"]]
+        return [entry for entry in self._operations if tag["name"] in entry[2]["tags"]]
 
     # -- routes
 
@@ -120,21 +120,21 @@ class ReferencePage:
     def _route(self, method: str, path: str, operation: Node) -> Iterator[str]:
         name = operation["operationId"]
         yield f'<article class="route" id="{name}"><h3><a href="#{name}">{_escape(operation["summary"])}</a></h3>'
-        yield f'<p class="address"><span class="method {method}">{method}</span><code>{_path(path)}</code></p>'
-        yield '<div class="columns"><div class="words">'
-        yield from self._about(operation)
+        yield f'<p class="endpoint"><span class="method {method}">{method}</span><code>{_path(path)}</code></p>'
+        yield '<div class="columns"><div class="text">'
+        yield from self._description(operation)
         yield from self._parameters(operation)
         if body := operation.get("requestBody"):
             yield "<h4>Request body</h4>"
             yield from self._fields(_json(body)["schema"])
-        yield from self._answers(operation)
+        yield from self._responses(operation)
         yield '</div><div class="samples">'
         yield _sample("Request", "shell", curl(method, path, operation))
         for (title, text), statuses in self._examples(operation).items():
             yield _sample(title, ", ".join(statuses), text)
         yield "</div></div></article>"
 
-    def _about(self, operation: Node) -> Iterator[str]:
+    def _description(self, operation: Node) -> Iterator[str]:
         details, _, _ = operation["description"].rpartition("\n\n")
         if details:
             yield _render_markdown(details)
@@ -144,46 +144,45 @@ class ReferencePage:
         yield "</ul>"
 
     def _parameters(self, operation: Node) -> Iterator[str]:
-        given = [parameter for parameter in operation["parameters"] if "$ref" not in parameter]  # shared by all routes
-        for place, title in (("path", "Path"), ("query", "Query"), ("header", "Headers")):
-            mine = [one for one in given if one["in"] == place]
-            if mine:
+        own = [parameter for parameter in operation["parameters"] if "$ref" not in parameter]  # others are shared
+        for location, title in (("path", "Path"), ("query", "Query"), ("header", "Headers")):
+            listed = [parameter for parameter in own if parameter["in"] == location]
+            if listed:
                 yield f"<h4>{title}</h4><dl>"
-                yield from (self._field(p["name"], p["schema"], p["required"], p["description"]) for p in mine)
+                yield from (self._field(p["name"], p["schema"], p["required"], p["description"]) for p in listed)
                 yield "</dl>"
 
-    def _answers(self, operation: Node) -> Iterator[str]:
-        yield '<h4>Responses</h4><ul class="answers">'
-        for status, given in operation["responses"].items():
-            answer = self._resolve(given)
-            codes = [code for code in answer.get("x-codes", []) if code not in _COMMON_CODES]
-            if "x-codes" in answer and not codes:
+    def _responses(self, operation: Node) -> Iterator[str]:
+        yield '<h4>Responses</h4><ul class="responses">'
+        for status, response_or_ref in operation["responses"].items():
+            response = self._resolve(response_or_ref)
+            codes = [code for code in response.get("x-codes", []) if code not in _COMMON_CODES]
+            if "x-codes" in response and not codes:
                 continue
-            first, _, rest = answer["description"].partition("\n\n")
+            first, _, rest = response["description"].partition("\n\n")
             yield f'<li class="s{status[0]}"><span class="status">{status}</span>'
             if not codes:
-                shape = self._shape(answer)
-                yield f"<span>{_inline(first)} {shape}</span></li>"
+                yield f"<span>{_inline(first)} {self._content_types(response)}</span></li>"
                 continue
             listed = " ".join(f"<code>{_escape(code)}</code>" for code in codes[:2])
-            more = f" and {len(codes) - 2} more" if len(codes) > 2 else ""  # noqa: PLR2004 - as many as are listed
+            more = f" and {len(codes) - 2} more" if len(codes) > 2 else ""  # noqa: PLR2004 - two are listed
             yield f"<details><summary>{_inline(first)} {listed}{more}</summary>{_render_markdown(rest)}</details></li>"
         yield "</ul>"
 
-    def _shape(self, answer: Node) -> str:
-        kinds = []
-        for media_type, content in answer.get("content", {}).items():
+    def _content_types(self, response: Node) -> str:
+        types = []
+        for media_type, content in response.get("content", {}).items():
             schema = content["schema"]
-            kinds.append(self._kind(schema) if "$ref" in schema else f"<code>{_escape(media_type)}</code>")
-        return " or ".join(kinds)
+            types.append(self._type(schema) if "$ref" in schema else f"<code>{_escape(media_type)}</code>")
+        return " or ".join(types)
 
     def _examples(self, operation: Node) -> dict[tuple[str, str], list[str]]:
         """Return the examples of successful responses, each with its statuses."""
         found: dict[tuple[str, str], list[str]] = {}
-        for status, given in operation["responses"].items():
-            for media_type, answer in self._resolve(given).get("content", {}).items():
-                if "example" in answer:
-                    example = answer["example"]
+        for status, response_or_ref in operation["responses"].items():
+            for media_type, content in self._resolve(response_or_ref).get("content", {}).items():
+                if "example" in content:
+                    example = content["example"]
                     text = example if isinstance(example, str) else _pretty(example)
                     title = "Response" if media_type == "application/json" else media_type
                     found.setdefault((title, text), []).append(status)
@@ -191,12 +190,12 @@ class ReferencePage:
 
     # -- objects
 
-    def _shapes(self) -> Iterator[str]:
-        yield '<section class="group" id="shapes"><h2>objects</h2><p>Fields of request and response bodies.</p>'
+    def _objects(self) -> Iterator[str]:
+        yield '<section class="group" id="objects"><h2>objects</h2><p>Fields of request and response bodies.</p>'
         for name, schema in self._components["schemas"].items():
             if name.endswith("Query"):
                 continue
-            yield f'<article class="shape" id="shape-{name}"><h3><a href="#shape-{name}">{_escape(name)}</a></h3>'
+            yield f'<article class="object" id="object-{name}"><h3><a href="#object-{name}">{_escape(name)}</a></h3>'
             yield f"<p>{_inline(schema.get('description', ''))}</p>"
             yield from self._fields(schema)
             yield "</article>"
@@ -204,14 +203,14 @@ class ReferencePage:
 
     def _fields(self, schema: Node) -> Iterator[str]:
         found = self._resolve(schema)
-        required = found.get("required", []) if found.get("additionalProperties") is False else []  # responses have all
+        required = found.get("required", []) if found.get("additionalProperties") is False else []  # only requests
         yield "<dl>"
         for name, part in found.get("properties", {}).items():
             yield self._field(name, part, name in required, part.get("description", ""))
         yield "</dl>"
 
-    def _field(self, name: str, schema: Node, required: bool, meaning: str) -> str:  # noqa: FBT001 - private
-        notes = [self._kind(schema)]
+    def _field(self, name: str, schema: Node, required: bool, description: str) -> str:  # noqa: FBT001 - private
+        notes = [self._type(schema)]
         if required:
             notes.append("<b>required</b>")
         if (default := schema.get("default")) not in (None, "", [], {}):
@@ -219,21 +218,20 @@ class ReferencePage:
         values = schema.get("enum", [])
         listed = "".join(f"<code>{_escape(str(value))}</code> " for value in values)
         tail = f'<div class="values">{listed}</div>' if values else ""
-        return (
-            f"<dt><code>{_escape(name)}</code> <small>{', '.join(notes)}</small></dt><dd>{_inline(meaning)}{tail}</dd>"
-        )
+        term = f"<dt><code>{_escape(name)}</code> <small>{', '.join(notes)}</small></dt>"
+        return f"{term}<dd>{_inline(description)}{tail}</dd>"
 
-    def _kind(self, schema: Node) -> str:
+    def _type(self, schema: Node) -> str:
         if ref := schema.get("$ref"):
             name = ref.rpartition("/")[2]
-            return f'<a href="#shape-{name}">{_escape(name)}</a>'
+            return f'<a href="#object-{name}">{_escape(name)}</a>'
         if parts := schema.get("anyOf"):
-            return " or ".join(self._kind(part) for part in parts)
+            return " or ".join(self._type(part) for part in parts)
         kind = schema.get("type", "any JSON")
         if kind == "array":
-            return f"list of {self._kind(schema['items'])}" if schema.get("items") else "list"
+            return f"list of {self._type(schema['items'])}" if schema.get("items") else "list"
         if isinstance(inner := schema.get("additionalProperties"), dict):
-            return f"object of {self._kind(inner)}"
+            return f"object of {self._type(inner)}"
         return "time" if schema.get("format") == "date-time" else str(kind)
 
     def _resolve(self, node: Node) -> Node:
@@ -245,7 +243,7 @@ class ReferencePage:
         return found
 
 
-# -- texts
+# -- text and markup
 
 
 def _anchor(tag: Node) -> str:
@@ -261,7 +259,7 @@ def _inline(text: str) -> str:
 
 
 def _render_markdown(text: str) -> str:
-    """Render paragraphs, lists, code and bold: the Markdown that descriptions use."""
+    """Render the Markdown that descriptions use: paragraphs, lists, code and bold text."""
     blocks = []
     for block in text.strip().split("\n\n"):
         lines = block.split("\n")
@@ -284,13 +282,13 @@ def _sample(title: str, note: str, text: str) -> str:
 
 
 def _highlight(text: str) -> str:
-    """Mark names, texts and numbers in JSON."""
-    return _JSON_PART.sub(_colour_span, escape(text, quote=False))
+    """Highlight names, strings and numbers in JSON."""
+    return _JSON_PART.sub(_highlight_span, escape(text, quote=False))
 
 
-def _colour_span(found: re.Match[str]) -> str:
-    kind = found.lastgroup
-    return f'<span class="{kind}">{found[kind]}</span>' if kind else found[0]
+def _highlight_span(match: re.Match[str]) -> str:
+    kind = match.lastgroup
+    return f'<span class="{kind}">{match[kind]}</span>' if kind else match[0]
 
 
 def _json(content: Node) -> Node:

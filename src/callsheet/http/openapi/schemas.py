@@ -1,7 +1,7 @@
 """JSON Schemas and examples, generated from the structs of the API.
 
-Descriptions and examples stand on the fields (`callsheet.api.base.doc`). Structs of the core describe their fields with
-a docstring below the field.
+Fields have their descriptions and examples as annotations (`callsheet.api.shared_fields.doc`). Structs of the core
+describe a field with a docstring below it.
 """
 
 import ast
@@ -14,35 +14,42 @@ from typing import Any
 
 import msgspec
 
+from callsheet.api.workflows import Workflow, WorkflowBody
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 
 Schema = dict[str, Any]
 _REF = "#/components/schemas/"
+_NEW_DEFINITION = "NewDefinition"
+"""The schema of a definition in a request. No struct has this name."""
 _TYPE_EXAMPLES: dict[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "object": {}, "array": []}
 
 
 class Schemas:
-    """The schemas of an OpenAPI document, and examples made from them."""
+    """The schemas of an OpenAPI document, and examples that are built from them."""
 
     def __init__(self, structs: Iterable[type[Any]]) -> None:
         listed: list[type[Any]] = list(dict.fromkeys([*structs, WorkflowDefinition]))
-        _, self.components = msgspec.json.schema_components(listed, ref_template=_REF + "{name}")
-        docstrings = {struct.__name__: _field_docstrings(struct) for struct in _collect_structs(listed)}
-        for name, schema in self.components.items():
-            for field, part in schema.get("properties", {}).items():
-                schema["properties"][field] = _with_docstring(part, docstrings.get(name, {}).get(field))
-        self.components["NewDefinition"] = _without_name(self.components["WorkflowDefinition"])
-        for owner, definition in (("Workflow", "WorkflowDefinition"), ("WorkflowBody", "NewDefinition")):
-            if owner in self.components:
-                part = self.components[owner]["properties"]["definition"]
-                kept = {name: part[name] for name in ("description", "examples")}
-                self.components[owner]["properties"]["definition"] = {**_ref(definition), **kept}
+        self._names, self.components = _build_components([*listed, *_collect_structs(listed)])
+        for struct, name in self._names.items():
+            docstrings = _field_docstrings(struct)
+            properties = self.components[name].get("properties", {})
+            for field, part in properties.items():
+                properties[field] = _with_docstring(part, docstrings.get(field))
+        self.components[_NEW_DEFINITION] = _without_name(self.components[self._names[WorkflowDefinition]])
+        for owner, definition in ((Workflow, WorkflowDefinition.__name__), (WorkflowBody, _NEW_DEFINITION)):
+            if owner in self._names:
+                properties = self.components[self._names[owner]]["properties"]
+                kept = {name: properties["definition"][name] for name in ("description", "examples")}
+                properties["definition"] = {**_ref(definition), **kept}
 
     def ref(self, struct: type[Any]) -> Schema:
-        return _ref(struct.__name__)
+        return _ref(self._names[struct])
 
-    def example(self, name: str) -> Any:
+    def example(self, struct: type[Any]) -> Any:
         """Build an example from the fields. In a request, optional fields without an example are left out."""
+        return self._build_example(self._names[struct])
+
+    def _build_example(self, name: str) -> Any:
         schema = self.components[name]
         required = schema.get("required", [])
         is_request = schema.get("additionalProperties") is False
@@ -56,7 +63,7 @@ class Schemas:
         if "examples" in schema:
             return schema["examples"][0]
         if "$ref" in schema:
-            return self.example(schema["$ref"].removeprefix(_REF))
+            return self._build_example(schema["$ref"].removeprefix(_REF))
         if "anyOf" in schema:
             return self._example(field, schema["anyOf"][0])
         if "enum" in schema:
@@ -68,17 +75,17 @@ class Schemas:
 
 def parameters(query: type[Any]) -> list[Schema]:
     """Return the fields of a query as OpenAPI parameters."""
-    _, components = msgspec.json.schema_components([query], ref_template=_REF + "{name}")
-    schema = components[query.__name__]
+    (ref,), components = msgspec.json.schema_components([query], ref_template=_REF + "{name}")
+    schema = components[ref["$ref"].removeprefix(_REF)]
     found = []
     for name, part in schema["properties"].items():
         described = dict(part)
-        meaning = described.pop("description", "")
+        description = described.pop("description", "")
         examples = described.pop("examples", [])
         if described.get("default") in {"", "~", described.get("maximum", "")}:
-            described.pop("default", None)  # stands for: not given
+            described.pop("default", None)  # these defaults mean that the parameter is absent
         parameter = {
-            "name": name, "in": "query", "required": name in schema["required"], "description": meaning,
+            "name": name, "in": "query", "required": name in schema["required"], "description": description,
             "schema": described,
         }  # fmt: skip
         found.append(parameter | ({"example": examples[0]} if examples else {}))
@@ -86,7 +93,7 @@ def parameters(query: type[Any]) -> list[Schema]:
 
 
 def _is_omitted(name: str) -> bool:
-    """Tell whether a response leaves out fields that have their default."""
+    """Return whether a response leaves out fields that have their default."""
     return name == "BulkItem"
 
 
@@ -95,16 +102,45 @@ def _with_docstring(part: Schema, docstring: str | None) -> Schema:
 
 
 def _without_name(definition: Schema) -> Schema:
-    """Return a definition as it is sent: its name is in the path."""
+    """Return the schema of a definition in a request: its name is in the path."""
     return {
         **definition,
-        "title": "NewDefinition",
+        "title": _NEW_DEFINITION,
         "required": [name for name in definition["required"] if name != "name"],
     }
 
 
 def _ref(name: str) -> Schema:
     return {"$ref": _REF + name}
+
+
+def _build_components(structs: Iterable[type[Any]]) -> tuple[dict[type[Any], str], dict[str, Schema]]:
+    """Return the names of structs in the document, and the schemas by name.
+
+    If two structs have the same name, msgspec gives both their full names. A native struct keeps its short name, so
+    that the documentation of the native API is the same with and without plugins.
+    """
+    unique = list(dict.fromkeys(structs))
+    refs, components = msgspec.json.schema_components(unique, ref_template=_REF + "{name}")
+    names = {struct: ref["$ref"].removeprefix(_REF) for struct, ref in zip(unique, refs, strict=True)}
+    native = {struct.__name__: names[struct] for struct in unique if struct.__module__.startswith("callsheet.")}
+    renamed = {old: new for new, old in native.items() if old != new}
+    for struct, name in names.items():
+        if name == _NEW_DEFINITION:
+            renamed[name] = f"{struct.__module__}.{name}"
+    new_refs = {_REF + old: _REF + new for old, new in renamed.items()}
+    return (
+        {struct: renamed.get(name, name) for struct, name in names.items()},
+        {renamed.get(name, name): _replace_refs(schema, new_refs) for name, schema in components.items()},
+    )
+
+
+def _replace_refs(part: Any, new_refs: dict[str, str]) -> Any:
+    if isinstance(part, dict):
+        return {name: _replace_refs(value, new_refs) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_replace_refs(value, new_refs) for value in part]
+    return new_refs.get(part, part) if isinstance(part, str) else part
 
 
 def _collect_structs(structs: Iterable[type[Any]]) -> set[type[Any]]:
@@ -132,7 +168,10 @@ def _field_docstrings(struct: type[Any]) -> dict[str, str]:
 @cache
 def _module_field_docstrings(module: str) -> dict[str, dict[str, str]]:
     """Return the docstrings below the fields of a module's classes, from its source."""
-    nodes = ast.parse(inspect.getsource(sys.modules[module])).body
+    try:
+        nodes = ast.parse(inspect.getsource(sys.modules[module])).body
+    except OSError:  # a plugin may be installed without its source
+        return {}
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     return {
         one.name: {

@@ -1,4 +1,4 @@
-"""Routes of administration: tenants, API keys, user tokens, the audit log and load counts."""
+"""Routes for administration: tenants, API keys, user tokens, the audit log and load counts."""
 
 from callsheet.api.admin import (
     AuditLog,
@@ -15,12 +15,12 @@ from callsheet.api.admin import (
     Token,
     TokenBody,
 )
-from callsheet.api.base import NamesQuery
+from callsheet.api.shared_fields import NamesQuery
 from callsheet.core.model import commands
 from callsheet.core.policy.input_validation import check_user
 from callsheet.http.auth.authenticator import Caller, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.list_query import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import ADMINS, OPERATOR, OPERATORS, ROLES, WRITERS, Response, Route
@@ -122,28 +122,29 @@ ROUTES = (
           details="Returns the role, tenant and user of the key or token that you send."),
     Route("POST", "/v1/tokens", create_token, WRITERS, "Create a user token", Token,
           TokenBody, status=201, problems=("422 invalid_user", "422 out_of_range"),
-          details="A user token is a short-lived credential for a browser. It can read one user's jobs, events, files "
-          "and wallet. The server does not store it, so it cannot be listed."),
+          details="A user token is a short-lived credential for a browser. It can read one user's jobs, events, "
+          "files and wallet. The server does not store it, so it cannot be listed or revoked. It ends with the key "
+          "that created it."),
     Route("GET", "/v1/admin/tenants", list_tenants, OPERATORS, "List tenants", TenantPage, query=NamesQuery,
           details="Sorted by name."),
     Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, OPERATORS, "Create or update a tenant", Tenant,
           TenantBody, problems=("422 invalid_tenant", *VALUES),
           details="To suspend a tenant, set `status` to `suspended`. Its keys can then read, but not change anything."),
     Route("GET", "/v1/admin/keys", list_keys, ADMINS, "List API keys", KeyPage, query=NamesQuery,
-          details="Oldest first, including revoked keys. Secrets are never returned. An operator sees the keys of all "
-          "tenants."),
+          details="Oldest first, including revoked keys. Secrets are never returned. An operator sees the keys of "
+          "all tenants."),
     Route("POST", "/v1/admin/keys", create_key, ADMINS, "Create an API key", NewKey, KeyBody,
           status=201, problems=("404 tenant_not_found", "409 secret_in_use", "422 invalid_key_name",
                                "422 tenant_required", "422 tenant_not_allowed", *VALUES),
-          details="The response contains the secret. Store it: the server keeps only a hash and does not return it "
+          details="The response contains the secret. Store it: the server stores only a hash and cannot return it "
           "again."),
     Route("DELETE", "/v1/admin/keys/{key_id}", revoke_key, ADMINS, "Revoke an API key", Key,
           problems=("404 key_not_found", "409 cannot_revoke_own_key"),
-          details="This server rejects the key at once, other servers within a second. Open event streams of the key "
-          "end."),
+          details="This server rejects the key immediately, other servers within a second. Event streams and user "
+          "tokens of the key end too."),
     Route("GET", "/v1/admin/audit", list_audit, ADMINS, "List audit log entries", AuditLog,
           query=AuditQuery,
-          details="Newest first. An operator sees all tenants, an admin key its own."),
+          details="Newest first. An operator key lists the entries of all tenants, an admin key those of its tenant."),
     Route("GET", "/v1/admin/ops", get_ops, OPERATORS, "Get load counts", Ops,
           details="Counts of active jobs, waiting and running tasks by queue, workers and provider calls, across all "
           "tenants."),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from callsheet.http.openapi.builder import build_document
+from callsheet.http.openapi.document_builder import build_document
 from callsheet.http.openapi.html_page import ReferencePage
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import PUBLIC, Response, Route

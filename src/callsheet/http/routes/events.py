@@ -1,23 +1,30 @@
-"""Routes of events: JSON pages, and server-sent event streams that resume without gaps or duplicates."""
+"""Routes for events: JSON pages, and streams of server-sent events that resume without gaps or duplicates."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import msgspec
 
 from callsheet.api.events import Event, Events, EventsQuery, Feed, FeedQuery
-from callsheet.core.model.errors import Refusal
 from callsheet.http.auth.authenticator import Caller
-from callsheet.http.broadcaster import JOB, TENANT, Key, Subscription
-from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.exception_map import problem_from
+from callsheet.http.server.list_query import parse_list_query
 from callsheet.http.server.problems import Problem
-from callsheet.http.server.request import Request, Send
+from callsheet.http.server.request import ClientDisconnected, Request, Send
 from callsheet.http.server.route import READERS, READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
-from callsheet.queries import events
+from callsheet.http.streams.broadcaster import JOB, TENANT, Key
+from callsheet.http.streams.channel import Subscription
+from callsheet.queries import render
+from callsheet.queries.events import pages_and_cursors, streams
+from callsheet.queries.events.shared_batches import ALL_EVENTS, Encode, EventFilter
 from callsheet.queries.jobs import find_job
 
 _encode = msgspec.json.Encoder().encode
+_CHECKS_PER_HEARTBEAT = 2
+"""How often a stream checks its key: often enough to end within `heartbeat_seconds` after the key was revoked."""
+_END_SECONDS = 1.0
 _STREAM = "text/event-stream"
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
 _STREAM_HEAD = Response(b"", media_type="text/event-stream; charset=utf-8")
@@ -31,80 +38,100 @@ async def job_events(state: AppState, request: Request) -> Response | StreamingR
     query = parse_list_query(state, request, EventsQuery)
     caller: Caller = request.caller
     job = await find_job(state.queries, caller, request.params["job_id"])
-    after = _last_event_id(request, query.after)
+    after = _last_event_id(request, query.cursor)
     if not _accepts_stream(request):
-        return Response(await events.list_job_events(state.queries, job, after, query))
+        return Response(await pages_and_cursors.list_job_events(state.queries, job, after, query))
     if job.finished_at is not None and after >= job.seq and not query.follow:
         return Response(None, 204)  # a browser's EventSource does not reconnect after a 204
     if request.method == "HEAD":
         return _STREAM_HEAD
     key = (JOB, job.id)
     subscription = await state.broadcaster.subscribe(key, caller.stream_owner, browser=caller.user is not None)
-    found = events.follow_job(state.queries, job, after, subscription, follow=query.follow)
-    return _stream(state, request, key, subscription, found)
+    followed = streams.follow_job(state.queries, job, after, subscription, follow=query.follow)
+    bodies = _encode_slices(followed, lambda positioned: _frame(render.event_view(positioned.event)))
+    return _stream(state, request, key, subscription, bodies)
 
 
 async def tenant_events(state: AppState, request: Request) -> Response | StreamingResponse:
     query = parse_list_query(state, request, FeedQuery)
     caller: Caller = request.caller
     cursor = request.header(b"last-event-id") or query.cursor
-    position = await events.start_position(state.queries, caller, cursor)
+    position = await pages_and_cursors.start_position(state.queries, caller, cursor)
     if not _accepts_stream(request):
-        return Response(await events.list_tenant_events(state.queries, caller, position, query))
+        return Response(await pages_and_cursors.list_tenant_events(state.queries, caller, position, query))
     if request.method == "HEAD":
         return _STREAM_HEAD
-    key = (TENANT, caller.tenant)
+    tenant = caller.tenant
+    key = (TENANT, tenant)
     subscription = await state.broadcaster.subscribe(key, caller.stream_owner)
-    found = events.follow_tenant(state.queries, caller, position, subscription, events.event_filter(query))
-    return _stream(state, request, key, subscription, found)
+    followed = streams.follow_tenant(state.queries, caller, position, subscription)
+    bodies = _encode_slices(
+        followed,
+        lambda positioned: _frame(pages_and_cursors.tenant_event_view(state.queries, tenant, positioned)),
+        pages_and_cursors.event_filter(query),
+    )
+    return _stream(state, request, key, subscription, bodies)
 
 
 # -- sending
 
 
+async def _encode_slices(
+    followed: AsyncIterator[streams.EventSlice | None], encode: Encode, selected: EventFilter = ALL_EVENTS
+) -> AsyncIterator[bytes]:
+    """Yield the bytes of the events; none if there is nothing new."""
+    async for one in followed:
+        yield b"" if one is None else one.batch.body(encode, one.skip, selected)
+
+
 def _stream(
-    state: AppState, request: Request, key: Key, subscription: Subscription, found: AsyncIterator[Event | None]
+    state: AppState, request: Request, key: Key, subscription: Subscription, bodies: AsyncIterator[bytes]
 ) -> StreamingResponse:
     async def send_all(send: Send) -> None:
         headers = [*request.response_headers(), *_HEADERS]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
-        try:
-            async for frame in _with_keepalives(state, request, found):
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
-        except (Problem, Refusal) as error:  # the status is sent already: the client reconnects and gets the error
-            await send({"type": "http.response.body", "body": _error_comment(error), "more_body": True})
+        async for body in _with_keepalives(bodies, state.settings.heartbeat_seconds):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
+    async def authenticate() -> None:
+        """Raise if the key was revoked."""
+        await request.api.authenticate(state, request)
+
     async def serve(send: Send) -> None:
-        """Send until the stream ends or the client disconnects."""
+        """Send until the stream ends, the client disconnects or its key is revoked."""
+        check_seconds = state.settings.heartbeat_seconds / _CHECKS_PER_HEARTBEAT
         try:
-            await request.until_disconnect(send_all(send))
+            await request.until_disconnect(send_all(send), authenticate, check_seconds)
+        except ClientDisconnected:
+            raise
+        except Exception as error:  # noqa: BLE001 - the status is sent already: the client reconnects and gets the error
+            await _end_with_error(send, problem_from(state, request.id, error))
         finally:
             state.broadcaster.unsubscribe(key, request.caller.stream_owner, subscription)
 
     return StreamingResponse(serve)
 
 
-async def _with_keepalives(
-    state: AppState, request: Request, found: AsyncIterator[Event | None]
-) -> AsyncIterator[bytes]:
-    """Yield events as frames, and a comment after a pause. Raise when the key is revoked."""
+async def _end_with_error(send: Send, problem: Problem) -> None:
+    """End a stream with a comment that names the error. A client that does not read is disconnected."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_END_SECONDS):
+            comment = f": {problem.code}\n\n".encode()
+            await send({"type": "http.response.body", "body": comment, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def _with_keepalives(bodies: AsyncIterator[bytes], keepalive_seconds: float) -> AsyncIterator[bytes]:
+    """Yield encoded events, and a comment after a pause."""
     clock = asyncio.get_running_loop().time
-    keepalive_seconds = state.settings.heartbeat_seconds
-    sent_at = authenticated_at = clock()
-    async for event in found:
+    sent_at = clock()
+    async for body in bodies:
         now = clock()
-        if now - authenticated_at >= keepalive_seconds:
-            await request.api.authenticate(state, request)
-            authenticated_at = now
-        if event is not None or now - sent_at >= keepalive_seconds:
-            yield b": alive\n\n" if event is None else _frame(event)
+        if body or now - sent_at >= keepalive_seconds:
+            yield body or b": alive\n\n"
             sent_at = now
-
-
-def _error_comment(error: Problem | Refusal) -> bytes:
-    return f": {error.code}\n\n".encode()
 
 
 def _accepts_stream(request: Request) -> bool:
@@ -112,40 +139,42 @@ def _accepts_stream(request: Request) -> bool:
 
 
 def _frame(event: Event) -> bytes:
-    name = str(event.seq) if event.cursor is None else event.cursor
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % (name.encode(), event.type.encode(), _encode(event))
+    event_id = str(event.seq) if event.cursor is None else event.cursor
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % (event_id.encode(), event.type.encode(), _encode(event))
 
 
 def _last_event_id(request: Request, after: int) -> int:
-    given = request.header(b"last-event-id")
-    if given is None:
+    last_event_id = request.header(b"last-event-id")
+    if last_event_id is None:
         return max(after, 0)
-    if not given.isdecimal() or len(given) > 18:  # noqa: PLR2004 - digits that always fit 64 bits
+    if not last_event_id.isdecimal() or len(last_event_id) > 18:  # noqa: PLR2004 - digits that always fit 64 bits
         raise Problem(
             422,
             "invalid_cursor",
             "Last-Event-ID must be the `seq` of an event of this job. Start without it to get all events.",
         )
-    return int(given)
+    return int(last_event_id)
 
 
-_STREAMED = ("422 invalid_cursor", "429 too_many_streams", "503 stopping")
+_STREAM_PROBLEMS = ("422 invalid_cursor", "429 too_many_streams", "503 stopping")
 ROUTES = (
     Route(
         "GET", "/v1/jobs/{job_id}/events", job_events, READERS_AND_USERS, "List or stream a job's events", Events,
         query=EventsQuery,
-        other_statuses=(204,), problems=("404 job_not_found", *_STREAMED), request_headers=("Last-Event-ID",),
+        other_statuses=(204,), problems=("404 job_not_found", *_STREAM_PROBLEMS), request_headers=("Last-Event-ID",),
         event_stream=True,
         token_in_query=True,
-        details="Send `Accept: text/event-stream` for a stream of server-sent events. It ends with the job. After a "
-        "disconnect, send `Last-Event-ID` to resume without gaps or duplicates. The response is 204 if the job has "
-        "ended and there are no further events. Without that `Accept` header, the response is a JSON page.",
+        details="Without `Accept: text/event-stream`, the response is a JSON page. With it, the response is a "
+        "stream of server-sent events that ends with the job. After a disconnect, send `Last-Event-ID` to resume "
+        "without gaps or duplicates. A stream returns 204 if the job has ended and there are no further events. Each "
+        "event of a stream has an `id` (its `seq`), an `event` (its type) and `data` (an `Event` as JSON).",
     ),
     Route(
         "GET", "/v1/events", tenant_events, READERS, "List or stream a tenant's events", Feed, query=FeedQuery,
-        problems=_STREAMED, request_headers=("Last-Event-ID",), event_stream=True,
-        details="Send `Accept: text/event-stream` for a stream of server-sent events; resume it with `Last-Event-ID`. "
-        "Without it, the response is a JSON page. Pass `next` as `cursor` to continue, now or later. `more` tells "
-        "whether further events exist already; with a filter, a page can be empty and still have `more`.",
+        problems=_STREAM_PROBLEMS, request_headers=("Last-Event-ID",), event_stream=True,
+        details="Without `Accept: text/event-stream`, the response is a JSON page: pass `next` as `cursor` to "
+        "continue, now or later. With a filter, a page can be empty while `more` is true. With that header, the "
+        "response is a stream of server-sent events; after a disconnect, send `Last-Event-ID` to resume it. Each event "
+        "of a stream has an `id` (its `cursor`), an `event` (its type) and `data` (an `Event` as JSON).",
     ),
 )  # fmt: skip

@@ -1,10 +1,10 @@
-"""Routes of uploaded files: create an upload, finish it, list, get and delete files."""
+"""Routes for uploaded files: create an upload, finish it, list, get and delete files."""
 
 from callsheet.api.files import DeleteSummary, File, FileBody, FilePage, FilesQuery, NewFile
 from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.list_query import parse_list_query
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import READERS_AND_USERS, WRITERS, Response, Route
 from callsheet.http.state import AppState
@@ -46,25 +46,27 @@ async def delete_file(state: AppState, request: Request) -> Response:
 
 
 _FILE = "404 file_not_found"
-_AWAY = "503 storage_unavailable"
+_STORAGE = "503 storage_unavailable"
 ROUTES = (
     Route("POST", "/v1/files", create_upload, WRITERS, "Create an upload", NewFile,
           FileBody, status=201, response_headers=("Location",),
           problems=("404 tenant_not_found", "413 file_too_large", "422 invalid_file", "422 invalid_user", *VALUES,
-                    "429 too_many_uploads", _AWAY),
-          details="Next, send the bytes to `upload.url` with `upload.method` and `upload.headers`, then finish the "
-          "upload. The signed URL needs no key and accepts only the declared bytes, once. A URL that starts with a "
-          "slash is relative to this server. Each request creates another file. An upload that is not finished within "
-          "`upload_timeout_seconds` is deleted."),
+                    "429 too_many_uploads", _STORAGE),
+          details="Returns a file in the status `uploading` and a signed URL. Send the bytes to `upload.url` with "
+          "`upload.method` and `upload.headers`, then finish the upload. The URL needs no key and accepts only the "
+          "declared bytes, once. If it starts with a slash, it is on this server. Each request creates another "
+          "file. An upload that is not finished within `upload_timeout_seconds` is deleted."),
     Route("POST", "/v1/files/{file_id}/finish", finish_upload, WRITERS, "Finish an upload", File,
           problems=(_FILE, "422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 type_mismatch",
-          _AWAY),
-          details="The server compares the size and SHA-256 with the declared ones, and the media type with the first "
-          "bytes. If they differ, it deletes the bytes; upload them again. Finishing a ready file has no effect."),
+          _STORAGE),
+          details="The server compares the size and SHA-256 with the declared ones, and the media type with the "
+          "first bytes. If one differs, it deletes the bytes: upload the right ones, or create another upload with "
+          "the right type. Finishing a ready file has no effect."),
     Route("GET", "/v1/files", list_files, READERS_AND_USERS, "List a user's uploaded files", FilePage,
-          query=FilesQuery, problems=("422 invalid_cursor",), details="Newest first."),
+          query=FilesQuery, problems=("422 invalid_cursor",),
+          details="Newest first. Output files of jobs are not included."),
     Route("GET", "/v1/files/{file_id}/info", get_file_info, READERS_AND_USERS, "Get a file's metadata", File,
-          problems=(_FILE,)),
+          problems=(_FILE,), details="Works for uploads and outputs, also after they were deleted."),
     Route("DELETE", "/v1/files/{file_id}", delete_file, WRITERS, "Delete a file", DeleteSummary,
           problems=(_FILE, "409 file_in_use"),
           details="A file that an unfinished job or a workflow uses cannot be deleted. The bytes are deleted; the "

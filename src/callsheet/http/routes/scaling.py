@@ -16,7 +16,7 @@ ROUTES = (
         "GET", "/v1/admin/scale", get_scale_signals, OPERATORS, "Get scale signals",
         ScaleReport, query=ScaleQuery,
         problems=("422 out_of_range",),
-        details="Signals for an autoscaler, for each kind and across all tenants; cached for one second. "
+        details="Returns signals for an autoscaler, for each kind and across all tenants, at most one second old. "
         "`recommended_workers` is the number of workers with which waiting tasks start within `target_wait_seconds`. "
         "It is never lower than the number of busy workers, and 0 only if no task waits or runs. `/metrics` has the "
         "same values as gauges `callsheet_queue_…`.",

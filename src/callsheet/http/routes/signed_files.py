@@ -14,10 +14,10 @@ from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
 from callsheet.blobs.local import IncomingBlob, LocalBlobs
 from callsheet.core.model.plural import pluralize
 from callsheet.http.server.file_response import CHUNK, send_file
+from callsheet.http.server.file_storage_errors import problem_of_storage
 from callsheet.http.server.problems import Problem, not_found
 from callsheet.http.server.request import ClientDisconnected, Request
 from callsheet.http.server.route import PUBLIC, Response, Route, StreamingResponse
-from callsheet.http.server.storage_errors import problem_of_storage
 from callsheet.http.state import AppState
 
 _STEP_BYTES = 64 * 1024
@@ -44,8 +44,8 @@ async def _receive_blob(state: AppState, request: Request) -> None:
     try:
         async for piece in _read_pieces(request, payload.size):
             await asyncio.to_thread(incoming.write, piece)
-        claim = (payload.size, payload.sha256) if write_once else (None, None)
-        await asyncio.to_thread(incoming.finish, *claim)
+        declared = (payload.size, payload.sha256) if write_once else (None, None)
+        await asyncio.to_thread(incoming.finish, *declared)
     finally:
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, incoming.discard))
 
@@ -93,34 +93,34 @@ def _normalize(media_type: str | None) -> str:
     return (media_type or "").lower().replace(" ", "")
 
 
-def _too_large(most: int) -> Problem:
-    return Problem(413, "body_too_large", f"The body is larger than {most} bytes.")
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(413, "body_too_large", f"The body is larger than {bytes_max} bytes, the limit of this URL.")
 
 
 async def _open_incoming(blobs: LocalBlobs, key: str, *, overwrite: bool) -> IncomingBlob:
     """Open an upload in a thread. If the caller is canceled meanwhile, the upload is discarded."""
-    beginning = asyncio.get_running_loop().run_in_executor(None, lambda: blobs.incoming(key, overwrite=overwrite))
+    opening = asyncio.get_running_loop().run_in_executor(None, lambda: blobs.incoming(key, overwrite=overwrite))
     try:
-        return await asyncio.shield(beginning)
+        return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        beginning.add_done_callback(_leave_when_opened)
+        opening.add_done_callback(_discard_when_opened)
         raise
 
 
-def _leave_when_opened(beginning: "asyncio.Future[IncomingBlob]") -> None:
-    if not beginning.cancelled() and beginning.exception() is None:
-        beginning.result().discard()
+def _discard_when_opened(opening: "asyncio.Future[IncomingBlob]") -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().discard()
 
 
-async def _read_pieces(request: Request, most: int) -> AsyncIterator[bytes]:
+async def _read_pieces(request: Request, bytes_max: int) -> AsyncIterator[bytes]:
     """Yield a body as it arrives, up to a size and above the minimum speed."""
     buffer = bytearray()
     size, more = 0, True
     while more:
         piece, more = await _read_step(request)
         size += len(piece)
-        if size > most:
-            raise _too_large(most)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
         buffer += piece
         if len(buffer) >= CHUNK or not more:
             yield bytes(buffer)
@@ -142,7 +142,8 @@ async def _read_step(request: Request) -> tuple[bytes, bool]:
         raise Problem(
             408,
             "body_timeout",
-            f"Less than {_STEP_BYTES} bytes arrived within {pluralize(request.body_timeout_seconds, 'second')}.",
+            f"Less than {_STEP_BYTES} bytes arrived within {pluralize(request.body_timeout_seconds, 'second')}. Upload "
+            "the file again over a faster connection.",
         ) from None
     return bytes(received), True
 
@@ -155,10 +156,11 @@ ROUTES = (
                     "422 type_mismatch", "503 storage_unavailable", "507 storage_full"),
           details="Create an upload to get the URL, and send the returned headers unchanged. Content-Type, "
           "Content-Length and SHA-256 must be the declared ones. A file can be uploaded once. At least 64 KiB must "
-          "arrive within each `body_timeout_seconds`."),
+          "arrive in every period of `body_timeout_seconds`. With S3, the signed URL leads to S3 instead."),
     Route("GET", "/v1/blobs/{signed}", get_blob, PUBLIC, "Download a file from a signed URL",
           media_type=", ".join([DEFAULT_MEDIA_TYPE, *sorted(INLINE_MEDIA_TYPES)]), other_statuses=(206, 304),
           problems=(*_SIGNED, "404 file_not_found", "416 range_not_satisfiable"),
           request_headers=("If-None-Match", "Range", "If-Range"),
-          response_headers=("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range")),
+          response_headers=("Content-Disposition", "ETag", "Accept-Ranges", "Content-Range"),
+          details="Workers get such URLs for their input files. With S3, the signed URL leads to S3 instead."),
 )  # fmt: skip

@@ -3,14 +3,14 @@
 from callsheet.http.routes import (
     admin,
     api_docs,
+    downloads,
     events,
-    file_content,
     files,
     health,
+    job_parts,
     jobs,
     scaling,
     signed_files,
-    stages,
     wallets,
     worker_protocol,
     workers,
@@ -19,7 +19,7 @@ from callsheet.http.routes import (
 from callsheet.http.server.route import Route
 
 API_ROUTES: tuple[Route, ...] = (
-    *jobs.ROUTES, *stages.ROUTES, *files.ROUTES, *file_content.ROUTES, *signed_files.ROUTES,
+    *jobs.ROUTES, *job_parts.ROUTES, *files.ROUTES, *downloads.ROUTES, *signed_files.ROUTES,
     *events.ROUTES, *wallets.ROUTES, *workflows.ROUTES, *workers.ROUTES, *admin.ROUTES,
     *scaling.ROUTES, *health.ROUTES, *worker_protocol.ROUTES,
 )  # fmt: skip

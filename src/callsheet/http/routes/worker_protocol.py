@@ -1,10 +1,10 @@
-"""Routes of the worker protocol: register, claim tasks, send heartbeats, get signed URLs and report results."""
+"""Routes for the worker protocol: register, claim tasks, send heartbeats, get signed URLs and report results."""
 
 from callsheet.api import worker_protocol
 from callsheet.core.decisions.claim import allowed_kinds
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput, Conflict
-from callsheet.dispatch.fleet import RegisteredWorker
+from callsheet.dispatch.connected_workers import RegisteredWorker
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.request import Request
@@ -50,7 +50,7 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
         await request.until_disconnect(state.fleet.waiting_claims.wait_idle(body.wait_seconds))
         return Response(worker_protocol.ClaimResult([], drain=False))
     command = commands.Claim(
-        worker_id=worker.id, kinds=kinds, count=body.count, session=worker.token_hash,
+        worker_id=worker.id, kinds=kinds, count=body.count, token_hash=worker.token_hash,
         held_task_ids=None if body.held_task_ids is None else tuple(body.held_task_ids),
     )  # fmt: skip
     try:
@@ -60,9 +60,8 @@ async def claim_tasks(state: AppState, request: Request) -> Response:
             raise
         return Response(worker_protocol.ClaimResult([], drain=True))
     if not tasks:
-        request.caller = await request.api.authenticate(
-            state, request
-        )  # it may have been drained or revoked while it waited
+        # The worker may have been drained or revoked while it waited.
+        request.caller = await request.api.authenticate(state, request)
         return Response(worker_protocol.ClaimResult([], _calling_worker(state, request).draining_at is not None))
     return Response(worker_protocol.ClaimResult(await state.reports.deliver(tasks), drain=False))
 
@@ -107,7 +106,10 @@ async def deregister_worker(state: AppState, request: Request) -> Response:
     worker = _calling_worker(state, request)
     result: commands.WorkerState = await state.engine.aexecute(
         commands.Deregister(
-            worker_id=worker.id, session=worker.token_hash or "", reason=body.reason, requested_by=request.caller.id
+            worker_id=worker.id,
+            token_hash=worker.token_hash or "",
+            reason=body.reason,
+            requested_by=request.caller.id,
         )
     )
     state.authenticator.invalidate()
@@ -130,30 +132,30 @@ ROUTES = (
           worker_protocol.Register, status=201, limit_failed_auth=True,
           problems=("403 worker_revoked", "403 worker_rejected", "409 fleet_full", "429 too_many_failed_auth",
                     "503 worker_verification_unavailable", *_NAMES, *VALUES),
-          details="Send the fleet key, which has the role `worker`. The response contains a token for the other worker "
-          "routes. Registering the same name again is a restart: the old token is revoked, and the worker's tasks are "
-          "requeued without counting an attempt."),
+          details="Send the fleet secret, a key with the role `worker`. The response contains a token for the other "
+          "worker routes. Registering the same name again is a restart: the old token is revoked, and the worker's "
+          "tasks are requeued without counting an attempt."),
     Route("POST", "/v1/worker/claim", claim_tasks, REGISTERED_WORKERS,
         "Claim tasks", worker_protocol.ClaimResult, worker_protocol.Claim,
           problems=("401 invalid_worker_token", "403 worker_not_approved", "409 worker_full", "409 kind_not_assigned",
                     "503 stopping", *VALUES),
-          details="Long polling: if no task is available, the server waits up to `wait_seconds`. Each returned task is "
-          "leased to the worker. Send heartbeats to keep the lease. `drain` tells the worker to stop claiming."),
+          details="Long polling: if no task is available, the server waits up to `wait_seconds`. Each returned task "
+          "is leased to the worker. Send heartbeats to keep the lease. `drain` tells the worker to stop claiming."),
     Route("POST", "/v1/worker/heartbeat", heartbeat, REGISTERED_WORKERS,
         "Send heartbeats", worker_protocol.HeartbeatResponse, worker_protocol.Heartbeat,
           problems=("429 too_many_heartbeats", "422 too_many_commands", *VALUES),
-          details="Extends leases, and reports progress. Each lease has its own result, in the order of the request. A "
-          "refused lease has an `error`; the others are not affected. If signed URLs cannot be created, the lease is "
-          "extended and `grants_error` contains the reason."),
+          details="Extends leases and reports progress. Each heartbeat has its own result, in the order of the "
+          "request. A refused one has an `error`; the others are not affected. If signed URLs cannot be created, "
+          "the lease is extended and `grants_error` contains the reason."),
     Route("POST", "/v1/worker/files", grant_files, REGISTERED_WORKERS, "Get signed URLs",
           worker_protocol.FileGrants, worker_protocol.FileGrantsRequest, problems=(*_LEASE, *_FILE),
-          details="Returns download URLs for input files, and upload URLs for output files and the preview image of a "
-          "leased task."),
+          details="Returns download URLs for input files, and upload URLs for output files and the preview image of "
+          "a leased task."),
     Route("POST", "/v1/worker/previous-outputs", list_previous_outputs, REGISTERED_WORKERS,
         "List outputs of previous stages", worker_protocol.PreviousOutputs,
           worker_protocol.PreviousOutputsRequest, problems=_LEASE,
-          details="In the order of stages and tasks. Pass `next` as `cursor` to get the next page; it is null on the "
-          "last page."),
+          details="Returns the outputs and files of the completed tasks of earlier stages, in the order of stages "
+          "and tasks. Pass `next` as `cursor` to get the next page."),
     Route("POST", "/v1/worker/submitted", record_submission, REGISTERED_WORKERS,
         "Record a provider submission",
           worker_protocol.ReportResult, worker_protocol.ProviderSubmission, problems=("422 invalid_provider",
@@ -169,7 +171,7 @@ ROUTES = (
           "has no effect."),
     Route("POST", "/v1/worker/fail", fail_task, REGISTERED_WORKERS, "Fail a task", worker_protocol.ReportResult,
           worker_protocol.Fail, problems=_LEASE,
-          details="Ends the attempt. If the failure is `retryable` and attempts are left, the task is retried."),
+          details="Ends the attempt. The workflow's retry policy and `retryable` decide whether the task is retried."),
     Route("POST", "/v1/worker/requeue", requeue_task, REGISTERED_WORKERS, "Requeue a task",
           worker_protocol.ReportResult, worker_protocol.Requeue, problems=("422 reason_required", *_LEASE),
           details="Returns the task to its queue. This does not count as an attempt."),

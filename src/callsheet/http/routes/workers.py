@@ -1,10 +1,10 @@
-"""Routes for operators of workers: list, approve, drain, assign kinds, revoke, and rotate tokens."""
+"""Routes for operators to manage workers: list, approve, drain, assign kinds, revoke, and rotate tokens."""
 
 from callsheet.api.workers import Worker, WorkerBody, WorkerPage, WorkersQuery, WorkerToken
 from callsheet.core.model import commands
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
-from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.list_query import parse_list_query
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import OPERATORS, Response, Route
 from callsheet.http.state import AppState
@@ -57,23 +57,24 @@ async def _apply(state: AppState, name: str, command: commands.Command) -> None:
     state.fleet.waiting_claims.release_worker(name)
 
 
-_ABSENT = "404 worker_not_found"
+_NOT_FOUND = "404 worker_not_found"
 ROUTES = (
     Route("GET", "/v1/admin/workers", list_workers, OPERATORS,
           "List workers", WorkerPage, query=WorkersQuery,
           details="Sorted by name. Each worker has its first "
           f"{LISTED_LEASES_MAX} leases; `leases_total` is the number of all. Get a worker to see all its leases."),
-    Route("GET", "/v1/admin/workers/{worker}", get_worker, OPERATORS, "Get a worker", Worker, problems=(_ABSENT,)),
+    Route("GET", "/v1/admin/workers/{worker}", get_worker, OPERATORS, "Get a worker", Worker, problems=(_NOT_FOUND,),
+          details="Returns the worker with all its leases."),
     Route("PATCH", "/v1/admin/workers/{worker}", update_worker, OPERATORS, "Update a worker", Worker,
-          WorkerBody, problems=(_ABSENT, "409 kind_not_offered", "422 invalid_kind", *VALUES),
+          WorkerBody, problems=(_NOT_FOUND, "409 kind_not_offered", "422 invalid_kind", *VALUES),
           details="Approves a worker (`approved`), drains it (`draining`) or assigns kinds (`kinds`). A draining "
-          "worker finishes its tasks and gets no new ones."),
+          "worker finishes its tasks and gets no new ones. Fields that you leave out keep their value."),
     Route("POST", "/v1/admin/workers/{worker}/revoke", revoke_worker, OPERATORS, "Revoke a worker", Worker,
-          problems=(_ABSENT, "422 invalid_text"),
-          details="Revokes the worker's token and requeues its tasks; these attempts do not count. It can register "
-          "again after you approve it."),
+          problems=(_NOT_FOUND, "422 invalid_text"),
+          details="Revokes the worker's token and requeues its tasks without counting an attempt. The worker can "
+          "register again after you approve it."),
     Route("POST", "/v1/admin/workers/{worker}/rotate", rotate_worker, OPERATORS, "Rotate a worker's token",
-          WorkerToken, problems=(_ABSENT, "409 worker_ended", "422 invalid_text"),
-          details="Returns a new token and revokes the current one. A worker with the fleet key registers again by "
-          "itself."),
+          WorkerToken, problems=(_NOT_FOUND, "409 worker_ended", "422 invalid_text"),
+          details="Returns a new token and revokes the current one. A worker with the SDK and the fleet secret "
+          "registers again automatically."),
 )  # fmt: skip

@@ -1,13 +1,13 @@
-"""Routes of workflows: list, get, and create or replace their definitions."""
+"""Routes for workflows: list, get, and create or replace their definitions."""
 
 import msgspec
 
-from callsheet.api.base import NamesQuery
+from callsheet.api.shared_fields import NamesQuery
 from callsheet.api.workflows import Workflow, WorkflowBody, WorkflowPage
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.http.openapi.error_codes import STAGE
-from callsheet.http.server.pagination import parse_list_query
+from callsheet.http.server.list_query import parse_list_query
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import OPERATORS, READERS_AND_USERS, Response, Route
@@ -49,6 +49,9 @@ ROUTES = (
           Workflow, problems=("404 workflow_not_found",),
           details="Returns the current version of the definition, with its price and the JSON Schema of its input."),
     Route("PUT", "/v1/workflows/{workflow}", put_workflow, OPERATORS, "Create or replace a workflow", Workflow,
-          WorkflowBody, problems=("422 invalid_definition", "422 invalid_workflow", "422 invalid_rate", *STAGE),
+          WorkflowBody,
+          problems=(
+              "422 invalid_definition", "422 invalid_workflow", "422 invalid_rate", "422 schema_too_large", *STAGE
+          ),
           details="A changed definition becomes a new version. Jobs keep the version with which they were submitted."),
 )  # fmt: skip

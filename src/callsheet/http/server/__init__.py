@@ -1,1 +1,1 @@
-"""The HTTP server: connections, routing, requests, responses, errors. It knows nothing about jobs."""
+"""The web framework: routing, requests, responses, errors. It does not depend on jobs or other resources."""

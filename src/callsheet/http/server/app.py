@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from callsheet.http.auth.authenticator import Caller
-from callsheet.http.server.body.reader import BodyReader
+from callsheet.http.server.body.decoder import BodyReader
 from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.mounted_api import Api, render_problem
 from callsheet.http.server.path_tree import PathTree
@@ -39,7 +39,7 @@ class App:
         self._by_port[port] = PathTree([api], at_root=True)
 
     def end_streams(self) -> None:
-        """End every stream and long poll: the server is stopping."""
+        """End all streams and long polls, because the server is shutting down."""
         self._state.broadcaster.end()
         self._state.fleet.waiting_claims.end()
 
@@ -55,20 +55,20 @@ class App:
         request = Request(scope, receive, settings.body_bytes_max, settings.body_timeout_seconds)
         request.id = _request_id(request)
         try:
-            answer = _preflight(tree, request) if scope["method"] == "OPTIONS" else None
-            if answer is None:
-                answer = await self._handle(tree, request)
-            if isinstance(answer, StreamingResponse):
-                status = await self._send_stream(answer, request, send)
+            response = _preflight(tree, request) if scope["method"] == "OPTIONS" else None
+            if response is None:
+                response = await self._handle(tree, request)
+            if isinstance(response, StreamingResponse):
+                status = await self._send_stream(response, request, send)
             else:
-                status = answer.status
-                await _send(send, request, answer)
+                status = response.status
+                await _send(send, request, response)
         except ClientDisconnected:
             status = _CLIENT_CLOSED_REQUEST
-        except Exception as error:  # noqa: BLE001 - any error is answered, without its details
-            failed = self._error_response(tree, error, request)
-            status = failed.status
-            await _send(send, request, failed)
+        except Exception as error:  # noqa: BLE001 - every error gets a response, without internal details
+            error_response = self._error_response(tree, error, request)
+            status = error_response.status
+            await _send(send, request, error_response)
         finally:
             if request.form is not None:
                 request.form.close()
@@ -87,7 +87,7 @@ class App:
         return await route.handler(self._state, request)
 
     async def _authenticate(self, api: Api, route: Route, request: Request) -> Caller:
-        """Return the caller, if its role may call the route; failed attempts are counted here only."""
+        """Return the caller if its role may call the route. Only here are failed authentications counted."""
         try:
             caller: Caller = await api.authenticate(self._state, request)
         except Problem as refused:
@@ -95,10 +95,14 @@ class App:
                 self._state.failed_auth_limiter.record_failure(request.client_address, refused)
             raise
         if caller.role not in route.roles:
-            needed = " or ".join(role for role in ROLES if role in route.roles)
-            raise Problem(403, "forbidden", f"A key with the role {caller.role} may not do this: use {needed}.")
+            allowed = " or ".join(role for role in ROLES if role in route.roles)
+            raise Problem(
+                403, "forbidden", f"The role {caller.role} may not call this route. Use a key with the role {allowed}."
+            )
         if caller.suspended and request.method not in _SAFE_METHODS:
-            raise Problem(403, "tenant_suspended", "This tenant is suspended: it may read, and change nothing.")
+            raise Problem(
+                403, "tenant_suspended", "This tenant is suspended and can only read. An operator can activate it."
+            )
         return caller
 
     async def _read_body(self, body: BodyReader, route: Route, request: Request) -> None:
@@ -107,15 +111,15 @@ class App:
         request.body_max = getattr(state.settings, route.body_max) + extra
         request.content = await body.read(request, state.settings)
 
-    async def _send_stream(self, answer: StreamingResponse, request: Request, send: Send) -> int:
+    async def _send_stream(self, response: StreamingResponse, request: Request, send: Send) -> int:
         try:
-            await answer.send(send)
+            await response.send(send)
         except ClientDisconnected:
             raise
-        except Exception as error:  # noqa: BLE001 - the response has begun: close the connection
+        except Exception as error:  # noqa: BLE001 - the status is sent already: close the connection
             self._state.report_error(request.id, error)
             return 500
-        return answer.status
+        return response.status
 
     def _error_response(self, tree: PathTree, error: Exception, request: Request) -> Response:
         """Render an error as the API of the request's path does."""
@@ -126,8 +130,8 @@ class App:
             request.extra_headers = api.cors.headers(request)
         try:
             response: Response = api.render_error(problem, request)
-        except Exception as broken:  # noqa: BLE001 - an error format of a plugin that breaks
-            self._state.report_error(request.id, broken)
+        except Exception as render_error:  # noqa: BLE001 - the renderer may belong to a plugin
+            self._state.report_error(request.id, render_error)
             return render_problem(problem, request)
         return response
 
@@ -140,22 +144,23 @@ def _preflight(tree: PathTree, request: Request) -> Response | StreamingResponse
     return response
 
 
-async def _send(send: Send, request: Request, answer: Response) -> None:
-    body = answer.body if isinstance(answer.body, bytes) else b"" if answer.body is None else _encode(answer.body)
+async def _send(send: Send, request: Request, response: Response) -> None:
+    content = response.body
+    body = content if isinstance(content, bytes) else b"" if content is None else _encode(content)
     headers = request.response_headers()
-    if answer.status not in _STATUSES_WITHOUT_BODY:
+    if response.status not in _STATUSES_WITHOUT_BODY:
         headers.append((b"content-length", b"%d" % len(body)))
-    if answer.body is not None:
-        headers.append((b"content-type", answer.media_type.encode()))
-    headers.extend((name.encode(), value.encode("latin-1", "replace")) for name, value in answer.headers)
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    if content is not None:
+        headers.append((b"content-type", response.media_type.encode()))
+    headers.extend((name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers)
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
 
 
 def _request_id(request: Request) -> str:
-    given = request.header(b"x-request-id")
-    if given and len(given) <= _REQUEST_ID_CHARS_MAX and given.isascii() and given.isprintable() and " " not in given:
-        return given
+    sent = request.header(b"x-request-id")
+    if sent and len(sent) <= _REQUEST_ID_CHARS_MAX and sent.isascii() and sent.isprintable() and " " not in sent:
+        return sent
     return new_request_id()
 
 

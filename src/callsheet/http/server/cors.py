@@ -19,12 +19,12 @@ _VARY: Header = (b"vary", b"origin")
 
 
 class Cors:
-    """The origins that may call an API, and the headers they may send and read besides the usual ones."""
+    """The origins that may call an API, and the headers that they may send and read in addition to the default ones."""
 
     def __init__(
         self, origins: Iterable[str], *, request_headers: Iterable[str] = (), exposed_headers: Iterable[str] = ()
     ) -> None:
-        self._origins = frozenset(map(_checked, origins))
+        self._origins = frozenset(map(_validate_origin, origins))
         self._request_headers = ", ".join((_REQUEST_HEADERS, *request_headers))
         self._exposed_headers = ", ".join((_EXPOSED_HEADERS, *exposed_headers)).encode()
 
@@ -55,8 +55,8 @@ class Cors:
         return Response(None, 204, allowed)
 
 
-def _checked(origin: str) -> str:
+def _validate_origin(origin: str) -> str:
     parts = urlsplit(origin)
     if origin != f"{parts.scheme}://{parts.netloc}" or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError(f"cors_origins: {origin!r} is not an origin: write scheme and host, as https://app.example.")
+        raise ValueError(f"cors_origins: {origin!r} is not an origin: use a URL such as https://app.example.")
     return origin

@@ -4,14 +4,13 @@ import errno
 
 from callsheet.blobs.base import BlobError, StorageRefusedError
 from callsheet.core.model.errors import Refusal
-from callsheet.engine.lane import Unavailable
-from callsheet.http.server.problems import Problem, problem_of, unavailable
-from callsheet.http.server.storage_errors import problem_of_storage
+from callsheet.engine.lane import is_temporary, unusable_reason
+from callsheet.http.server.file_storage_errors import problem_of_storage
+from callsheet.http.server.problems import Problem, database_unusable, problem_of, unavailable
 from callsheet.http.state import AppState
-from callsheet.store.connection import ConnectionLost, TransactionConflict, UniqueConflict
 
-_SPENT = frozenset({errno.EMFILE, errno.ENFILE})
-"""The process has no file descriptors left; temporary."""
+_FILE_LIMIT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE})
+"""The process or the system has no free file descriptors. The condition is temporary."""
 
 
 def problem_from(state: AppState, request_id: str, error: Exception) -> Problem:
@@ -20,13 +19,15 @@ def problem_from(state: AppState, request_id: str, error: Exception) -> Problem:
         return problem_of(error)
     if isinstance(error, Problem):
         return error
-    if isinstance(error, Unavailable | ConnectionLost | TransactionConflict) and not isinstance(error, UniqueConflict):
+    if reason := unusable_reason(error):
+        return database_unusable(reason)
+    if is_temporary(error):
         return unavailable()
     if isinstance(error, BlobError):
-        if isinstance(error, StorageRefusedError):  # only the operator can fix it
+        if isinstance(error, StorageRefusedError):
             state.report_error(request_id, error)
         return problem_of_storage(error)
     state.report_error(request_id, error)
-    if isinstance(error, OSError) and error.errno in _SPENT:
-        return unavailable("This server has as many files open as it may")
-    return Problem(500, "internal_error", "Something went wrong here; the request id finds it in our log.")
+    if isinstance(error, OSError) and error.errno in _FILE_LIMIT_ERRNOS:
+        return unavailable("This server has no free file descriptors")
+    return Problem(500, "internal_error", "The server failed unexpectedly. Search its log for the request id.")

@@ -1,4 +1,4 @@
-"""Sending blobs: piece by piece, whole or in part, for as long as somebody reads."""
+"""File downloads: blobs are streamed in chunks, completely or as a byte range, until the client disconnects."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import IO, Any, NamedTuple
 
 from callsheet.blobs.disposition import content_headers
-from callsheet.http.server.conditional import etag_matches, parse_range
+from callsheet.http.server.etag_and_range import etag_matches, parse_range
 from callsheet.http.server.problems import not_found
 from callsheet.http.server.request import Request, Send
 from callsheet.http.server.route import Response, StreamingResponse
@@ -14,12 +14,12 @@ from callsheet.http.server.security_headers import FILE_SECURITY_HEADERS
 from callsheet.http.state import AppState
 
 CHUNK = 256 * 1024
-"""What one reader of a file takes of our memory."""
+"""Bytes that one download holds in memory."""
 _BODY = "http.response.body"
 
 
 class Blob(NamedTuple):
-    """An open file and how much is in it."""
+    """An open file and its size."""
 
     file: IO[bytes]
     size: int
@@ -28,7 +28,7 @@ class Blob(NamedTuple):
 async def send_file(
     state: AppState, request: Request, key: str, name: str, media_type: str, tag: str | None = None
 ) -> Response | StreamingResponse:
-    """Answer with a file, a part of it, or that it is known; without a tag, its time and size are one."""
+    """Respond with a file, a byte range of it, or 304. Without `tag`, the ETag is made of the file's time and size."""
     async with AsyncExitStack() as stack:
         blob = await open_blob(state, key, "file")
         stack.push_async_callback(_close, blob)
@@ -36,23 +36,23 @@ async def send_file(
         if etag_matches(request.header(b"if-none-match"), tag):
             return Response(None, 304, (("etag", tag),))
         byte_range = _requested_range(request, tag, blob.size)
-        stack.pop_all()  # from here on, sending closes it
+        stack.pop_all()  # the streaming response closes the blob
         return stream_blob(request, blob, byte_range, _file_headers(name, media_type, tag))
 
 
 def _requested_range(request: Request, tag: str, size: int) -> range | None:
-    """Return the part of a file that is asked for; a client that knows another file than ours gets all of it."""
-    wanted = request.header(b"range")
-    if wanted is None or request.method == "HEAD" or request.header(b"if-range") not in {None, tag}:
+    """Return the requested byte range. None means the whole file; so does an If-Range header with another ETag."""
+    header = request.header(b"range")
+    if header is None or request.method == "HEAD" or request.header(b"if-range") not in {None, tag}:
         return None
-    return parse_range(wanted, size)
+    return parse_range(header, size)
 
 
 def _file_headers(name: str, media_type: str, tag: str) -> tuple[tuple[str, str], ...]:
-    """Return what makes a browser show a file or save it, and never run it."""
-    shown, disposition = content_headers(name, media_type)
+    """Return headers with which a browser shows or saves a file, but never runs its scripts."""
+    content_type, disposition = content_headers(name, media_type)
     return (
-        ("content-type", shown),
+        ("content-type", content_type),
         ("content-disposition", disposition),
         *FILE_SECURITY_HEADERS,
         ("etag", tag),
@@ -63,7 +63,7 @@ def _file_headers(name: str, media_type: str, tag: str) -> tuple[tuple[str, str]
 def stream_blob(
     request: Request, blob: Blob, byte_range: range | None, headers_to_add: tuple[tuple[str, str], ...]
 ) -> StreamingResponse:
-    """Return an answer that sends an open blob, and closes it."""
+    """Return a response that sends an open blob and closes it."""
     status, sent = (200, range(blob.size)) if byte_range is None else (206, byte_range)
     headers = [*request.response_headers(), (b"content-length", b"%d" % len(sent))]
     headers.extend((name.encode(), value.encode()) for name, value in headers_to_add)
@@ -75,11 +75,11 @@ def stream_blob(
         for at in range(sent.start, sent.stop, CHUNK) if request.method != "HEAD" else ():
             chunk = asyncio.to_thread(_read, blob.file, at, min(CHUNK, sent.stop - at))
             await send({"type": _BODY, "body": await chunk, "more_body": True})
-            await send({"type": _BODY, "body": b"", "more_body": True})  # waits for the reader: only then read on
+            await send({"type": _BODY, "body": b"", "more_body": True})  # waits until the client has read the chunk
         await send({"type": _BODY, "body": b""})
 
     async def serve(send: Send) -> None:
-        """Send until the end, or until the client is gone: whichever is first."""
+        """Send until the end, or until the client disconnects."""
         try:
             await request.until_disconnect(send_all(send))
         finally:
@@ -88,13 +88,13 @@ def stream_blob(
     return StreamingResponse(serve, status)
 
 
-async def open_blob(state: AppState, key: str, what: str) -> Blob:
-    """Open a blob in a thread; whoever is canceled meanwhile leaves nothing open."""
+async def open_blob(state: AppState, key: str, resource: str) -> Blob:
+    """Open a blob in a thread. If the caller is canceled meanwhile, the blob is closed."""
     opening = asyncio.get_running_loop().run_in_executor(None, _open, state, key)
     try:
         return await asyncio.shield(opening)
     except FileNotFoundError:
-        raise not_found(what) from None
+        raise not_found(resource) from None
     except asyncio.CancelledError:
         opening.add_done_callback(_close_when_opened)
         raise
@@ -113,18 +113,18 @@ def _read(file: IO[bytes], at: int, count: int) -> bytes:
     file.seek(at)
     chunk = file.read(count)
     if len(chunk) != count:
-        raise EOFError("a blob has become shorter while it was sent")
+        raise EOFError("the blob was truncated while it was sent")
     return chunk
 
 
 async def _close(blob: Blob) -> None:
-    """Close in a thread: a read that nobody waits for any more may still go on, and is waited for there."""
+    """Close a blob in a thread, because a canceled read may still run and closing waits for it."""
     await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, blob.file.close))
 
 
 def _file_etag(file: IO[bytes]) -> str:
-    found = os.fstat(file.fileno())
-    return f'"{found.st_mtime_ns:x}-{found.st_size:x}"'
+    stat = os.fstat(file.fileno())
+    return f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
 
 
 def _close_when_opened(opening: "asyncio.Future[Any]") -> None:

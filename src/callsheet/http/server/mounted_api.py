@@ -10,9 +10,9 @@ from callsheet.http.server.request import Request
 from callsheet.http.server.route import Response, Route
 
 Authenticate = Callable[[Any, Request], Awaitable[Any]]
-"""From the app's state and a request to its `Caller`; raises a `Problem` if the caller is unknown."""
+"""Returns the `Caller` of a request, from the app's state and the request; raises a `Problem` if it is unknown."""
 RenderError = Callable[[Problem, Request], Response]
-"""From an error to the response that the clients of this API understand."""
+"""Renders an error in the format of the API."""
 
 
 def render_problem(problem: Problem, request: Request) -> Response:
@@ -22,7 +22,7 @@ def render_problem(problem: Problem, request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """Routes and how they authenticate, report errors and answer browsers."""
+    """Routes with their authentication, error format and CORS policy."""
 
     prefix: str
     """`/v1`, or "" for the root. Paths of the routes start after it."""
@@ -34,12 +34,12 @@ class Api:
     documented: bool = False
     """List the routes in the OpenAPI document, which describes bearer keys and problem+json errors."""
     port: int | None = None
-    """Serve the API at the root of this port too; 0 takes a free one. With the prefix "" it has that port only."""
+    """Serve the API also at the root of this port; 0 chooses a free port. With the prefix "", serve it only there."""
 
     def __post_init__(self) -> None:
         parts = self.prefix.split("/")[1:]
         if self.prefix and (not self.prefix.startswith("/") or not all(parts) or "{" in self.prefix):
-            raise ValueError(f"The prefix {self.prefix!r} is not valid: write it as /v1, without a slash at its end.")
+            raise ValueError(f"The prefix {self.prefix!r} is not valid: use one such as /v1, without a trailing slash.")
         for route in self.routes:
             if not route.path.startswith("/"):
                 raise ValueError(f"The path {route.path!r} of {route.name} is not valid: start it with a slash.")
@@ -51,7 +51,7 @@ class Api:
 
     @property
     def on_main_port(self) -> bool:
-        """Whether the main port serves the API under its prefix."""
+        """Return whether the main port serves the API under its prefix."""
         return bool(self.prefix) or self.port is None
 
     def full_path(self, route: Route) -> str:

@@ -1,10 +1,10 @@
-"""Finds the route of a method and a path among all APIs of one port, and refuses two routes for the same one."""
+"""Routing: finds the route of a method and a path among all APIs of one port. Conflicting routes are refused."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from callsheet.http.server.body.reader import BodyReader
+from callsheet.http.server.body.decoder import BodyReader
 from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.route import Route
@@ -15,7 +15,7 @@ class RouteConflictError(ValueError):
 
 
 class CompiledRoute(NamedTuple):
-    """A route with what is prepared once: its API, its parameter names, the reader of its body."""
+    """A route with its API, its parameter names and the reader of its body, which are prepared once."""
 
     route: Route
     """With its full path."""
@@ -57,7 +57,7 @@ class PathTree:
                 self._add(api, route, prefix + route.path)
 
     def find(self, method: str, path: str, params: dict[str, str]) -> CompiledRoute:
-        """Return the route of a raw path and put its decoded parameters into `params`; raise 404 or 405."""
+        """Return the route of a raw path and add its decoded parameters to `params`; raise 404 or 405."""
         parts = _split(path)
         node = self._root
         values: list[str] = []
@@ -92,12 +92,12 @@ class PathTree:
         return found
 
     def _find_among_all(self, method: str, parts: Sequence[str], params: dict[str, str]) -> CompiledRoute:
-        """Look also where a literal segment hides a parameter: `/a/b` does not hide `/a/{x}/c`."""
+        """Search all branches: a literal segment such as `/a/b` must not hide `/a/{x}/c`."""
         for node, values in _matches(self._root, parts, 0, ()):
             compiled = node.methods.get("GET" if method == "HEAD" else method)
             if compiled is None:
                 allowed = ", ".join(sorted({*node.methods, *({"HEAD"} if "GET" in node.methods else ())}))
-                message = f"This path accepts {allowed}, not {method}."
+                message = f"This path does not support {method}. Use {allowed}."
                 raise Problem(405, "method_not_allowed", message, {"allow": allowed})
             params.update(zip(compiled.parameters, values, strict=True))
             return compiled
@@ -116,7 +116,7 @@ class PathTree:
         node.methods[route.method] = CompiledRoute(full, api, parameters, BodyReader.for_route(full))
 
     def _node_at(self, path: str) -> _Node:
-        """Return the node of a path, made if need be."""
+        """Return the node of a path; create it if it does not exist."""
         node = self._root
         for part in path.strip("/").split("/"):
             if part.startswith("{"):
@@ -164,4 +164,4 @@ def _decode_segment(part: str) -> str:
 
 
 def _route_not_found() -> Problem:
-    return Problem(404, "route_not_found", "No route has this path.")
+    return Problem(404, "route_not_found", "No route has this path. Check the URL.")

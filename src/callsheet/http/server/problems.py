@@ -1,7 +1,7 @@
 """HTTP errors: a status, a stable code, a message for people, and the request id.
 
-A `Problem` is made from a `Refusal` of the engine (`status_of`), or raised before the request reaches the engine:
-invalid JSON, no key, a body that is too large, too many streams.
+A `Problem` is created from a `Refusal` of the engine (`problem_of`), or raised before the request reaches the engine,
+for example for invalid JSON, a missing key or a body that is too large.
 """
 
 import itertools
@@ -12,8 +12,8 @@ from typing import Any
 from callsheet.core.model.errors import (
     BadInput,
     Conflict,
+    Deleted,
     Denied,
-    Gone,
     IllegalTransition,
     InsufficientCredits,
     InvalidWorkerToken,
@@ -27,18 +27,20 @@ from callsheet.core.model.errors import (
 _BY_CLASS: dict[type[Refusal], int] = {
     BadInput: 422, NotFound: 404, IllegalTransition: 409, LeaseLost: 409, InsufficientCredits: 402, Conflict: 409,
     Denied: 403,
-    InvalidWorkerToken: 401, Gone: 410, RateLimited: 429, TemporarilyUnavailable: 503,
+    InvalidWorkerToken: 401, Deleted: 410, RateLimited: 429, TemporarilyUnavailable: 503,
 }  # fmt: skip
 _BY_CODE = {
     "invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429,
     "too_many_uploads": 429,
 }  # fmt: skip
-_CAP_SECONDS = "5"
-"""Retry-After of a limit: jobs take seconds to minutes."""
+_LIMIT_RETRY_AFTER_SECONDS = "5"
+"""Retry-After of limits that a running job or upload frees: jobs take seconds to minutes."""
+_UNUSABLE_RETRY_AFTER_SECONDS = "5"
+"""Retry-After while an operator must act: longer than for a failure that passes by itself."""
 CONTENT_TYPE = "application/problem+json"
 _PROCESS = secrets.token_hex(4)
 _numbers = itertools.count(1)
-"""Request ids are a process id and a counter: reading system randomness per request would release the GIL."""
+"""A request id is a random prefix of the process and a counter, which is faster than a random id per request."""
 
 
 class Problem(Exception):  # noqa: N818 - the name of the media type
@@ -82,15 +84,20 @@ def problem_of(refusal: Refusal) -> Problem:
     if isinstance(refusal, RateLimited | TemporarilyUnavailable):
         headers = {"retry-after": str(refusal.retry_after_seconds)}
     elif status == HTTPStatus.TOO_MANY_REQUESTS:
-        headers = {"retry-after": _CAP_SECONDS}
+        headers = {"retry-after": _LIMIT_RETRY_AFTER_SECONDS}
     return Problem(status, refusal.code, refusal.message, headers, **refusal.details)
 
 
-def not_found(what: str) -> Problem:
-    """Return 404, also for what belongs to another tenant."""
-    return Problem(404, f"{what}_not_found", f"There is no such {what}.")
+def not_found(resource: str) -> Problem:
+    """Return 404, also for a resource of another tenant."""
+    return Problem(404, f"{resource}_not_found", f"The {resource} does not exist.")
 
 
-def unavailable(why: str = "The database does not answer") -> Problem:
+def unavailable(reason: str = "The database does not answer") -> Problem:
     """Return 503 for a temporary failure of this server or its database."""
-    return Problem(503, "unavailable", f"{why}: try again in a moment.", {"retry-after": "1"})
+    return Problem(503, "unavailable", f"{reason}. Retry in a second.", {"retry-after": "1"})
+
+
+def database_unusable(reason: str) -> Problem:
+    """Return 503 for a database that an operator must repair. `reason` is a sentence that says what to do."""
+    return Problem(503, "database_unusable", f"{reason} Then retry.", {"retry-after": _UNUSABLE_RETRY_AFTER_SECONDS})

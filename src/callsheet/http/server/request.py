@@ -1,4 +1,4 @@
-"""An HTTP request: headers and query are parsed when they are used, the body is read within limits."""
+"""An HTTP request. Headers and query are parsed on first use; the body is read within limits of size and time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -65,7 +65,7 @@ class Request:
         self.route: Any = None
         """The route that handles the request, with its full path."""
         self.form: Any = None
-        """The form that the body held; the app closes its files after the response."""
+        """The parsed form, if the body is one. The app closes its files after the response."""
         self._headers: dict[bytes, bytes] | None = None
 
     @property
@@ -89,33 +89,35 @@ class Request:
         """Return the headers that every response to this request has: security, CORS, request id."""
         return [*SECURITY_HEADERS, *self.extra_headers, (b"x-request-id", self.id.encode())]
 
-    def idempotency_key(self, given: str | None) -> str | None:
+    def idempotency_key(self, in_body: str | None) -> str | None:
         """Return the idempotency key from the body or the header; if both are set they must be equal."""
         header = self.header(b"idempotency-key")
         if header is None:
-            return given
+            return in_body
         try:
-            header = header.encode("latin-1").decode()  # the same text as in a body, so that both name the same job
+            header = header.encode("latin-1").decode()  # decode it like the body, so that both are the same key
         except UnicodeDecodeError:
-            raise Problem(400, "invalid_idempotency_key", "The Idempotency-Key header is not UTF-8.") from None
-        if given and given != header:
+            raise Problem(
+                400, "invalid_idempotency_key", "The Idempotency-Key header is not UTF-8. Encode it as UTF-8."
+            ) from None
+        if in_body and in_body != header:
             raise Problem(
                 422,
                 "idempotency_key_conflict",
-                "The body's idempotency key and the Idempotency-Key header differ: send one.",
+                "The body's idempotency key and the Idempotency-Key header differ. Send only one.",
             )
         return header
 
     def query(self, shape: type[T]) -> T:
         """Decode the query string into a struct; unknown parameters are refused."""
         pairs = self._query_pairs()
-        given = dict(pairs)
-        if len(given) != len(pairs):
-            raise Problem(422, "invalid_query", "A query parameter is repeated: send it once.")
-        if any("\0" in value for value in given.values()):
-            raise Problem(422, "invalid_query", "A query parameter has a NUL character: remove it.")
+        parameters = dict(pairs)
+        if len(parameters) != len(pairs):
+            raise Problem(422, "invalid_query", "A query parameter is repeated. Send it once.")
+        if any("\0" in value for value in parameters.values()):
+            raise Problem(422, "invalid_query", "A query parameter contains a NUL character. Remove it.")
         try:
-            return msgspec.convert(given, shape, strict=False)
+            return msgspec.convert(parameters, shape, strict=False)
         except msgspec.ValidationError as error:
             raise Problem(422, "invalid_query", f"Query: {describe_validation_error(error, shape)}") from None
 
@@ -123,7 +125,7 @@ class Request:
         """Remove a parameter from the query string and return its values."""
         pairs = self._query_pairs()
         self.query_string = urlencode([pair for pair in pairs if pair[0] != name]).encode()
-        return [value for given, value in pairs if given == name]
+        return [value for parameter, value in pairs if parameter == name]
 
     def _query_pairs(self) -> list[tuple[str, str]]:
         if not self.query_string:
@@ -134,14 +136,20 @@ class Request:
             )
         except ValueError:
             raise Problem(
-                422, "invalid_query", f"The query has more than {_QUERY_PARAMETERS_MAX} parameters."
+                422, "invalid_query", f"The query has more than {_QUERY_PARAMETERS_MAX} parameters. Send fewer."
             ) from None
 
-    async def until_disconnect(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await something that may take long; cancel it if the client disconnects."""
+    async def until_disconnect(
+        self, work: Coroutine[Any, Any, T], check: Callable[[], Awaitable[Any]] | None = None,
+        check_seconds: float | None = None,
+    ) -> T:  # fmt: skip
+        """Await work that may take long. It is canceled if the client disconnects, or if a regular check raises."""
         work_task, disconnect_wait = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_for_disconnect())
+        both = (work_task, disconnect_wait)
         try:
-            await asyncio.wait((work_task, disconnect_wait), return_when=asyncio.FIRST_COMPLETED)
+            while not (await asyncio.wait(both, timeout=check_seconds, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if check is not None:
+                    await check()
             if not work_task.done():
                 raise ClientDisconnected
             return work_task.result()
@@ -155,15 +163,15 @@ class Request:
             pass
 
     def check_body_headers(self) -> None:
-        """Refuse a body that its headers already make unacceptable."""
+        """Refuse a body if its headers show that it is too large or compressed."""
         length = self.header(b"content-length")
         if length is not None and length.isdecimal() and int(length) > self.body_max:
             raise self.body_too_large()
         if self.header(b"content-encoding"):
-            raise Problem(415, "unsupported_encoding", "Send the body without Content-Encoding.")
+            raise Problem(415, "unsupported_encoding", "The body is compressed. Send it without Content-Encoding.")
 
     async def read_body(self) -> bytes:
-        """Read the body up to its limit, within its time."""
+        """Read the body within its limits of size and time."""
         self.check_body_headers()
         try:
             async with asyncio.timeout(self.body_timeout_seconds):
@@ -171,7 +179,7 @@ class Request:
         except TimeoutError:
             raise Problem(
                 408, "body_timeout",
-                f"The body did not arrive within {pluralize(self.body_timeout_seconds, 'second')}.",
+                f"The body did not arrive within {pluralize(self.body_timeout_seconds, 'second')}. Send it again.",
                 {"connection": "close"},
             ) from None  # fmt: skip
 
@@ -196,6 +204,5 @@ class Request:
 
     def body_too_large(self) -> Problem:
         """Return the error for a body over its limit; the rest of the body is not read."""
-        return Problem(
-            413, "body_too_large", f"The body is larger than {self.body_max} bytes.", {"connection": "close"}
-        )
+        message = f"The body is larger than {self.body_max} bytes, the limit of this route."
+        return Problem(413, "body_too_large", message, {"connection": "close"})

@@ -62,7 +62,7 @@ class Route(NamedTuple):
     query: type[Any] | None = None
     status: int = 200
     other_statuses: tuple[int, ...] = ()
-    """Other statuses that are not errors: a replay, nothing new."""
+    """Other statuses that are not errors, for example of a replay or of an unmodified resource."""
     problems: tuple[str, ...] = ()
     """Errors that only this route returns, as `status code`."""
     media_type: str = "application/json"
@@ -71,7 +71,7 @@ class Route(NamedTuple):
     body_max: str = "body_bytes_max"
     """The HTTP setting that limits the body."""
     extra_body_limit: str | None = None
-    """An engine limit that is added to `body_max`, for what the body carries."""
+    """An engine limit that is added to `body_max`, for an input or output in the body."""
     token_in_query: bool = False
     """Accept a user token as `?token=`: EventSource and `<img>` in a browser cannot send headers."""
     request_headers: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Route(NamedTuple):
     response_headers: tuple[str, ...] = ()
     """Response headers, besides those that every response has."""
     limit_failed_auth: bool = False
-    """Count failed authentication by client address, and answer 429 after too many."""
+    """Count failed authentication by IP address, and respond with 429 after too many."""
     event_stream: bool = False
     """The route streams to clients that accept text/event-stream."""
     body_types: tuple[str, ...] = JSON_ONLY

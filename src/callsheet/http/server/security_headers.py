@@ -21,6 +21,6 @@ PAGE_SECURITY_HEADERS = (
     ("cross-origin-resource-policy", "same-origin"),
     ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=()"),
 )
-"""Sent with every HTML page of this server: it loads from this origin only, and no site may frame it."""
+"""Sent with every HTML page of this server: it loads from this origin only, and no site may embed it in a frame."""
 FILE_SECURITY_HEADERS = (("content-security-policy", "sandbox; default-src 'none'"),)
-"""Sent with stored files, which users wrote: a browser shows or saves them, and never runs their scripts."""
+"""Sent with files that users uploaded: a browser shows or saves them, but never runs their scripts."""

@@ -1,6 +1,7 @@
-"""Turns a struct that does not decode into one sentence. An unknown field gets the closest name, or the known names.
+"""Error messages for JSON, forms and queries that do not match their struct.
 
-Only refused requests come here. The sentence repeats at most the shortened name of a field, never a value.
+For an unknown field, the message suggests the closest field name, or lists the known fields. It contains at most the
+shortened name of a field, never a value.
 """
 
 import difflib
@@ -18,9 +19,9 @@ _SIMILARITY_MIN = 0.6
 
 
 def describe_validation_error(error: msgspec.ValidationError, shape: Any) -> str:
-    """Return what is wrong with something that should have this shape."""
+    """Return a sentence that says why a value does not match a type."""
     if (found := _INVALID_ENUM.fullmatch(str(error))) and (known := _literal_values(shape, found["place"] or "")):
-        return f"`{found['place']}` is one of {', '.join(f'`{one}`' for one in known)}."
+        return f"`{found['place']}` must be one of {', '.join(f'`{value}`' for value in known)}."
     found = _UNKNOWN_FIELD.fullmatch(str(error))
     if found is None:
         return f"{error}."
@@ -37,24 +38,24 @@ def _suggest(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name[:_NAME_CHARS_MAX], known, 1, _SIMILARITY_MIN)
     if close:
         return f"did you mean `{close[0]}`?"
-    return f"known are {', '.join(f'`{one}`' for one in known)}." if known else "there is none here."
+    return f"known fields are {', '.join(f'`{field}`' for field in known)}." if known else "it has no fields."
 
 
 def _field_names(shape: Any, path: str) -> list[str]:
-    """Return the fields of the struct at a place of a shape."""
+    """Return the fields of the struct at a path such as `$.jobs[0]`."""
     node = _container_type(_type_at(shape, path))
     return [field.encode_name for field in node.fields] if isinstance(node, StructType) else []
 
 
 def _literal_values(shape: Any, path: str) -> list[Any]:
-    """Return the values that may stand at a place of a shape."""
+    """Return the allowed values at a path."""
     node = _type_at(shape, path)
     kinds = node.types if isinstance(node, UnionType) else (node,)
     return [value for kind in kinds if isinstance(kind, LiteralType) for value in kind.values]
 
 
 def _type_at(shape: Any, path: str) -> Type | None:
-    """Return what stands at a place of a shape, as `$.jobs[0]`."""
+    """Return the type at a path such as `$.jobs[0]`."""
     node: Type | None = type_info(shape)
     for step in _STEP.finditer(path):
         node = _without_metadata(_step_into(_container_type(node), step[1]))
@@ -62,7 +63,7 @@ def _type_at(shape: Any, path: str) -> Type | None:
 
 
 def _without_metadata(node: Type | None) -> Type | None:
-    """Unwrap a field with a description."""
+    """Return the type of a field without its description."""
     while isinstance(node, Metadata):
         node = node.type
     return node
@@ -70,15 +71,15 @@ def _without_metadata(node: Type | None) -> Type | None:
 
 def _step_into(node: Type | None, field: str | None) -> Type | None:
     if isinstance(node, StructType):
-        return next((one.type for one in node.fields if one.encode_name == field), None)
+        return next((member.type for member in node.fields if member.encode_name == field), None)
     if isinstance(node, ListType):
         return node.item_type
     return node.value_type if isinstance(node, DictType) else None
 
 
 def _container_type(node: Type | None) -> Type | None:
-    """Return what can have a field inside it: of a field that may be null, the other."""
+    """Return the struct, list or dictionary type of a field that may also be null."""
     if not isinstance(node, UnionType):
         return node
-    inner = (_without_metadata(one) for one in node.types)
-    return next((one for one in inner if isinstance(one, StructType | ListType | DictType)), None)
+    members = (_without_metadata(member) for member in node.types)
+    return next((member for member in members if isinstance(member, StructType | ListType | DictType)), None)

@@ -24,29 +24,30 @@ async def get_scale_signals(context: QueryContext, query: ScaleQuery) -> ScaleRe
     _check("workers_min", query.workers_min, 0, most)
     if query.concurrency is not None:
         _check("concurrency", query.concurrency, 1, context.limits.worker_concurrency_max)
-    aim = ScalingTarget(
+    target = ScalingTarget(
         wait_seconds=wait, workers_min=query.workers_min, workers_max=most, concurrency=query.concurrency
     )
-    seen = await context.fleet_stats.snapshot(window)
-    kinds = seen.kinds
+    snapshot = await context.fleet_stats.snapshot(window)
+    kinds = snapshot.kinds
     if query.kind:
-        kinds = [one for one in kinds if one.kind == query.kind] or [KindObservation(kind=query.kind)]
-    return ScaleReport(to_datetime(seen.now), window, wait, [compute_signals(one, aim) for one in busiest(kinds)])
+        kinds = [observed for observed in kinds if observed.kind == query.kind] or [KindObservation(kind=query.kind)]
+    signals = [compute_signals(observed, target) for observed in busiest(kinds)]
+    return ScaleReport(to_datetime(snapshot.now), window, wait, signals)
 
 
 async def default_signals(context: QueryContext) -> list[ScaleSignals]:
     """Return the signals for the targets of the settings, for metrics."""
     settings = context.settings
-    seen = await context.fleet_stats.snapshot(settings.scale_window_seconds)
+    snapshot = await context.fleet_stats.snapshot(settings.scale_window_seconds)
     most = context.limits.workers_max
-    aim = ScalingTarget(wait_seconds=settings.scale_target_wait_seconds, workers_max=most)
-    return [compute_signals(one, aim) for one in busiest(seen.kinds)]
+    target = ScalingTarget(wait_seconds=settings.scale_target_wait_seconds, workers_max=most)
+    return [compute_signals(observed, target) for observed in busiest(snapshot.kinds)]
 
 
 def busiest(kinds: list[KindObservation]) -> list[KindObservation]:
-    """Return the kinds with the most work and workers, by name."""
-    first = sorted(kinds, key=lambda one: (-one.depth - one.running, -one.workers, one.kind))[:_KINDS_MAX]
-    return sorted(first, key=lambda one: one.kind)
+    """Return the kinds with the most tasks and workers, by name."""
+    selected = sorted(kinds, key=lambda kind: (-kind.depth - kind.running, -kind.workers, kind.kind))[:_KINDS_MAX]
+    return sorted(selected, key=lambda kind: kind.kind)
 
 
 def _check(name: str, value: float, least: float, most: float) -> None:

@@ -9,15 +9,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from callsheet.config import HttpSettings
 from callsheet.core.model.clock import MILLISECOND, SECOND, seconds
 from callsheet.core.model.ids import uuid7
 from callsheet.core.model.rows import Worker
 from callsheet.core.policy.autoscale import KindObservation
-from callsheet.core.policy.capacity import KindCapacity, WorkerLeases, capacity_by_kind
-from callsheet.core.policy.concurrency_and_rates import Limit, LimitedQueue, limits_of
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.explanation.kind_capacity import KindCapacity, WorkerLeases, capacity_by_kind
+from callsheet.core.policy.task_start_limits import Limit, LimitedQueue, limits_of
 from callsheet.engine.reads.facade import Reads
+from callsheet.settings import HttpSettings
 from callsheet.store.connection import Rows
 
 _CACHE_SECONDS = 1.0
@@ -64,7 +64,7 @@ class FleetStats:
             at, cached = self._cache.get(window_seconds, (0.0, None))
             if cached is not None and time.monotonic() - at < _CACHE_SECONDS:
                 return cached
-            ((now,),) = await self._reads.scan("clock")
+            now = await self._reads.current_time()
             found = FleetSnapshot(now, await self.read(now, window_seconds))
             if len(self._cache) >= _WINDOWS_MAX:
                 self._cache.clear()
@@ -88,7 +88,7 @@ class FleetStats:
         busiest = _busiest(queued)
         waits, *attempt_durations = await self._reads.scan_many([
             ("scale_waits", {"ids": [row[0] for row in heads]}),
-            *(("scale_attempts", {"queue": one.queue.id, "count": _DURATIONS_MAX}) for one in busiest),
+            *(("scale_attempts", {"queue": load.queue.id, "count": _DURATIONS_MAX}) for load in busiest),
         ])  # fmt: skip
         capacity_of_kind = capacity_by_kind(
             (Worker(*row) for row in fleet), (WorkerLeases(*row) for row in leases), now - self._seen_within
@@ -98,7 +98,7 @@ class FleetStats:
             _count_startable(queued, self._limits, self._wait_target), _durations_by_kind(busiest, attempt_durations),
             _count_failures(failures),
         )  # fmt: skip
-        return [_build_observed(kind, readings) for kind in sorted(queued.keys() | capacity_of_kind.keys())]
+        return [_build_observation(kind, readings) for kind in sorted(queued.keys() | capacity_of_kind.keys())]
 
 
 # -- rows to observations
@@ -134,19 +134,19 @@ class _Readings(NamedTuple):
     failures: Mapping[str, Counter[str]]
 
 
-def _build_observed(kind: str, readings: _Readings) -> KindObservation:
+def _build_observation(kind: str, readings: _Readings) -> KindObservation:
     queued = readings.queued.get(kind, ())
     capacity = readings.capacity_of_kind.get(kind, KindCapacity())
     attempt_durations, failures = readings.attempt_durations.get(kind, ()), readings.failures.get(kind, Counter())
     return KindObservation(
-        kind=kind, ready=sum(one.ready for one in queued), backoff=sum(one.backoff for one in queued),
+        kind=kind, ready=sum(load.ready for load in queued), backoff=sum(load.backoff for load in queued),
         startable=readings.startable.get(kind, 0), oldest_wait=readings.waits.get(kind), running=capacity.running,
         elapsed=None if capacity.leased_at is None else readings.now - capacity.leased_at,
         workers=len(capacity.workers), busy=len(capacity.busy), capacity=capacity.capacity, free=capacity.free,
         attempt_durations=[duration for ended_at, duration in attempt_durations if ended_at > readings.since],
         older=[duration for ended_at, duration in attempt_durations if ended_at <= readings.since],
         arrivals_per_second=readings.arrivals.get(kind, 0.0),
-        completions_per_second=sum(_rate(one.completed, _RATE_MAX, one.first_at, readings) for one in queued),
+        completions_per_second=sum(_rate(load.completed, _RATE_MAX, load.first_at, readings) for load in queued),
         failed=failures["failed"], lost_leases=failures["lost"], spot_interruptions=failures["spot"],
     )  # fmt: skip
 
@@ -163,20 +163,20 @@ def _group_queues(queues: Rows, backoffs: Rows) -> dict[str, list[_QueueLoad]]:
 
 def _busiest(queued: Mapping[str, Sequence[_QueueLoad]]) -> list[_QueueLoad]:
     """Return the queues with the most activity."""
-    every = [one for mine in queued.values() for one in mine if one.activity]
-    return sorted(every, key=lambda one: one.activity, reverse=True)[:_DURATION_QUEUES_MAX]
+    active = [load for loads in queued.values() for load in loads if load.activity]
+    return sorted(active, key=lambda load: load.activity, reverse=True)[:_DURATION_QUEUES_MAX]
 
 
 def _durations_by_kind(queues: Sequence[_QueueLoad], found: Sequence[Rows]) -> dict[str, list[tuple[int, int]]]:
     """Return the end and the duration of attempts, by kind."""
     attempt_durations: dict[str, list[tuple[int, int]]] = defaultdict(list)
-    for one, rows in zip(queues, found, strict=True):
-        attempt_durations[one.queue.kind].extend((ended_at, max(duration, 0)) for ended_at, duration in rows)
+    for load, rows in zip(queues, found, strict=True):
+        attempt_durations[load.queue.kind].extend((ended_at, max(duration, 0)) for ended_at, duration in rows)
     return attempt_durations
 
 
 def _oldest_waits(heads: Rows, now: int) -> dict[str, int]:
-    """Return how long the oldest ready task of each kind could have been claimed.
+    """Return for how long the oldest ready task of each kind has been claimable.
 
     A task can be claimed from the latest of these times: its creation, the start of its run, its job's `start_at`, the
     end of its backoff, of its previous attempt and of the previous stage, and the approval of its stage.
@@ -190,9 +190,9 @@ def _oldest_waits(heads: Rows, now: int) -> dict[str, int]:
 
 def _arrival_rates(rows: Rows, now: int, since: int) -> dict[str, float]:
     first = min((row[2] for row in rows), default=since)
-    whole = sum(row[1] for row in rows) < _ARRIVALS_MAX
-    spent = max(now - (since if whole else first), SECOND) / SECOND
-    return {kind: count / spent for kind, count, _ in rows}
+    covers_window = sum(row[1] for row in rows) < _ARRIVALS_MAX
+    elapsed_seconds = max(now - (since if covers_window else first), SECOND) / SECOND
+    return {kind: count / elapsed_seconds for kind, count, _ in rows}
 
 
 def _rate(count: int, maximum: int, first_at: int | None, readings: _Readings) -> float:
@@ -212,18 +212,18 @@ def _count_failures(rows: Rows) -> dict[str, Counter[str]]:
 def _count_startable(queued: Mapping[str, Sequence[_QueueLoad]], limits: Limits, wait_target: float) -> dict[str, int]:
     """Return how many waiting tasks of each kind can start within the target wait, given running and rate limits."""
     running: Counter[tuple[str, str]] = Counter()
-    for one in (one for mine in queued.values() for one in mine):
-        for what in ("kind", "workflow", "provider"):
-            running[what, getattr(one.queue, what)] += one.running
-    found: dict[str, int] = {}
-    for kind, mine in queued.items():
+    for load in (load for loads in queued.values() for load in loads):
+        for scope in ("kind", "workflow", "provider"):
+            running[scope, getattr(load.queue, scope)] += load.running
+    startable: dict[str, int] = {}
+    for kind, loads in queued.items():
         left: dict[Limit, int] = {}
-        for one in mine:
-            bound = limits_of(one.queue, limits)
-            for limit in bound:
+        for load in loads:
+            own_limits = limits_of(load.queue, limits)
+            for limit in own_limits:
                 free = limit.maximum - running[limit.of, limit.name]
                 left.setdefault(limit, limit.starts_within(wait_target) if limit.seconds else max(free, 0))
-            starting = min([one.ready + one.backoff, *(left[limit] for limit in bound)])
-            left |= {limit: left[limit] - starting for limit in bound}
-            found[kind] = found.get(kind, 0) + starting
-    return found
+            starting = min([load.ready + load.backoff, *(left[limit] for limit in own_limits)])
+            left |= {limit: left[limit] - starting for limit in own_limits}
+            startable[kind] = startable.get(kind, 0) + starting
+    return startable

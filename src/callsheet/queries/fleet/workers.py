@@ -18,8 +18,8 @@ LISTED_LEASES_MAX = 10
 
 
 async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage:
-    """Return a page of the workers, by name; the first page also has the embedded ones."""
-    found, live = await context.reads.scan_many([
+    """Return a page of the workers, by name. The first page also contains embedded workers, which do not register."""
+    found, leases = await context.reads.scan_many([
         (
             "workers_after",
             {
@@ -32,17 +32,18 @@ async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage
     ])  # fmt: skip
     page, more = split_page(found, query.limit)
     workers = [rows.Worker(*row) for row in page]
-    known = {row[0] for row in await context.reads.scan("worker_ids", ids=sorted({row[0] for row in live}))}
-    embedded_names = sorted({row[0] for row in live} - known) if not query.cursor else []
+    leasing = {row[0] for row in leases}
+    registered = {row[0] for row in await context.reads.scan("worker_ids", ids=sorted(leasing))}
+    embedded_names = sorted(leasing - registered) if not query.cursor else []
     leases_by_worker = await _fetch_leases(
         context, [*(worker.id for worker in workers), *embedded_names], LISTED_LEASES_MAX
     )
-    shown = [_view(worker, leases_by_worker.get(worker.id, _EMPTY)) for worker in workers]
-    shown += [
-        _embedded(name, sorted(row[1] for row in live if row[0] == name), leases_by_worker.get(name, _EMPTY))
+    views = [_view(worker, leases_by_worker.get(worker.id, _EMPTY)) for worker in workers]
+    views += [
+        _embedded(name, sorted(row[1] for row in leases if row[0] == name), leases_by_worker.get(name, _EMPTY))
         for name in embedded_names
     ]
-    return WorkerPage(shown, workers[-1].id if more else None)
+    return WorkerPage(views, workers[-1].id if more else None)
 
 
 async def get_worker(context: QueryContext, name: str) -> Worker:
@@ -76,13 +77,13 @@ async def _fetch_leases(context: QueryContext, names: list[str], most: int) -> d
     return found
 
 
-def _view(worker: rows.Worker, leases_by_worker: WorkerLeases) -> Worker:
+def _view(worker: rows.Worker, held: WorkerLeases) -> Worker:
     def decoded(text: str | None) -> Any:
         return None if text is None else msgspec.json.decode(text)
 
     return Worker(
         worker.id, worker.status, list(allowed_kinds(worker)), decoded(worker.offered), worker.concurrency,
-        worker.draining_at is not None, leases_by_worker.leases_total, leases_by_worker.leases, worker.starts,
+        worker.draining_at is not None, held.leases_total, held.leases, worker.starts,
         render.to_datetime(worker.created_at),
         render.to_datetime(worker.started_at), render.to_datetime(worker.last_seen_at),
         render.to_datetime(worker.ended_at),
@@ -90,9 +91,9 @@ def _view(worker: rows.Worker, leases_by_worker: WorkerLeases) -> Worker:
     )  # fmt: skip
 
 
-def _embedded(name: str, kinds: list[str], leases_by_worker: WorkerLeases) -> Worker:
+def _embedded(name: str, kinds: list[str], held: WorkerLeases) -> Worker:
     return Worker(
-        name, _EMBEDDED, kinds, kinds, None, draining=False, leases_total=leases_by_worker.leases_total,
-        leases=leases_by_worker.leases, start_count=0,
+        name, _EMBEDDED, kinds, kinds, None, draining=False, leases_total=held.leases_total,
+        leases=held.leases, start_count=0,
         registered_at=None, started_at=None, last_seen_at=None, ended_at=None, labels=None, capabilities=None,
     )  # fmt: skip

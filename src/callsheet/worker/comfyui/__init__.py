@@ -15,7 +15,7 @@ from callsheet.worker.comfyui.adapters.base import (
 )
 from callsheet.worker.comfyui.adapters.cloud_v1 import CloudV1
 from callsheet.worker.comfyui.adapters.cloud_v2 import CloudV2
-from callsheet.worker.comfyui.adapters.selfhosted import SelfHosted
+from callsheet.worker.comfyui.adapters.self_hosted_server import SelfHosted
 from callsheet.worker.comfyui.asset_cache import AssetCache
 from callsheet.worker.comfyui.factory import Api, MissingApiKeyError, comfyui_worker, create_comfy_backend
 from callsheet.worker.comfyui.handler import ComfyHandler

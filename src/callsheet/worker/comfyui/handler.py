@@ -32,10 +32,10 @@ from callsheet.worker.comfyui.adapters.base import (
     SubmissionUnknownError,
 )
 from callsheet.worker.comfyui.asset_cache import AssetCache
+from callsheet.worker.comfyui.graph_preparation import bypass_cache, fill_in_files, validate_graph
 from callsheet.worker.comfyui.input_files import InputFiles
 from callsheet.worker.comfyui.progress import PromptProgress
 from callsheet.worker.comfyui.prompt_follower import AllReceived, Follower, PromptTimeoutError, open_events
-from callsheet.worker.comfyui.prompt_graph import bypass_cache, fill_in_files, validate_graph
 from callsheet.worker.comfyui.save_outputs import OutputSaver
 from callsheet.worker.comfyui.timeouts import Timeouts
 from callsheet.worker.comfyui.websocket_images import ReceivedPictures
@@ -116,10 +116,10 @@ class _GraphRun:
         self._emit = on_event
         self._outage_reported = False
         self._resumable = False
-        """Whether the server may have a prompt that was not collected and is not known to have failed."""
+        """Whether the server may have a prompt that has not failed and whose outputs were not collected."""
         self._graph = validate_graph(ctx.comfyui.graph)
         self._progress = PromptProgress(self._graph)
-        folder = ctx.folder / "made"
+        folder = ctx.folder / "outputs"
         folder.mkdir(exist_ok=True)
         self._saver = OutputSaver(comfy, ctx, folder, self._graph, ctx.comfyui.output_node)
         self._pictures = ReceivedPictures(self._graph, ctx.comfyui.output_node, folder)
@@ -179,9 +179,9 @@ class _GraphRun:
             try:
                 return self._saver.save_outputs(result)
             except ComfyUnreachableError as error:
-                lost = error
+                outage = error
             try:
-                self._wait(interval, deadline, lost)
+                self._wait(interval, deadline, outage)
             except ComfyUnreachableError as error:
                 raise RetryableError(f"The outputs cannot be fetched now. {error}", "output_unreachable") from error
             interval = min(interval * 2, max(self._timeouts.poll_seconds, self._timeouts.retry_seconds))
@@ -197,11 +197,11 @@ class _GraphRun:
         if ref is None:
             self._resumable = False
             return None
-        if ref != previous.ref:  # the recorded ref is the planned one of the earlier attempt
+        if ref != previous.ref:  # the earlier attempt recorded only its planned reference
             self._ctx.record_submission(self._comfy.provider, ref)
         try:
-            with open_events(self._comfy, ref) as live:
-                result: PromptResult | None = self._follow(ref, live, self._pictures.nothing_pending)
+            with open_events(self._comfy, ref) as event_stream:
+                result: PromptResult | None = self._follow(ref, event_stream, self._pictures.nothing_pending)
         except PicturesLostError:
             self._ctx.log("The images that were sent to an earlier attempt are lost. Submitting it again.")
             result = None
@@ -229,26 +229,26 @@ class _GraphRun:
             prompt_id = str(uuid.uuid4())
             try:
                 graph = bypass_cache(self._graph_with_files(deadline), stale_nodes, prompt_id)
-                with open_events(self._comfy, prompt_id) as live:
-                    self._wait_for_socket(live, deadline)
+                with open_events(self._comfy, prompt_id) as event_stream:
+                    self._wait_for_socket(event_stream, deadline)
                     ref = self._submit_and_record(prompt_id, graph, deadline)
-                    return self._follow(ref, live, self._pictures.all_received)
+                    return self._follow(ref, event_stream, self._pictures.all_received)
             except ComfyBusyError as busy:
                 self._resumable = False
                 self._wait(busy.retry_after_seconds, deadline, busy)
 
-    def _wait_for_socket(self, live: EventStream, deadline: float) -> None:
+    def _wait_for_socket(self, event_stream: EventStream, deadline: float) -> None:
         """Wait for the WebSocket if images are only sent over it: otherwise they would be lost."""
-        while self._pictures.nodes and not live.ready:
+        while self._pictures.nodes and not event_stream.ready:
             self._wait(
                 self._timeouts.retry_seconds,
                 deadline,
                 ComfyUnreachableError("Images cannot be received: ComfyUI accepts no WebSocket connection."),
             )
-            live.receive("", 0.0)
+            event_stream.receive("", 0.0)
 
-    def _follow(self, ref: str, live: EventStream, all_received: AllReceived) -> PromptResult:
-        timeouts, disconnects = self._timeouts, live.disconnects
+    def _follow(self, ref: str, event_stream: EventStream, all_received: AllReceived) -> PromptResult:
+        timeouts, disconnects = self._timeouts, event_stream.disconnects
         if not self._comfy.safe_to_resubmit:  # paid work is followed until the prompt timeout
             timeouts = replace(
                 timeouts, outage_timeout_seconds=max(timeouts.outage_timeout_seconds, timeouts.prompt_timeout_seconds)
@@ -256,11 +256,13 @@ class _GraphRun:
         follower = Follower(self._comfy, ref, timeouts, self._on_outage)
         self._pictures.reset()
         try:
-            result = follower.wait_until_ended(live, self._handle_event, self._raise_if_stopped, all_received)
+            result = follower.wait_until_ended(event_stream, self._handle_event, self._raise_if_stopped, all_received)
         except ComfyUnreachableError:
-            raise  # the server cannot receive a cancel
+            raise  # an unreachable server cannot receive a cancel
         except (WorkerShutdown, TaskLeaseLost):
-            if self._comfy.safe_to_resubmit or self._pictures.nodes:  # paid work continues without the worker
+            if (
+                self._comfy.safe_to_resubmit or self._pictures.nodes
+            ):  # paid work continues; the next attempt collects it
                 follower.stop()
             raise
         except BaseException:
@@ -268,7 +270,7 @@ class _GraphRun:
             raise
         self._saver.ref = ref
         if result.outcome == "succeeded":
-            self._check_pictures(disconnected=live.disconnects > disconnects or not follower.end_seen)
+            self._check_pictures(disconnected=event_stream.disconnects > disconnects or not follower.end_seen)
         return result._replace(outputs=result.outputs + self._pictures.outputs)
 
     def _check_pictures(self, *, disconnected: bool) -> None:

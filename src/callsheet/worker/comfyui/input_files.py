@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.core.model.comfyui_graph import FileSlot
-from callsheet.transport.digests import digest_file
+from callsheet.transport.sha256 import digest_file
 from callsheet.worker.comfyui.adapters.base import ComfyBackend, ComfyRejectedError
 from callsheet.worker.comfyui.asset_cache import AssetCache
 from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type, extension_for

@@ -1,7 +1,7 @@
 """`Follower`: follows a submitted prompt until it ends.
 
-Events of the server make this fast, but only a status query decides. A prompt counts as lost when two queries in a row
-find it neither in the queue nor in the history.
+Events of the server only trigger a status query early; the status query decides. A prompt counts as lost when two
+queries in a row find it neither in the queue nor in the history.
 """
 
 import time
@@ -59,7 +59,7 @@ class Follower:
         """Whether the final event of the prompt was received."""
 
     def wait_until_ended(
-        self, live: EventStream, on_event: EventCallback, check: Check, all_received: AllReceived = lambda: True
+        self, event_stream: EventStream, on_event: EventCallback, check: Check, all_received: AllReceived = lambda: True
     ) -> PromptResult:
         """Wait until the prompt ends; forward its events."""
         deadline = time.monotonic() + self._timeouts.prompt_timeout_seconds
@@ -67,11 +67,11 @@ class Follower:
         while True:
             status = self._poll_status()
             if isinstance(status, PromptResult):
-                self._forward_events(live, 0.0, on_event)
+                self._forward_events(event_stream, 0.0, on_event)
                 if status.outcome in {"succeeded", "failed"}:
                     succeeded = status.outcome == "succeeded"
                     self._receive_rest(
-                        live,
+                        event_stream,
                         on_event,
                         check,
                         all_received,
@@ -80,7 +80,7 @@ class Follower:
                 return status
             if time.monotonic() >= deadline:
                 raise PromptTimeoutError
-            self._wait(live, interval, on_event, check)
+            self._wait(event_stream, interval, on_event, check)
             interval = min(interval * 2, self._timeouts.poll_seconds)
 
     def _poll_status(self) -> PromptStatus:
@@ -102,35 +102,42 @@ class Follower:
             return PromptResult("lost", error="The ComfyUI server lost the prompt.", retryable=True)
         return status
 
-    def _wait(self, live: EventStream, interval: float, on_event: EventCallback, check: Check) -> None:
+    def _wait(self, event_stream: EventStream, interval: float, on_event: EventCallback, check: Check) -> None:
         deadline = time.monotonic() + interval
         while (remaining := deadline - time.monotonic()) > 0:
             check()
-            events = self._forward_events(live, min(remaining, _STOP_CHECK_SECONDS), on_event)
+            events = self._forward_events(event_stream, min(remaining, _STOP_CHECK_SECONDS), on_event)
             if any(isinstance(event, PromptEnded) for event in events):
                 return
         check()
 
-    def _forward_events(self, live: EventStream, seconds: float, on_event: EventCallback) -> Sequence[ProgressEvent]:
+    def _forward_events(
+        self, event_stream: EventStream, seconds: float, on_event: EventCallback
+    ) -> Sequence[ProgressEvent]:
         """Forward the received events and return them."""
-        events = live.receive(self._ref, seconds)
+        events = event_stream.receive(self._ref, seconds)
         for event in events:
             self.end_seen = self.end_seen or isinstance(event, PromptEnded)
             on_event(event)
         return events
 
     def _receive_rest(
-        self, live: EventStream, on_event: EventCallback, check: Check, all_received: AllReceived, silence: float
+        self,
+        event_stream: EventStream,
+        on_event: EventCallback,
+        check: Check,
+        all_received: AllReceived,
+        quiet_seconds: float,
     ) -> None:
         """Receive missing images after the end: the server records the end while it still encodes them.
 
         Events arrive in order, so nothing follows the final event.
         """
-        deadline = time.monotonic() + silence
+        deadline = time.monotonic() + quiet_seconds
         while not (self.end_seen or all_received()) and (remaining := deadline - time.monotonic()) > 0:
             check()
-            if self._forward_events(live, min(remaining, _STOP_CHECK_SECONDS), on_event):
-                deadline = time.monotonic() + silence
+            if self._forward_events(event_stream, min(remaining, _STOP_CHECK_SECONDS), on_event):
+                deadline = time.monotonic() + quiet_seconds
 
     def stop(self) -> None:
         """Cancel until the server confirms the end: an interrupt may be lost or take effect at the next node."""

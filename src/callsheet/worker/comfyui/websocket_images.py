@@ -69,11 +69,11 @@ class ReceivedPictures:
             if len(received) == expected or (expected is None and received and not disconnected):
                 continue
             arrived = f"{len(received)} of {expected}" if expected else f"{len(received) or 'none'}"
-            which = f"the images of node {node} ({self._graph[node]['class_type']})"
+            images = f"the images of node {node} ({self._graph[node]['class_type']})"
             if disconnected or received:
                 raise PicturesLostError(
-                    f"The connection to ComfyUI was lost while it sent {which}: {arrived} arrived.", retryable=True
+                    f"The connection to ComfyUI was lost while it sent {images}: {arrived} arrived.", retryable=True
                 )
             raise PicturesLostError(
-                f"The graph ran, but ComfyUI sent none of {which}. Use SaveImage instead.", retryable=False
+                f"The graph ran, but ComfyUI sent none of {images}. Use SaveImage instead.", retryable=False
             )

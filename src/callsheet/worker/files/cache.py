@@ -17,8 +17,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from callsheet.core.model.media_type import SHA256
-from callsheet.transport.digests import digest_file
+from callsheet.core.model.header_value_patterns import SHA256
+from callsheet.transport.sha256 import digest_file
 
 _INTACT_MTIME_NS = 1_000_000_000 * 10**9
 """The modification time of every intact entry, in nanoseconds: a write changes it."""
@@ -53,7 +53,7 @@ class Cache:
             entry.unlink(missing_ok=True)
             into.unlink(missing_ok=True)
             return False
-        with suppress(FileNotFoundError):  # evicted meanwhile; the task has its link
+        with suppress(FileNotFoundError):  # another process evicted the entry; the task keeps its link
             os.utime(entry, ns=(time.time_ns(), _INTACT_MTIME_NS))
         return True
 
@@ -68,7 +68,7 @@ class Cache:
         os.utime(file, ns=(time.time_ns(), _INTACT_MTIME_NS))
         with self._lock_folder():
             self._evict_for(size)
-            with suppress(FileExistsError):  # added by another process meanwhile
+            with suppress(FileExistsError):  # another process added it
                 _link_or_copy(file, entry)
 
     # -- helpers
@@ -109,7 +109,7 @@ class Cache:
                 if SHA256.match(path.name):
                     yield status.st_atime_ns, status.st_size, path
                 elif status.st_ctime < time.time() - _STALE_SECONDS:
-                    path.unlink(missing_ok=True)  # left behind by an interrupted copy
+                    path.unlink(missing_ok=True)  # the rest of an interrupted copy
 
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:

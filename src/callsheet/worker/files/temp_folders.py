@@ -1,7 +1,7 @@
 """Temporary folders of tasks. They are deleted with the task, with the worker, or when the next worker starts.
 
-A worker locks its folder while its process lives; the operating system releases the lock even after a kill. A folder
-without a locked lock file is abandoned and is deleted.
+A worker locks its folder while its process runs; the operating system releases the lock even after a kill. A folder
+whose lock file is not locked is abandoned and is deleted.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ _PRIVATE = 0o700
 
 
 class Scratch:
-    """Creates the temporary folders of one worker's tasks, inside a folder of its own."""
+    """Creates the temporary folders of the tasks of one worker, inside one folder per worker."""
 
     def __init__(self, root: Path | None = None) -> None:
         self._root = root or Path(tempfile.gettempdir())

@@ -48,8 +48,8 @@ from callsheet.worker.errors import (
     RetryableError,
     UnreachableError,
 )
+from callsheet.worker.files.signed_url_transfer import NETWORK_ERRORS, FileTransfer, GrantRejectedError
 from callsheet.worker.files.signed_urls import GrantCache
-from callsheet.worker.files.transfer import NETWORK_ERRORS, FileTransfer, GrantRejectedError
 from callsheet.worker.link.base import LOST_LEASE_CODES, Check
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class HttpLink:
         self._labels = dict(labels) if labels else None
         try:
             msgspec.json.encode([self._capabilities, self._labels])
-        except (TypeError, ValueError) as error:  # raise here, not later in a thread
+        except (TypeError, ValueError) as error:  # raise now, not later in a thread
             raise ValueError(f"Labels and capabilities must be JSON: {error}.") from None
         self._token = ""
         ssl_context = httpx.create_ssl_context()
@@ -124,7 +124,9 @@ class HttpLink:
         try:
             result = self._post("register", request, Registration, token=self._secret())
         except InvalidTokenError:
-            raise RegistrationError("The server rejected the fleet secret: it is wrong or was revoked.") from None
+            raise RegistrationError(
+                "The server rejected the fleet secret: it is wrong or was revoked. Pass an active one."
+            ) from None
         except Conflict as error:  # the fleet is full: retry later
             raise UnreachableError(error.message, _FLEET_FULL_RETRY_SECONDS) from None
         except Refusal as error:
@@ -157,15 +159,15 @@ class HttpLink:
 
         Tasks that it still receives after `stop` are requeued.
         """
-        answer: SimpleQueue[ClaimResult | Exception] = SimpleQueue()
+        result_queue: SimpleQueue[ClaimResult | Exception] = SimpleQueue()
         with self._lock:
             if self._stopping.is_set():
                 return ClaimResult([], drain=False)
-            self._pending_claim = answer
+            self._pending_claim = result_queue
         threading.Thread(
-            target=self._claim_in_thread, args=(request, answer), name="callsheet-claim", daemon=True
+            target=self._claim_in_thread, args=(request, result_queue), name="callsheet-claim", daemon=True
         ).start()
-        claimed = answer.get()
+        claimed = result_queue.get()
         if isinstance(claimed, Exception):
             raise claimed
         for work in claimed.tasks:
@@ -182,9 +184,9 @@ class HttpLink:
         response = self._post("heartbeat", request, HeartbeatResponse, timeout_seconds)
         if len(response.results) != len(heartbeats):
             raise UnreachableError("the server returned results for other leases")
-        for heartbeat, answer in zip(heartbeats, response.results, strict=True):
-            if answer.grants is not None:
-                self._grant_cache_of(heartbeat.lease.token).add(answer.grants.downloads)
+        for heartbeat, result in zip(heartbeats, response.results, strict=True):
+            if result.grants is not None:
+                self._grant_cache_of(heartbeat.lease.token).add(result.grants.downloads)
         return response
 
     def record_submission(self, request: ProviderSubmission) -> ReportResult:
@@ -221,10 +223,10 @@ class HttpLink:
         return tasks
 
     def input_file(self, work: TaskPayload, file_id: str) -> InputFile:
-        found = self._request_grants(FileGrantsRequest(lease=work.lease, downloads=[file_id])).downloads
-        if not found:
+        granted = self._request_grants(FileGrantsRequest(lease=work.lease, downloads=[file_id])).downloads
+        if not granted:
             raise NonRetryableError(f"This task has no file {file_id!r}.", code="file_not_found")
-        return found[0]
+        return granted[0]
 
     def download(self, work: TaskPayload, file: InputFile, into: Path, check: Check) -> None:
         cached_grant = self._grant_cache_of(work.lease.token).pop(file.id)
@@ -266,7 +268,7 @@ class HttpLink:
         self._grant_cache_of(request.lease.token).add((), grants.preview)
         return grants
 
-    def _claim_in_thread(self, request: Claim, answer: "SimpleQueue[ClaimResult | Exception]") -> None:
+    def _claim_in_thread(self, request: Claim, result_queue: "SimpleQueue[ClaimResult | Exception]") -> None:
         try:
             result: ClaimResult | Exception = self._post(
                 "claim", request, ClaimResult, request.wait_seconds + _REQUEST_TIMEOUT_SECONDS, http=self._claim_http
@@ -275,7 +277,7 @@ class HttpLink:
             result = error
         with self._lock:
             if not self._stopping.is_set():
-                answer.put(result)
+                result_queue.put(result)
                 self._pending_claim = None
                 return
         for work in result.tasks if isinstance(result, ClaimResult) else ():  # claim() has already returned
@@ -309,37 +311,39 @@ class HttpLink:
         timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_TIMEOUT_SECONDS))
         body = msgspec.json.encode(request)
         try:
-            answer = (http or self._http).post(
+            response = (http or self._http).post(
                 f"{self._url}/v1/worker/{path}", content=body, headers=headers, timeout=timeout
             )
-        except (*NETWORK_ERRORS, RuntimeError) as error:  # RuntimeError: the client was closed meanwhile
+        except (*NETWORK_ERRORS, RuntimeError) as error:  # RuntimeError: the client was closed
             raise UnreachableError(f"no response ({type(error).__name__})") from None
-        if answer.status_code == _UNAUTHORIZED and token is None and bearer_token != self._token:
-            raise UnreachableError("the worker registered again meanwhile")
-        return _parse_response(answer, response_type)
+        if response.status_code == _UNAUTHORIZED and token is None and bearer_token != self._token:
+            raise UnreachableError("the worker registered again during the request")
+        return _parse_response(response, response_type)
 
 
-def _parse_response(answer: httpx.Response, response_type: type[T]) -> T:
-    status = answer.status_code
-    if answer.is_success:
+def _parse_response(response: httpx.Response, response_type: type[T]) -> T:
+    status = response.status_code
+    if response.is_success:
         try:
-            return msgspec.json.decode(answer.content, type=response_type)
-        except msgspec.DecodeError:  # the page of a proxy, or a server of another version
+            return msgspec.json.decode(response.content, type=response_type)
+        except msgspec.DecodeError:  # the error page of a proxy, or a server of another version
             raise UnreachableError("the response is not valid for this version of the protocol") from None
-    problem = _parse_problem(answer)
+    problem = _parse_problem(response)
     if status == _UNAUTHORIZED:
         raise InvalidTokenError(problem.message)
     if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
-        raise UnreachableError(f"status {status} {problem.code}", parse_retry_after(answer.headers.get("retry-after")))
+        raise UnreachableError(
+            f"status {status} {problem.code}", parse_retry_after(response.headers.get("retry-after"))
+        )
     if problem.code in LOST_LEASE_CODES:
         raise LeaseLost(problem.message)
-    message = problem.message or f"Status {status}. Is {answer.url.host} a Callsheet server?"
+    message = problem.message or f"Status {status}. Check that {response.url.host} is a Callsheet server."
     raise _ERRORS_BY_STATUS.get(status, Refusal)(problem.code, message)
 
 
-def _parse_problem(answer: httpx.Response) -> _Problem:
+def _parse_problem(response: httpx.Response) -> _Problem:
     try:
-        return msgspec.json.decode(answer.content, type=_Problem)
+        return msgspec.json.decode(response.content, type=_Problem)
     except msgspec.DecodeError:
         return _Problem()
 
@@ -347,9 +351,9 @@ def _parse_problem(answer: httpx.Response) -> _Problem:
 def _host_of(url: str) -> str:
     """Return the host of a URL; raise ValueError if it is not an HTTP URL."""
     try:
-        found = httpx.URL(url)
+        parsed = httpx.URL(url)
     except httpx.InvalidURL:
-        found = httpx.URL("")
-    if found.scheme not in {"http", "https"} or not found.host:
+        parsed = httpx.URL("")
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ValueError(f"{url!r} is not a server URL: it must begin with http:// or https://.")
-    return found.host
+    return parsed.host

@@ -90,12 +90,12 @@ class AttemptRunner:
             json_output = json.loads(json.dumps(output, allow_nan=False))  # rejects NaN and values that are not JSON
             report = Complete(lease=lease, output=json_output, files=list(ctx.files), delivered_percent=ctx.delivered)
             return self._send_report(lambda: self._link.complete(report), "completed")
-        except (Refusal, TypeError, ValueError) as refused:
-            self._emit(WorkerError(f"The output of {self._task.work.kind} was rejected", refused))
-            code = refused.code if isinstance(refused, Refusal) else "invalid_output"
+        except (Refusal, TypeError, ValueError) as rejection:
+            self._emit(WorkerError(f"The output of {self._task.work.kind} was rejected", rejection))
+            code = rejection.code if isinstance(rejection, Refusal) else "invalid_output"
             # An invalid output is the same in the next attempt.
-            may_succeed_later = isinstance(refused, Refusal) and not isinstance(refused, BadInput)
-            return self._report_failure(code, str(refused), retryable=None if may_succeed_later else False)
+            may_succeed_later = isinstance(rejection, Refusal) and not isinstance(rejection, BadInput)
+            return self._report_failure(code, str(rejection), retryable=None if may_succeed_later else False)
 
     def _report_error(self, error: BaseException) -> str:
         if isinstance(error, RetryableError | NonRetryableError):

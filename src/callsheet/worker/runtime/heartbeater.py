@@ -19,7 +19,7 @@ _IDLE_SECONDS = 3_600.0
 
 
 class Heartbeater:
-    """Sends the heartbeats of all running tasks, batched into as few requests as possible."""
+    """Sends the heartbeats of all running tasks, in as few requests as possible."""
 
     def __init__(
         self, link: Link, on_drain: Callable[[], None], on_invalid_token: Callable[[], None], on_event: EventListener
@@ -46,13 +46,13 @@ class Heartbeater:
         self._thread.join()
 
     def add(self, task: ActiveTask) -> None:
-        """Start to send heartbeats for a task."""
+        """Start sending heartbeats for a task."""
         with self._wake:
             self._tasks.add(task)
             self._wake.notify_all()
 
     def remove(self, task: ActiveTask) -> None:
-        """Stop to send heartbeats for a task."""
+        """Stop sending heartbeats for a task."""
         with self._wake:
             self._tasks.discard(task)
 
@@ -123,8 +123,10 @@ class Heartbeater:
             self._retry_at = time.monotonic() + max(error.retry_after_seconds, add_jitter(HEARTBEAT_RETRY_SECONDS))
             return [error] * len(tasks)
         except Refusal as error:
-            return self._send_in_halves(tasks) if len(tasks) > 1 else [error]  # one invalid heartbeat fails all
-        except Exception as error:  # noqa: BLE001 - repeated until leases expire
+            return (
+                self._send_in_halves(tasks) if len(tasks) > 1 else [error]
+            )  # one invalid heartbeat fails the whole request
+        except Exception as error:  # noqa: BLE001 - heartbeats are repeated until the leases expire
             return [error] * len(tasks)
         self._retry_at = float("-inf")
         if response.drain:

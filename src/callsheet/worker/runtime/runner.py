@@ -160,19 +160,19 @@ class WorkerRun:
             if self._is_stopping():
                 return
             try:
-                registered = self._link.register(tuple(self._handlers), self._concurrency)
+                registration = self._link.register(tuple(self._handlers), self._concurrency)
             except UnreachableError as error:
                 self._report_waiting(f"The server is unreachable: {error}")
                 self._stopping.wait(max(pause, error.retry_after_seconds))
             else:
-                self._on_registered(registered)
+                self._on_registered(registration)
                 return
 
-    def _on_registered(self, registered: Registration) -> None:
+    def _on_registered(self, registration: Registration) -> None:
         self._registered, self._token_invalid, self._waiting_reason = True, False, None
-        self._heartbeat_seconds = registered.heartbeat_seconds
-        self._wait_seconds = min(_CLAIM_WAIT_SECONDS, registered.wait_seconds_max)
-        self._emit(WorkerRegistered(registered.worker, registered.kinds, registered.approved))
+        self._heartbeat_seconds = registration.heartbeat_seconds
+        self._wait_seconds = min(_CLAIM_WAIT_SECONDS, registration.wait_seconds_max)
+        self._emit(WorkerRegistered(registration.worker, registration.kinds, registration.approved))
 
     def _finish_shutdown(self, shutdown: Shutdown) -> None:
         with self._changed:
@@ -325,7 +325,7 @@ class WorkerRun:
             task.request_stop(TaskLeaseLost)
 
     def _reregister(self) -> None:
-        """Register again. Fail if this happens too often: two workers then use the same name."""
+        """Register again. Fail if this happens too often: then two workers probably use the same name."""
         now = time.monotonic()
         self._reregistered_at.append(now)
         if (
@@ -333,7 +333,8 @@ class WorkerRun:
             and now - self._reregistered_at[0] < _REREGISTRATIONS_WINDOW_SECONDS
         ):
             raise RegistrationError(
-                "The server revoked this worker's token several times in a row. Does another worker use the same name?"
+                "The server revoked this worker's token several times in a row: another worker has the same name. "
+                "Give each worker its own name."
             )
         self._report_waiting("The server no longer accepts this worker's token. The worker registers again.")
         self._register()

@@ -39,8 +39,8 @@ class CommandProtection:
         except OSError as error:
             raise CommandError(f"{self._argv[0]} cannot be run: {error.strerror}") from None
         if completed.returncode:
-            last = completed.stderr.strip().splitlines()[-1:] or ["no output on stderr"]
-            raise CommandError(f"{self._argv[0]} exited with {completed.returncode}: {last[0]}")
+            last_line = (completed.stderr.strip().splitlines() or ["no output on stderr"])[-1]
+            raise CommandError(f"{self._argv[0]} exited with {completed.returncode}: {last_line}")
 
 
 class ProtectionController:
@@ -91,5 +91,5 @@ class ProtectionController:
         self._protected = enabled
         try:
             self._protection.set(enabled=enabled)
-        except Exception as error:  # noqa: BLE001 - a hook of the operator: reported, never fatal
+        except Exception as error:  # noqa: BLE001 - the operator's hook must not stop the worker
             self._emit(WorkerError(f"Switching the scale-in protection {'on' if enabled else 'off'} failed", error))

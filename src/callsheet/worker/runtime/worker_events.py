@@ -64,7 +64,7 @@ def ignore_listener_errors(on_event: EventListener) -> EventListener:
     """Wrap a listener so that its exceptions do not end a thread of the worker."""
 
     def notify(event: WorkerEvent) -> None:
-        with suppress(Exception):  # such as a closed terminal
+        with suppress(Exception):  # for example, the terminal was closed
             on_event(event)
 
     return notify

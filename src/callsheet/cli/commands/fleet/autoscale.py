@@ -1,7 +1,7 @@
 """`callsheet workers autoscale`: compute how many workers each kind needs, and run a command when that changes.
 
-More are desired at once. Fewer are desired only after a while in which fewer would have done all the time, and then as
-many as were needed at most in that while; never fewer than are busy.
+It scales up immediately. It scales down only if fewer workers were enough for a whole cooldown, and then to the highest
+number that was needed during it; never below the number of busy workers.
 """
 
 import shlex
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
 _COMMAND_SECONDS = 120.0
 _PLACEHOLDERS = ("{kind}", "{desired}", "{workers}")
 _PERMANENT_STATUSES = range(400, 429)
-"""Statuses of a wrong call or key. A retry would not help."""
+"""Statuses for which a retry does not help: the request or the API key is wrong."""
 
 
 class ScaleTarget(Struct, frozen=True):
-    """The last desired number of workers of one kind, and since when fewer would do."""
+    """The desired number of workers of one kind, and since when fewer would be enough."""
 
     desired: int
     scale_down_since: float | None = None
     needed: int = 0
-    """The most that were needed since then."""
+    """The highest number that was needed since then."""
 
 
 def decide_target(before: ScaleTarget | None, observed: "ScaleSignals", now: float, cooldown: float) -> ScaleTarget:
-    """Decide how many workers are desired now."""
-    target = before or ScaleTarget(observed.workers)  # at the first check, assume that the running workers are desired
+    """Return the new target of a kind."""
+    target = before or ScaleTarget(observed.workers)  # the first check assumes that the running workers are the target
     needed = max(observed.recommended_workers, observed.busy_workers)
     if needed >= target.desired:
         return ScaleTarget(needed)
     if not observed.scale_down_safe:
         return ScaleTarget(target.desired)
     since = now if target.scale_down_since is None else target.scale_down_since
-    most = max(needed, target.needed if target.scale_down_since is not None else 0)
+    needed_max = max(needed, target.needed if target.scale_down_since is not None else 0)
     if now - since < cooldown:
-        return replace(target, scale_down_since=since, needed=most)
-    return ScaleTarget(most)
+        return replace(target, scale_down_since=since, needed=needed_max)
+    return ScaleTarget(needed_max)
 
 
 class ScaleDecision(NamedTuple):
@@ -68,12 +68,12 @@ class ScaleDecision(NamedTuple):
         if self.error is not None:
             return f"{reason} {self.error}"
         if self.desired > max(self.signals.recommended_workers, self.signals.busy_workers):
-            return f"{reason} Fewer would do; waiting for the cooldown."
+            return f"{reason} Fewer would be enough; waiting for the cooldown."
         return reason
 
 
 class Autoscaler:
-    """Fetches signals, decides, and runs the command."""
+    """Fetches the signals of the server, decides, and runs the command."""
 
     def __init__(
         self, check: "Callable[[], Sequence[ScaleSignals]]", words: "Sequence[str]", cooldown: float,
@@ -87,28 +87,30 @@ class Autoscaler:
 
     def check(self) -> list[ScaleDecision]:
         """Check every kind once. A command that failed is run again at the next check."""
-        return [self._decide(one) for one in self._fetch_signals()]
+        return [self._decide(signals) for signals in self._fetch_signals()]
 
-    def _decide(self, one: "ScaleSignals") -> ScaleDecision:
-        before = self._targets.get(one.kind)
-        target = decide_target(before, one, self._clock(), self._cooldown)
-        target_changed = target.desired != (one.workers if before is None else before.desired)
+    def _decide(self, signals: "ScaleSignals") -> ScaleDecision:
+        before = self._targets.get(signals.kind)
+        target = decide_target(before, signals, self._clock(), self._cooldown)
+        target_changed = target.desired != (signals.workers if before is None else before.desired)
         error = None
         if target_changed and self._command_words:
-            error = _run_command(self._command_words, one, target.desired)
+            error = _run_command(self._command_words, signals, target.desired)
         if error is None:
-            self._targets[one.kind] = target
-        return ScaleDecision(one, target.desired, target_changed and bool(self._command_words) and error is None, error)
+            self._targets[signals.kind] = target
+        return ScaleDecision(
+            signals, target.desired, target_changed and bool(self._command_words) and error is None, error
+        )
 
 
-def _run_command(words: "Sequence[str]", one: "ScaleSignals", desired: int) -> str | None:
-    """Run the command; return what went wrong."""
-    values = (one.kind, str(desired), str(one.workers))
+def _run_command(words: "Sequence[str]", signals: "ScaleSignals", desired: int) -> str | None:
+    """Run the command. Returns the error, or None if it succeeded."""
+    values = (signals.kind, str(desired), str(signals.workers))
     arguments = list(words)
     for placeholder, value in zip(_PLACEHOLDERS, values, strict=True):
         arguments = [word.replace(placeholder, value) for word in arguments]
     try:
-        done = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
+        completed = subprocess.run(  # noqa: S603 - the operator's own command, and no shell
             arguments, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             errors="replace", timeout=_COMMAND_SECONDS, check=False,
         )  # fmt: skip
@@ -116,17 +118,17 @@ def _run_command(words: "Sequence[str]", one: "ScaleSignals", desired: int) -> s
         return f"{arguments[0]}: {error.strerror}."
     except subprocess.TimeoutExpired:
         return f"{arguments[0]} took longer than {_COMMAND_SECONDS:.0f} seconds."
-    if not done.returncode:
+    if not completed.returncode:
         return None
-    last = done.stderr.strip().splitlines()[-1:] or ["no error output"]
-    return f"{arguments[0]} ended with {done.returncode}: {last[0]}."
+    last_line = (completed.stderr.strip().splitlines() or ["no output on stderr"])[-1]
+    return f"{arguments[0]} exited with {completed.returncode}: {last_line}."
 
 
 # -- the command
 
 
 def register(_app: typer.Typer) -> None:
-    """Add the command to those of the fleet."""
+    """Add the command to the group `workers`."""
     command(workers)(autoscale)
 
 
@@ -139,8 +141,8 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
         typer.Option("--target-wait", min=1, help="Seconds that a task may wait. Default: the server's setting."),
     ] = None,
     window: Annotated[int | None, typer.Option("--window", min=1, help="Seconds to look back for durations.")] = None,
-    least: Annotated[int, typer.Option("--min", min=0, help="Minimum number of workers of a kind.")] = 0,
-    most: Annotated[
+    workers_min: Annotated[int, typer.Option("--min", min=0, help="Minimum number of workers of a kind.")] = 0,
+    workers_max: Annotated[
         int | None, typer.Option("--max", min=1, help="Maximum number of workers of a kind, unless more are busy.")
     ] = None,
     concurrency: Annotated[
@@ -152,10 +154,11 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
         typer.Option("--exec", help="Command to run when the number changes, with {kind} and {desired} filled in."),
     ] = "",
     cooldown: Annotated[
-        float, typer.Option("--cooldown", min=0, help="Seconds that fewer workers must be enough before scaling down.")
+        float,
+        typer.Option("--cooldown", min=0, help="Seconds for which fewer workers must be enough before scaling down."),
     ] = 300,
     interval: Annotated[
-        float | None, typer.Option("--interval", min=1, help="Check again every so many seconds.")
+        float | None, typer.Option("--interval", min=1, help="Repeat the check every NUMBER seconds.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Check once. This is the default without --interval.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print; run nothing.")] = False,
@@ -166,39 +169,39 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
     cannot know for how long fewer workers would have been enough.
     """
     if once and interval is not None:
-        raise typer.BadParameter("--once and --interval cannot be combined.")
-    if most is not None and least > most:
-        raise typer.BadParameter("--min is greater than --max.")
+        raise typer.BadParameter("--once and --interval cannot be combined. Remove one of them.")
+    if workers_max is not None and workers_min > workers_max:
+        raise typer.BadParameter("--min is greater than --max. Lower --min, or raise --max.")
     words = _command_words(exec_command)
     with server.client(wait_for_server=True) as client:
         scaler = Autoscaler(
             lambda: client.ops.scale(
-                kind, target_wait_seconds=target_wait, window_seconds=window, workers_min=least, workers_max=most,
-                concurrency=concurrency,
+                kind, target_wait_seconds=target_wait, window_seconds=window, workers_min=workers_min,
+                workers_max=workers_max, concurrency=concurrency,
             ).kinds,
             () if dry_run else words, cooldown,
         )  # fmt: skip
         if interval is None:
-            observed = scaler.check()
-            _show(observed, server, streaming=False)
-            if any(one.error for one in observed):
+            decisions = scaler.check()
+            _print_decisions(decisions, server, streaming=False)
+            if any(decision.error for decision in decisions):
                 raise typer.Exit(FAILED)
             return
         _run_loop(scaler, server, interval)
 
 
 def _run_loop(scaler: Autoscaler, server: Server, interval: float) -> None:
-    """Check at every interval until a shutdown is requested; wait for a server that does not answer."""
-    from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
+    """Check at every interval until a shutdown is requested. While the server does not respond, nothing is scaled."""
+    from callsheet.client import CallsheetError  # noqa: PLC0415 - slow: imports httpx
 
     with ShutdownSignal() as shutdown:
         while not shutdown.requested:
             try:
-                _show(scaler.check(), server, streaming=True)
+                _print_decisions(scaler.check(), server, streaming=True)
             except CallsheetError as error:
                 if error.status in _PERMANENT_STATUSES:
                     raise
-                sys.stderr.write(f"callsheet: {error.message} Autoscaling is paused until the server answers.\n")
+                sys.stderr.write(f"callsheet: {error.message} Autoscaling is paused until the server responds.\n")
             shutdown.wait(interval)
 
 
@@ -208,22 +211,22 @@ def _command_words(exec_command: str) -> list[str]:
     except ValueError as error:
         raise typer.BadParameter(f"--exec is not a valid command line: {error}.") from None
     if words and not any("{desired}" in word for word in words):
-        raise typer.BadParameter("--exec has no {desired}. Add it where the number of workers belongs.")
+        raise typer.BadParameter("--exec has no {desired}. Add it in place of the number of workers.")
     return words
 
 
-def _show(observed: "Sequence[ScaleDecision]", server: Server, *, streaming: bool) -> None:
+def _print_decisions(decisions: "Sequence[ScaleDecision]", server: Server, *, streaming: bool) -> None:
     if server.json:
         body = {
             "kinds": [
                 {
-                    "kind": one.signals.kind,
-                    "desired": one.desired,
-                    "executed": one.executed,
-                    "reason": one.reason,
-                    "signals": one.signals,
+                    "kind": decision.signals.kind,
+                    "desired": decision.desired,
+                    "executed": decision.executed,
+                    "reason": decision.reason,
+                    "signals": decision.signals,
                 }
-                for one in observed
+                for decision in decisions
             ]
         }
         if streaming:
@@ -234,14 +237,14 @@ def _show(observed: "Sequence[ScaleDecision]", server: Server, *, streaming: boo
         return
     table(
         ("KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "DESIRED", "REASON"),
-        ((one.signals.kind, one.signals.depth, _age(one.signals), one.signals.running, one.signals.workers, one.desired,
-          one.reason) for one in observed),
+        ((d.signals.kind, d.signals.depth, _format_oldest(d.signals), d.signals.running, d.signals.workers, d.desired,
+          d.reason) for d in decisions),
         empty="No kinds are known yet.",
-        least=("OLDEST", "RUNNING", "DEPTH"),
-        text=("REASON",),
+        droppable=("OLDEST", "RUNNING", "DEPTH"),
+        wrappable=("REASON",),
     )  # fmt: skip
     sys.stdout.flush()
 
 
-def _age(one: "ScaleSignals") -> str:
-    return "" if one.oldest_wait_seconds is None else f"{one.oldest_wait_seconds:.0f} s"
+def _format_oldest(signals: "ScaleSignals") -> str:
+    return "" if signals.oldest_wait_seconds is None else f"{signals.oldest_wait_seconds:.0f} s"

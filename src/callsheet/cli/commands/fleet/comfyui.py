@@ -67,7 +67,7 @@ def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
     The worker reaches the Callsheet server over HTTP. It needs no code: it runs every stage that has a graph (see
     `callsheet workflows import`).
     """
-    from callsheet.worker.comfyui import MissingApiKeyError, Timeouts, comfyui_worker, create_comfy_backend  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.comfyui import MissingApiKeyError, Timeouts, comfyui_worker, create_comfy_backend  # noqa: PLC0415 - not needed for --help
 
     try:
         comfy = create_comfy_backend(api.value, server, _read_api_key(comfy_api_key_file))
@@ -83,7 +83,7 @@ def comfyui(  # noqa: PLR0913, PLR0917 - one per option of the command
         cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
         data=data, json=json,
     )  # fmt: skip
-    run_worker(comfyui_worker(comfy, kind_list, Timeouts(prompt_timeout_seconds=timeout)), options)
+    run_worker(lambda: comfyui_worker(comfy, kind_list, Timeouts(prompt_timeout_seconds=timeout)), options)
 
 
 def register(app: typer.Typer) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import MsgspecError, Struct
 
-from callsheet.cli.arguments import parse_directory, parse_fields
 from callsheet.cli.connection import Data, read_server_info
 from callsheet.cli.output import Failure, json_line, print_line
+from callsheet.cli.value_parsers import parse_directory, parse_fields
 from callsheet.data_folder import DEFAULT_DATA_FOLDER, FLEET_KEY_FILE
 
 if TYPE_CHECKING:
@@ -111,14 +111,22 @@ def work(  # noqa: PLR0913, PLR0917 - one per option of the command
         cache_bytes=cache_bytes, spot=spot, protect=protect, grace=grace, label=label, capability=capability,
         data=data, json=json,
     )  # fmt: skip
-    run_worker(_import_worker(module), options)
+    run_worker(lambda: _import_worker(module), options)
 
 
-def run_worker(worker: "Worker", options: CommandOptions) -> None:
-    """Run a worker until it is stopped or drained."""
-    from callsheet.cli.shutdown import ShutdownSignal  # noqa: PLC0415 - `--help` goes without it
-    from callsheet.worker import HttpLink, InterruptionWatcher  # noqa: PLC0415 - the same
-    from callsheet.worker.runtime.identity import NameTakenError, hold_worker_name  # noqa: PLC0415 - the same
+def run_worker(create_worker: Callable[[], "Worker"], options: CommandOptions) -> None:
+    """Run a worker until it is stopped or drained. A signal interrupts its creation, which may import slow modules."""
+    from callsheet.cli.shutdown import ShutdownSignal  # noqa: PLC0415 - not needed for --help
+
+    with ShutdownSignal() as shutdown:
+        with shutdown.interrupting():
+            worker = create_worker()
+        _run_until_stopped(worker, options, shutdown)
+
+
+def _run_until_stopped(worker: "Worker", options: CommandOptions, shutdown: "ShutdownSignal") -> None:
+    from callsheet.worker import HttpLink, InterruptionWatcher  # noqa: PLC0415 - not needed for --help
+    from callsheet.worker.runtime.worker_name import NameTakenError, hold_worker_name  # noqa: PLC0415 - not needed for --help
 
     stop_reasons: list[str] = []
     folder, on_event = _cache_directory(options.cache), _event_printer(stop_reasons, json=options.json)
@@ -131,7 +139,7 @@ def run_worker(worker: "Worker", options: CommandOptions) -> None:
             [_parse_interruption_source(text) for text in options.spot or ()],
             _worker_options(options, folder, on_event),
         )
-        with hold_worker_name(folder / "names", options.name) as name, ShutdownSignal() as shutdown:
+        with hold_worker_name(folder / "names", options.name) as name:
             link = HttpLink(url, secret, name, labels=labels, capabilities=capabilities)
             worker_run = worker.start(link, options.concurrency, kinds=kinds, worker_options=worker_options)
             watcher = InterruptionWatcher(
@@ -159,10 +167,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _worker_options(options: CommandOptions, folder: Path, on_event: "EventListener") -> "WorkerOptions":
-    from callsheet.worker import Cache, CommandProtection, Scratch, WorkerOptions  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker import Cache, CommandProtection, Scratch, WorkerOptions  # noqa: PLC0415 - not needed for --help
 
     return WorkerOptions(
-        scratch=Scratch(folder / "tasks"),  # beside the kept files: a link reaches them there
+        scratch=Scratch(folder / "tasks"),  # on the file system of the cache, so that a task can hard-link cached files
         cache=Cache(folder / "files", options.cache_bytes) if options.cache_bytes else None,
         protection=CommandProtection(options.protect) if options.protect is not None else None,
         on_event=on_event,
@@ -171,8 +179,8 @@ def _worker_options(options: CommandOptions, folder: Path, on_event: "EventListe
 
 def _wait_until_stopped(worker_run: "WorkerRun", shutdown: "ShutdownSignal", grace: float) -> None:
     """Wait until the worker has stopped, and begin its shutdown when a signal requests it."""
-    from callsheet.cli.shutdown import POLL_SECONDS  # noqa: PLC0415 - `--help` goes without it
-    from callsheet.worker import Shutdown  # noqa: PLC0415 - the same
+    from callsheet.cli.shutdown import POLL_SECONDS  # noqa: PLC0415 - not needed for --help
+    from callsheet.worker import Shutdown  # noqa: PLC0415 - not needed for --help
 
     while not worker_run.wait(POLL_SECONDS):
         if shutdown.requested:
@@ -181,7 +189,7 @@ def _wait_until_stopped(worker_run: "WorkerRun", shutdown: "ShutdownSignal", gra
 
 def _on_interruption(worker_run: "WorkerRun", interruption: "Interruption") -> None:
     """Act on a notice: drain the worker, or requeue its tasks at once."""
-    from callsheet.worker import Shutdown  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker import Shutdown  # noqa: PLC0415 - not needed for --help
 
     if interruption.drain:
         worker_run.drain()
@@ -190,16 +198,16 @@ def _on_interruption(worker_run: "WorkerRun", interruption: "Interruption") -> N
 
 
 def _parse_interruption_source(text: str) -> "InterruptionSource":
-    from callsheet.worker import AwsSpotSource, FileSource, UrlSource  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker import AwsSpotSource, FileSource, UrlSource  # noqa: PLC0415 - not needed for --help
 
-    how, _, where = text.partition(":")
+    source, _, location = text.partition(":")
     if text in {"aws", "aws:interruption"}:
         base = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT")
         return AwsSpotSource(*([base] if base else []), rebalance=text == "aws")
-    if how == "file" and where:
-        return FileSource(Path(where))
-    if how == "url" and where.startswith(("http://", "https://")):
-        return UrlSource(where)
+    if source == "file" and location:
+        return FileSource(Path(location))
+    if source == "url" and location.startswith(("http://", "https://")):
+        return UrlSource(location)
     raise ValueError(
         f"--interruption-source {text} is not valid. Choose aws, aws:interruption, file:PATH or url:http://…."
     )
@@ -230,7 +238,7 @@ def _secret_reader(file: Path | None) -> Callable[[], str]:
         raise typer.BadParameter("No fleet secret. Pass --fleet-secret-file, or set CALLSHEET_FLEET_SECRET.")
 
     def read() -> str:
-        from callsheet.worker import RegistrationError  # noqa: PLC0415 - `--help` goes without it
+        from callsheet.worker import RegistrationError  # noqa: PLC0415 - not needed for --help
 
         if file is None:
             return secret
@@ -264,25 +272,25 @@ def _parse_label(text: str) -> tuple[str, str]:
 
 
 def _import_worker(module: str) -> "Worker":
-    from callsheet.worker import Worker  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker import Worker  # noqa: PLC0415 - not needed for --help
 
     path, _, name = module.partition(":")
     if not path:
         raise typer.BadParameter("The module is missing. Write package.module:worker.")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(path), name or "worker", None)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a module does while it is read
+        worker = getattr(importlib.import_module(path), name or "worker", None)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a module may raise anything when it is imported
         raise typer.BadParameter(f"{path} cannot be imported: {_describe_import_error(error).rstrip('.')}.") from None
-    if found is None:
-        raise typer.BadParameter(f"{path} has no {name or 'worker'}. Name a worker that exists, as {path}:NAME.")
-    if not isinstance(found, Worker):
-        raise typer.BadParameter(f"{module} is of type {type(found).__name__}. It must be a callsheet.worker.Worker.")
-    if not found.handlers:
+    if worker is None:
+        raise typer.BadParameter(f"{path} has no {name or 'worker'}. Pass a worker that exists, as {path}:NAME.")
+    if not isinstance(worker, Worker):
+        raise typer.BadParameter(f"{module} is of type {type(worker).__name__}. It must be a callsheet.worker.Worker.")
+    if not worker.handlers:
         raise typer.BadParameter(
             f"{module} has no handlers. Add one with @{name or 'worker'}.task(KIND) above a function."
         )
-    return found
+    return worker
 
 
 def _describe_import_error(error: BaseException) -> str:
@@ -302,7 +310,7 @@ def _describe_import_error(error: BaseException) -> str:
 
 def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
     """Return a listener that prints events and collects stop reasons, which the caller may report as a failure."""
-    from callsheet.worker.runtime.worker_events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.runtime.worker_events import WorkerStopped, log_to_stderr  # noqa: PLC0415 - not needed for --help
 
     def on_event(event: "WorkerEvent") -> None:
         log_to_stderr(event)
@@ -317,7 +325,7 @@ def _event_printer(stop_reasons: list[str], *, json: bool) -> "EventListener":
 
 
 def _event_json(event: "WorkerEvent") -> dict[str, Any]:
-    from callsheet.worker.runtime import worker_events  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.runtime import worker_events  # noqa: PLC0415 - not needed for --help
 
     match event:
         case worker_events.WorkerRegistered(worker, kinds, approved):
@@ -343,14 +351,14 @@ def _task_fields(work: Any) -> dict[str, Any]:
 
 
 def _event_text(event: "WorkerEvent") -> str | None:
-    from callsheet.worker.runtime import worker_events  # noqa: PLC0415 - `--help` goes without it
+    from callsheet.worker.runtime import worker_events  # noqa: PLC0415 - not needed for --help
 
     match event:
         case worker_events.WorkerRegistered(worker, kinds, approved):
             next_step = "Ctrl-C requeues its running tasks." if approved else "An operator must approve it first."
             return f"{worker} runs {', '.join(kinds) or 'nothing: no kind is assigned to it'}. {next_step}"
         case worker_events.WorkerReady():
-            return "The worker is ready and takes tasks."
+            return "The worker is ready and claims tasks."
         case worker_events.TaskStarted(work):
             return (
                 f"{work.kind} {work.lease.task_id[-8:]} started (job {work.lease.job_id}, attempt {work.lease.attempt})"

@@ -19,50 +19,48 @@ _CELL_CHARS_MAX = 60
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands of the fleet."""
+    """Add the group `workers`."""
     app.add_typer(workers)
 
 
 def list_workers(server: Server, include_deregistered: IncludeOffline = False) -> None:
     """List workers with their kinds, load and last heartbeat."""
     with server.client() as client:
-        found = list(client.workers.list(include_deregistered=include_deregistered))
+        registered = list(client.workers.list(include_deregistered=include_deregistered))
     if server.json:
-        as_json({"workers": found})
+        as_json({"workers": registered})
         return
     table(
         ("WORKER", "STATUS", "KINDS", "TASKS", "LAST SEEN", "LABELS", "CAPABILITIES"),
         ((w.worker, _format_status(w), ", ".join(w.kinds), _format_load(w), format_time(w.last_seen_at),
         _truncate_fields(w.labels),
-          _truncate_fields(w.capabilities)) for w in found),
+          _truncate_fields(w.capabilities)) for w in registered),
         empty="There are no workers. Start one with `callsheet worker`. The one inside `callsheet up` is not listed.",
-        least=("CAPABILITIES", "LABELS", "LAST SEEN", "TASKS"),
-        text=("KINDS",),
+        droppable=("CAPABILITIES", "LABELS", "LAST SEEN", "TASKS"),
+        wrappable=("KINDS",),
     )  # fmt: skip
 
 
 def show(server: Server, worker: Name) -> None:
     """Show a worker, its capabilities and its running tasks."""
     with server.client() as client:
-        found = client.workers.get(worker)
+        info = client.workers.get(worker)
     if server.json:
-        as_json(found)
+        as_json(info)
         return
-    starts = pluralize(found.start_count, "time")
-    print_line(
-        f"{found.worker} is {_format_status(found)}. It started {starts}, last at {format_time(found.started_at)}."
-    )
-    print_line(f"It offers {', '.join(found.offered_kinds)} and may run {', '.join(found.kinds) or 'nothing'}.")
-    for what, mapping in (("Labels", found.labels), ("Capabilities", found.capabilities)):
+    starts = pluralize(info.start_count, "time")
+    print_line(f"{info.worker} is {_format_status(info)}. It started {starts}, last at {format_time(info.started_at)}.")
+    print_line(f"It offers {', '.join(info.offered_kinds)} and may run {', '.join(info.kinds) or 'nothing'}.")
+    for title, mapping in (("Labels", info.labels), ("Capabilities", info.capabilities)):
         if mapping:
-            print_line(f"{what}: {_format_fields(mapping)}.")
+            print_line(f"{title}: {_format_fields(mapping)}.")
     table(
         ("TASK", "JOB", "KIND", "ATTEMPT", "PROGRESS", "LEASED UNTIL"),
-        ((one.task_id, one.job_id, one.kind, one.attempt, f"{one.progress} %", format_time(one.lease_expires_at))
-         for one in found.leases),
+        ((lease.task_id, lease.job_id, lease.kind, lease.attempt, f"{lease.progress} %",
+          format_time(lease.lease_expires_at)) for lease in info.leases),
         empty="It has no running tasks.",
-        least=("LEASED UNTIL", "TASK", "ATTEMPT"),
-        text=("KIND",),
+        droppable=("LEASED UNTIL", "TASK", "ATTEMPT"),
+        wrappable=("KIND",),
     )  # fmt: skip
 
 
@@ -142,7 +140,7 @@ def _format_fields(mapping: Mapping[str, Any]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a printable text as it is, and anything else as JSON, which has no terminal control characters."""
+    """Return printable text unchanged, and other values as JSON, which has no terminal control characters."""
     return value if isinstance(value, str) and value.isprintable() else json_line(value)
 
 

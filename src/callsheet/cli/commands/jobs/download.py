@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from callsheet.cli.commands.jobs.edit import JobId
+from callsheet.cli.commands.jobs.input_events_and_changes import JobId
 from callsheet.cli.connection import Server
 from callsheet.cli.output import as_json, print_line, sanitize
 
@@ -46,7 +46,7 @@ def download(
 
 
 def _download_all(client: "Client", job_id: str, directory: Path, progress_for: ProgressFactory) -> list[Path]:
-    """Save every file under its stage's and task's number, so that none replaces another."""
+    """Save every file under a unique name that begins with the numbers of its stage and task."""
     saved: dict[str, Path] = {}
     for output in client.jobs.outputs(job_id):
         for file in output.files:
@@ -61,8 +61,8 @@ def _download_all(client: "Client", job_id: str, directory: Path, progress_for: 
 def _unique_name(saved: Container[str], name: str) -> str:
     """Return an unused name, also on case-insensitive file systems: a.png, then a-2.png."""
     path = Path(name)
-    numbered = (f"{path.stem}-{no}{path.suffix}" for no in count(2))
-    return next(one for one in chain([name], numbered) if one.casefold() not in saved)
+    numbered = (f"{path.stem}-{number}{path.suffix}" for number in count(2))
+    return next(candidate for candidate in chain([name], numbered) if candidate.casefold() not in saved)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.commands.jobs.download import download
-from callsheet.cli.commands.jobs.edit import JobId, add_tasks, delete, events, show_input, update
+from callsheet.cli.commands.jobs.input_events_and_changes import JobId, add_tasks, delete, events, show_input, update
 from callsheet.cli.commands.jobs.submit import submit
 from callsheet.cli.connection import Server, command
 from callsheet.cli.output import (
@@ -52,7 +52,7 @@ def _complete_status(incomplete: str) -> list[str]:
     return sorted({move.target for move in JOB.moves if move.target.startswith(incomplete)})
 
 
-def list_jobs(  # noqa: PLR0913 - filters
+def list_jobs(  # noqa: PLR0913 - one parameter per filter
     server: Server,
     *,
     status: Annotated[str, typer.Option("--status", help="Only in this status.", autocompletion=_complete_status)] = "",
@@ -68,24 +68,24 @@ def list_jobs(  # noqa: PLR0913 - filters
 ) -> None:
     """List jobs, newest first."""
     with server.client() as client:
-        found = list(
+        listed = list(
             client.jobs.list(
                 status=status, phase="approval" if needs_approval else "", workflow=workflow, user=user, label=label,
                 since=since, until=until, limit=limit,
             )
         )  # fmt: skip
     if server.json:
-        as_json({"jobs": found})
+        as_json({"jobs": listed})
         return
     table(
         ("JOB", "WORKFLOW", "USER", "STATUS", "PROGRESS", "PRICE", "SUBMITTED"),
         (
             (j.id, j.workflow, j.user, j.phase or j.status, f"{j.progress} %", j.price, format_time(j.created_at))
-            for j in found
+            for j in listed
         ),
         empty="There are no such jobs.",
-        least=("PRICE", "PROGRESS", "SUBMITTED", "USER"),
-        text=("WORKFLOW",),
+        droppable=("PRICE", "PROGRESS", "SUBMITTED", "USER"),
+        wrappable=("WORKFLOW",),
     )
 
 
@@ -99,9 +99,9 @@ def approve(
 ) -> None:
     """Approve a stage that needs approval."""
     with server.client() as client:
-        done = client.jobs.approve(job_id, stage, approver=approver or getpass.getuser())
-    approved = f"Stage {done.no} ({done.name}) is {done.status}, approved by {done.approved_by}."
-    print_result(done, approved, json=server.json)
+        approved = client.jobs.approve(job_id, stage, approver=approver or getpass.getuser())
+    sentence = f"Stage {approved.no} ({approved.name}) is {approved.status}, approved by {approved.approved_by}."
+    print_result(approved, sentence, json=server.json)
 
 
 # -- one job
@@ -128,8 +128,8 @@ def show(server: Server, job_id: JobId) -> None:
              t.error.message if t.error else t.message or _waiting_note(stages_by_id[t.stage_id])) for t in tasks
         ),
         empty="It has no tasks yet.",
-        least=("ATTEMPTS", "KIND", "PROGRESS"),
-        text=("MESSAGE",),
+        droppable=("ATTEMPTS", "KIND", "PROGRESS"),
+        wrappable=("MESSAGE",),
     )  # fmt: skip
     for stage in stages:
         if stage.status == "waiting":
@@ -140,7 +140,7 @@ def show(server: Server, job_id: JobId) -> None:
         table(
             ("FILE", "NAME", "TYPE", "BYTES"),
             ((f.id, f.name, f.media_type, f.bytes) for f in files),
-            empty="", least=("TYPE", "BYTES"), text=("NAME",),
+            empty="", droppable=("TYPE", "BYTES"), wrappable=("NAME",),
         )  # fmt: skip
 
 
@@ -185,13 +185,12 @@ def refund(
 ) -> None:
     """Refund what a job has consumed."""
     with server.client() as client:
-        done = client.jobs.refund(job_id, reason=reason, run=run)
+        balance = client.jobs.refund(job_id, reason=reason, run=run)
     if server.json:
-        as_json(done)
+        as_json(balance)
         return
-    print_line(
-        f"{done.user} has {pluralize(done.balance, 'credit')}{'; it was refunded before' if done.replay else ''}."
-    )
+    replay_note = "; it was refunded before" if balance.replay else ""
+    print_line(f"{balance.user} has {pluralize(balance.balance, 'credit')}{replay_note}.")
 
 
 def why(server: Server, job_id: JobId) -> None:
@@ -223,7 +222,7 @@ command(jobs, "input")(show_input)
 command(jobs, "add-tasks")(add_tasks)
 
 
-# -- steps
+# -- formatting
 
 
 def _format_start(explanation: "JobExplanation") -> str:
@@ -231,7 +230,7 @@ def _format_start(explanation: "JobExplanation") -> str:
     start = explanation.start
     if start.estimated_seconds is None:
         return start.reason if explanation.position is not None else ""
-    basis = f", says {_format_estimate(start.samples)}" if start.samples else ""
+    basis = f" ({_format_samples(start.samples)})" if start.samples else ""
     return f"It may start in about {format_duration(start.estimated_seconds)}{basis}: {start.reason}"
 
 
@@ -240,13 +239,13 @@ def _format_remaining(estimate: "ProgressEstimate") -> str:
     if estimate.percent is None:
         return ""
     if estimate.remaining_seconds_p50 is None:
-        return f"About {estimate.percent} % is done, says {_format_estimate(estimate.samples)}. {estimate.reason}"
-    rest = f"About {format_duration(estimate.remaining_seconds_p50)} to go"
-    return f"{rest}, and about {estimate.percent} % done, says {_format_estimate(estimate.samples)}. {estimate.reason}"
+        return f"About {estimate.percent} % is done ({_format_samples(estimate.samples)}). {estimate.reason}"
+    remaining = f"About {format_duration(estimate.remaining_seconds_p50)} to go"
+    return f"{remaining}, and about {estimate.percent} % done ({_format_samples(estimate.samples)}). {estimate.reason}"
 
 
-def _format_estimate(samples: int) -> str:
-    return f"an estimate from {pluralize(samples, 'task')}"
+def _format_samples(samples: int) -> str:
+    return f"estimated from {pluralize(samples, 'task')}"
 
 
 def _print_status(server: Server, job: "Job") -> None:

@@ -1,14 +1,20 @@
-"""`callsheet submit`: one job from the command line, or many from a file."""
+"""`callsheet submit`: submit one job from the command line, or many from a file."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from callsheet.cli.arguments import Input, parse_input
-from callsheet.cli.commands.jobs.edit import Metadata, Priority, parse_document, parse_labels, read_text_file
+from callsheet.cli.commands.jobs.input_events_and_changes import (
+    Metadata,
+    Priority,
+    parse_document,
+    parse_labels,
+    read_text_file,
+)
 from callsheet.cli.connection import Server
 from callsheet.cli.output import FAILED, Failure, as_json, print_result, table
+from callsheet.cli.value_parsers import Input, parse_input
 from callsheet.cli.watch import describe_end, follow, hint_on_interrupt
 from callsheet.core.model.plural import pluralize
 
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     from callsheet.client import BulkResult, CallsheetError, Client, Job, NewJob, SubmittedJob
 
 
-def submit(  # noqa: PLR0913 - what a job is made of
+def submit(  # noqa: PLR0913 - one parameter per field of a job
     server: Server,
     workflow: Annotated[str, typer.Argument(help="Name of the workflow.", show_default=False)] = "",
     *,
@@ -49,7 +55,7 @@ def submit(  # noqa: PLR0913 - what a job is made of
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job; exit code 1 unless it completes.")] = False,
 ) -> None:  # fmt: skip
-    """Submit a job, or many."""
+    """Submit a job, or many from a file."""
     options = {
         "input": parse_input(input or []), "labels": parse_labels(label or []), "priority": priority,
         "metadata": parse_document("--metadata", metadata, dict[str, Any]), "start_in_seconds": start_in,
@@ -77,11 +83,11 @@ def submit(  # noqa: PLR0913 - what a job is made of
         raise typer.Exit(FAILED)
 
 
-# -- one
+# -- one job
 
 
 def _submit_one(client: "Client", workflow: str, user: str, options: dict[str, Any]) -> "SubmittedJob":
-    from callsheet.client import CallsheetError  # noqa: PLC0415 - brings httpx
+    from callsheet.client import CallsheetError  # noqa: PLC0415 - slow: imports httpx
 
     try:
         return client.jobs.submit(workflow, user=user, **options)
@@ -96,7 +102,7 @@ def _describe_submitted(job: "SubmittedJob") -> str:
 
 
 def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetError") -> Exception:
-    """Return an error that lists the required input fields, if their absence is what is wrong."""
+    """Return an error that lists the required input fields if the input is missing; else the original error."""
     schema = client.workflows.get(workflow).definition.get("input_schema") if error.code == "invalid_input" else None
     required = schema.get("required") if isinstance(schema, dict) else None
     if not required:
@@ -106,13 +112,13 @@ def _explain_missing_input(client: "Client", workflow: str, error: "CallsheetErr
     )
 
 
-# -- many
+# -- many jobs
 
 
-def _reject_single_job_options(**others: Any) -> None:
-    """Reject options of a single job: with --batch, each line has its own."""
+def _reject_single_job_options(**options: Any) -> None:
+    """Reject options of a single job: with --batch, each line of the file has its own."""
     names = {"labels": "label", "start_in_seconds": "start-in", "deadline_seconds": "deadline"}
-    fields = [f"--{names.get(name, name).replace('_', '-')}" for name, value in others.items() if value]
+    fields = [f"--{names.get(name, name).replace('_', '-')}" for name, value in options.items() if value]
     if fields:
         raise typer.BadParameter(
             f"--batch cannot be combined with {', '.join(fields)}. Write these fields in the file."
@@ -120,8 +126,8 @@ def _reject_single_job_options(**others: Any) -> None:
 
 
 def _read_jobs(name: str, defaults: dict[str, str]) -> "list[NewJob]":
-    """Read all jobs, one per line, before any is sent."""
-    from callsheet.client import NewJob  # noqa: PLC0415 - brings httpx
+    """Read all jobs, one per line. An invalid line fails the command before any job is sent."""
+    from callsheet.client import NewJob  # noqa: PLC0415 - slow: imports httpx
 
     shared = {name: value for name, value in defaults.items() if value}
     jobs = []
@@ -133,29 +139,30 @@ def _read_jobs(name: str, defaults: dict[str, str]) -> "list[NewJob]":
             except msgspec.MsgspecError as error:
                 raise typer.BadParameter(f"Line {no} of {name} is not a valid job: {error}.") from None
     if not jobs:
-        raise typer.BadParameter(f"{name} has no jobs.")
+        raise typer.BadParameter(f"{name} has no jobs. Write one JSON object per line.")
     return jobs
 
 
 def _submit_many(server: Server, jobs: "list[NewJob]") -> None:
     with server.client(wait_for_server=True) as client:
-        outcomes = client.jobs.submit_many(jobs)
+        results = client.jobs.submit_many(jobs)
     if server.json:
-        as_json({"results": outcomes})
+        as_json({"results": results})
     else:
         table(
             ("NO", "WORKFLOW", "USER", "OUTCOME", "JOB", "MESSAGE"),
             (
-                (no, job.workflow, job.user, _describe_outcome(one), one.job_id, (one.problem or {}).get("message"))
-                for no, (job, one) in enumerate(zip(jobs, outcomes, strict=True), 1)
+                (no, job.workflow, job.user, _describe_outcome(result), result.job_id,
+                 (result.problem or {}).get("message"))
+                for no, (job, result) in enumerate(zip(jobs, results, strict=True), 1)
             ),
-            empty="", least=("USER", "WORKFLOW"), text=("MESSAGE",),
+            empty="", droppable=("USER", "WORKFLOW"), wrappable=("MESSAGE",),
         )  # fmt: skip
-    if any(one.job_id is None for one in outcomes):
+    if any(result.job_id is None for result in results):
         raise typer.Exit(FAILED)
 
 
-def _describe_outcome(one: "BulkResult") -> str:
-    if one.job_id is None:
-        return str((one.problem or {}).get("code", one.status))
-    return "submitted before" if one.replay else "submitted"
+def _describe_outcome(result: "BulkResult") -> str:
+    if result.job_id is None:
+        return str((result.problem or {}).get("code", result.status))
+    return "submitted before" if result.replay else "submitted"

@@ -1,6 +1,19 @@
 """Commands of the engine and their results. Every command is one struct, every result another."""
 
 from callsheet.core.model.commands.base import Command, Json, Lease
+from callsheet.core.model.commands.claims_and_reports import (
+    Claim,
+    Complete,
+    Fail,
+    Heartbeat,
+    HeartbeatResult,
+    LeasedTask,
+    OutputFile,
+    PreviousSubmission,
+    RecordSubmission,
+    Requeue,
+    TaskState,
+)
 from callsheet.core.model.commands.files import CreateUpload, DeleteFiles, FinishUpload
 from callsheet.core.model.commands.fleet import (
     Deregister,
@@ -12,6 +25,7 @@ from callsheet.core.model.commands.fleet import (
     UpdateWorker,
     WorkerState,
 )
+from callsheet.core.model.commands.installation import CheckWrite, RecordInstallationValue, ReplaceInstallationValue
 from callsheet.core.model.commands.jobs import (
     AddedTasks,
     AddStage,
@@ -51,19 +65,12 @@ from callsheet.core.model.commands.provider_calls import (
     RecordIntent,
     ReportOutcome,
 )
-from callsheet.core.model.commands.timers import AcquireCursor, AdvanceCursor, CursorPosition, TickJob, TickTask
-from callsheet.core.model.commands.worker_reports import (
-    Claim,
-    Complete,
-    Fail,
-    Heartbeat,
-    HeartbeatResult,
-    LeasedTask,
-    OutputFile,
-    PreviousSubmission,
-    RecordSubmission,
-    Requeue,
-    TaskState,
+from callsheet.core.model.commands.timers_and_cursors import (
+    AcquireCursor,
+    AdvanceCursor,
+    CursorPosition,
+    TickJob,
+    TickTask,
 )
 
 __all__ = [
@@ -78,6 +85,7 @@ __all__ = [
     "CallIntent",
     "Callback",
     "Cancel",
+    "CheckWrite",
     "Claim",
     "ClaimCall",
     "ClaimedCall",
@@ -106,10 +114,12 @@ __all__ = [
     "PutTenant",
     "PutWorkflow",
     "RecordHeartbeats",
+    "RecordInstallationValue",
     "RecordIntent",
     "RecordSubmission",
     "Refund",
     "Register",
+    "ReplaceInstallationValue",
     "ReportOutcome",
     "Requeue",
     "RequireApproval",

@@ -20,13 +20,13 @@ class Command(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """The exclusive right to work on a task: its ids, the epoch and the secret token."""
+    """The exclusive right to work on a task until it expires. Send it unchanged with every request about the task."""
 
     job_id: str
     """Id of the job."""
     task_id: str
     """Id of the task."""
     attempt: int
-    """Number of the attempt. It is the epoch of the lease."""
+    """Number of the attempt. Requests with an earlier number are refused."""
     token: str
     """Secret of the lease."""

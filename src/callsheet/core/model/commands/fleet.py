@@ -22,7 +22,7 @@ class Deregister(Command, frozen=True, kw_only=True, gc=False):
     """Deregister a worker; its leased tasks are requeued."""
 
     worker_id: str
-    session: str
+    token_hash: str
     """Hash of the worker's token. A restarted worker has another one."""
     reason: str = ""
 

@@ -39,12 +39,10 @@ class Submit(Command, frozen=True, kw_only=True, gc=False):
     """The price of a quote; None for the workflow's current price."""
 
 
-class SubmitResult(Struct, frozen=True, gc=False):
-    """A new job, or (`replay`) the job that was created with the same idempotency key."""
+class JobResult(Struct, frozen=True, gc=False):
+    """The job after a command. It is the row that the command stored, so that the caller need not read it again."""
 
     job: Job
-    """The row as this command stored it, so that the caller need not read it again."""
-    replay: bool = False
 
     @property
     def job_id(self) -> str:
@@ -55,12 +53,18 @@ class SubmitResult(Struct, frozen=True, gc=False):
         return self.job.status
 
     @property
-    def price(self) -> int:
-        return self.job.price
-
-    @property
     def run(self) -> int:
         return self.job.run
+
+
+class SubmitResult(JobResult, frozen=True, gc=False):
+    """A new job, or (`replay`) the job that was created with the same idempotency key."""
+
+    replay: bool = False
+
+    @property
+    def price(self) -> int:
+        return self.job.price
 
 
 class JobCommand(Command, frozen=True, kw_only=True, gc=False):
@@ -143,23 +147,10 @@ class AddTasks(JobCommand, frozen=True, kw_only=True, gc=False):
     inputs: list[Json]
 
 
-class JobState(Struct, frozen=True, gc=False):
+class JobState(JobResult, frozen=True, gc=False):
     """A job's state after a command; `changed` is false if the command had no effect."""
 
-    job: Job
     changed: bool = True
-
-    @property
-    def job_id(self) -> str:
-        return self.job.id
-
-    @property
-    def status(self) -> str:
-        return self.job.status
-
-    @property
-    def run(self) -> int:
-        return self.job.run
 
     @property
     def cancel_requested(self) -> bool:

@@ -10,7 +10,16 @@ from callsheet.core.model.rows.base import Row
 from callsheet.core.model.rows.files import File, JobFile, WorkflowFile
 from callsheet.core.model.rows.jobs import Attempt, Document, Event, Job, Run, Stage, Task
 from callsheet.core.model.rows.money import LedgerEntry, Wallet
-from callsheet.core.model.rows.operator import ApiKey, Audit, Cursor, Queue, Tenant, Worker, Workflow
+from callsheet.core.model.rows.operator import (
+    ApiKey,
+    Audit,
+    Cursor,
+    InstallationValue,
+    Queue,
+    Tenant,
+    Worker,
+    Workflow,
+)
 from callsheet.core.model.rows.provider_calls import Call, Inbox
 
 __all__ = [
@@ -24,6 +33,7 @@ __all__ = [
     "Event",
     "File",
     "Inbox",
+    "InstallationValue",
     "Job",
     "JobFile",
     "LedgerEntry",
@@ -42,7 +52,7 @@ __all__ = [
 ROWS: tuple[type[Row], ...] = (
     Tenant, Workflow, Queue, Wallet, LedgerEntry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox,
     Cursor, File,
-    JobFile, WorkflowFile, Worker, ApiKey, Audit,
+    JobFile, WorkflowFile, Worker, ApiKey, Audit, InstallationValue,
 )  # fmt: skip
 """In the order in which the store writes them."""
 

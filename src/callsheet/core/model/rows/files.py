@@ -10,6 +10,7 @@ class File(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "file"
     FIXED_COLUMNS: ClassVar[int] = 12
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at",)
 
     id: str
     tenant: str

@@ -10,6 +10,9 @@ class Job(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "job"
     FIXED_COLUMNS: ClassVar[int] = 10
+    TIMES: ClassVar[tuple[str, ...]] = (
+        "created_at", "updated_at", "cancel_requested_at", "waiting_at", "started_at", "finished_at", "deleted_at",
+    )  # fmt: skip
 
     id: str
     tenant: str
@@ -47,6 +50,9 @@ class Job(Row, frozen=True, gc=False):
     metadata: str | None = None
     trace: str | None = None
 
+    def newest_time(self) -> int:
+        return self.updated_at  # of the job and all its parts
+
 
 class Run(Row, frozen=True, gc=False):
     """One execution of a job, from submit or retry to its end. A finished run never changes."""
@@ -54,6 +60,7 @@ class Run(Row, frozen=True, gc=False):
     TABLE: ClassVar[str] = "run"
     KEY: ClassVar[tuple[str, ...]] = ("job_id", "no")
     FIXED_COLUMNS: ClassVar[int] = 6
+    TIMES: ClassVar[tuple[str, ...]] = ("opened_at", "started_at", "finished_at")
 
     job_id: str
     no: int
@@ -75,6 +82,7 @@ class Stage(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "stage"
     FIXED_COLUMNS: ClassVar[int] = 7
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at", "approved_at", "started_at", "finished_at")
 
     id: str
     job_id: str
@@ -106,6 +114,7 @@ class Task(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "task"
     FIXED_COLUMNS: ClassVar[int] = 11
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at", "started_at", "finished_at")
 
     id: str
     job_id: str
@@ -149,6 +158,7 @@ class Attempt(Row, frozen=True, gc=False):
     TABLE: ClassVar[str] = "attempt"
     KEY: ClassVar[tuple[str, ...]] = ("task_id", "no")
     FIXED_COLUMNS: ClassVar[int] = 9
+    TIMES: ClassVar[tuple[str, ...]] = ("leased_at", "ended_at")
 
     task_id: str
     no: int
@@ -169,7 +179,7 @@ class Attempt(Row, frozen=True, gc=False):
     provider: str | None = None
     ref: str | None = None
     """Id of the provider's job while the worker waits for it. It is never shown to users."""
-    resume: int = 0
+    resumable: int = 0
     """Whether the attempt failed but the provider's job is still usable: the next attempt may resume it."""
 
 
@@ -178,6 +188,7 @@ class Event(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "event"
     KEY: ClassVar[tuple[str, ...]] = ("subject", "seq")
+    TIMES: ClassVar[tuple[str, ...]] = ("at",)
 
     subject: str
     seq: int

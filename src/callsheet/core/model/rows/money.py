@@ -10,6 +10,7 @@ class Wallet(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "wallet"
     FIXED_COLUMNS: ClassVar[int] = 3
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at", "updated_at")
 
     id: str
     tenant: str
@@ -28,6 +29,7 @@ class LedgerEntry(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "entry"
     KEY: ClassVar[tuple[str, ...]] = ("wallet_id", "seq")
+    TIMES: ClassVar[tuple[str, ...]] = ("at",)
 
     wallet_id: str
     seq: int

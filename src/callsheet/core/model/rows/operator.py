@@ -1,4 +1,4 @@
-"""Rows that an operator manages: tenants, workflows, queues, cursors, API keys, workers, the audit log."""
+"""Rows of the operator: tenants, workflows, queues, cursors, API keys, workers, the audit log, the installation."""
 
 from typing import ClassVar
 
@@ -10,6 +10,7 @@ class Tenant(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "tenant"
     FIXED_COLUMNS: ClassVar[int] = 1
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at", "updated_at")
 
     id: str
     weight: int
@@ -25,6 +26,7 @@ class Workflow(Row, frozen=True, gc=False):
     TABLE: ClassVar[str] = "workflow"
     KEY: ClassVar[tuple[str, ...]] = ("name", "version")
     FIXED_COLUMNS: ClassVar[int] = 2
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at",)
 
     name: str
     version: int
@@ -65,6 +67,7 @@ class ApiKey(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "api_key"
     FIXED_COLUMNS: ClassVar[int] = 7
+    TIMES: ClassVar[tuple[str, ...]] = ("created_at", "revoked_at")
 
     id: str
     tenant: str
@@ -81,6 +84,9 @@ class Worker(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "worker"
     FIXED_COLUMNS: ClassVar[int] = 2
+    TIMES: ClassVar[tuple[str, ...]] = (
+        "created_at", "started_at", "last_seen_at", "approved_at", "draining_at", "ended_at",
+    )  # fmt: skip
 
     id: str
     created_at: int
@@ -105,6 +111,7 @@ class Audit(Row, frozen=True, gc=False):
     """Who changed what on the server. Audit lines are never deleted."""
 
     TABLE: ClassVar[str] = "audit"
+    TIMES: ClassVar[tuple[str, ...]] = ("at",)
 
     id: str
     tenant: str
@@ -113,3 +120,16 @@ class Audit(Row, frozen=True, gc=False):
     action: str
     subject: str
     data: str | None
+
+
+class InstallationValue(Row, frozen=True, gc=False):
+    """A value that all servers of this database share, written by the first of them."""
+
+    TABLE: ClassVar[str] = "installation"
+    KEY: ClassVar[tuple[str, ...]] = ("name",)
+    FIXED_COLUMNS: ClassVar[int] = 1
+
+    name: str
+    value: str
+    created_at: int
+    updated_at: int

@@ -10,6 +10,7 @@ class Call(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "call"
     FIXED_COLUMNS: ClassVar[int] = 8
+    TIMES: ClassVar[tuple[str, ...]] = ("intended_at", "submitted_at", "ended_at")
 
     id: str
     task_id: str
@@ -32,6 +33,7 @@ class Inbox(Row, frozen=True, gc=False):
 
     TABLE: ClassVar[str] = "inbox"
     FIXED_COLUMNS: ClassVar[int] = 4
+    TIMES: ClassVar[tuple[str, ...]] = ("received_at",)
 
     id: str
     provider: str

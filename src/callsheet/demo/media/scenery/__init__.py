@@ -1,1 +1,1 @@
-"""The landscapes of the demonstration: layers painted from the sky to the foreground, still or moving."""
+"""Landscapes of the demo: layers painted from the sky to the foreground, still or animated."""

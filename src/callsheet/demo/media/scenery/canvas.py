@@ -1,11 +1,11 @@
-"""What layers paint on: pixels with coordinates in heights of the picture, and the few ways to put colour there."""
+"""The canvas that layers paint on, with functions for colours and noise. Its unit is the height of the picture."""
 
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Made as 32-bit floats, which are quick; what numpy makes of them in between is left to it.
+# Arrays are created as 32-bit floats for speed. Intermediate results may have other float types.
 Array = NDArray[np.floating[Any]]
 Colour = NDArray[np.floating[Any]]
 Indexes = NDArray[np.integer[Any]]
@@ -23,22 +23,22 @@ class Canvas:
         self.y: Array = (np.arange(height, dtype=np.float32) + 0.5) / height
 
     def row(self, y: float) -> int:
-        """Return the row in which y lies; what is outside of the picture lies at its edge."""
+        """Return the row of y, limited to the picture."""
         return min(max(int(np.floor(y * self.height)), 0), self.height)
 
     def cover(self, colour: Colour, amount: Array, first: int = 0) -> None:
-        """Lay a colour over the rows from `first` on, as thick as `amount` says."""
+        """Blend a colour over the rows from `first`, with `amount` as its opacity."""
         rows = self.pixels[first : first + len(amount)]
         rows += (colour - rows) * amount[..., None]
 
     def light(self, colour: Colour, amount: Array, first: int = 0) -> None:
-        """Add light: it brightens, and never beyond white."""
+        """Blend light over the rows from `first`, at most to white."""
         rows = self.pixels[first : first + len(amount)]
         rows += (1 - rows) * (colour * amount[..., None])
 
 
 class Layer(Protocol):
-    """One thing in the picture, at any moment of the film."""
+    """One layer of the picture. `time` is in seconds from the start of the film."""
 
     def paint(self, canvas: Canvas, time: float) -> None: ...
 
@@ -47,18 +47,18 @@ def colour(code: str) -> Colour:
     return (np.frombuffer(bytes.fromhex(code), np.uint8) / 255).astype(np.float32)
 
 
-def mix(one: Colour, other: Colour, part: float) -> Colour:
-    return one + (other - one) * part
+def mix(start: Colour, end: Colour, part: float) -> Colour:
+    return start + (end - start) * part
 
 
 def smooth(value: Array) -> Array:
-    """Ease from 0 to 1, flat at both ends."""
+    """Interpolate smoothly from 0 to 1, with slope 0 at both ends."""
     part = np.clip(value, 0, 1)
     return part * part * (3 - 2 * part)
 
 
 def cloud_noise(noise: bytes, rows: int, columns: int, octaves: int = 5) -> Array:
-    """Return soft noise from 0 to 1 that continues over its left and right edge: a sum of finer and finer grids."""
+    """Return smooth noise from 0 to 1, as a sum of finer and finer grids. Its left and right edges match."""
     cells = np.frombuffer(noise, np.uint8).reshape(64, 64).astype(np.float32) / 255
     total: Array = np.zeros((rows, columns), np.float32)
     for octave in range(octaves):

@@ -1,4 +1,4 @@
-"""The land: ridges from far to near, each with its own line, light on its slopes and mist at its foot."""
+"""The land: ridges from far to near, each with its own outline, lit slopes and mist at its foot."""
 
 import math
 from collections.abc import Iterator
@@ -18,19 +18,19 @@ _LOTS = 256
 
 @dataclass(frozen=True)
 class Shape:
-    """What makes one land differ from another."""
+    """The parameters of one kind of land."""
 
     ridges: int
     top: float  # level of the farthest ridge
     foot: float  # level of the nearest ridge
     height_max: float
-    frequency: float  # how many hills go into the picture's height
-    rough: float  # how much of each wave its finer one has
-    sharp: float  # 0 is round, 1 is edged
-    relief: float  # how much the slopes differ in light
-    slant: float  # how far the edge between light and shade runs aside on its way down
+    frequency: float  # hills per picture height
+    rough: float  # amplitude of each wave relative to the previous, coarser one
+    sharp: float  # 0 is round, 1 is pointed
+    relief: float  # contrast between lit and shaded slopes
+    slant: float  # sideways slant of the line between light and shade
     ground: str
-    earth: float  # how much the ground shows through the colours of the hour
+    earth: float  # share of the ground colour, relative to the colours of the hour
     trees: float = 0.0
     snow: float = 0.0
 
@@ -47,16 +47,16 @@ SHAPES = {
 
 
 class Ridge:
-    """One line of hills. It passes the faster the nearer it is."""
+    """One line of hills. Nearer ridges move faster."""
 
     def __init__(self, seed: Seed, mood: Mood, shape: Shape, number: int, sun_x: float) -> None:
-        self._near = near = number / (shape.ridges - 1)
+        self._nearness = nearness = number / (shape.ridges - 1)
         self._shape, self._mood, self._sun_x = shape, mood, sun_x
         self._level = shape.level(number)
         self._hidden = shape.level(number + 1) + shape.height_max / (1 - shape.rough)
-        self._speed = 0.010 + 0.060 * near**1.6
+        self._speed = 0.010 + 0.060 * nearness**1.6
         label = f"ridge.{number}"
-        frequency = shape.frequency * (1 - 0.4 * near)
+        frequency = shape.frequency * (1 - 0.4 * nearness)
         self._waves = [
             (
                 frequency * 1.9**n * seed.number(f"{label}.often.{n}", 0.8, 1.25),
@@ -66,8 +66,8 @@ class Ridge:
         ]
         self._start = seed.number(f"{label}.start", 0, 40)
         self._lots = np.frombuffer(seed.noise(f"{label}.trees", _LOTS), np.uint8) / 255
-        self._crest = _crest(mood, shape, near)
-        self._mist = mix(mood.horizon, mood.far, 0.25 + 0.45 * near)
+        self._crest = _crest(mood, shape, nearness)
+        self._mist = mix(mood.horizon, mood.far, 0.25 + 0.45 * nearness)
         self._contrast = shape.relief * (1.5 if mood.night else 1.0)
 
     def paint(self, canvas: Canvas, time: float) -> None:
@@ -87,59 +87,61 @@ class Ridge:
         canvas.cover(np.clip(tone, 0, 1), solid, first)
 
     def _last_visible_row(self, canvas: Canvas) -> int:
-        """Return the row from which on the next ridge hides this one."""
-        return canvas.height if self._near == 1 else canvas.row(self._hidden) + 2
+        """Return the row from which the next ridge hides this one."""
+        return canvas.height if self._nearness == 1 else canvas.row(self._hidden) + 2
 
     def _line(self, x: Line) -> Line:
-        """Return how high the ridge stands over its level."""
+        """Return the height of the ridge above its level."""
         total, size, sharp = np.zeros_like(x), 1.0, self._shape.sharp
         for frequency, phase in self._waves:
             total += size * (1 - sharp) * np.sin(frequency * x + phase)
             total += size * sharp * (1 - 2 * np.abs(np.sin(frequency * x / 2 + phase)))
             size *= self._shape.rough
-        return total * self._shape.height_max * (1 - 0.35 * self._near)
+        return total * self._shape.height_max * (1 - 0.35 * self._nearness)
 
     def _trees(self, x: Line) -> Line:
-        height_max = self._shape.trees * max(self._near - 0.35, 0)
+        height_max = self._shape.trees * max(self._nearness - 0.35, 0)
         wood = np.zeros_like(x)
         for frequency, start in ((90, 0.0), (70, 0.37), (54, 0.71)) if height_max else ():
-            place = x * frequency / (0.6 + self._near) + start
+            place = x * frequency / (0.6 + self._nearness) + start
             lot = place.astype(int)
             height = self._lots[lot % _LOTS] * self._lots[(lot * 7 + 3) % _LOTS]
             wood = np.maximum(wood, height * (1 - np.abs(2 * (place - lot) - 1)) ** 1.2)
         return wood * height_max * 2
 
     def _relief(self, canvas: Canvas, x: Line, rise: Line, below: Array) -> Array:
-        """Return the light on the slopes, from -1 to 1; the edges of its shadows run aside on their way down."""
+        """Return the light on the slopes, from -1 to 1. The borders of shadows are slanted."""
         side = 1.0 if self._sun_x > canvas.aspect / 2 else -1.0
         slope = (rise - self._line(x + 0.006)) / 0.006
-        edge = np.tanh(1.2 * side * slope).astype(np.float32)
+        slope_light = np.tanh(1.2 * side * slope).astype(np.float32)
         aside = canvas.columns + below * (side * self._shape.slant * canvas.height)
-        bright: Array = edge[np.clip(aside, 0, canvas.width - 1).astype(np.int32)]
+        bright: Array = slope_light[np.clip(aside, 0, canvas.width - 1).astype(np.int32)]
         bright *= np.clip(1 - below / 0.32, 0, 1)
         return bright
 
     def _snow(self, tone: Array, bright: Array, rise: Line, below: Array) -> None:
         deep = (
-            self._shape.snow * (1 - self._near) ** 2 * np.clip(rise / self._shape.height_max, 0, 2).astype(np.float32)
+            self._shape.snow
+            * (1 - self._nearness) ** 2
+            * np.clip(rise / self._shape.height_max, 0, 2).astype(np.float32)
         )
         snow = smooth((deep * (1 + 0.7 * bright) - below) / 0.02) * (0.55 + 0.35 * bright)
         tone += (mix(self._mood.horizon, self._mood.sun, 0.7) - tone) * np.clip(snow, 0, 1)[..., None]
 
     def _haze(self, canvas: Canvas) -> Colour:
-        strong = (0.15 if self._mood.night else 0.45) * (1 - 0.7 * self._near)
+        strong = (0.15 if self._mood.night else 0.45) * (1 - 0.7 * self._nearness)
         glow = strong / (1 + ((canvas.x - self._sun_x) / 0.45) ** 2)
         return self._mist + (self._mood.sun - self._mist) * glow[:, None]
 
     def _fade(self, below: Array) -> Array:
-        thick = 0.92 - 0.62 * self._near
-        return smooth(below / (0.16 + 0.14 * self._near)) * thick
+        thick = 0.92 - 0.62 * self._nearness
+        return smooth(below / (0.16 + 0.14 * self._nearness)) * thick
 
 
-def _crest(mood: Mood, shape: Shape, near: float) -> Colour:
+def _crest(mood: Mood, shape: Shape, nearness: float) -> Colour:
     earth = shape.earth * (0.15 if mood.night else 1.0)
     ground = colour(shape.ground)
-    return mix(mix(mood.far, ground, earth * 0.6), mix(mood.near, ground, earth), near**0.9)
+    return mix(mix(mood.far, ground, earth * 0.6), mix(mood.near, ground, earth), nearness**0.9)
 
 
 def ridges(seed: Seed, mood: Mood, sun_x: float) -> Iterator[Ridge]:

@@ -1,13 +1,13 @@
-"""A whole landscape for a prompt: its layers in order, from the sky to the birds."""
+"""The landscape of a prompt: its layers in order, from the sky to the birds."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from callsheet.demo.media.png import Pixels
+from callsheet.demo.media.scenery.boats_birds_lighthouse import Birds, Boats, Lighthouse
 from callsheet.demo.media.scenery.canvas import Canvas, Layer
 from callsheet.demo.media.scenery.city import city
-from callsheet.demo.media.scenery.figures import Birds, Boats, Lighthouse
 from callsheet.demo.media.scenery.land import ridges
 from callsheet.demo.media.scenery.mood import Mood, mood_of
 from callsheet.demo.media.scenery.sky import Clouds, Sky, Stars, Sun
@@ -18,7 +18,7 @@ _HORIZON = {"hills": 0.72, "mountains": 0.72, "dunes": 0.66, "sea": 0.62, "city"
 
 
 class Landscape:
-    """What a prompt shows, at any size and at any moment."""
+    """The landscape of a prompt, in one size, at any time of the film."""
 
     def __init__(self, prompt: str, width: int, height: int) -> None:
         self._canvas = Canvas(width, height)
@@ -29,13 +29,13 @@ class Landscape:
         return len(self._layers)
 
     def paint(self, time: float = 0.0) -> Iterator[None]:
-        """Paint one layer after the other; yields after each."""
+        """Paint one layer after the other. Yields after each."""
         for layer in self._layers:
             layer.paint(self._canvas, time)
             yield
 
     def pixels(self) -> Pixels:
-        """Return what is painted so far."""
+        """Return the pixels of the layers painted so far."""
         return (np.clip(self._canvas.pixels, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 

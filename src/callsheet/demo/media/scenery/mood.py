@@ -1,4 +1,4 @@
-"""What a prompt asks for: which land, which hour, and the colours of that hour. Unsaid things follow from the seed."""
+"""The mood of a prompt: its land, its hour and the colours of that hour. If the prompt names none, the seed decides."""
 
 import colorsys
 import re
@@ -84,18 +84,18 @@ def mood_of(prompt: str, seed: Seed) -> Mood:
 
 
 def words_of(prompt: str) -> list[str]:
-    """Return the words of a prompt, each as it stands and without its ending."""
+    """Return the words of a prompt, each unchanged and without its ending."""
     words = re.findall(r"[a-z]+", prompt.lower())
     return [form for word in words for form in (word, re.sub(r"(ing|s|y)$", "", word))]
 
 
 def land_of(prompt: str) -> str | None:
-    """Return the land that a prompt speaks of, if it does."""
+    """Return the land that a prompt mentions, or None."""
     return _first_match(words_of(prompt), LANDS)
 
 
 def hour_of(prompt: str) -> str | None:
-    """Return the hour that a prompt speaks of, if it does."""
+    """Return the hour that a prompt mentions, or None."""
     return _first_match(words_of(prompt), HOURS)
 
 

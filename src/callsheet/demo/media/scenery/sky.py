@@ -1,4 +1,4 @@
-"""The sky: its colours from the zenith to the horizon, stars, a sun or a moon, and clouds that drift."""
+"""The sky: a colour gradient, stars, a sun or a moon, and drifting clouds."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from callsheet.demo.media.scenery.mood import Mood
 from callsheet.demo.media.seeded_random import Seed
 
 _STARS = 180
-_BELOW_HORIZON = 0.05  # how far the sky reaches down behind the land
-_SEAS = ((-0.3, -0.2, 0.35), (0.25, 0.15, 0.3), (-0.1, 0.4, 0.22), (0.3, -0.4, 0.18))
+_BELOW_HORIZON = 0.05  # the sky continues this far behind the land
+_MOON_SPOTS = ((-0.3, -0.2, 0.35), (0.25, 0.15, 0.3), (-0.1, 0.4, 0.22), (0.3, -0.4, 0.18))
 
 
 class Sky:
-    """Three colours, one above the other."""
+    """A gradient of three colours from the zenith to the horizon."""
 
     def __init__(self, mood: Mood, horizon: float) -> None:
         self._mood, self._horizon = mood, horizon
@@ -28,7 +28,7 @@ class Sky:
 
 
 class Stars:
-    """Small lights that twinkle, fewer towards the horizon."""
+    """Twinkling stars, fewer towards the horizon."""
 
     def __init__(self, seed: Seed, horizon: float) -> None:
         spots = np.frombuffer(seed.noise("stars", 4 * _STARS), np.uint8).reshape(_STARS, 4) / 255
@@ -48,7 +48,7 @@ class Stars:
 
 
 class Sun:
-    """A disc and its glow. It rises a little during a film."""
+    """The sun or the moon, with its glow. It rises a little during a film."""
 
     def __init__(self, mood: Mood, seed: Seed, horizon: float, aspect: float) -> None:
         low = {"dawn": 0.72, "dusk": 0.78, "noon": 0.32, "night": 0.36, "fog": 0.5}[mood.hour]
@@ -71,18 +71,18 @@ class Sun:
         canvas.cover(self._face(right, down[top:bottom]), disc, top)
 
     def _face(self, right: Array, down: Array) -> Colour:
-        """Return the colours of the disc: the sun is plain, the moon has its seas."""
+        """Return the colours of the disc: plain for the sun, with dark spots for the moon."""
         if not self._mood.night:
             return self._mood.sun
         dark: Array = np.zeros((down.size, right.size), np.float32)
-        for x, y, size in _SEAS:
+        for x, y, size in _MOON_SPOTS:
             far = ((right / self._radius - x) ** 2 + (down / self._radius - y) ** 2) / size**2
             dark += 0.16 * smooth(1.3 - far)
         return self._mood.sun * (1 - dark[..., None])
 
 
 class Clouds:
-    """Bands of cloud, lit from the sun's side, drifting with the wind."""
+    """Drifting clouds, brighter near the sun."""
 
     def __init__(self, mood: Mood, seed: Seed, horizon: float, sun: Sun) -> None:
         self._horizon, self._sun = horizon, sun
@@ -109,7 +109,7 @@ class Clouds:
 
 
 def _shift_left(cloud_map: Array, shift: float) -> Array:
-    """Move a cloth to the left by a part of a pixel."""
+    """Shift the cloud map to the left, by fractions of a pixel."""
     whole = int(shift)
     part = np.float32(shift - whole)
     return np.roll(cloud_map, -whole, axis=1) * (1 - part) + np.roll(cloud_map, -whole - 1, axis=1) * part

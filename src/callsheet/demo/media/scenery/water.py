@@ -1,4 +1,4 @@
-"""Water: what stands above it, mirrored and broken by waves, and the light of the sun on them."""
+"""Water: a reflection of the picture above it, distorted by waves, with the glitter of the sun."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from callsheet.demo.media.scenery.mood import Mood
 from callsheet.demo.media.scenery.sky import Sun
 from callsheet.demo.media.seeded_random import Seed
 
-# Per wave: how often in depth, how often across, how fast, how high.
+# Per wave: frequency in depth, frequency across, speed, height.
 _WAVES = ((21.0, 2.1, 2.3, 1.0), (34.0, -6.5, 3.1, 0.8), (55.0, 13.0, -2.7, 0.65), (16.0, -23.0, 3.7, 0.55))
 
 
 class Water:
-    """A mirror from its level to the bottom of the picture."""
+    """Water from its level to the bottom of the picture."""
 
     def __init__(self, mood: Mood, seed: Seed, level: float, sun: Sun, rough: float) -> None:
         self._level, self._sun, self._rough = level, sun, rough
@@ -33,7 +33,7 @@ class Water:
         canvas.light(self._light, self._glitter(canvas, depth, waves), first)
 
     def _waves(self, canvas: Canvas, depth: Array, time: float) -> Array:
-        """Return the waves' height from -1 to 1, in perspective: finer and flatter towards the horizon."""
+        """Return the height of the waves from -1 to 1. In perspective they are finer towards the horizon."""
         far = 1 / (depth + 0.14)
         across = (canvas.x - canvas.aspect / 2) * far
         total = np.zeros_like(across)

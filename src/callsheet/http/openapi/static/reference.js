@@ -1,6 +1,6 @@
 "use strict";
 
-// Search: a route or shape stays if it has every word.
+// Search: show the routes and objects that contain every word.
 const search = document.getElementById("search");
 const nothing = document.getElementById("nothing");
 const intro = document.getElementById("top");
@@ -12,14 +12,14 @@ const articles = [...document.querySelectorAll("article")].map((element) => ({
 const groups = [...document.querySelectorAll(".group")];
 const lists = [...document.querySelectorAll("nav ul")];
 
-function show() {
+function applySearch() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   let found = 0;
   for (const { element, text, entry } of articles) {
-    const fits = words.every((word) => text.includes(word));
-    element.hidden = !fits;
-    if (entry) entry.hidden = !fits;
-    found += fits;
+    const matches = words.every((word) => text.includes(word));
+    element.hidden = !matches;
+    if (entry) entry.hidden = !matches;
+    found += matches;
   }
   for (const group of groups) group.hidden = !group.querySelector("article:not([hidden])");
   for (const list of lists) {
@@ -31,25 +31,25 @@ function show() {
   nothing.hidden = found > 0;
 }
 
-search.addEventListener("input", show);
+search.addEventListener("input", applySearch);
 document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== search) {
     event.preventDefault();
     search.focus();
   } else if (event.key === "Escape" && search.value) {
     search.value = "";
-    show();
+    applySearch();
   }
 });
 document.addEventListener("click", (event) => {
   const target = event.target.closest('a[href^="#"]');
   if (target && document.getElementById(target.hash.slice(1))?.closest("[hidden]")) {
     search.value = "";
-    show();
+    applySearch();
   }
 });
 
-// Where the contents are folded away, a choice folds them again: they lie over what was chosen.
+// On narrow screens the table of contents covers the page: close it when a link was followed.
 const menu = document.getElementById("menu");
 document.querySelector("nav").addEventListener("click", (event) => {
   if (event.target.closest("a")) menu.open = false;
@@ -58,18 +58,18 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") menu.open = false;
 });
 
-// The contents show where one is.
-const watching = new IntersectionObserver(
-  (seen) => {
-    for (const { target, isIntersecting } of seen) {
+// Highlight the visible section in the table of contents.
+const observer = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
       document.querySelector(`nav li[data-for="${target.id}"]`)?.classList.toggle("here", isIntersecting);
     }
   },
   { rootMargin: "-15% 0px -75% 0px" },
 );
-for (const { element } of articles) watching.observe(element);
+for (const { element } of articles) observer.observe(element);
 
-// Samples can be copied.
+// Add a button to each sample that copies it.
 for (const caption of document.querySelectorAll("figcaption")) {
   const button = document.createElement("button");
   button.type = "button";

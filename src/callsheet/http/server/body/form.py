@@ -1,4 +1,4 @@
-"""Forms: fields by name, files in temporary storage, and their conversion into a struct."""
+"""Forms: fields, files in temporary storage, and their conversion into a struct."""
 
 from typing import IO, Any
 from urllib.parse import parse_qsl
@@ -6,10 +6,10 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec.inspect import ListType, StructType, Type, UnionType, type_info
 
-from callsheet.config import HttpSettings
 from callsheet.core.model.plural import pluralize
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.validation_errors import describe_validation_error
+from callsheet.settings import HttpSettings
 
 
 class UploadedFile:
@@ -26,7 +26,7 @@ class UploadedFile:
         self.size = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Read from the start or where the last read ended; call it in a thread, the file may be on disk."""
+        """Read from the current position, at first the start. Call it in a thread: the file may be on disk."""
         return self.file.read(size)
 
 
@@ -54,9 +54,11 @@ def parse_urlencoded(raw: bytes, settings: HttpSettings) -> Form:
             max_num_fields=settings.form_fields_max,
         )  # fmt: skip
     except ValueError as error:
-        if "fields" in str(error):  # parse_qsl has one error class for both
+        if "fields" in str(error):  # parse_qsl raises ValueError for both
             raise too_many_fields(settings) from None
-        raise Problem(400, "invalid_form", "The body is not application/x-www-form-urlencoded.") from None
+        raise Problem(
+            400, "invalid_form", "The body is not valid application/x-www-form-urlencoded. Encode the fields again."
+        ) from None
     form = Form()
     for name, value in pairs:
         if len(value.encode()) > settings.form_field_bytes_max:
@@ -80,18 +82,18 @@ class FormDecoder:
             if name in self._lists:
                 values.setdefault(name, []).append(value)
             elif name in values:
-                raise Problem(422, "invalid_body", f"The field `{_shorten(name)}` is repeated: send it once.")
+                raise Problem(422, "invalid_body", f"The field `{_shorten(name)}` is repeated. Send it once.")
             else:
                 values[name] = value
         try:
-            return msgspec.convert(values, self._struct, strict=False, dec_hook=_keep_file)
+            return msgspec.convert(values, self._struct, strict=False, dec_hook=_accept_file)
         except msgspec.ValidationError as error:
             raise Problem(422, "invalid_body", describe_validation_error(error, self._struct)) from None
 
 
 def too_many_fields(settings: HttpSettings) -> Problem:
     most = pluralize(settings.form_fields_max, "field")
-    return Problem(413, "form_too_large", f"The form has more than {most}.", {"connection": "close"})
+    return Problem(413, "form_too_large", f"The form has more than {most}. Send fewer.", {"connection": "close"})
 
 
 def field_too_large(name: str, limit: int) -> Problem:
@@ -102,17 +104,17 @@ def field_too_large(name: str, limit: int) -> Problem:
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= 80 else f"{name[:80]}…"  # noqa: PLR2004 - of an error message
+    return name if len(name) <= 80 else f"{name[:80]}…"  # noqa: PLR2004 - the message stays short
 
 
 def _is_list(node: Type) -> bool:
     if isinstance(node, UnionType):
-        return any(isinstance(one, ListType) for one in node.types)
+        return any(isinstance(member, ListType) for member in node.types)
     return isinstance(node, ListType)
 
 
-def _keep_file(kind: type[Any], value: Any) -> Any:
-    """Accept a file where the struct has one; msgspec refuses every other value."""
+def _accept_file(kind: type[Any], value: Any) -> Any:
+    """Accept a file where the struct expects one; msgspec checks all other values."""
     if isinstance(value, kind):
         return value
     raise ValueError("Expected a file, got text")

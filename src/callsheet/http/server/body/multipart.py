@@ -1,4 +1,4 @@
-"""Reads multipart/form-data as it arrives: each part, field and file within its limit, files in temporary storage."""
+"""Reads multipart/form-data as it arrives, with limits for parts, fields and files. Files are stored temporarily."""
 
 import asyncio
 import errno
@@ -7,11 +7,11 @@ from email.utils import collapse_rfc2231_value
 from tempfile import SpooledTemporaryFile
 from typing import IO, TYPE_CHECKING, cast
 
-from callsheet.config import HttpSettings
 from callsheet.core.model.plural import pluralize
 from callsheet.http.server.body.form import Form, UploadedFile, field_too_large, too_many_fields
 from callsheet.http.server.problems import Problem, unavailable
 from callsheet.http.server.request import Request
+from callsheet.settings import HttpSettings
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartParser
@@ -21,7 +21,7 @@ _HEADERS_PER_PART_MAX = 8
 
 
 class _ActiveReaders:
-    """How many multipart bodies this process reads at once: it bounds their temporary files."""
+    """The number of multipart bodies that this process reads at once. Its limit bounds the temporary files."""
 
     count = 0
 
@@ -45,7 +45,7 @@ class MultipartReader:
     async def read(self) -> Form:
         """Return the form; the caller closes it."""
         if _ActiveReaders.count >= self._settings.multipart_bodies_max:
-            raise unavailable("This server reads as many multipart bodies as it may")
+            raise unavailable("This server has reached its limit of multipart bodies")
         self._request.check_body_headers()
         _ActiveReaders.count += 1
         try:
@@ -56,7 +56,7 @@ class MultipartReader:
             raise Problem(408, "body_timeout", f"The body did not arrive within {limit}.", _CLOSE) from None
         except OSError as error:
             if error.errno == errno.ENOSPC:
-                raise Problem(507, "storage_full", "The disk for temporary files is full: retry later.") from None
+                raise Problem(507, "storage_full", "The disk for temporary files is full. Retry later.") from None
             raise
         finally:
             _ActiveReaders.count -= 1
@@ -111,7 +111,7 @@ class MultipartReader:
             ) from None
 
     async def _write_files(self) -> None:
-        """Write received bytes of files; in a thread where they go to disk."""
+        """Write received bytes of files; in a thread if they go to disk."""
         for target, data in self._unwritten:
             if target.size > self._settings.multipart_memory_bytes_max:
                 await asyncio.to_thread(target.file.write, data)
@@ -192,5 +192,5 @@ def _boundary_of(request: Request) -> str:
     return boundary
 
 
-def _invalid(why: str) -> Problem:
-    return Problem(400, "invalid_form", f"The body is not multipart/form-data: {why}.", _CLOSE)
+def _invalid(reason: str) -> Problem:
+    return Problem(400, "invalid_form", f"The body is not valid multipart/form-data: {reason}.", _CLOSE)

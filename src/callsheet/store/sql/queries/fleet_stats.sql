@@ -1,4 +1,4 @@
--- Numbers about queues, waiting times and workers, for estimates and autoscaling.
+-- Statistics of queues, waits and workers, for estimates and autoscaling.
 -- {job j}: all columns of a job. IN :x[]: a list parameter. :x[a text, b bigint]: a table made from a list of rows.
 -- {lock} is a row lock on PostgreSQL and empty on SQLite, which has one writer.
 
@@ -8,7 +8,7 @@ SELECT {now}
 -- name: live_leases_of_kind
 SELECT count(*) FROM (
     SELECT 1 FROM task t WHERE t.queue IN (SELECT q.id FROM queue q WHERE q.kind = :kind) AND t.status = 'running'
-        AND t.lease_expires_at > {now} LIMIT :most
+        AND t.lease_expires_at > :now LIMIT :most
 ) AS live
 
 -- name: last_completed_of_kind
@@ -25,7 +25,7 @@ SELECT a.ended_at - a.leased_at FROM (
 ) AS d JOIN attempt a ON a.task_id = d.id AND a.no = d.attempts
 
 -- name: job_durations
--- The newest jobs of which a queue has done tasks, found among so many of its newest tasks.
+-- Durations of the newest completed jobs of a queue, found by its newest completed tasks.
 SELECT j.id, j.finished_at - j.started_at FROM (
     SELECT job_id, max(finished_at) AS at FROM (
         SELECT t.job_id, t.finished_at FROM task t WHERE t.queue = :queue AND t.status = 'completed'
@@ -45,17 +45,17 @@ SELECT q.kind, q.workflow,
 FROM queue q ORDER BY q.kind, q.workflow
 
 -- name: open_calls
--- What lies at providers, and how much of it should have been asked about a minute ago: nobody collects it.
-SELECT count(*), count(CASE WHEN c.collect_at < {now} - 60000000 THEN 1 END) FROM call c WHERE c.collect_at IS NOT NULL
+-- Open provider calls, and how many of them should have been polled before a time.
+SELECT count(*), count(CASE WHEN c.collect_at < :due_before THEN 1 END) FROM call c WHERE c.collect_at IS NOT NULL
 
 -- name: active_jobs
 SELECT j.status, count(*) FROM job j WHERE j.finished_at IS NULL GROUP BY j.status ORDER BY j.status
 
 -- name: scale_queues
--- What a fleet is scaled by, from here on: every read is bounded, and goes by an index.
+-- This and the other scale_ queries are the input of autoscaling. Each reads a bounded number of rows, by an index.
 SELECT {queue q}, w.running_max, w.rate_max,
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.ready = 1 LIMIT :most) AS waiting),
-    (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'running' LIMIT :most) AS taken),
+    (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'running' LIMIT :most) AS running),
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'completed'
         AND t.finished_at > :since ORDER BY t.finished_at DESC LIMIT :counted) AS done),
     (SELECT min(done.finished_at) FROM (SELECT t.finished_at FROM task t WHERE t.queue = q.id AND t.status = 'completed'
@@ -109,10 +109,10 @@ SELECT new.kind, count(*), min(new.created_at) FROM (
 ) AS new WHERE new.created_at > :since GROUP BY new.kind
 
 -- name: scale_failures
-SELECT t.kind, ill.outcome, ill.spot, count(*) FROM (
+SELECT t.kind, ended.outcome, ended.spot, count(*) FROM (
     SELECT a.task_id, a.outcome, CASE WHEN a.error_code = 'spot' THEN 1 ELSE 0 END AS spot FROM attempt a
     WHERE a.outcome IN ('failed', 'lost', 'requeued') AND a.ended_at > :since ORDER BY a.ended_at DESC LIMIT :most
-) AS ill JOIN task t ON t.id = ill.task_id GROUP BY t.kind, ill.outcome, ill.spot
+) AS ended JOIN task t ON t.id = ended.task_id GROUP BY t.kind, ended.outcome, ended.spot
 
 -- name: scale_attempts
 SELECT a.ended_at, a.ended_at - a.leased_at FROM (

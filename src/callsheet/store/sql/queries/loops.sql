@@ -1,4 +1,4 @@
--- Rows that the background loops find: what is due, files to check, and the event feed.
+-- Rows that the background loops read: due rows, files to check, and the event feed.
 -- {job j}: all columns of a job. IN :x[]: a list parameter. :x[a text, b bigint]: a table made from a list of rows.
 -- {lock} is a row lock on PostgreSQL and empty on SQLite, which has one writer.
 
@@ -27,6 +27,14 @@ WHERE a.task_id = k.task_id AND a.no = k.no
 -- name: database_created_at
 SELECT min(t.created_at) FROM tenant t
 
+-- name: newest_time
+-- Every activity stores its time: in an event, as a contact of a worker, or in the audit log.
+SELECT max(at) FROM (
+    SELECT (SELECT e.at FROM event e ORDER BY {feed_order_desc} LIMIT 1) AS at
+    UNION ALL SELECT max(w.last_seen_at) FROM worker w WHERE w.status IN ('pending', 'approved')
+    UNION ALL SELECT (SELECT a.at FROM audit a ORDER BY a.id DESC LIMIT 1)
+) AS newest
+
 -- name: due_jobs
 SELECT j.due_at, j.id FROM job j WHERE j.due_at <= :now AND (j.due_at, j.id) > (:after_at, :after_id)
 ORDER BY j.due_at, j.id LIMIT :count
@@ -40,11 +48,11 @@ SELECT c.collect_at, c.id, c.job_id FROM call c WHERE c.collect_at <= :now AND (
 ORDER BY c.collect_at, c.id LIMIT :count
 
 -- name: events_after
-SELECT id, tx, {event e} FROM event e WHERE {after_place} ORDER BY {place} LIMIT :count
+SELECT id, tx, {event e} FROM event e WHERE {after_position} ORDER BY {feed_order} LIMIT :count
 
 -- name: feed_end
-SELECT tx, id FROM event e WHERE {after_place} ORDER BY {place_back} LIMIT 1
+SELECT tx, id FROM event e WHERE {after_position} ORDER BY {feed_order_desc} LIMIT 1
 
 -- name: subjects_not_yet_visible
--- Whose newest events are committed, and not in the global order yet: a transaction elsewhere is older and goes on.
-SELECT DISTINCT subject FROM (SELECT e.subject FROM event e WHERE {hidden} ORDER BY {place_back} LIMIT :count) s
+-- Jobs with committed events that are not in the feed yet, because an older transaction is still open.
+SELECT DISTINCT subject FROM (SELECT e.subject FROM event e WHERE {not_yet_visible} ORDER BY {feed_order_desc} LIMIT :count) s

@@ -14,7 +14,7 @@ SELECT {job j} FROM job j WHERE j.dedup_key IN :ids[]
 -- name: wallets
 SELECT {wallet w} FROM wallet w WHERE w.id IN :ids[] ORDER BY w.id {lock}
 
--- name: active
+-- name: active_job_counts
 SELECT wallet_id, count(*) FROM job WHERE wallet_id IN :ids[] AND finished_at IS NULL GROUP BY wallet_id
 
 -- name: tenants
@@ -34,7 +34,7 @@ WHERE w.name = k.name AND w.version = k.version
 SELECT {queue q} FROM queue q WHERE q.id IN :ids[]
 
 -- name: queues_with_limits
--- Queues, with what their workflows say now of limits.
+-- Queues, with the current limits of their workflows.
 SELECT {queue q}, w.running_max, w.rate_max
 FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.id IN :ids[]
 
@@ -50,7 +50,7 @@ SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
 SELECT {queue q} FROM queue q WHERE q.kind IN :kinds[] OR q.workflow IN :workflows[] OR q.provider IN :providers[]
 
 -- name: count_running
-SELECT count(*), NULL FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS taken
+SELECT count(*), NULL FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS running
 
 -- name: count_recent_starts
 SELECT count(*), min(started.leased_at) FROM (
@@ -84,32 +84,32 @@ SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
 SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
 
 -- name: tasks_of_workers
--- In order: when one of them is given back too often, that decides what becomes of the others of its job.
+-- In a fixed order: if one task reaches its limit of requeues, its job fails, and that ends the other tasks of the job.
 SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] ORDER BY t.id
 
--- name: holds
+-- name: leased_task_ids
 SELECT t.worker_id, t.id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
 
 -- name: workers
 SELECT {worker w} FROM worker w WHERE w.id IN :ids[] ORDER BY w.id {lock}
 
--- name: fleet
+-- name: worker_count
 SELECT count(*) FROM worker w WHERE w.status IN ('pending', 'approved')
 
 -- name: files
 SELECT {file f} FROM file f WHERE f.id IN :ids[] ORDER BY f.id {lock}
 
--- name: uses
+-- name: job_files
 SELECT {job_file u} FROM :keys[job_id text, file_id text] k CROSS JOIN job_file u WHERE u.job_id = k.job_id AND u.file_id = k.file_id
 
--- name: file_uses_of_jobs
+-- name: job_files_of_jobs
 SELECT {job_file u} FROM job_file u WHERE u.job_id IN :ids[] ORDER BY u.job_id, u.file_id
 
 -- name: files_of_jobs
 SELECT {file f} FROM file f WHERE f.job_id IN :ids[] ORDER BY f.id {lock}
 
--- name: needed_by_others
--- Files that others need, and the workflow that does, if it is one.
+-- name: files_needed_by_others
+-- Files that another open job than their own, or a workflow, needs; with the name of the workflow.
 SELECT DISTINCT f.id, NULL FROM file f JOIN job_file u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
 WHERE f.id IN :ids[] AND j.id <> f.job_id AND j.finished_at IS NULL
 UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
@@ -117,13 +117,13 @@ JOIN workflow w ON w.name = n.workflow AND w.version = n.version
 WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
     SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
 
--- name: uploading
+-- name: pending_upload_counts
 SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
     WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL AND f.status = 'uploading')
 FROM :keys[tenant text, user_id text] k
 
--- name: needed
--- Files that somebody needs, and the workflow that does, if it is one.
+-- name: files_needed
+-- Files that an open job or a workflow needs; with the name of the workflow.
 SELECT f.id, NULL FROM file f WHERE f.id IN :ids[] AND (
     EXISTS (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL)
     OR EXISTS (SELECT 1 FROM job_file u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
@@ -166,11 +166,14 @@ SELECT {call c} FROM :keys[provider text, ref text] k CROSS JOIN call c WHERE c.
 -- name: inbox
 SELECT {inbox i} FROM inbox i WHERE i.id IN :ids[]
 
--- name: held_callbacks
+-- name: waiting_callbacks
 SELECT {inbox i} FROM inbox i WHERE i.ref IN :ids[] AND i.status = 'waiting' ORDER BY i.received_at, i.id
 
 -- name: cursors
 SELECT {cursor c} FROM cursor c WHERE c.id IN :ids[] ORDER BY c.id {lock}
+
+-- name: installation_values
+SELECT {installation i} FROM installation i WHERE i.name IN :ids[] ORDER BY i.name {lock}
 
 -- name: purge_documents
 DELETE FROM document WHERE job_id IN :ids[]

@@ -1,6 +1,9 @@
--- Rows that the API shows.
+-- Rows that the API returns.
 -- {job j}: all columns of a job. IN :x[]: a list parameter. :x[a text, b bigint]: a table made from a list of rows.
 -- {lock} is a row lock on PostgreSQL and empty on SQLite, which has one writer.
+
+-- name: recorded_values
+SELECT i.name, i.value, i.updated_at FROM installation i WHERE i.name IN :ids[] ORDER BY i.name
 
 -- name: workers_after
 SELECT {worker w} FROM worker w WHERE w.id > :after AND (w.status <> 'offline' OR :include_offline = 1)
@@ -13,12 +16,12 @@ SELECT w.id FROM worker w WHERE w.id IN :ids[]
 SELECT {worker w} FROM worker w WHERE w.id = :id
 
 -- name: leases_of_workers
--- The first leases of each worker, and how many it has.
-SELECT {task t}, t.held FROM (
-    SELECT t.*, row_number() OVER (PARTITION BY t.worker_id ORDER BY t.started_at, t.id) AS place,
-        count(*) OVER (PARTITION BY t.worker_id) AS held
+-- The first leases of each worker, and the number of all its leases.
+SELECT {task t}, t.leases_total FROM (
+    SELECT t.*, row_number() OVER (PARTITION BY t.worker_id ORDER BY t.started_at, t.id) AS lease_no,
+        count(*) OVER (PARTITION BY t.worker_id) AS leases_total
     FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
-) AS t WHERE t.place <= :most ORDER BY t.worker_id, t.place
+) AS t WHERE t.lease_no <= :most ORDER BY t.worker_id, t.lease_no
 
 -- name: files_uploaded
 SELECT {file f} FROM file f WHERE f.tenant = :tenant AND f.user_id = :user AND f.job_id IS NULL
@@ -32,7 +35,7 @@ SELECT {worker w} FROM worker w WHERE w.token_hash = :key
 SELECT id, tx, {event e} FROM event e WHERE e.subject = :subject AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: events_of_tenant
-SELECT id, tx, {event e} FROM event e WHERE e.tenant = :tenant AND {after_place} ORDER BY {place} LIMIT :count
+SELECT id, tx, {event e} FROM event e WHERE e.tenant = :tenant AND {after_position} ORDER BY {feed_order} LIMIT :count
 
 -- name: job_of_tenant
 SELECT {job j} FROM job j WHERE j.id = :id AND j.tenant = :tenant AND j.deleted_at IS NULL
@@ -47,7 +50,7 @@ SELECT {stage s} FROM stage s WHERE s.job_id = :id ORDER BY s.no
 SELECT {task t} FROM stage s JOIN task t ON t.stage_id = s.id WHERE s.job_id = :id ORDER BY s.no, t.no
 
 -- name: tasks_after
--- Tasks of a job behind a place in it, each with the number of its stage.
+-- Tasks of a job after a position, each with the number of its stage.
 SELECT s.no, {task t} FROM stage s JOIN task t ON t.stage_id = s.id
 WHERE s.job_id = :id AND (s.no > :stage_no OR (s.no = :stage_no AND t.no > :task_no)) ORDER BY s.no, t.no LIMIT :count
 
@@ -58,7 +61,7 @@ SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no
 SELECT {document d} FROM document d WHERE d.job_id = :id ORDER BY d.owner_id, d.name
 
 -- name: tasks_completed
--- Completed tasks of a job behind a place in it and before a stage, and how large what their last try handed in is.
+-- Completed tasks of a job after a position and before a stage, with the size of the output of their last attempt.
 SELECT s.name, s.no, t.no, t.id, t.attempts, coalesce(octet_length(d.body), 0)
 FROM stage s JOIN task t ON t.stage_id = s.id
 LEFT JOIN document d ON d.owner_id = t.id AND d.name = 'output:' || t.attempts
@@ -81,10 +84,10 @@ SELECT {wallet w} FROM wallet w WHERE w.id = :id
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: api_key_by_hash
-SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :key
+SELECT {now}, t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.secret_hash = :key
 
 -- name: api_key_by_id
-SELECT t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :key
+SELECT {now}, t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = k.tenant WHERE k.id = :key
 
 -- name: any_active_api_key
 SELECT k.id FROM api_key k WHERE k.revoked_at IS NULL LIMIT 1
@@ -106,19 +109,19 @@ SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDER BY w.name LIMIT :count
 
 -- name: jobs_of_tenant
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before {wanted}
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before {job_filters}
 
 -- name: jobs_open
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before {wanted}
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before {job_filters}
 
 -- name: jobs_failed
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before {wanted}
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before {job_filters}
 
 -- name: jobs_waiting
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL AND j.id < :before {wanted}
+SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL AND j.id < :before {job_filters}
 
 -- name: jobs_of_wallet
-SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before {wanted}
+SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before {job_filters}
 
 -- name: files_of
 SELECT {file f} FROM file f WHERE f.job_id = :id ORDER BY f.created_at, f.task_id, f.no
@@ -132,7 +135,7 @@ SELECT {task t} FROM task t WHERE t.id = :id AND t.job_id = :job
 -- name: ledger_before
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq < :before ORDER BY e.seq DESC LIMIT :count
 
--- name: ahead
+-- name: count_tasks_ahead
 SELECT count(*) FROM (
     SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1
         AND (t.priority > :priority OR (t.priority = :priority AND (t.rank, t.id) < (:rank, :id))) LIMIT :most

@@ -22,12 +22,12 @@ AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
 
 -- name: A1
 -- Tokens are stored as a hash of 64 hexadecimal digits.
--- columns: what, task, chars
-SELECT what, id, length(kept) FROM (
-    SELECT 'attempt' AS what, task_id AS id, token_hash AS kept FROM attempt
+-- columns: what, id, chars
+SELECT what, id, length(hash) FROM (
+    SELECT 'attempt' AS what, task_id AS id, token_hash AS hash FROM attempt
     UNION ALL SELECT 'task', id, token_hash FROM task WHERE token_hash IS NOT NULL
     UNION ALL SELECT 'worker', id, token_hash FROM worker WHERE token_hash IS NOT NULL
-) e WHERE length(kept) <> 64 OR ltrim(kept, '0123456789abcdef') <> ''
+) e WHERE length(hash) <> 64 OR ltrim(hash, '0123456789abcdef') <> ''
 
 -- name: A2
 -- An active worker has a token, an ended worker has an end time, and an approved worker has an approval time.
@@ -36,13 +36,14 @@ SELECT id, status, ended_at FROM worker
 WHERE (status IN ('pending', 'approved')) <> (token_hash IS NOT NULL)
 OR (status IN ('pending', 'approved')) <> (ended_at IS NULL)
 OR (status <> 'offline' AND (status = 'approved') <> (approved_at IS NOT NULL))
-OR started_at < created_at OR last_seen_at < started_at OR starts < 1 OR concurrency < 1
+OR started_at < created_at OR last_seen_at < started_at OR ended_at < last_seen_at OR approved_at < created_at
+OR draining_at < started_at OR starts < 1 OR concurrency < 1
 
 -- name: A4
 -- Every API key, every start of a worker and every manual credit change has an audit entry.
--- columns: what, name, there, lines
-SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
-    SELECT 'created' AS what, id AS name, 1 AS there, 0 AS lines FROM api_key
+-- columns: what, name, rows, audit_entries
+SELECT what, name, CAST(sum(rows_found) AS {int}), CAST(sum(audit_entries) AS {int}) FROM (
+    SELECT 'created' AS what, id AS name, 1 AS rows_found, 0 AS audit_entries FROM api_key
     UNION ALL SELECT 'revoked', id, 1, 0 FROM api_key WHERE revoked_at IS NOT NULL
     UNION ALL SELECT CASE WHEN job_id IS NULL THEN kind ELSE 'refund' END, tenant, 1, 0 FROM entry
     WHERE kind IN ('topup', 'adjust')
@@ -52,7 +53,7 @@ SELECT what, name, CAST(sum(there) AS {int}), CAST(sum(lines) AS {int}) FROM (
     UNION ALL SELECT 'created', subject, 0, 1 FROM audit WHERE action = 'key.create'
     UNION ALL SELECT 'revoked', subject, 0, 1 FROM audit WHERE action = 'key.revoke'
     UNION ALL SELECT substr(action, 8), tenant, 0, 1 FROM audit WHERE action IN ('wallet.topup', 'wallet.adjust')
-) e GROUP BY what, name HAVING sum(there) <> sum(lines)
+) e GROUP BY what, name HAVING sum(rows_found) <> sum(audit_entries)
 
 -- name: A5
 -- An API key belongs to an existing tenant, an operator or the fleet; it expires after its creation, and only the hash of its secret is stored.
@@ -66,7 +67,7 @@ OR length(k.secret_hash) <> 64 OR ltrim(k.secret_hash, '0123456789abcdef') <> ''
 
 -- name: A6
 -- An audit entry has an actor, an action, a subject and a time; an entry about a key refers to an existing key.
--- columns: line, at, action
+-- columns: entry, at, action
 SELECT a.id, a.at, a.action FROM audit a
 WHERE a.actor IS NULL OR a.action NOT LIKE '%_._%' OR coalesce(a.subject, '') = '' OR a.at <= 0
 OR (a.action LIKE 'key.%' AND NOT EXISTS (SELECT 1 FROM api_key k WHERE k.id = a.subject))

@@ -1,4 +1,4 @@
--- Rules of submits, jobs and runs.
+-- Rules of submissions, jobs and runs.
 -- Each block finds the rows that break one rule; on a consistent database no block finds a row.
 -- Its first comment is the rule, its second names the columns: ids and numbers, never a secret.
 -- {job_ended}, {stage_ended} and {task_ended} are terminal statuses, {moves} the legal moves. {before} is the time
@@ -55,7 +55,7 @@ SELECT subject, seq, source, before FROM (
 ) e WHERE source IS DISTINCT FROM before
 
 -- name: J3
--- A job's events are numbered from 1 without a gap, and the job knows the last number.
+-- A job's events are numbered from 1 without a gap, and the job stores the last number.
 -- columns: job, seq, events, first, last
 SELECT j.id, j.seq, coalesce(e.counted, 0), e.lowest, e.highest FROM job j LEFT JOIN (
     SELECT subject, count(*) AS counted, min(seq) AS lowest, max(seq) AS highest FROM event GROUP BY subject
@@ -73,13 +73,13 @@ SELECT subject, seq, at, before FROM (
 -- A job is in the status and the run of its last transition.
 -- columns: job, status, run, last_target, last_run
 SELECT j.id, j.status, j.run, e.target, e.run FROM job j LEFT JOIN (
-    SELECT subject, target, run, row_number() OVER (PARTITION BY subject ORDER BY seq DESC) AS back
+    SELECT subject, target, run, row_number() OVER (PARTITION BY subject ORDER BY seq DESC) AS newest
     FROM event WHERE target IS NOT NULL AND type LIKE 'job.%'
-) e ON e.subject = j.id AND e.back = 1
+) e ON e.subject = j.id AND e.newest = 1
 WHERE e.target IS DISTINCT FROM j.status OR e.run IS DISTINCT FROM j.run
 
 -- name: J6
--- Nothing leaves a terminal status within a run: leaving it opens the next run, and nothing else does.
+-- A job leaves a terminal status only with a new run, and only then does its run number change.
 -- columns: job, event, source, run, run_before
 SELECT subject, seq, source, run, before FROM (
     SELECT subject, seq, source, run, lag(run) OVER (PARTITION BY subject ORDER BY seq) AS before
@@ -87,7 +87,7 @@ SELECT subject, seq, source, run, before FROM (
 ) e WHERE run <> CASE WHEN source IN {job_ended} THEN before + 1 ELSE before END
 
 -- name: J7
--- A terminal row has an end time, others have none, and created <= started <= finished.
+-- A terminal row has an end time, others have none, created <= started <= finished, and a job is older than its runs and stages.
 -- columns: what, id, status, created_at, started_at, finished_at
 SELECT what, id, status, created_at, started_at, finished_at FROM (
     SELECT 'job' AS what, id, status, status IN {job_ended} AS ended, created_at, started_at, finished_at FROM job
@@ -95,6 +95,10 @@ SELECT what, id, status, created_at, started_at, finished_at FROM (
     UNION ALL SELECT 'stage', id, status, status IN {stage_ended}, created_at, started_at, finished_at FROM stage
     UNION ALL SELECT 'task', id, status, status IN {task_ended}, created_at, started_at, finished_at FROM task
 ) e WHERE ended <> (finished_at IS NOT NULL) OR started_at < created_at OR finished_at < coalesce(started_at, created_at)
+UNION ALL SELECT 'run', r.job_id, r.status, r.opened_at, j.created_at, NULL FROM run r JOIN job j ON j.id = r.job_id
+WHERE r.opened_at < j.created_at
+UNION ALL SELECT 'stage', s.id, s.status, s.created_at, j.created_at, NULL FROM stage s JOIN job j ON j.id = s.job_id
+WHERE s.created_at < j.created_at
 
 -- name: J8
 -- A row that ended without completing has an error code; others have none.
@@ -106,7 +110,7 @@ WHERE (error_code IS NULL) = (status NOT IN ('open', 'completed'))
 
 -- name: J9
 -- An ended run matches its terminal event, and an ended job matches its last run.
--- columns: what, job, run, status, said
+-- columns: what, job, run, status, expected
 SELECT 'run', r.job_id, r.no, r.status, e.target
 FROM run r JOIN event e ON e.subject = r.job_id AND e.run = r.no AND e.target IN {job_ended} AND e.type LIKE 'job.%'
 WHERE e.target <> r.status OR e.at <> r.finished_at

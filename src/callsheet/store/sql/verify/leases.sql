@@ -71,10 +71,10 @@ SELECT e.subject, e.seq, e.entity_id, p.target FROM (
         max(CASE WHEN target IS NOT NULL AND type LIKE 'job.%' THEN seq END)
             OVER (PARTITION BY subject ORDER BY seq) AS moved,
         max(CASE WHEN type = 'job.cancel_requested' THEN seq END)
-            OVER (PARTITION BY subject, run ORDER BY seq) AS asked
+            OVER (PARTITION BY subject, run ORDER BY seq) AS cancel_requested
     FROM event
 ) e LEFT JOIN event p ON p.subject = e.subject AND p.seq = e.moved
-WHERE e.type = 'task.leased' AND (coalesce(p.target, '') NOT IN ('queued', 'running') OR e.asked IS NOT NULL)
+WHERE e.type = 'task.leased' AND (coalesce(p.target, '') NOT IN ('queued', 'running') OR e.cancel_requested IS NOT NULL)
 
 -- name: L10
 -- No two leases have the same token.

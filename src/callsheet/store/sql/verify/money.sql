@@ -67,7 +67,7 @@ WHERE r.status <> 'open' AND r.price > 0 AND NOT EXISTS (
 
 -- name: M9
 -- A run that completed, or kept partial results, is consumed; every other run is refunded; run and ledger agree.
--- columns: job, run, status, entry_kind, price, run_consumed, run_returned, entry_consumed, entry_returned
+-- columns: job, run, status, entry_kind, price, run_consumed, run_refunded, entry_consumed, entry_refunded
 SELECT r.job_id, r.no, r.status, s.kind, r.price, r.consumed, r.refunded, s.consumed, s.amount
 FROM run r JOIN entry s ON s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')
 WHERE r.status <> 'open' AND (
@@ -82,14 +82,15 @@ WHERE r.status = 'open' AND (r.consumed <> 0 OR r.refunded <> 0 OR EXISTS (
     SELECT 1 FROM entry s WHERE s.job_id = r.job_id AND s.run = r.no AND s.kind IN ('consume', 'refund')))
 
 -- name: M11
--- The running balance of every entry is the sum up to it, and entries are numbered without a gap.
--- columns: wallet, entry, balance, recomputed, place
-SELECT wallet_id, seq, balance, recomputed, place FROM (
+-- The running balance of every entry is the sum up to it, and entries are numbered without a gap and never go back in time.
+-- columns: wallet, entry, balance, recomputed, expected_entry
+SELECT wallet_id, seq, balance, recomputed, expected_seq FROM (
     SELECT wallet_id, seq, balance,
         CAST(sum(amount) OVER (PARTITION BY wallet_id ORDER BY seq) AS {int}) AS recomputed,
-        row_number() OVER (PARTITION BY wallet_id ORDER BY seq) AS place
+        row_number() OVER (PARTITION BY wallet_id ORDER BY seq) AS expected_seq,
+        at, lag(at) OVER (PARTITION BY wallet_id ORDER BY seq) AS before
     FROM entry
-) e WHERE balance <> recomputed OR seq <> place
+) e WHERE balance <> recomputed OR seq <> expected_seq OR at < before
 
 -- name: M12
 -- An entry, its wallet and its job have the same tenant, and the job pays from that wallet.
@@ -100,7 +101,7 @@ WHERE w.tenant IS DISTINCT FROM e.tenant
 OR (e.job_id IS NOT NULL AND (j.tenant IS DISTINCT FROM e.tenant OR j.wallet_id IS DISTINCT FROM e.wallet_id))
 
 -- name: M13
--- A blocked job moved no money and opened no run.
+-- A blocked job has no ledger entry and no run.
 -- columns: job, run, price
 SELECT j.id, j.run, j.price FROM job j
 WHERE j.status = 'blocked' AND (j.run <> 0 OR j.price <> 0

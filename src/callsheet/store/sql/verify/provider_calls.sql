@@ -5,15 +5,15 @@
 -- before which everything that was due must have been processed.
 
 -- name: P1
--- An attempt makes at most one call.
+-- An attempt has at most one provider call.
 -- columns: task, attempt, calls
 SELECT task_id, attempt, count(*) FROM call GROUP BY task_id, attempt HAVING count(*) > 1
 
 -- name: P2
--- A call was recorded before it was made: its intent event precedes its submission event.
+-- A call is recorded before it is submitted and ends after it: its intent event precedes its submission event.
 -- columns: task, attempt, intended_at, submitted_at
 SELECT c.task_id, c.attempt, c.intended_at, c.submitted_at FROM call c
-WHERE c.submitted_at < c.intended_at OR NOT EXISTS (
+WHERE c.submitted_at < c.intended_at OR c.ended_at < coalesce(c.submitted_at, c.intended_at) OR NOT EXISTS (
     SELECT 1 FROM event e WHERE e.subject = c.job_id AND e.entity_id = c.task_id AND e.type = 'task.intended'
     AND CAST(CAST(e.data AS {json}) ->> 'attempt' AS {int}) = c.attempt
     AND NOT EXISTS (
@@ -27,7 +27,7 @@ SELECT provider, min(task_id), max(task_id), count(*) FROM call
 WHERE ref IS NOT NULL GROUP BY provider, ref HAVING count(*) > 1
 
 -- name: P4
--- A callback is stored once per provider and applied at most once: held with its body, or done without it.
+-- A callback is stored once per provider and applied at most once. It has a body only while it waits.
 -- columns: callback, status, times
 SELECT id, min(status), count(*) FROM inbox GROUP BY id HAVING count(*) > 1
 UNION ALL SELECT id, status, 1 FROM inbox
@@ -58,7 +58,7 @@ FROM call c LEFT JOIN attempt a ON a.task_id = c.task_id AND a.no = c.attempt
 WHERE a.no IS NULL OR (c.ended_at IS NULL AND a.ended_at IS NOT NULL)
 
 -- name: P8
--- A callback is held only while its reference is unknown.
+-- A callback waits only while its reference is unknown.
 -- columns: callback, call
 SELECT i.id, c.id FROM inbox i JOIN call c ON c.provider = i.provider AND (c.ref = i.ref OR c.id = i.call_id)
 WHERE i.status = 'waiting'

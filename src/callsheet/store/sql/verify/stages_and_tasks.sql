@@ -12,7 +12,7 @@ WHERE p.status <> 'completed' AND (s.status NOT IN ('created', 'canceled') OR EX
     SELECT 1 FROM task t WHERE t.stage_id = s.id AND (t.attempts > 0 OR t.status NOT IN ('created', 'canceled'))))
 
 -- name: G2
--- A stage is completed exactly when it has tasks and all of them are; only one that waits for approval may lag.
+-- A stage is completed exactly when it has tasks and all of them are completed, unless it waits for approval.
 -- columns: stage, status, tasks, completed
 SELECT s.id, s.status, coalesce(t.counted, 0), coalesce(t.done, 0) FROM stage s LEFT JOIN (
     SELECT stage_id, count(*) AS counted, sum(CASE WHEN status = 'completed' THEN 1 ELSE 0 END) AS done
@@ -22,14 +22,14 @@ WHERE CASE s.status WHEN 'completed' THEN t.counted IS NULL OR t.done < t.counte
     WHEN 'pending' THEN t.done = t.counted WHEN 'running' THEN t.done = t.counted ELSE 1 = 0 END
 
 -- name: G3
--- A job is completed exactly when it has stages and all of them are.
+-- A job is completed exactly when it has stages and all of them are completed.
 -- columns: job, status, stages, completed
 SELECT j.id, j.status, count(s.id), count(CASE WHEN s.status = 'completed' THEN 1 END)
 FROM job j LEFT JOIN stage s ON s.job_id = j.id GROUP BY j.id, j.status
 HAVING (j.status = 'completed') <> (count(s.id) > 0 AND count(s.id) = count(CASE WHEN s.status = 'completed' THEN 1 END))
 
 -- name: G4
--- A task without an attempt left has failed, and so have its stage and job; no stage fails otherwise.
+-- A task without attempts left has failed, and so have its stage and job. Without a failed task, no stage or job fails.
 -- columns: job, stage, task, task_status, stage_status, job_status
 SELECT j.id, s.id, t.id, t.status, s.status, j.status
 FROM task t JOIN stage s ON s.id = t.stage_id JOIN job j ON j.id = t.job_id
@@ -105,13 +105,13 @@ WHERE j.tenant IS DISTINCT FROM e.tenant AND (e.type LIKE 'job.%' OR e.type LIKE
 SELECT 'stage', s.id, s.tasks_total, coalesce(t.counted, 0), s.tasks_completed, coalesce(t.done, 0)
 FROM stage s LEFT JOIN (
     SELECT stage_id, count(*) AS counted, count(CASE WHEN status = 'running' THEN 1 END) AS active,
-        count(CASE WHEN status = 'completed' THEN 1 END) AS done, count(CASE WHEN status = 'failed' THEN 1 END) AS lost,
-        count(CASE WHEN status = 'canceled' THEN 1 END) AS deleted
+        count(CASE WHEN status = 'completed' THEN 1 END) AS done, count(CASE WHEN status = 'failed' THEN 1 END) AS failed,
+        count(CASE WHEN status = 'canceled' THEN 1 END) AS canceled
     FROM task GROUP BY stage_id
 ) t ON t.stage_id = s.id
 WHERE s.tasks_total <> coalesce(t.counted, 0) OR s.tasks_running <> coalesce(t.active, 0)
-OR s.tasks_completed <> coalesce(t.done, 0) OR s.tasks_failed <> coalesce(t.lost, 0)
-OR s.tasks_canceled <> coalesce(t.deleted, 0)
+OR s.tasks_completed <> coalesce(t.done, 0) OR s.tasks_failed <> coalesce(t.failed, 0)
+OR s.tasks_canceled <> coalesce(t.canceled, 0)
 UNION ALL SELECT 'job', j.id, j.stages_total, coalesce(s.counted, 0), j.stages_completed, coalesce(s.done, 0)
 FROM job j LEFT JOIN (
     SELECT job_id, count(*) AS counted, count(CASE WHEN status = 'completed' THEN 1 END) AS done

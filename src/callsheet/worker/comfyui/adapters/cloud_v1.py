@@ -33,7 +33,7 @@ from callsheet.worker.comfyui.adapters.transport import (
     require_success,
     retry_after_seconds,
 )
-from callsheet.worker.comfyui.adapters.websocket import WebSocketEventStream
+from callsheet.worker.comfyui.adapters.websocket_event_stream import WebSocketEventStream
 
 URL = "https://cloud.comfy.org"
 _BYTES_MAX = 5 << 30

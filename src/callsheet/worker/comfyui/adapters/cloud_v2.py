@@ -27,7 +27,7 @@ from callsheet.worker.comfyui.adapters.base import (
     PromptResult,
     PromptStatus,
 )
-from callsheet.worker.comfyui.adapters.event_stream import SseEventStream
+from callsheet.worker.comfyui.adapters.sse_event_stream import SseEventStream
 from callsheet.worker.comfyui.adapters.transport import (
     READY_TIMEOUT_SECONDS,
     ComfyHttp,
@@ -51,7 +51,7 @@ _DENIED = {"insufficient_credits", "unauthorized", "forbidden", "deployment_stop
 
 
 class CloudV2:
-    """One account or deployment."""
+    """One Comfy Cloud account, deployment or proxy."""
 
     provider = "comfy-v2"
     supports_websocket_pictures = safe_to_resubmit = False

@@ -36,13 +36,15 @@ def describe_rejection(error: Any, node_errors: Any) -> tuple[str, tuple[str, ..
 
 def _describe_node(node: str, entry: Any) -> str:
     if isinstance(entry, list):  # the Comfy API v2 lists fields and reasons
-        pairs = [(_clean_value(_as_dict(one).get("field")), _clean_value(_as_dict(one).get("reason"))) for one in entry]
+        pairs = [
+            (_clean_value(_as_dict(error).get("field")), _clean_value(_as_dict(error).get("reason"))) for error in entry
+        ]
         return f"Node {_clean_value(node)}: {'; '.join(f'{field}: {reason}' for field, reason in pairs)}."
     entry = _as_dict(entry)
     errors = entry.get("errors")
     reasons = [_describe_error(_as_dict(error)) for error in errors] if isinstance(errors, list) else []
-    why = "; ".join(reasons) or "not valid"
-    return f"Node {_clean_value(node)} ({_clean_value(entry.get('class_type'))}): {why}."
+    reasons_text = "; ".join(reasons) or "not valid"
+    return f"Node {_clean_value(node)} ({_clean_value(entry.get('class_type'))}): {reasons_text}."
 
 
 def _describe_error(error: dict[str, Any]) -> str:

@@ -172,7 +172,7 @@ def json_body(response: httpx.Response) -> Any:
     try:
         return response.json()
     except ValueError as error:
-        raise ComfyUnreachableError("ComfyUI answered with something other than JSON.") from error
+        raise ComfyUnreachableError("The response of ComfyUI is not JSON.") from error
 
 
 def is_server_error(response: httpx.Response) -> bool:

@@ -1,0 +1,1 @@
+"""Benchmarks of the engine without HTTP: throughput, latency, CPU and large queues."""

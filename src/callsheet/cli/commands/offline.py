@@ -1,0 +1,180 @@
+"""Commands that need no running server: `verify` and `migrate` a database, print the OpenAPI document."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.connection import without_secrets
+from callsheet.cli.output import FAILED, AsJson, Failure, as_json, print_line
+from callsheet.cli.value_parsers import parse_directory, parse_postgresql_url
+from callsheet.core.model.plural import pluralize
+from callsheet.data_folder import DATABASE_FILE, DEFAULT_DATA_FOLDER
+
+if TYPE_CHECKING:
+    from callsheet.blobs.base import Blobs
+    from callsheet.engine.reads.synchronous import BlockingReader
+    from callsheet.settings import BlobSettings
+    from callsheet.store.connection import Database
+    from callsheet.store.verify import Rule
+
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        parser=parse_directory,
+        metavar="DIR",
+        help="Folder with callsheet.db, for SQLite; by default ./callsheet-data.",
+    ),
+]
+DatabaseUrl = Annotated[
+    str | None, typer.Option("--database", parser=parse_postgresql_url, metavar="URL", help="postgresql:// URL.")
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="The server's TOML file, for its database and file storage settings."),
+]
+
+
+def verify(
+    data: Data = None, database: DatabaseUrl = None, json: AsJson = False, config: Config = None,
+    files: Annotated[
+        bool, typer.Option("--files", help="Also verify the content of every file.")
+    ] = False,
+    newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: only this many, newest first.")] = 0,
+) -> None:  # fmt: skip
+    """Verify that jobs, leases and credits are consistent.
+
+    With --files, also verify every file. Exit code 1 on a violation.
+    """
+    if newest and not files:
+        raise typer.BadParameter("--newest needs --files. Add --files, or remove --newest.")
+    from callsheet.store import verify as consistency  # noqa: PLC0415 - slow: imports the database drivers
+    from callsheet.store.migrate import require_schema  # noqa: PLC0415 - slow: imports the database drivers
+
+    connection = resolve_database(None if files and database else data, database, config, reading=True).connect(
+        reading=True
+    )
+    try:
+        require_schema(connection)
+        violations = consistency.check(
+            connection, connection.now(), iterate=_with_progress_bar if not json and sys.stdout.isatty() else iter
+        )
+        [(jobs,)] = connection.run("SELECT count(*) FROM job")
+    finally:
+        connection.close()
+    if files:
+        from callsheet.engine.verify_stored_files import verify_files  # noqa: PLC0415 - slow: imports the engine
+
+        with open_storage(data, database, config) as (read, blobs, _):
+            violations += verify_files(read, blobs, newest)
+    print_line(consistency.as_json(violations) if json else consistency.report(violations))
+    if not json:
+        rules = len(consistency.rules("postgresql" if database else "sqlite")) + files
+        location = without_secrets(database) if database else (data or DEFAULT_DATA_FOLDER) / DATABASE_FILE
+        print_line(f"{location}: {pluralize(jobs, 'job')}, {pluralize(rules, 'rule')}.")
+    if violations:
+        raise typer.Exit(FAILED)
+
+
+def migrate(data: Data = None, database: DatabaseUrl = None, json: AsJson = False, config: Config = None) -> None:
+    """Migrate a database to the newest schema.
+
+    Servers can keep running meanwhile.
+    """
+    from callsheet.store import migrate as schema  # noqa: PLC0415 - slow: imports the database drivers
+
+    connection = resolve_database(data, database, config, reading=False).connect()
+    try:
+        steps = schema.migrate(connection, schema.dialect_of("postgresql" if database else "sqlite"))
+    finally:
+        connection.close()
+    if json:
+        as_json({"applied": [{"version": step.version, "name": step.name} for step in steps]})
+        return
+    for step in steps:
+        print_line(f"applied {step.version:04d} {step.name}")
+    print_line("The schema is up to date.")
+
+
+def openapi(json: AsJson = False) -> None:
+    """Print the OpenAPI document of the HTTP API.
+
+    The format is OpenAPI 3.1 in JSON, with and without --json.
+    """
+    _ = json
+    from callsheet.http.openapi.native_document import document  # noqa: PLC0415 - slow: imports all routes
+
+    as_json(document())
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (verify, migrate, openapi):
+        app.command()(command)
+
+
+@contextmanager
+def open_storage(
+    data: Path | None, url: str | None, config: Path | None
+) -> Iterator[tuple["BlockingReader", "Blobs", "BlobSettings"]]:
+    """Open a server's database for reading, and its file storage: the one of the settings, else in the data folder.
+
+    A storage that is not the one of the database is refused.
+    """
+    from callsheet.blobs.base import BlobError  # noqa: PLC0415 - slow: imports httpx
+    from callsheet.blobs.factory import open_blobs  # noqa: PLC0415 - slow: imports httpx
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.installation import check_storage  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.reads.synchronous import BlockingReader  # noqa: PLC0415 - slow: imports the engine
+
+    settings, _ = load_settings(config)
+    read = BlockingReader(open_schema(data, url, config), 1)
+    try:
+        blobs = open_blobs(settings.blobs, (data or DEFAULT_DATA_FOLDER).resolve(), None)
+        check_storage(read, blobs)
+        yield read, blobs, settings.blobs
+    except BlobError as error:
+        raise Failure(str(error)) from None
+    finally:
+        read.close()
+
+
+def open_schema(data: Path | None, url: str | None, config: Path | None) -> "Database":
+    """Return a database that exists and has the newest schema. With a URL, the data folder is not its place."""
+    from callsheet.store.migrate import require_schema  # noqa: PLC0415 - slow: imports the database drivers
+
+    database = resolve_database(None if url else data, url, config, reading=True)
+    with closing(database.connect(reading=True)) as connection:
+        require_schema(connection)
+    return database
+
+
+def _with_progress_bar(rules: "Sequence[Rule]") -> "Iterable[Rule]":
+    """Iterate over rules with a progress bar, because each rule may be slow on a large database."""
+    from rich.progress import track  # noqa: PLC0415 - only needed for display
+
+    return track(rules, description="Verifying", transient=True)
+
+
+def resolve_database(data: Path | None, url: str | None, config: Path | None, *, reading: bool) -> "Database":
+    """Return the database that the options select, with the server's settings and a long statement timeout."""
+    if data is not None and url is not None:
+        raise typer.BadParameter("Pass only one of --data-dir FOLDER and --database URL.")
+    folder = data or DEFAULT_DATA_FOLDER
+    if url is None and not folder.is_dir():
+        raise typer.BadParameter(f"There is no folder {folder}. Pass --data-dir FOLDER or --database URL.")
+    if url is None and reading and not (folder / DATABASE_FILE).exists():
+        raise typer.BadParameter(f"There is no {DATABASE_FILE} in {folder}. Pass the --data-dir of a server.")
+    from msgspec.structs import replace  # noqa: PLC0415 - slow: imports the engine
+
+    from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.engine import MAINTENANCE_STATEMENT_SECONDS, database_for  # noqa: PLC0415 - slow
+
+    settings, _ = load_settings(config)
+    return database_for(
+        url or folder / DATABASE_FILE, replace(settings, statement_timeout_seconds=MAINTENANCE_STATEMENT_SECONDS)
+    )

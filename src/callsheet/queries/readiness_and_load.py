@@ -1,0 +1,58 @@
+"""Readiness of this server, and the load values of its metrics."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from callsheet.core.model.errors import TemporarilyUnavailable
+from callsheet.core.policy.autoscale import ScaleSignals
+from callsheet.core.policy.installation import replaced_value
+from callsheet.engine.engine import Engine
+from callsheet.engine.lane import NO_ANSWER
+from callsheet.queries.administration import read_load
+from callsheet.queries.context import QueryContext
+from callsheet.queries.fleet.scaling import default_signals
+from callsheet.store.connection import DatabaseUnusable, Rows, StoreError
+
+_READY_SECONDS = 5.0
+"""Timeout of a readiness check."""
+
+
+class LoadMetrics(NamedTuple):
+    """Load values that are read for metrics."""
+
+    depths: Rows
+    active: Rows
+    workers: Rows
+    signals: list[ScaleSignals]
+    provider_calls: tuple[int, int]
+
+
+async def check_ready(
+    context: QueryContext, engine: Engine, shared_values: Mapping[str, str], storage_error: str | None
+) -> None:
+    """Raise unless the database answers, accepts writes, and is used with its signing secret and file storage."""
+    queries = (("feed_end", {"tx": 0, "position": 0}), ("recorded_values", {"ids": sorted(shared_values)}))
+    try:
+        async with asyncio.timeout(_READY_SECONDS):
+            _, rows = await context.reads.lookup_many(queries)
+    except DatabaseUnusable as error:
+        raise _not_ready(str(error)) from None
+    except (StoreError, TimeoutError):
+        raise _not_ready(NO_ANSWER) from None
+    recorded = {name: value for name, value, _ in rows}
+    if reason := engine.write_error or replaced_value(recorded, shared_values) or storage_error:
+        raise _not_ready(reason)
+
+
+def _not_ready(reason: str) -> TemporarilyUnavailable:
+    return TemporarilyUnavailable("not_ready", reason, retry_after_seconds=1)
+
+
+async def read_load_metrics(context: QueryContext) -> LoadMetrics | None:
+    """Return the load values for metrics; None if the database does not answer."""
+    try:
+        depths, active, workers, (provider_calls,) = await read_load(context, await context.reads.current_time())
+        return LoadMetrics(depths, active, workers, await default_signals(context), provider_calls)
+    except StoreError:
+        return None

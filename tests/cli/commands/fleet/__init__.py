@@ -1,0 +1,1 @@
+"""Tests of `callsheet worker`, `callsheet comfyui` and `callsheet workers`."""

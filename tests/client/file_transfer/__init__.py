@@ -1,0 +1,1 @@
+"""Tests of uploads, downloads and the names of saved files."""

@@ -1,0 +1,1 @@
+"""Tests of the resources: jobs, wallets, workflows, keys, tenants and workers."""

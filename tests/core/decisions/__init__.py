@@ -1,0 +1,1 @@
+"""The decision of each command, against rows in memory."""

@@ -1,0 +1,1 @@
+"""Statuses, ids, workflow definitions and other values."""

@@ -1,0 +1,1 @@
+"""Policies: pure functions that rank, estimate, explain and redact."""
