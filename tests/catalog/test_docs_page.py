@@ -9,7 +9,7 @@ from msgspec.structs import fields
 from callsheet.catalog import check, load
 from callsheet.comfyui.template import render
 from callsheet.core.model.comfyui_graph import ComfySpec
-from callsheet.core.policy.schema_validator import InputSchema
+from callsheet.core.policy.input_schema.validator import InputSchema
 from tests.support import comfyui_graphs
 from tests.support.tidiness.tidy import ROOT
 

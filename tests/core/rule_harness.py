@@ -41,7 +41,7 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.core.policy.schema_validator import compile_input_schema
+from callsheet.core.policy.input_schema.validator import compile_input_schema
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from tests.core import invariants
 from tests.core.invariants import key_of

@@ -34,9 +34,16 @@ def test_a_deep_input_of_a_recursive_schema_is_refused_and_the_server_keeps_resp
         input = {"a": input}
     for path in ("/v1/jobs", "/v1/quotes"):
         refused = client.post(path, json={"workflow": "tree", "user": "ann", "input": input})
-        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
-        assert "too complex to say where" in refused.json()["message"]
+        assert (refused.status_code, refused.json()["code"]) == (422, "input_too_large")
     assert client.get("/healthz").status_code == 200
+
+
+def test_a_schema_whose_references_multiply_is_refused(client: httpx.Client) -> None:
+    links = {f"n{no}": {"oneOf": [{"$ref": f"#/$defs/n{no + 1}"}, {"$ref": f"#/$defs/n{no + 1}"}]} for no in range(60)}
+    schema = {"$defs": {**links, "n60": {"type": "integer"}}, "$ref": "#/$defs/n0"}
+    definition = {"stages": [{"name": "s", "kind": "draw"}], "input_schema": schema}
+    refused = client.put("/v1/workflows/chain", json={"definition": definition})
+    assert (refused.status_code, refused.json()["code"]) == (422, "schema_too_large")
 
 
 def test_a_schema_over_the_limit_of_values_is_refused(client: httpx.Client) -> None:

@@ -28,8 +28,8 @@ from callsheet.core.model.workflow_definition import (
     check_stages,
 )
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.input_schema.validator import check_input_schema
 from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP
-from callsheet.core.policy.schema_validator import check_input_schema
 
 _FILE_ONLY_FIELDS = frozenset({EXTENDS, OVERRIDES})
 _LIMITS = Limits()

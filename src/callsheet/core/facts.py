@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from callsheet.core.model.rows import Job, Row
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from callsheet.core.policy.schema_validator import InputSchema
+from callsheet.core.policy.input_schema.validator import InputSchema
 
 Key = Hashable
 K = TypeVar("K", bound=Hashable)

@@ -33,7 +33,7 @@ from callsheet.core.model.rows import (
     Workflow,
 )
 from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition
-from callsheet.core.policy.schema_validator import InputSchema, compile_input_schema
+from callsheet.core.policy.input_schema.validator import InputSchema, compile_input_schema
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.store.connection import Connection, NamedQuery, Rows

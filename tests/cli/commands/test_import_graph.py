@@ -12,7 +12,7 @@ import pytest
 
 from callsheet.catalog import load
 from callsheet.comfyui.template import iter_targets, render
-from callsheet.core.policy.schema_validator import InputSchema
+from callsheet.core.policy.input_schema.validator import InputSchema
 from tests.cli.conftest import CliResult, invoke_cli
 from tests.support import comfyui_graphs
 from tests.support.comfyui_graphs import INFO

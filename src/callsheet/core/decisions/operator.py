@@ -30,8 +30,8 @@ from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Cursor, InstallationValue, Tenant, Wallet, Workflow
 from callsheet.core.model.workflow_definition import check_definition, check_name, check_range
+from callsheet.core.policy.input_schema.validator import compile_input_schema
 from callsheet.core.policy.redaction import redact_error
-from callsheet.core.policy.schema_validator import compile_input_schema
 from callsheet.core.working_set import WorkingSet, encode
 
 WRITE_CHECK = "write_check"

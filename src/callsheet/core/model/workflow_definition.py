@@ -12,7 +12,7 @@ from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.graph_rules_protocol import NO_GRAPHS, GraphRules
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.core.policy.schema_validator import check_input_schema
+from callsheet.core.policy.input_schema.validator import check_input_schema
 from callsheet.core.policy.task_start_limits import check_rate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*\Z")

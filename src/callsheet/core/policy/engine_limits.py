@@ -24,9 +24,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum number of items of an array, and of fields of an object, in an input."""
     schema_values_max: int = 10_000
     """The maximum number of values in the input schema of a workflow: keywords, names, and entries of lists."""
+    schema_patterns_size_max: int = 100_000
+    """The maximum size of all patterns in an input schema: their characters and classes, times their repetitions. A
+    Unicode class such as `\\p{L}` counts as 100."""
     validation_steps_max: int = 10_000_000
-    """The maximum cost of validating an input: the number of values in the schema times the number of values in the
-    input. A million steps take about 20 milliseconds."""
+    """The maximum cost of validating an input. A step is a value of the schema that is compared with a value of the
+    input, or a pattern of size 8 with a character. A million steps take about 20 milliseconds."""
+    validation_pairs_max: int = 20_000
+    """The maximum number of pairs of subschema and value that are counted to find the cost of validating an input. Only
+    schemas that refer to themselves, and large inputs, are counted. An input with more pairs is refused."""
     output_bytes_max: int = 1024 * 1024
     """The maximum size of a task's output, as JSON, without its files."""
     graph_bytes_max: int = 512 * 1024

@@ -11,7 +11,7 @@ from callsheet.core.model.graph_rules_protocol import GraphRules
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.core.policy.schema_validator import InputSchema
+from callsheet.core.policy.input_schema.validator import InputSchema
 from callsheet.core.working_set import encode, encode_bytes
 
 

@@ -57,8 +57,8 @@ CODE_MEANINGS: dict[str, str] = {
     "response contains the current and the requested status.",
     "input_too_deep": "The input is nested deeper than `input_depth_max` levels. Send a flatter input.",
     "input_too_large": "The input has more than `input_bytes_max` bytes as JSON, more than `input_items_max` items in "
-    "a list or object, a field name longer than `key_chars_max`, or so many values that validation would take more "
-    "than `validation_steps_max` steps. Upload large values as files.",
+    "a list or object, a field name longer than `key_chars_max`, or would take more than `validation_steps_max` "
+    "steps to validate. Upload large values as files, or send a less nested input.",
     "insufficient_credits": "The balance is lower than the price or the deducted amount. Top up the wallet. The "
     "response contains both numbers.",
     "internal_error": "The server failed unexpectedly. Search its log for the request id.",
@@ -131,8 +131,9 @@ CODE_MEANINGS: dict[str, str] = {
     "route_not_found": "No route has this path. Check the path and its prefix `/v1`.",
     "run_not_ended": "The run has not ended, so its cost is not final. Refund it when it has ended.",
     "run_not_found": "The job has no run with this number. List its runs.",
-    "schema_too_large": "The input schema of the workflow has more than `schema_values_max` values. Shorten it, or "
-    "check long lists in a gate.",
+    "schema_too_large": "The input schema of the workflow has more than `schema_values_max` values, its patterns "
+    "have a size above `schema_patterns_size_max`, or its references multiply to more than `validation_steps_max` "
+    "steps. Shorten it, or check long lists in a gate.",
     "secret_in_use": "Another key has the same secret. Create the key again with a new secret.",
     "size_mismatch": "The number of bytes differs from the declared size. Upload the right bytes again.",
     "stage_ended": "The stage or its job has ended, so it cannot get more tasks. Submit another job.",

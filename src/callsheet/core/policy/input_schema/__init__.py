@@ -1,0 +1,1 @@
+"""Input schemas: validation of a job's input with a limit on its cost."""
