@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callsheet.comfyui.template import resolve_values
+from callsheet.comfyui.template import check_rendered_size, resolve_values
 from callsheet.comfyui.validate import describe_unset_placeholder, find_issues
 from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.errors import BadInput
@@ -24,8 +24,8 @@ class ComfyUIGraphRules:
         if problem := describe_unset_placeholder(spec, input_schema):
             raise BadInput("invalid_graph", f"Stage {stage!r}: {problem}")
 
-    def check_input(self, spec: ComfySpec, input: Any) -> None:
-        resolve_values(spec, input)
+    def check_input(self, spec: ComfySpec, input: Any, limits: Limits) -> None:
+        check_rendered_size(spec, resolve_values(spec, input), limits)
 
 
 COMFYUI_GRAPH_RULES: GraphRules = ComfyUIGraphRules()

@@ -6,16 +6,18 @@ extending workflow, the job's input.
 """
 
 import hashlib
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from callsheet.comfyui.node_info import is_link, takes_file
+from callsheet.comfyui.placeholders import iter_texts, split_at_placeholders, texts_with_placeholders
 from callsheet.core.model.comfyui_graph import ComfySpec, FileSlot, Graph, RenderedGraph, Target
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.header_value_patterns import SHA256
+from callsheet.core.model.plural import pluralize
+from callsheet.core.policy.engine_limits import Limits
 
 FILE_KEY, DIGEST_KEY = "$file", "sha256"
 
@@ -84,6 +86,19 @@ def _job_values(spec: ComfySpec, input: Any) -> dict[str, Any]:
 
 def _value_sources(spec: ComfySpec, from_job: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     return from_job, spec.overrides, spec.defaults
+
+
+def check_rendered_size(spec: ComfySpec, values: dict[str, Any], limits: Limits) -> None:
+    """Refuse values with which the graph becomes too large: each value is inserted at all of its placements."""
+    sizes = {name: len(msgspec.json.encode(value)) for name, value in values.items()}
+    inserted = sum(sizes.get(placement.input, 0) for placement in placements(spec))
+    if inserted > limits.graph_values_bytes_max:
+        most = limits.graph_values_bytes_max
+        message = (
+            f"input: its values take {pluralize(inserted, 'byte')} in the graph; at most {most} are allowed. Send "
+            "shorter texts."
+        )
+        raise BadInput("input_too_large", message)
 
 
 def derive_seed(task_id: str, name: str) -> int:
@@ -155,14 +170,17 @@ def placements(spec: ComfySpec) -> list[Placement]:
 def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) -> Graph:
     """Return a copy of a valid graph in which `replacement_for` provides the value at every placement."""
     inputs_by_field = {(target.node, target.field): name for name, target in iter_targets(spec)}
-    placeholders = {text: name for name, text in spec.inputs.items() if isinstance(text, str)}
-    pattern = re.compile("|".join(map(re.escape, placeholders))) if placeholders else None
+    placeholders = {text: name for name, text in spec.inputs.items() if isinstance(text, str) and text}
+    with_placeholders = texts_with_placeholders(graph_texts(spec.graph), placeholders) if placeholders else set()
 
     def rewrite_value(placement: Placement, value: Any, how: Literal["leaf", "nested"]) -> Any:
         if isinstance(value, str):
             if value in placeholders:
                 return replacement_for(placement._replace(input=placeholders[value], how=how, current=value))
-            return pattern.sub(lambda match: rewrite_inline(placement, match[0]), value) if pattern else value
+            if value not in with_placeholders:
+                return value
+            parts = split_at_placeholders(value, placeholders)
+            return "".join(before + (rewrite_inline(placement, text) if text else "") for before, text in parts)
         if isinstance(value, list):
             return list(value) if is_link(value) else [rewrite_value(placement, item, "nested") for item in value]
         if isinstance(value, dict):
@@ -191,6 +209,11 @@ def rewrite_graph(spec: ComfySpec, replacement_for: Callable[[Placement], Any]) 
         }
         for node, body in spec.graph.items()
     }
+
+
+def graph_texts(graph: Graph) -> list[str]:
+    """Return the texts in which placeholders are replaced."""
+    return [text for body in graph.values() for value in body["inputs"].values() for text in iter_texts(value)]
 
 
 def iter_targets(spec: ComfySpec) -> Iterator[tuple[str, Target]]:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from callsheet.comfyui.node_info import is_link, is_socket
+from callsheet.comfyui.placeholders import count_placeholders, iter_texts
 from callsheet.comfyui.template import (
     describe_mismatch,
+    graph_texts,
     iter_targets,
     parse_file_ref,
     placements,
@@ -47,6 +49,9 @@ def find_issues(spec: ComfySpec, limits: Limits) -> Iterator[GraphIssue]:
         valid = False
         yield issue._replace(key_path=("graph", *issue.key_path))
     if valid:
+        if (issue_of_size := _size_issue(spec, limits)) is not None:
+            yield issue_of_size
+            return
         yield from _target_issues(spec)
         yield from _placeholder_issues(spec)
         yield from _value_issues(spec)
@@ -163,6 +168,19 @@ def _upstream_nodes(graph: Graph, node: str) -> list[str]:
 # -- inputs and values
 
 
+def _size_issue(spec: ComfySpec, limits: Limits) -> GraphIssue | None:
+    """Return the issue of a spec with too many inputs, or too many places for their values."""
+    if len(spec.inputs) > limits.graph_inputs_max:
+        message = f"The graph has {len(spec.inputs)} inputs; at most {limits.graph_inputs_max} are allowed."
+        return GraphIssue(("inputs",), message, "Remove some.")
+    placeholders = [text for text in spec.inputs.values() if isinstance(text, str) and text]
+    places = sum(1 for _ in iter_targets(spec)) + count_placeholders(graph_texts(spec.graph), placeholders)
+    if places > limits.graph_placements_max:
+        message = f"Inputs are inserted at {places} places; at most {limits.graph_placements_max} are allowed."
+        return GraphIssue(("inputs",), message, "Choose placeholders that occur less often.")
+    return None
+
+
 def _target_issues(spec: ComfySpec) -> Iterator[GraphIssue]:
     input_by_field: dict[tuple[str, str], str] = {}
     for name, target in iter_targets(spec):
@@ -215,21 +233,13 @@ def _leftover_issues(spec: ComfySpec, placeholders: list[str]) -> Iterator[Graph
     rewritten_graph = rewrite_graph(spec, lambda _: "")
     for node, body in rewritten_graph.items():
         for field, value in body["inputs"].items():
-            for text in _texts(value):
+            for text in iter_texts(value):
                 for pattern in patterns:
                     for found in pattern.findall(text):
                         message = f"{found!r} in {field!r} of node {node} ({body['class_type']}) belongs to no input."
                         yield GraphIssue(
                             ("graph", node, "inputs", field), message, "Add it to inputs, or change the text."
                         )
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict) and not is_link(value):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
 
 
 def _value_issues(spec: ComfySpec) -> Iterator[GraphIssue]:

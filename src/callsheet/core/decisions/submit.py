@@ -121,7 +121,7 @@ def add_tasks(
         ws.put(task)
         if body is not None:
             if graph := graph_of(definition, stage.no):
-                ws.graph_rules.check_input(graph, body)
+                ws.graph_rules.check_input(graph, body, ws.limits)
             text = encode_input(body, ws.limits)
             ws.append(Document(key, "input", job.id, text))
             link_files(ws, job, text)

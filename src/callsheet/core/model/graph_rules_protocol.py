@@ -16,7 +16,7 @@ class GraphRules(Protocol):
     def check_schema(self, stage: str, spec: ComfySpec, input_schema: Any) -> None:
         """Check that every input that the schema accepts gives each placeholder a value."""
 
-    def check_input(self, spec: ComfySpec, input: Any) -> None:
+    def check_input(self, spec: ComfySpec, input: Any, limits: Limits) -> None:
         """Check an input against a graph that passed `check_graph`."""
 
 
@@ -29,7 +29,7 @@ class _NoGraphs:
     def check_schema(self, stage: str, _spec: ComfySpec, _input_schema: Any) -> None:
         raise BadInput("invalid_graph", f"Stage {stage!r} has a graph. This engine does not support graphs: remove it.")
 
-    def check_input(self, _spec: ComfySpec, _input: Any) -> None:
+    def check_input(self, _spec: ComfySpec, _input: Any, _limits: Limits) -> None:
         raise BadInput("invalid_graph", "The stage has a graph. This engine does not support graphs: remove it.")
 
 

@@ -178,11 +178,11 @@ def check_definition(definition: WorkflowDefinition, limits: Limits, graph_rules
         message = f"Workflow {definition.name!r} has no stages: add one, or set inline = true."
         raise BadInput("invalid_workflow", message)
     check_stages(definition.stages, limits, graph_rules)
-    _check_graph_inputs(definition, graph_rules)
+    _check_graph_inputs(definition, limits, graph_rules)
     check_input_schema(definition.name, definition.input_schema, limits)
 
 
-def _check_graph_inputs(definition: WorkflowDefinition, graph_rules: GraphRules) -> None:
+def _check_graph_inputs(definition: WorkflowDefinition, limits: Limits, graph_rules: GraphRules) -> None:
     """Refuse graphs with inputs that neither the job nor the stage provides."""
     for stage in definition.stages:
         if stage.comfyui is None:
@@ -192,7 +192,7 @@ def _check_graph_inputs(definition: WorkflowDefinition, graph_rules: GraphRules)
             raise BadInput("invalid_graph", message)
         for no, input in enumerate(stage.inputs or ()):
             try:
-                graph_rules.check_input(stage.comfyui, input)
+                graph_rules.check_input(stage.comfyui, input, limits)
             except BadInput as error:
                 raise BadInput("invalid_graph", f"Stage {stage.name!r}, inputs[{no}]: {error}") from None
         if stage.inputs is None:

@@ -39,6 +39,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum size of a ComfyUI graph, as JSON."""
     graph_nodes_max: int = 2_000
     """The maximum number of nodes of a ComfyUI graph."""
+    graph_inputs_max: int = 256
+    """The maximum number of inputs of a ComfyUI graph."""
+    graph_placements_max: int = 1_000
+    """The maximum number of places in a ComfyUI graph where values of inputs are inserted."""
+    graph_values_bytes_max: int = 4 * 1024 * 1024
+    """The maximum size of the values that a job inserts into a ComfyUI graph, as JSON. A value counts once for each
+    place."""
     name_chars_max: int = 128
     """The maximum length of names: of workflows, stages, kinds, tenants, workers and files."""
     key_chars_max: int = 255

@@ -36,7 +36,7 @@ def validate_input(
         schema.check(value, len(body), limits)
     for stage in definition.stages:
         if stage.comfyui is not None and stage.inputs is None:
-            graph_rules.check_input(stage.comfyui, value)  # refuse it now, not on a worker
+            graph_rules.check_input(stage.comfyui, value, limits)  # refuse it now, not on a worker
     return body
 
 
