@@ -2,12 +2,13 @@
 
 PYTHON ?= python3
 SEEDS ?= 2000
+FAULTS ?= 40
 BIN := .venv/bin
 CODE := src tests bench tools
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-one check format docs sim bench dist lock clean
+.PHONY: help setup run test test-one check format docs sim chaos bench dist lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
@@ -39,6 +40,9 @@ docs: setup ## regenerate every generated page in docs/
 
 sim: setup ## run SEEDS=2000 seeded simulations
 	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+
+chaos: setup ## kill servers, workers and PostgreSQL FAULTS=40 times under load, and check every acknowledged call
+	$(BIN)/python -m tests.chaos --faults $(FAULTS)
 
 bench: setup ## run the benchmarks and write the figures to docs/design/performance.md
 	$(BIN)/python -m bench

@@ -41,14 +41,17 @@ class CommandProcess:
 
     def __init__(
         self, *arguments: object, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None,
-        ulimit_options: str = "", command: Sequence[object] = (CALLSHEET,),
+        ulimit_options: str = "", command: Sequence[object] = (CALLSHEET,), read_output: bool = True,
     ) -> None:  # fmt: skip
-        """`ulimit_options` are passed to the shell's `ulimit` before the command starts."""
+        """`ulimit_options` are passed to the shell's `ulimit` before the command starts.
+
+        Without `read_output`, the standard output goes to the log too. Otherwise the caller must read it.
+        """
         self._log = log.open("ab")
         shell_prefix = ["sh", "-c", f'ulimit {ulimit_options} && exec "$0" "$@"'] if ulimit_options else []
         self.process = subprocess.Popen(
             [*shell_prefix, *map(str, (*command, *arguments))],
-            stdout=subprocess.PIPE,
+            stdout=subprocess.PIPE if read_output else self._log,
             stderr=self._log,
             text=True,
             cwd=cwd,

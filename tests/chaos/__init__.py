@@ -1,0 +1,1 @@
+"""Chaos runs: real servers, workers and PostgreSQL are killed under load; every acknowledged call is checked."""
