@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.tidiness.tidy import ROOT
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 DECISIONS = sorted((DOCS / "adr").glob("[0-9]*.md"))
 
 PLANTED = """
@@ -160,6 +162,39 @@ def broken_links(path: Path, text: str) -> list[str]:
     """Return the links of a page to files that do not exist."""
     targets = [link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
     return [target for target in targets if target and not (path.parent / target).exists()]
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them. A repeated heading gets a number."""
+    counts: Counter[str] = Counter()
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE):
+        slug = re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        found.add(f"{slug}-{counts[slug]}" if counts[slug] else slug)
+        counts[slug] += 1
+    return found
+
+
+def broken_anchors(path: Path, text: str) -> list[str]:
+    """Return the links of a page to headings that do not exist."""
+    links = [link for link in LINK.findall(FENCE.sub("", text)) if "#" in link and not re.match(r"[a-z]+:", link)]
+    return [
+        link
+        for link in links
+        for target, _, anchor in [link.partition("#")]
+        if anchor not in anchors((path.parent / target).read_text() if target else text)
+    ]
+
+
+def test_every_linked_heading_exists() -> None:
+    broken = {str(path.relative_to(ROOT)): found for path in PAGES if (found := broken_anchors(path, path.read_text()))}
+    assert broken == {}
+
+
+def test_a_planted_dead_anchor_is_found() -> None:
+    headings = "# A `b` c: d\n## E\n## E\n```\n# F\n```\n"
+    links = "[1](#a-b-c-d) [2](#e-1) [3](#e-2) [4](#f) [5](docs/index.md#missing) [6](docs/index.md#design)"
+    assert broken_anchors(ROOT / "README.md", headings + links) == ["#e-2", "#f", "docs/index.md#missing"]
 
 
 def test_every_linked_file_exists() -> None:

@@ -107,11 +107,12 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     page_size_max: int = 200
     """The highest `limit` of a list. A higher one is refused."""
     streams_max: int = 5_000
-    """The maximum number of open event streams of a server. 0 means none."""
+    """The maximum number of open event streams and long polls of a server. Claims of workers do not count. 0 means
+    none."""
     streams_per_key_max: int = 2_500
-    """The maximum number of open event streams of an API key. 0 means none."""
+    """The maximum number of open event streams and long polls of an API key. 0 means none."""
     streams_per_user_max: int = 20
-    """The maximum number of open event streams of a user, over all of the user's tokens. 0 means none."""
+    """The maximum number of open event streams and long polls of a user, over all tokens of the user. 0 means none."""
     stream_buffer_events_max: int = 2_048
     """The number of events of a job or tenant to keep in memory while one of its streams has not sent them. All streams
     of the job or tenant share them. A stream that is further behind reads events from the database."""

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
+import pytest
+
+from callsheet import CallsheetError
 from tests.e2e.doc_examples import blocks, run_in_shell
 from tests.support.processes.cli_process import ServerProcess
 from tests.support.tidiness.tidy import ROOT
@@ -56,6 +60,25 @@ def test_the_job_of_the_approvals_guide_waits_and_is_approved(tmp_path: Path) ->
         printed = run_in_shell(tmp_path, f"{keys}\npython review.py")
         assert f"{job.id} render scene-3.png" in printed
         assert client.jobs.wait(job.id, timeout=60).status == "completed"
+
+
+def test_the_gate_and_the_api_of_the_plugins_guide_work(tmp_path: Path) -> None:
+    gate, _, api = blocks(GUIDES / "plugins.md", "python")
+    (tmp_path / "studio").mkdir()
+    for text in (gate, api):
+        (tmp_path / text.partition("\n")[0].removeprefix("# ")).write_text(text)
+    gates, *_, apis = blocks(GUIDES / "plugins.md", "toml")
+    (tmp_path / "callsheet.toml").write_text(gates + apis.replace("[plugins]", ""))
+    options = ("--config", tmp_path / "callsheet.toml")
+    with (
+        ServerProcess(tmp_path / "data", *options, env={"PYTHONPATH": str(tmp_path)}) as server,
+        server.client() as client,
+    ):
+        with pytest.raises(CallsheetError) as refused:
+            client.jobs.submit("sketch", user="demo", input={"prompt": "a forbidden place"})
+        forecast = httpx.get(f"{server.url}/weather/forecast", headers={"X-Weather-Key": server.key})
+    assert (refused.value.status, refused.value.code) == (403, "prompt_refused")
+    assert forecast.json() == {"forecast": "sun", "tenant": "default"}
 
 
 def test_the_example_of_the_embedding_guide_runs(tmp_path: Path) -> None:

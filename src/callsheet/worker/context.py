@@ -129,8 +129,8 @@ class Context:
     def record_submission(self, provider: str, ref: str) -> None:
         """Record the provider's job id before you submit.
 
-        If this attempt fails, the next one finds the record in `resumed` and can collect the result instead of paying
-        again.
+        If this attempt is interrupted, or raises `RetryableError(resume=True)`, the next one finds the record in
+        `resumed` and can collect the result instead of paying again.
         """
         report = ProviderSubmission(lease=self._task.work.lease, provider=provider, ref=ref)
         self._task.call_with_retry(lambda: self._link.record_submission(report))

@@ -70,7 +70,7 @@ Config = Annotated[
 WorkflowsDirectory = Annotated[
     Path | None, typer.Option("--workflows", help="Folder of workflow files to apply before the server starts.")
 ]
-_DEMO_NOT_INSTALLED = "The demo is not installed. Run pip install 'callsheet[demo]'."
+_DEMO_NOT_INSTALLED = "The demo is not installed. Install Callsheet with the extra `demo`."
 
 
 def up(  # noqa: PLR0913, PLR0917 - one per option of the command

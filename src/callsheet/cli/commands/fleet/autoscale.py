@@ -151,7 +151,7 @@ def autoscale(  # noqa: PLR0913 - one per option of the command
     ] = None,
     exec_command: Annotated[
         str,
-        typer.Option("--exec", help="Command to run when the number changes, with {kind} and {desired} filled in."),
+        typer.Option("--exec", help="Command to run on a change. {kind}, {desired} and {workers} are filled in."),
     ] = "",
     cooldown: Annotated[
         float,
