@@ -41,7 +41,7 @@ from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.engine.submit_gates import Gate
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
 from callsheet.http.listener.uvicorn_server import bind
-from callsheet.http.native_api import native_apis
+from callsheet.http.native_api import health_api, native_apis
 from callsheet.http.server.app import App
 from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.path_tree import RouteConflictError
@@ -114,6 +114,14 @@ class Callsheet:
                 self._api_sockets.append(bound)
                 self.app.serve_at_root(api, bound.getsockname()[1])
         return self._api_sockets
+
+    def bind_health_port(self, host: str, port: int) -> int:
+        """Bind a port that only serves health checks and metrics. Return the port; pass it to `Server`."""
+        bound = bind(host, port)
+        self._api_sockets.append(bound)
+        health_port = int(bound.getsockname()[1])
+        self.app.serve_at_root(health_api(), health_port)
+        return health_port
 
     def start(self, log: TextIO | None = None) -> None:
         """Start the background loops. Each event is written to `log` as one line of JSON."""

@@ -20,6 +20,8 @@ def banner(
     console.print(f"\n[bold]Callsheet[/] is running at [bold cyan]{server.url}[/]\n")
     details = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     details.add_row("  API page", f"{server.url}/docs")
+    if server.health_url is not None:
+        details.add_row("  health", f"{server.health_url}/readyz")
     details.add_row("  data", escape(_relative_path(options.data)))
     if options.database:
         details.add_row("  database", "PostgreSQL")
