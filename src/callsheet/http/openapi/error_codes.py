@@ -75,7 +75,7 @@ CODE_MEANINGS: dict[str, str] = {
     "invalid_idempotency_key": "The idempotency key is invalid. Send 1 to `key_chars_max` printable characters.",
     "invalid_input": "The input is not JSON, or does not match the workflow's input schema or graph. The message "
     "names the field.",
-    "invalid_json": "The body is not valid JSON, or is nested too deep. Send valid JSON.",
+    "invalid_json": "The body is not valid JSON, is nested too deep, or repeats a key in an object. Send valid JSON.",
     "invalid_key": "The key is unknown, expired or revoked, or was not sent as `Authorization: Bearer`.",
     "invalid_key_name": "The name of the key is invalid. Send 1 to `name_chars_max` printable characters.",
     "invalid_kind": "The kind is not a valid name. Use letters, digits and `. _ : -`, starting with a letter or "
