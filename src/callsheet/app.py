@@ -16,6 +16,7 @@ from callsheet.blobs.factory import open_blobs, parse_blob_location
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.terminal_text import sanitize_lines
 from callsheet.core.policy.installation import FILE_STORAGE, SIGNING_SECRET
 from callsheet.data_folder import (
     ADMIN_KEY_FILE,
@@ -103,7 +104,7 @@ class Callsheet:
             recorded = recorded_values(self.engine.reads).get(FILE_STORAGE)
             if recorded is None:
                 raise
-            sys.stderr.write(f"The file storage could not be checked: {error}\n")
+            sys.stderr.write(sanitize_lines(f"The file storage could not be checked: {error}\n"))
             return recorded
 
     def bind_api_ports(self, host: str) -> list[socket.socket]:
@@ -259,8 +260,9 @@ def _probe_storage(blobs: S3Blobs) -> None:
                 f"The storage {explanations[weakness]}: files are read again to verify them, which is slower.\n"
             )
     except (BlobError, RuntimeError) as error:  # unreachable, or closed in the meantime
-        sys.stderr.write(f"The storage could not be checked: {error}\n")
+        sys.stderr.write(sanitize_lines(f"The storage could not be checked: {error}\n"))
 
 
 def _report_loop_error(loop: Loop, error: Exception) -> None:
-    sys.stderr.write(f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n")
+    message = f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n"
+    sys.stderr.write(sanitize_lines(message))

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from callsheet.cli.in_process_server import LocalServer, ServerOptions
 from callsheet.cli.output import shell_command
+from callsheet.core.model.terminal_text import sanitize
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, LOG_FILE
 
 
@@ -69,6 +70,6 @@ def _read_admin_key(server: LocalServer) -> str:
 
 
 def _relative_path(path: Path) -> str:
-    """Return a path relative to the current folder, if it is below it."""
+    """Return a path for display, relative to the current folder if it is below it."""
     current = Path.cwd()
-    return str(path.relative_to(current)) if path.is_relative_to(current) else str(path)
+    return sanitize(str(path.relative_to(current) if path.is_relative_to(current) else path))

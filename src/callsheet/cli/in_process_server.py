@@ -232,7 +232,8 @@ def create_data_folder(data: Path) -> Path:
     if not os.access(data, os.W_OK | os.X_OK):
         raise Failure(f"The folder {data} is not writable. Choose another with --data-dir.")
     if not is_private(data):
-        sys.stderr.write(f"callsheet: Other users of this machine can read {data}. Run chmod 700 {data}.\n")
+        warning = Failure(f"Other users of this machine can read {data}. Run chmod 700 {data}.")
+        sys.stderr.write(f"{warning.line()}\n")
     return data.resolve()
 
 
