@@ -18,7 +18,7 @@ UNSAFE = [one for one in map(chr, range(sys.maxunicode + 1)) if unicodedata.cate
     ("a\u200bb\u2066", "a\ufffdb\ufffd"),
     ("\ud800", "\ufffd"),
 ])  # fmt: skip
-def test_a_text_is_shown_on_one_line_without_unsafe_characters(text: str, expected: str) -> None:
+def test_a_text_is_on_one_line_without_unsafe_characters(text: str, expected: str) -> None:
     assert sanitize(text) == expected
 
 

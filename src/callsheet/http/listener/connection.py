@@ -155,11 +155,11 @@ class Connection(HttpToolsProtocol):
         by_name = dict(self.headers)
         if len(by_name) != len(self.headers) and (duplicate := _find_duplicate(self.headers)):
             self._refuse(Problem(400, "invalid_request", f"The header {duplicate.decode()} is repeated. Send it once."))
-        if by_name.get(b"transfer-encoding", _CHUNKED).lower() != _CHUNKED:
-            self._refuse(_INVALID_HTTP)
         if len(self.pipeline) >= _PIPELINE_MAX:
             self._refuse(_INVALID_HTTP)
-        self._check_host(by_name.get(b"host"))
+        version = self.parser.get_http_version()
+        self._check_framing(by_name.get(b"transfer-encoding"), version)
+        self._check_host(by_name.get(b"host"), version)
         was_idle = self._is_idle()
         within_limit = not was_idle or self._is_within_limit()
         self._in_head = False
@@ -270,10 +270,17 @@ class Connection(HttpToolsProtocol):
         message = f"Your IP address has {limit} open connections, the limit of this server. Close some, then retry."
         return Problem(429, "too_many_connections", message, {"retry-after": "1"})
 
-    def _check_host(self, host: bytes | None) -> None:
+    def _check_framing(self, transfer_encoding: bytes | None, version: str) -> None:
+        """Refuse a request whose end a proxy may see elsewhere. HTTP/1.0 does not know transfer encodings."""
+        if version not in {"1.0", "1.1"}:
+            self._refuse(_INVALID_HTTP)
+        if transfer_encoding is not None and (version == "1.0" or transfer_encoding.lower() != _CHUNKED):
+            self._refuse(_INVALID_HTTP)
+
+    def _check_host(self, host: bytes | None, version: str) -> None:
         """Refuse a request to another host. Only HTTP/1.0, which no browser sends, may leave out the header."""
         if host is None:
-            if self.parser.get_http_version() != "1.0":
+            if version != "1.0":
                 self._refuse(_HOST_MISSING)
             return
         own_address = self.server[0] if self.server else ""
