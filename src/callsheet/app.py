@@ -16,6 +16,7 @@ from callsheet.blobs.factory import open_blobs, parse_blob_location
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput
+from callsheet.core.model.terminal_text import sanitize_lines
 from callsheet.core.policy.installation import FILE_STORAGE, SIGNING_SECRET
 from callsheet.data_folder import (
     ADMIN_KEY_FILE,
@@ -41,7 +42,7 @@ from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.engine.submit_gates import Gate
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
 from callsheet.http.listener.uvicorn_server import bind
-from callsheet.http.native_api import native_apis
+from callsheet.http.native_api import health_api, native_apis
 from callsheet.http.server.app import App
 from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.path_tree import RouteConflictError
@@ -103,7 +104,7 @@ class Callsheet:
             recorded = recorded_values(self.engine.reads).get(FILE_STORAGE)
             if recorded is None:
                 raise
-            sys.stderr.write(f"The file storage could not be checked: {error}\n")
+            sys.stderr.write(sanitize_lines(f"The file storage could not be checked: {error}\n"))
             return recorded
 
     def bind_api_ports(self, host: str) -> list[socket.socket]:
@@ -114,6 +115,14 @@ class Callsheet:
                 self._api_sockets.append(bound)
                 self.app.serve_at_root(api, bound.getsockname()[1])
         return self._api_sockets
+
+    def bind_health_port(self, host: str, port: int) -> int:
+        """Bind a port that only serves health checks and metrics. Return the port; pass it to `Server`."""
+        bound = bind(host, port)
+        self._api_sockets.append(bound)
+        health_port = int(bound.getsockname()[1])
+        self.app.serve_at_root(health_api(), health_port)
+        return health_port
 
     def start(self, log: TextIO | None = None) -> None:
         """Start the background loops. Each event is written to `log` as one line of JSON."""
@@ -251,8 +260,9 @@ def _probe_storage(blobs: S3Blobs) -> None:
                 f"The storage {explanations[weakness]}: files are read again to verify them, which is slower.\n"
             )
     except (BlobError, RuntimeError) as error:  # unreachable, or closed in the meantime
-        sys.stderr.write(f"The storage could not be checked: {error}\n")
+        sys.stderr.write(sanitize_lines(f"The storage could not be checked: {error}\n"))
 
 
 def _report_loop_error(loop: Loop, error: Exception) -> None:
-    sys.stderr.write(f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n")
+    message = f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n"
+    sys.stderr.write(sanitize_lines(message))

@@ -89,12 +89,23 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The time a client has to send a request body."""
     header_bytes_max: int = 32 * 1024
     """The maximum size of the request line and the headers of a request."""
+    headers_max: int = 100
+    """The maximum number of headers of a request."""
     url_bytes_max: int = 8 * 1024
     """The maximum length of a URL, with its query."""
     header_timeout_seconds: float = 10.0
     """The time a client has to send the request line and the headers."""
     idle_timeout_seconds: int = 75
     """How long a connection may stay idle between two requests."""
+    connections_per_address_max: int = 1_000
+    """The maximum number of connections from one IPv4 address or IPv6 /64 network, at most half of all connections.
+    Further ones get a 429."""
+    proxy_addresses: tuple[str, ...] = ("127.0.0.0/8", "::1")
+    """IP addresses and networks to which `connections_per_address_max` does not apply, because many clients share them:
+    those of your proxies."""
+    allowed_hosts: tuple[str, ...] = ()
+    """The host names to which the server answers, without port, such as `callsheet.example`. `localhost` and addresses
+    of the server are always allowed; `*` allows all. Empty means any host, but on a loopback address none."""
     send_timeout_seconds: float = 30.0
     """How long a client may read none of a response before the server closes the connection."""
     shutdown_timeout_seconds: int = 5

@@ -98,6 +98,7 @@ def test_a_problem_is_reported_on_its_line(text: str, line: int, message: str, h
     ("graph", "line", "message", "hint"),
     [
         ('{\n "1": {\n  "a" 3}\n}', 3, "JSON is malformed", "Correct the JSON here."),
+        ('{\n "1": {"a": 3,\n "a": 4}\n}', 1, "The key 'a' is repeated in one object", "Remove one of the two."),
         ('{\n "1": {\n', 2, "truncated", "Correct the JSON here."),
         ("[" * 5_000, 1, "nested too deeply", "Export (API)"),
         (comfyui_graphs.as_the_editor_saves(), 1, "is in the editor's format", "choose Workflow > Export (API)"),

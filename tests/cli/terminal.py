@@ -5,7 +5,7 @@ import os
 import pty
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.cli.conftest import connection_environment
 from tests.support.processes.cli_process import CALLSHEET, clean_environment
@@ -17,8 +17,17 @@ def start_on_terminal(
     live_server: LiveServer, *words: str, columns: int = 200
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Start a command on a terminal of so many columns. Yield the process and a descriptor to read the terminal."""
+    with start_with_environment(connection_environment(live_server), *words, columns=columns) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def start_with_environment(
+    environment: Mapping[str, str], *words: str, columns: int = 200
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start a command on a terminal, with environment variables that name its server."""
     ours, theirs = pty.openpty()
-    env = clean_environment(connection_environment(live_server) | {"TERM": "xterm", "COLUMNS": str(columns)})
+    env = clean_environment(dict(environment) | {"TERM": "xterm", "COLUMNS": str(columns)})
     with subprocess.Popen([CALLSHEET, *words], stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
         yield process, ours

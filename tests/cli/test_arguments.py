@@ -14,6 +14,7 @@ from tests.cli.conftest import Run, invoke_cli
         ("@-", "{secret", "Standard input is not JSON"),
         ("@absent.json", None, "The file absent.json cannot be read. Pass a UTF-8 file that you may read."),
         ("{secret", None, "'{secret' is not JSON"),
+        ('{"secret":1,"secret":2}', None, "is not JSON: The key 'secret' is repeated in one object."),
     ],
 )
 def test_an_invalid_input_is_reported_with_its_source_and_without_the_content_of_a_file(

@@ -65,6 +65,14 @@ def test_a_file_overrides_the_defaults(tmp_path: Path) -> None:
             '[http]\ncors_origins = [\n  "https://app.example",\n  "*",\n]\n',
             ":4: http.cors_origins: '*' is not an origin: use a URL such as https://app.example.",
         ),
+        (
+            '[http]\nallowed_hosts = ["https://app.example"]\n',
+            ":2: http.allowed_hosts: 'https://app.example' is not a host: write a name such as callsheet.example",
+        ),
+        (
+            '[http]\nproxy_addresses = ["10.0.0.0/33"]\n',
+            ":2: http.proxy_addresses: '10.0.0.0/33' is not an IP address or a network: write one such as 10.0.0.1",
+        ),
         ('[http]\nworker_verify_url = "server"\n', ":2: http.worker_verify_url is not a URL. Write https://"),
         (
             '[blobs]\n\nurl = "gs://x"\n',

@@ -14,6 +14,7 @@ from callsheet.core.model.commands import PutWorkflow
 from callsheet.demo.progress_board import Board
 from callsheet.demo.runner import show
 from callsheet.demo.setup import WORKFLOWS, seed_demo
+from tests.support.doubles.hostile_server import MARK, TEXT
 from tests.support.processes.live_server import LiveServer
 
 ROWS = ["sketch", "tone", "clip", "short-video", "script", "storyboard 1", "storyboard 2", "storyboard 3", "render"]
@@ -90,6 +91,21 @@ def test_an_interrupted_demo_shows_each_row_once_as_canceled(
     assert all(" canceled" in row for row in rows if row)
     assert board.endswith("\n\n"), "Ctrl-C is echoed on a line of its own"
     assert rest == "Unfinished jobs are canceled.\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_board_shows_no_unsafe_character_of_a_text(terminal: bool) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=terminal, color_system=None, width=400)
+    with Board(console) as board:
+        line = board.add(f"job{TEXT}", f"note{TEXT}")
+        line.update(5, TEXT)
+        line.show_blocked(TEXT)
+        line.set_note(TEXT)
+        line.end("failed", TEXT)
+    shown = re.sub(r"\x1b\[\??[0-9;]*[mhlKA]|[\r\n]", "", stream.getvalue())
+    assert MARK in shown
+    assert shown.isprintable()
 
 
 @pytest.mark.parametrize(("no_color", "shows_pictures"), [(True, False), (False, True)])

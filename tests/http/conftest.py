@@ -9,7 +9,9 @@ from tests.http.server_on_each_database import DATABASES, start_server
 from tests.http.worker_sandbox import WorkerSandbox
 from tests.support.processes.live_server import LiveServer
 
-FAST_HEARTBEAT = HttpSettings(heartbeat_seconds=0.05, stream_buffer_events_max=4, streams_per_key_max=500)
+FAST_HEARTBEAT = HttpSettings(
+    heartbeat_seconds=0.05, stream_buffer_events_max=4, streams_per_key_max=500, wait_seconds_max=3_600
+)
 
 
 @pytest.fixture(scope="module", params=DATABASES)

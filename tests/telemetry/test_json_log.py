@@ -11,6 +11,7 @@ from callsheet.core.model.commands import Cancel, Pause, Retry
 from callsheet.engine.loops.event_relay import Relay
 from callsheet.telemetry import JsonLogWriter
 from tests.support.doubles.fake_provider import FakeProvider, clip_workflow, submit_to_provider
+from tests.support.doubles.hostile_server import MARK, TEXT
 from tests.support.engine.engine_harness import EngineHarness
 from tests.support.wait import wait_until
 
@@ -158,6 +159,13 @@ def test_no_line_contains_a_secret(harness: EngineHarness, log: Log) -> None:
     assert {secret for secret in secrets if secret in text} == set(), lines
     for hidden in (lease.token, submitted.lease.token, submitted.ref):
         assert hidden not in text
+
+
+def test_a_log_line_has_no_character_that_a_terminal_acts_on(harness: EngineHarness, log: Log) -> None:
+    job = harness.submit_job()
+    harness.heartbeat(harness.claim_one(), log=(TEXT.replace("\0", ""),))
+    assert any(MARK in str(line) for line in log.lines(job))
+    assert log.stream.getvalue().replace("\n", "").isprintable()
 
 
 def test_a_message_with_line_breaks_is_logged_on_one_line(harness: EngineHarness, log: Log) -> None:

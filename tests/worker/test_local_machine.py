@@ -22,9 +22,10 @@ from callsheet.worker import (
 from callsheet.worker.errors import UnreachableError
 from callsheet.worker.runtime.interruption_notices import POLL_SECONDS
 from callsheet.worker.runtime.scale_in_protection import ProtectionController
-from callsheet.worker.runtime.worker_events import WorkerError, WorkerEvent, log_to_stderr
+from callsheet.worker.runtime.worker_events import WorkerError, WorkerEvent, WorkerWaiting, log_to_stderr
 from callsheet.worker.runtime.worker_name import NameTakenError, hold_worker_name
 from tests.client.stub_server import ScriptedResponse, StubServer
+from tests.support.doubles.hostile_server import MARK, TEXT
 from tests.support.wait import wait_until
 
 # -- file cache
@@ -277,6 +278,16 @@ def test_each_notice_and_each_failing_source_is_reported_once() -> None:
 
 
 # -- logging
+
+
+def test_the_log_of_a_worker_has_no_unsafe_character(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (ValueError(TEXT), UnreachableError(TEXT)):
+        log_to_stderr(WorkerError(f"A draw failed {TEXT}", error))
+    log_to_stderr(WorkerWaiting(TEXT))
+    logged = capsys.readouterr().err
+    assert logged.count("\n") > 3
+    assert MARK in logged
+    assert logged.replace("\n", "").isprintable()
 
 
 def test_handler_errors_are_logged_with_a_traceback_and_expected_errors_in_one_line(

@@ -13,6 +13,7 @@ from callsheet.catalog.field_violations import Violation
 from callsheet.catalog.toml_positions import Path as KeyPath
 from callsheet.catalog.toml_positions import find_line, map_lines
 from callsheet.comfyui.validate import EXPORT_HINT
+from callsheet.core.model.strict_json import DuplicateKeyError, decode_json
 
 _LINE_NUMBER = re.compile(r"line (\d+)")
 _BYTE_OFFSET = re.compile(r"(.*) \(byte (\d+)\)")
@@ -106,7 +107,9 @@ def read_graph(file: Path) -> Any | Finding:
                 str(file), 1, "The file is larger than 4 MiB.", "Upload images and other data as files instead."
             )
         data = file.read_bytes().removeprefix(b"\xef\xbb\xbf")
-        return msgspec.json.decode(data)
+        return decode_json(data, Any)
+    except DuplicateKeyError as error:
+        return Finding(str(file), 1, f"{error}.", "Remove one of the two.")
     except msgspec.DecodeError as error:
         offset = _BYTE_OFFSET.match(str(error))
         line = data[: int(offset[2])].count(b"\n") + 1 if offset else data.rstrip().count(b"\n") + 1

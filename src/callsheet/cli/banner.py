@@ -9,6 +9,7 @@ from rich.table import Table
 
 from callsheet.cli.in_process_server import LocalServer, ServerOptions
 from callsheet.cli.output import shell_command
+from callsheet.core.model.terminal_text import sanitize
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, LOG_FILE
 
 
@@ -20,6 +21,8 @@ def banner(
     console.print(f"\n[bold]Callsheet[/] is running at [bold cyan]{server.url}[/]\n")
     details = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     details.add_row("  API page", f"{server.url}/docs")
+    if server.health_url is not None:
+        details.add_row("  health", f"{server.health_url}/readyz")
     details.add_row("  data", escape(_relative_path(options.data)))
     if options.database:
         details.add_row("  database", "PostgreSQL")
@@ -67,6 +70,6 @@ def _read_admin_key(server: LocalServer) -> str:
 
 
 def _relative_path(path: Path) -> str:
-    """Return a path relative to the current folder, if it is below it."""
+    """Return a path for display, relative to the current folder if it is below it."""
     current = Path.cwd()
-    return str(path.relative_to(current)) if path.is_relative_to(current) else str(path)
+    return sanitize(str(path.relative_to(current) if path.is_relative_to(current) else path))

@@ -43,7 +43,8 @@ from callsheet.embedded_link import EngineLink
 from callsheet.engine import Unavailable
 from callsheet.engine.database_wait import wait_for_database
 from callsheet.engine.engine import database_for
-from callsheet.http.listener.connection import RESERVED_FILES
+from callsheet.http.listener.connection_limits import RESERVED_FILES
+from callsheet.http.listener.host_check import is_loopback
 from callsheet.http.listener.process_setup import raise_file_limit
 from callsheet.http.listener.uvicorn_server import Server, bind
 from callsheet.settings import HttpSettings, Settings
@@ -63,6 +64,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     data: Path
     host: str = "127.0.0.1"
     port: int = 8787
+    health_port: int | None = None
+    """A port that only serves health checks and metrics; 0 chooses a free one. None means no such port."""
     database: str | None = None
     public: bool = False
     secret: bytes | None = None
@@ -89,12 +92,15 @@ class LocalServer:
             listener = stack.enter_context(_bind_socket(options))
             self.callsheet = stack.enter_context(_open_callsheet(options))
             self.key_file, self.key_is_new = self._ensure_admin_key()
-            api_sockets = _bind_api_ports(self.callsheet, options.host)
+            api_sockets, health_ports = _bind_more_ports(self.callsheet, options)
             self._resources = stack.pop_all()
         _warn_about_open_files(self.callsheet.state.settings.streams_max)
-        self._server = Server(self.callsheet.app, listener, self.callsheet.state.settings, self._ready.set, api_sockets)
+        self._server = Server(
+            self.callsheet.app, listener, self.callsheet.state.settings, self._ready.set, api_sockets, health_ports
+        )
         self._thread = threading.Thread(target=self._server.serve_on_socket, name="callsheet-http", daemon=True)
         self.url = _local_url(options.host, listener.getsockname()[1])
+        self.health_url = _local_url(options.host, health_ports[0]) if health_ports else None
 
     def __enter__(self) -> Self:
         """Start the background loops and the HTTP server."""
@@ -161,14 +167,6 @@ class LocalServer:
 # -- sockets
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach a host."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _bind_socket(options: ServerOptions) -> socket.socket:
     if not is_loopback(options.host) and not options.public:
         raise Failure(f"{options.host} can be reached from other machines. Pass --public to allow that.")
@@ -179,11 +177,18 @@ def _bind_socket(options: ServerOptions) -> socket.socket:
         raise Failure(f"{error.strerror}{hint}") from None
 
 
-def _bind_api_ports(callsheet: Callsheet, host: str) -> list[socket.socket]:
+def _bind_more_ports(callsheet: Callsheet, options: ServerOptions) -> tuple[list[socket.socket], list[int]]:
+    """Bind the ports of mounted APIs and of health checks. Return all sockets, and the port of health checks."""
     try:
-        return callsheet.bind_api_ports(host)
+        sockets = callsheet.bind_api_ports(options.host)
     except OSError as error:
         raise Failure(f"A mounted API cannot listen on its own port. {error.strerror}") from None
+    if options.health_port is None:
+        return sockets, []
+    try:
+        return sockets, [callsheet.bind_health_port(options.host, options.health_port)]
+    except OSError as error:
+        raise Failure(f"Health checks cannot have a port of their own. {error.strerror}") from None
 
 
 def _local_url(host: str, port: int) -> str:
@@ -227,7 +232,8 @@ def create_data_folder(data: Path) -> Path:
     if not os.access(data, os.W_OK | os.X_OK):
         raise Failure(f"The folder {data} is not writable. Choose another with --data-dir.")
     if not is_private(data):
-        sys.stderr.write(f"callsheet: Other users of this machine can read {data}. Run chmod 700 {data}.\n")
+        warning = Failure(f"Other users of this machine can read {data}. Run chmod 700 {data}.")
+        sys.stderr.write(f"{warning.line()}\n")
     return data.resolve()
 
 

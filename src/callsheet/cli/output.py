@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from callsheet.core.model.errors import Refusal
 from callsheet.core.model.plural import pluralize
+from callsheet.core.model.terminal_text import escape_json, sanitize, sanitize_lines
 from callsheet.store.connection import StoreError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Failure(Exception):  # noqa: N818 - an expected outcome of a command
 
     def line(self) -> str:
         if not self.json_output:
-            return f"callsheet: {self}"
+            return f"callsheet: {sanitize_lines(str(self))}"
         return json_line({"code": self.code, "message": str(self), "request_id": self.request_id or None})
 
 
@@ -72,8 +73,11 @@ class CommandGroup(TyperGroup):
             sys.stderr.write(f"{error.line()}\n")
             raise typer.Exit(error.exit_code) from None
         except (StoreError, Refusal) as error:
-            sys.stderr.write(f"callsheet: {error}\n")
+            sys.stderr.write(f"{Failure(str(error)).line()}\n")
             raise typer.Exit(FAILED) from None
+        except typer.BadParameter as error:
+            error.message = sanitize_lines(error.message)
+            raise
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
@@ -95,7 +99,12 @@ def create_group(name: str, **kwargs: Any) -> typer.Typer:
 
 
 def print_line(line: str) -> None:
-    """Print a line and flush it: the reader of a pipe may be waiting for it."""
+    """Print a line, or several, without terminal control characters."""
+    _write_line(sanitize_lines(line))
+
+
+def _write_line(line: str) -> None:
+    """Write a line and flush it: the reader of a pipe may be waiting for it."""
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -121,7 +130,7 @@ def shell_command(words: str) -> str:
 
 def as_json(value: Any) -> None:
     """Print a value as one JSON document."""
-    print_line(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    print_line(escape_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def print_result(value: Any, sentence: str, *, json: bool) -> None:
@@ -134,7 +143,7 @@ def print_result(value: Any, sentence: str, *, json: bool) -> None:
 
 def json_line(value: Any) -> str:
     """Return a value as JSON on one line."""
-    return msgspec.json.encode(value).decode()
+    return escape_json(msgspec.json.encode(value).decode())
 
 
 def format_time(at: datetime | None) -> str:
@@ -148,11 +157,6 @@ def format_duration(seconds: float) -> str:
         if seconds >= 1.5 * unit:
             return pluralize(round(seconds / unit), noun)
     return pluralize(round(seconds), "second")
-
-
-def sanitize(text: str) -> str:
-    """Return an untrusted text on one line, without terminal control characters."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
 
 
 def table(
@@ -184,7 +188,7 @@ def table(
             _print_columns(console, headers, cells, columns, wrappable)
         else:
             _print_records(console, headers, cells)
-    print_line(captured.get().removesuffix("\n"))
+    _write_line(captured.get().removesuffix("\n"))
 
 
 def _print_columns(

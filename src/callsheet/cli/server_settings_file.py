@@ -1,6 +1,6 @@
 """Read server settings from a TOML file with the sections engine, limits, blobs, http and plugins."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from callsheet.catalog.workflow_file_reader import Finding, read_toml
 from callsheet.cli.output import Failure
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.rate_syntax import RATE_FORMAT_HELP, parse_rate
+from callsheet.http.listener.connection_limits import parse_network
+from callsheet.http.listener.host_check import parse_allowed_host
 from callsheet.http.server.cors import Cors
 from callsheet.settings import BlobSettings, HttpSettings, PluginSettings, Settings
 
@@ -96,11 +98,17 @@ def minimum_of(section: str, name: str) -> float | None:
 
 def _unusable_values(sections: ConfigFile) -> Iterator[Violation]:
     """Yield values of the right type with which the server could not start, according to the code that uses them."""
-    for no, origin in enumerate(sections.http.cors_origins):
-        try:
-            Cors([origin])
-        except ValueError as error:
-            yield Violation(("http", "cors_origins", no), f"http.{error}", "")
+    parsers: dict[str, Callable[[str], object]] = {
+        "allowed_hosts": parse_allowed_host,
+        "cors_origins": lambda origin: Cors([origin]),
+        "proxy_addresses": parse_network,
+    }
+    for name, parse in parsers.items():
+        for number, text in enumerate(getattr(sections.http, name)):
+            try:
+                parse(text)
+            except ValueError as error:
+                yield Violation(("http", name, number), f"http.{error}", "")
     verify = sections.http.worker_verify_url
     if verify and not verify.startswith(("http://", "https://")):
         yield Violation(("http", "worker_verify_url"), "http.worker_verify_url is not a URL.", "Write https://….")

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from callsheet.cli.output import sanitize
+from callsheet.core.model.terminal_text import sanitize
 
 if TYPE_CHECKING:
     from callsheet.client import Client

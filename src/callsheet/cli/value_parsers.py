@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from callsheet.core.model.strict_json import decode_json
+
 _PAIR = re.compile(r"([A-Za-z_][\w.-]*)(:?=)(.*)", re.DOTALL)
 _INPUT_USAGE = "--input takes JSON, @FILE (@- is standard input), name=text or name:=JSON."
 Input = Annotated[
@@ -67,7 +69,7 @@ def parse_fields(arguments: list[str], usage: str) -> dict[str, Any]:
 def _read_json(name: str) -> Any:
     source = "Standard input" if name == "-" else f"The file {name}"
     try:
-        return msgspec.json.decode(sys.stdin.read() if name == "-" else Path(name).read_text())
+        return decode_json(sys.stdin.read() if name == "-" else Path(name).read_text(), Any)
     except (OSError, UnicodeDecodeError):
         raise typer.BadParameter(f"{source} cannot be read. Pass a UTF-8 file that you may read.") from None
     except msgspec.DecodeError as error:
@@ -76,6 +78,6 @@ def _read_json(name: str) -> Any:
 
 def _parse_json(text: str, usage: str = _INPUT_USAGE) -> Any:
     try:
-        return msgspec.json.decode(text)
+        return decode_json(text, Any)
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{text[:40]!r} is not JSON: {error}. {usage}") from None

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line, sanitize
+from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line
 from callsheet.cli.stall_reporter import StallReporter
 from callsheet.cli.stream_ticks import AddTicks, add_ticks
 from callsheet.core.model.clock import SECOND
+from callsheet.core.model.terminal_text import sanitize
 from callsheet.core.policy.explanation.duration_estimate import PastDurations
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def describe_end(job: "Job") -> str:
 
 def approval_hint(job_id: str, stage: "Stage") -> str:
     """Describe that a stage waits for approval, with the command that approves it."""
-    return f"Stage {stage.no} ({stage.name}) waits for approval: callsheet approve {job_id} {stage.no}"
+    return f"Stage {stage.no} ({sanitize(stage.name)}) waits for approval: callsheet approve {job_id} {stage.no}"
 
 
 class _PartNames:
@@ -94,10 +95,11 @@ class _PartNames:
             return ""
         if entity_id not in self._names:
             stages = {stage.id: stage for stage in self._client.jobs.stages(self._job_id)}
-            self._names |= {stage.id: stage.name for stage in stages.values()}
+            self._names |= {stage.id: sanitize(stage.name) for stage in stages.values()}
             for task in self._client.jobs.tasks(self._job_id):
                 stage = stages[task.stage_id]
-                self._names[task.id] = stage.name if stage.tasks_total == 1 else f"{stage.name} {task.no}"
+                name = sanitize(stage.name)
+                self._names[task.id] = name if stage.tasks_total == 1 else f"{name} {task.no}"
         return self._names.setdefault(entity_id, "")
 
     def waiting_hint(self, event: "Event") -> str:
@@ -131,7 +133,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
     from rich.text import Text  # noqa: PLC0415 - slow
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[percent]:>6}"),
         TimeElapsedColumn(),
@@ -139,7 +141,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
     part_names, stall = _PartNames(client, job_id), StallReporter(client, job_id)
     with Progress(*columns) as progress:
         job = client.jobs.get(job_id)
-        bar = progress.add_task(job.workflow, total=100, completed=job.progress, percent="")
+        bar = progress.add_task(sanitize(job.workflow), total=100, completed=job.progress, percent="")
         for event in events:
             messages = (
                 stall.tick() if event is None else [f"{part_names.name(event)}: {line}" for line in _log_lines(event)]
@@ -150,9 +152,8 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
                 if event.seq > job.last_event_seq:  # else `job` already reflects this event
                     job = client.jobs.get(job_id)
             done, percent = estimate_progress(job, now())
-            progress.update(
-                bar, completed=done, percent=percent, description=f"{job.workflow} {job.status}", refresh=event is None
-            )
+            description = sanitize(f"{job.workflow} {job.status}")
+            progress.update(bar, completed=done, percent=percent, description=description, refresh=event is None)
             for line in filter(None, messages):
                 progress.console.print(Text(line), soft_wrap=True)
 

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from callsheet.core.model.terminal_text import sanitize
 from callsheet.demo import terminal_media
 
 _FULL = 100
@@ -24,9 +25,9 @@ class Line:
 
     def __init__(self, board: "Board", name: str, note: str, job_name: str) -> None:
         self._board = board
-        self.name = name
-        self.note = note
-        self.job_name = job_name
+        self.name = sanitize(name)
+        self.note = sanitize(note)
+        self.job_name = sanitize(job_name)
         self.percent = 0
         self.status_text = "waiting"
         self.status = ""
@@ -35,27 +36,29 @@ class Line:
     def update(self, percent: int, status_text: str) -> None:
         if self.status:  # it has ended and was reported
             return
-        self.percent, self.status_text, self.blocked_by = percent, status_text, ""
+        self.percent, self.status_text, self.blocked_by = percent, sanitize(status_text), ""
         self._board.refresh(self)
 
     def show_blocked(self, reason: str) -> None:
         """Show what blocks the job, until it continues. Without a terminal, print it once."""
         if self.status:
             return
+        reason = sanitize(reason)
         if not self.blocked_by:
             self._board.announce(self, reason)
         self.blocked_by = reason
 
     def set_note(self, note: str) -> None:
         """Set a note that stays on the line."""
-        self.note = note
-        self._board.announce(self, note)
+        self.note = sanitize(note)
+        self._board.announce(self, self.note)
 
     def end(self, status: str, reason: str) -> None:
         if self.status:
             return
         self.percent = _FULL if status == "completed" else self.percent
-        self.status, self.status_text, self.blocked_by = status, f"{status}: {reason}" if reason else status, ""
+        text = f"{status}: {reason}" if reason else status
+        self.status, self.status_text, self.blocked_by = status, sanitize(text), ""
         self._board.refresh(self)
 
     def show(self, body: bytes, media_type: str) -> None:

@@ -15,7 +15,9 @@ from rich.table import Table
 
 from callsheet.catalog import load
 from callsheet.client import CallsheetError, Client, Event, File, Job
+from callsheet.client.file_transfer.download import safe_name
 from callsheet.core.model.plural import pluralize
+from callsheet.core.model.terminal_text import sanitize
 from callsheet.demo.progress_board import Board, Line
 from callsheet.demo.setup import CREDITS, USER, WORKFLOWS
 
@@ -73,8 +75,9 @@ def show(
             for job in client.jobs.list(label=f"{_LABEL}={run_label}"):
                 if not job.ended:
                     console.print(
-                        f"{job.workflow} keeps running. Follow it with: callsheet watch {job.id}", soft_wrap=True
-                    )
+                        sanitize(f"{job.workflow} keeps running. Follow it with: callsheet watch {job.id}"),
+                        markup=False, soft_wrap=True,
+                    )  # fmt: skip
             raise
         files = [file for job in jobs if job.completed for file in _download_outputs(client, job, folder)]
         _print_summary(client, console, jobs, files, folder)
@@ -254,7 +257,7 @@ def _download_outputs(client: Client, job: Job, folder: Path) -> list[Downloaded
     outputs = list(client.jobs.outputs(job.id))
     last = max(output.stage_no for output in outputs)
     return [
-        DownloadedFile(job, file, client.files.download(file, folder / f"{job.id[-6:]}-{Path(file.name).name}"))
+        DownloadedFile(job, file, client.files.download(file, folder / f"{job.id[-6:]}-{safe_name(file)}"))
         for output in outputs
         if output.stage_no == last
         for file in output.files
@@ -269,13 +272,15 @@ def _print_summary(
         table.add_column(header, justify="right" if header == "size" else "left", no_wrap=header != "file")
     for downloaded in files:
         price, size = pluralize(downloaded.job.price, "credit"), f"{downloaded.file.bytes / 1000:,.0f} kB"
-        table.add_row(downloaded.job.workflow, price, downloaded.path.name, size)
+        cells = (downloaded.job.workflow, price, downloaded.path.name, size)
+        table.add_row(*(escape(sanitize(cell)) for cell in cells))
     console.print()
     console.print(table)
     console.print(f"\nThe files are in [bold]{escape(str(folder))}[/].")
     for job in jobs:
         if job.error:
-            console.print(f"[red]{job.workflow} {job.status}[/]: {escape(job.error.message)}")
+            end = f"{job.workflow} {job.status}"
+            console.print(f"[red]{escape(sanitize(end))}[/]: {escape(sanitize(job.error.message))}")
     wallet = client.wallets.get(USER)
     reserved = f", and {wallet.reserved} reserved for active jobs" if wallet.reserved else ""
     console.print(f"The wallet has {pluralize(wallet.balance, 'credit')} left{reserved}.")

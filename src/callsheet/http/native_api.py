@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from callsheet.http.auth.key_location import authenticate_bearer
-from callsheet.http.routes import api_docs
+from callsheet.http.routes import api_docs, health
 from callsheet.http.routes.table import API_ROUTES
 from callsheet.http.server.cors import Cors
 from callsheet.http.server.mounted_api import Api
@@ -28,6 +28,11 @@ def native_apis(settings: HttpSettings, others: Sequence[Api] = ()) -> tuple[Api
             "", (*root, *api_docs.routes((*API_ROUTES, *documented))), authenticate_bearer, cors=cors, documented=True
         ),
     )  # fmt: skip
+
+
+def health_api() -> Api:
+    """Return the API of a port that only serves health checks and metrics."""
+    return Api("", health.ROUTES, authenticate_bearer)
 
 
 def _is_versioned(route: Route) -> bool:

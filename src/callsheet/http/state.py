@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Callable, Mapping
 
 from callsheet.blobs.base import Blobs
+from callsheet.core.model.terminal_text import sanitize_lines
 from callsheet.dispatch.connected_workers import Fleet
 from callsheet.dispatch.file_deletion import FileDeletion
 from callsheet.dispatch.task_payloads import TaskPayloads
@@ -25,7 +26,7 @@ ErrorReporter = Callable[[str, Exception], None]
 def report_to_stderr(request_id: str, error: Exception) -> None:
     """Write an internal error with its traceback to standard error."""
     text = "".join(traceback.format_exception(error))
-    sys.stderr.write(f"request {request_id} failed:\n{text}")
+    sys.stderr.write(sanitize_lines(f"request {request_id} failed:\n{text}"))
 
 
 class AppState:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from callsheet.core.model.clock import rfc3339
 from callsheet.core.model.errors import IllegalTransition, Refusal
 from callsheet.core.model.rows import Event
+from callsheet.core.model.terminal_text import escape_json
 
 _DENIED_MAX = 10_000
 """Maximum number of refused transitions that wait to be written; the oldest are dropped."""
@@ -75,5 +76,5 @@ class JsonLogWriter:
     def _write(self, records: Sequence[dict[str, Any]]) -> None:
         with self._lock:
             for line in records:
-                self._stream.write(json.dumps(line, separators=(",", ":")) + "\n")
+                self._stream.write(escape_json(json.dumps(line, separators=(",", ":"))) + "\n")
             self._stream.flush()

@@ -24,6 +24,7 @@ def test_a_downloaded_file_has_the_usual_permissions_of_a_new_file(client_of: Cl
 @pytest.mark.parametrize(("name", "saved"), [
     ("..", "file"), (".", "file"), ("...", "file"), (".bashrc", "bashrc"), ("..x", "x"), ("/etc/passwd", "passwd"),
     ("../../up.png", "up.png"), ("a b.png", "a b.png"), ("-rf", "-rf"), ("", "f1"),
+    ("a\u202egnp.exe", "a_gnp.exe"), ("\x1b[2J\n\u200b.png", "_[2J__.png"),
 ])  # fmt: skip
 def test_a_file_name_from_the_server_stays_in_the_folder_and_is_never_hidden(
     client_of: ClientFactory, tmp_path: Path, name: str, saved: str

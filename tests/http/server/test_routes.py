@@ -1,6 +1,7 @@
 """Permissions: every route with every role, invalid keys, and data of other tenants and users."""
 
 import http.client
+import json
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -251,6 +252,19 @@ def test_a_body_with_an_unknown_field_is_refused(live_server: LiveServer, route:
         answer = call(client, route, json=(body_of(route) or {}) | {field: 1})
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_body"), field
         assert field in answer.json()["message"]
+    assert database_contents(live_server) == before
+
+
+@ids([route for route in KEYED if "requestBody" in operation(route)])
+def test_a_body_that_repeats_a_field_is_refused(live_server: LiveServer, route: Route) -> None:
+    before = database_contents(live_server)
+    client = client_of(live_server, LETTERS[TABLE[route.name][0]])
+    body = body_of(route) or {}
+    name = next(iter(body))
+    repeated = json.dumps(body)[:-1] + ", " + json.dumps({name: body[name]})[1:]
+    answer = call(client, route, content=repeated, json=None, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_json")
+    assert f"The key {name!r} is repeated" in answer.json()["message"]
     assert database_contents(live_server) == before
 
 

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from callsheet.core.model import commands
+from callsheet.core.model.errors import BadInput
 from callsheet.store.connection import StoreError
 from tests.support.processes.live_server import LiveServer
 
@@ -63,6 +64,24 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/jobs/{job}/stages/1/approve", {"approver": NUL}),
     ("POST", "/v1/jobs/{job}/stages", {"stage": STAGE | {"provider": NUL}}),
 ]
+FREE_JSON: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/v1/jobs", {"input": {"prompt": NUL}}),
+    ("POST", "/v1/jobs", {"input": {"a": [{NUL: 1}]}}),
+    ("POST", "/v1/jobs", {"metadata": {"a": NUL}}),
+    ("POST", "/v1/jobs", {"metadata": {NUL: 1}}),
+    ("POST", "/v1/jobs", {"labels": {"a": NUL}}),
+    ("POST", "/v1/jobs", {"trace": {"traceparent": NUL}}),
+    ("POST", "/v1/jobs", {"stages": [STAGE | {"inputs": [{"a": NUL}]}]}),
+    ("POST", "/v1/quotes", {"workflow": "sketch", "user": "ann", "input": {"a": NUL}}),
+    ("PATCH", "/v1/jobs/{job}", {"metadata": {"a": NUL}}),
+    ("PATCH", "/v1/jobs/{job}", {"labels": {NUL: "a"}}),
+    ("POST", "/v1/jobs/{job}/stages", {"stage": STAGE | {"inputs": [{"a": NUL}]}}),
+    ("POST", "/v1/jobs/{job}/stages/1/tasks", {"inputs": [{"a": NUL}]}),
+    ("PUT", "/v1/workflows/odd", {"definition": {"stages": [STAGE], "input_schema": {"title": NUL}}}),
+    ("PUT", "/v1/workflows/odd", {"definition": {"stages": [STAGE | {"inputs": [{NUL: 1}]}]}}),
+    ("POST", "/v1/worker/register", {"worker": "w9", "kinds": ["draw"], "capabilities": {"gpu": {"name": NUL}}}),
+    ("POST", "/v1/worker/register", {"worker": "w9", "kinds": ["draw"], "labels": {"zone": NUL}}),
+]
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +117,29 @@ def test_a_body_with_an_unstorable_value_answers_422(
     assert answer.status_code == 422, answer.text
 
 
-def test_free_form_json_is_stored_unchanged(live_server: LiveServer) -> None:
-    """Input and metadata are JSON and no columns, so such values are allowed there."""
-    notes = {"nul": NUL, "huge": HUGE, "half": "\U0001f3ac"}
-    made = live_server.submit(input={"prompt": NUL, "n": HUGE}, metadata=notes)
+@pytest.mark.parametrize(("method", "path", "body"), FREE_JSON)
+def test_free_form_json_with_a_nul_character_is_refused(
+    live_server: LiveServer, job: str, method: str, path: str, body: dict[str, Any]
+) -> None:
+    if path == "/v1/jobs":
+        body = {"workflow": "sketch", "user": "ann", "input": {}} | body
+    role = "worker" if "/worker/" in path else "operator"
+    answer = live_server.client(role).request(method, path.format(job=job), json=body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_text"), answer.text
+
+
+def test_an_output_with_a_nul_character_is_refused(live_server: LiveServer) -> None:
+    live_server.submit()
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="w1", kinds=("draw",)))
+    with pytest.raises(BadInput) as refused:
+        live_server.engine.execute(commands.Complete(lease=leased.lease, output={"a": {NUL: 1}}))
+    assert refused.value.code == "invalid_text"
+    live_server.engine.execute(commands.Complete(lease=leased.lease, output={"a": "\\u0000"}))
+
+
+def test_other_free_form_json_is_stored_unchanged(live_server: LiveServer) -> None:
+    notes = {"not a nul": "\\u0000", "huge": HUGE, "control": "\x01\x7f\x85\u202e", "half": "\U0001f3ac"}
+    made = live_server.submit(input={"prompt": "\x01", "n": HUGE}, metadata=notes)
     assert made["metadata"] == notes
 
 

@@ -25,13 +25,16 @@ class RawResponse(NamedTuple):
 class RawConnection:
     """A connection on which a test can send any bytes."""
 
-    def __init__(self, url: str, receive_bytes: int | None = None) -> None:
+    def __init__(self, url: str, receive_bytes: int | None = None, source_address: str = "") -> None:
+        """`source_address` is the address of the client, such as 127.0.0.2."""
         parts = urlsplit(url)
         self._host = parts.netloc
         self._socket = socket.socket()
         if receive_bytes is not None:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._socket.settimeout(READ_SECONDS_MAX)
+        if source_address:
+            self._socket.bind((source_address, 0))
         try:
             self._socket.connect((str(parts.hostname), parts.port))
         except OSError:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.connection import Server, command
-from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line, sanitize, shell_command
+from callsheet.cli.output import INTERRUPTED, Failure, format_time, json_line, print_line, shell_command
+from callsheet.core.model.terminal_text import sanitize
 
 if TYPE_CHECKING:
     from callsheet.client import Event

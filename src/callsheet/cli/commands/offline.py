@@ -12,6 +12,7 @@ from callsheet.cli.connection import without_secrets
 from callsheet.cli.output import FAILED, AsJson, Failure, as_json, print_line
 from callsheet.cli.value_parsers import parse_directory, parse_postgresql_url
 from callsheet.core.model.plural import pluralize
+from callsheet.core.model.terminal_text import escape_json
 from callsheet.data_folder import DATABASE_FILE, DEFAULT_DATA_FOLDER
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def verify(
 
         with open_storage(data, database, config) as (read, blobs, _):
             violations += verify_files(read, blobs, newest)
-    print_line(consistency.as_json(violations) if json else consistency.report(violations))
+    print_line(escape_json(consistency.as_json(violations)) if json else consistency.report(violations))
     if not json:
         rules = len(consistency.rules("postgresql" if database else "sqlite")) + files
         location = without_secrets(database) if database else (data or DEFAULT_DATA_FOLDER) / DATABASE_FILE

@@ -41,6 +41,12 @@ Database = Annotated[
 ]
 Host = Annotated[str, typer.Option("--host", help="Host to listen on.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0 picks a free one.")]
+HealthPort = Annotated[
+    int | None,
+    typer.Option(
+        "--health-port", min=0, max=65_535, help="Port that only serves health checks and metrics; 0 picks a free one."
+    ),
+]
 Public = Annotated[bool, typer.Option("--public", help="Allow a host that other machines can reach.")]
 JsonWhenReady = Annotated[
     bool,
@@ -74,7 +80,8 @@ _DEMO_NOT_INSTALLED = "The demo is not installed. Install Callsheet with the ext
 
 
 def up(  # noqa: PLR0913, PLR0917 - one per option of the command
-    data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
+    data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787,
+    health_port: HealthPort = None, database: Database = None,
     concurrency: Concurrency = 2, signing_secret_file: SigningSecretFile = None,
     public: Public = False, json: JsonWhenReady = False, config: Config = None, workflows: WorkflowsDirectory = None,
     run_demo: Annotated[bool, typer.Option("--demo", help="Run the demo, then keep running.")] = False,
@@ -93,8 +100,9 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
             if run_demo and not demo_installed:
                 raise Failure(_DEMO_NOT_INSTALLED)
             options = _load_options(
-                config, signing_secret_file, data=data, host=host, port=port, database=database, public=public
-            )
+                config, signing_secret_file, data=data, host=host, port=port, health_port=health_port,
+                database=database, public=public,
+            )  # fmt: skip
             definitions = load_definitions([workflows]) if workflows is not None else []
         worker_concurrency = concurrency if demo_installed else 0
         with _running_server(
@@ -121,7 +129,8 @@ def up(  # noqa: PLR0913, PLR0917 - one per option of the command
 
 
 def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
-    data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787, database: Database = None,
+    data: Data = DEFAULT_DATA_FOLDER, host: Host = "127.0.0.1", port: Port = 8787,
+    health_port: HealthPort = None, database: Database = None,
     signing_secret_file: SigningSecretFile = None, public: Public = False, json: JsonWhenReady = False,
     config: Config = None,
 ) -> None:  # fmt: skip
@@ -132,7 +141,8 @@ def serve(  # noqa: PLR0913, PLR0917 - one per option of the command
     with ShutdownSignal() as shutdown, failures_as_json(json=json):
         with shutdown.interrupting():
             options = _load_options(
-                config, signing_secret_file, data=data, host=host, port=port, database=database, public=public,
+                config, signing_secret_file, data=data, host=host, port=port, health_port=health_port,
+                database=database, public=public,
                 create_admin_key=database is None,
             )  # fmt: skip
         with _running_server(options, shutdown, json=json) as server:
@@ -269,6 +279,8 @@ def _announce(
     if json:
         key_file = str(server.key_file) if server.key_file else None
         line: dict[str, Any] = {"url": server.url, "admin_key_file": key_file, "pid": os.getpid(), "dialects": []}
+        if server.health_url is not None:
+            line["health_url"] = server.health_url
         sys.stdout.write(dumps(line) + "\n")
         sys.stdout.flush()
         return

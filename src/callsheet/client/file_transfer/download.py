@@ -142,5 +142,6 @@ def _verify(file: File | str, partial: _PartialDownload, etag: str) -> None:
 
 
 def safe_name(file: File | str) -> str:
-    """Return a file name without directories and leading dots, so that it stays in its directory."""
-    return Path(file if isinstance(file, str) else file.name or file.id).name.lstrip(".") or "file"
+    """Return a file name that stays in its directory: without folders, leading dots and invisible characters."""
+    name = Path(file if isinstance(file, str) else file.name or file.id).name.lstrip(".")
+    return "".join(character if character.isprintable() else "_" for character in name) or "file"

@@ -12,6 +12,7 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.input_schema.validator import InputSchema
+from callsheet.core.policy.storable_text import contains_nul, unstorable_text
 from callsheet.core.working_set import encode, encode_bytes
 
 
@@ -45,7 +46,7 @@ def check_annotations(
 ) -> None:
     """Refuse labels, metadata or trace context over their limits."""
     for name, value in (labels or {}).items():
-        if not name or "\0" in name + value or max(len(name), len(value)) > limits.label_chars_max:
+        if not name or max(len(name), len(value)) > limits.label_chars_max:
             most = limits.label_chars_max
             message = (
                 f"The label {name[:80]!r} is invalid: its name has 1 to {most} characters, its value at most {most}."
@@ -67,8 +68,12 @@ def encode_bounded(what: str, value: Any, bytes_max: int, depth_max: int = 64) -
         body = encode_bytes(value)
     except RecursionError:
         raise BadInput(f"{what}_too_deep", f"The {what} is nested deeper than {depth_max} levels.") from None
+    except UnicodeEncodeError:
+        raise unstorable_text(what) from None
     except (TypeError, ValueError) as error:
         raise BadInput(f"invalid_{what}", f"The {what} is not JSON: {error}.") from None
+    if contains_nul(body):
+        raise unstorable_text(what)
     if body.count(b"[") + body.count(b"{") > depth_max or b"null" in body:
         _check_depth(what, value, depth_max)
     if len(body) > bytes_max:

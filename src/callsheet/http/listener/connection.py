@@ -1,31 +1,35 @@
 """One HTTP connection: uvicorn's protocol, with limits against slow and malicious clients.
 
-- Request line and headers have a deadline and a maximum size, and the URL has a maximum length.
+- Request line and headers have a deadline, a maximum size and a maximum number, and the URL has a maximum length.
 - Headers that must be unique are refused if they are repeated: a proxy in front of the server might use the other one.
+- Host is required, and must name this server.
 - If a handler does not read a body, the rest of it is discarded, within limits, so that the connection can be reused.
 - Trailers after a chunked body are ignored, and the size of the chunk framing is limited.
 - A client that still sends its body when it gets an error can read the response before the connection is closed.
 - The number of pipelined requests is limited. All of them are notified when the client disconnects.
-- Over the limit of connections, clients get 503 instead of waiting in the backlog.
+- Over the limit of connections, clients get 503 instead of waiting in the backlog, and health checks are still served.
+- An address with too many connections gets 429 for further ones.
 - A client that does not read its response for too long is disconnected.
 """
 
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from callsheet.http.listener.connection_limits import Admission, ConnectionLimits
+from callsheet.http.listener.host_check import HostCheck
 from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id, unavailable
 from callsheet.http.server.security_headers import SECURITY_HEADERS
 from callsheet.settings import HttpSettings
 
-RESERVED_FILES = 128
-"""File descriptors kept for other uses: the database, files in transfer, and connections that are being refused."""
 _PIPELINE_MAX = 64
 _DRAIN_SECONDS = 2.0
+_REFUSED_SECONDS = 1.0
+"""How long a refused connection stays open, so that its client can read the response."""
 _DRAIN_BYTES_MAX = 32 * 1024 * 1024
 _METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 _CHUNKED: Final = b"chunked"
@@ -34,17 +38,29 @@ _SINGLE_HEADERS: Final = (
     b"last-event-id", b"transfer-encoding",
 )  # fmt: skip
 _TOO_MANY_CONNECTIONS = unavailable("This server has reached its limit of connections")
+_HOST_MISSING = Problem(400, "invalid_request", "The request has no Host header. Send the host and port of the URL.")
 _INVALID_HTTP = Problem(400, "invalid_request", "The request is not valid HTTP/1.1. Send one that follows RFC 9112.")
+
+
+class ListenerContext(NamedTuple):
+    """What all connections of a server share."""
+
+    settings: HttpSettings
+    limits: ConnectionLimits
+    hosts: HostCheck
+    health_paths: frozenset[bytes]
+    """Paths that are served even if the server has reached its limit of connections."""
+    health_ports: frozenset[int]
+    """Ports that only serve these paths. The limit per address does not apply to them."""
 
 
 class Connection(HttpToolsProtocol):
     """Reads requests from one socket, and closes it if the client exceeds a limit."""
 
-    def __init__(self, settings: HttpSettings, connections_max: int, **protocol_options: Any) -> None:
+    def __init__(self, context: ListenerContext, **protocol_options: Any) -> None:
         super().__init__(**protocol_options)
-        self._settings = settings
-        self._connections_max = connections_max
-        """Connections that are served. Some more are accepted to return an error; all others are aborted."""
+        self._context = context
+        self._settings = context.settings
         self._active_cycle: RequestResponseCycle | None = None
         self._in_head = True
         """The parser is between two requests, or within the request line and headers."""
@@ -64,10 +80,16 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._connections_max + RESERVED_FILES // 2:
+        address, port = self.client[0] if self.client else "", self.server[1] if self.server else None
+        limit_address = port not in self._context.health_ports
+        admission = self._context.limits.add(self, address, limit_address=limit_address)
+        if admission is Admission.SERVE:
+            self._set_timer(self._settings.header_timeout_seconds, transport.close)
+        elif admission is Admission.REFUSE_ADDRESS:
+            transport.write(_render_problem(self._too_many_from_address()))
+            self._stop_reading_requests(_REFUSED_SECONDS)
+        else:
             transport.abort()
-            return
-        self._set_timer(self._settings.header_timeout_seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:
         if self._draining:
@@ -86,6 +108,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._context.limits.remove(self)
         self._unset_keepalive_if_required()
         self._clear_timer()
         self.resume_writing()
@@ -127,16 +150,18 @@ class Connection(HttpToolsProtocol):
         limit = self._settings.header_bytes_max
         if self._partial_bytes + self._read_size > limit and _size(self.url, self.headers) > limit:
             self._refuse(self._too_large())
+        if len(self.headers) > self._settings.headers_max:
+            self._refuse(self._too_many_headers())
         by_name = dict(self.headers)
         if len(by_name) != len(self.headers) and (duplicate := _find_duplicate(self.headers)):
             self._refuse(Problem(400, "invalid_request", f"The header {duplicate.decode()} is repeated. Send it once."))
-        if by_name.get(b"transfer-encoding", _CHUNKED).lower() != _CHUNKED:
-            self._refuse(_INVALID_HTTP)
         if len(self.pipeline) >= _PIPELINE_MAX:
             self._refuse(_INVALID_HTTP)
-        if len(self.connections) > self._connections_max:
-            self._refuse(_TOO_MANY_CONNECTIONS)
+        version = self.parser.get_http_version()
+        self._check_framing(by_name.get(b"transfer-encoding"), version)
+        self._check_host(by_name.get(b"host"), version)
         was_idle = self._is_idle()
+        within_limit = not was_idle or self._is_within_limit()
         self._in_head = False
         self._progress += 1
         self._partial_bytes = self._unread = 0
@@ -144,7 +169,8 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         if was_idle:
             self._active_cycle = self.cycle
-        if self.parser.should_upgrade():  # not supported, and the bytes that follow may not be HTTP
+        if self.parser.should_upgrade() or not within_limit:
+            # Upgrades are not supported, and the bytes that follow may not be HTTP.
             self.cycle.keep_alive = False
         if self.scope["method"] not in _METHODS_WITHOUT_BODY:
             self.cycle.transport = DrainingTransport(self)  # type: ignore[assignment]
@@ -173,6 +199,8 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
     def on_response_complete(self) -> None:
+        if not self.pipeline:
+            self._context.limits.mark_idle(self)
         if self._draining:
             return
         if self.pipeline:
@@ -194,16 +222,24 @@ class Connection(HttpToolsProtocol):
         """Close the connection. If the client still sends a body, give it time to read the response first."""
         if self._in_head or self.transport.is_closing():
             self.transport.close()
-            return
-        self._draining = True
-        self._unread = 0
-        self.flow.resume_reading()
-        self.transport.write_eof()
-        self._set_timer(_DRAIN_SECONDS, self.transport.close)
+        else:
+            self._stop_reading_requests(_DRAIN_SECONDS)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self.transport.abort()
 
     @property
     def is_draining(self) -> bool:
         return self._draining or self.transport.is_closing()
+
+    def _stop_reading_requests(self, seconds: float) -> None:
+        """End the response and discard what the client still sends, for a time."""
+        self._draining = True
+        self._unread = 0
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._set_timer(seconds, self.transport.close)
 
     def _discard(self, size: int) -> None:
         self._unread += size
@@ -224,6 +260,43 @@ class Connection(HttpToolsProtocol):
         limit = self._settings.header_bytes_max
         message = f"Request line and headers have more than {limit} bytes. Send fewer or shorter headers."
         return Problem(431, "headers_too_large", message)
+
+    def _too_many_headers(self) -> Problem:
+        limit = self._settings.headers_max
+        return Problem(431, "headers_too_large", f"The request has more than {limit} headers. Send fewer headers.")
+
+    def _too_many_from_address(self) -> Problem:
+        limit = self._context.limits.per_address_max
+        message = f"Your IP address has {limit} open connections, the limit of this server. Close some, then retry."
+        return Problem(429, "too_many_connections", message, {"retry-after": "1"})
+
+    def _check_framing(self, transfer_encoding: bytes | None, version: str) -> None:
+        """Refuse a request whose end a proxy may see elsewhere. HTTP/1.0 does not know transfer encodings."""
+        if version not in {"1.0", "1.1"}:
+            self._refuse(_INVALID_HTTP)
+        if transfer_encoding is not None and (version == "1.0" or transfer_encoding.lower() != _CHUNKED):
+            self._refuse(_INVALID_HTTP)
+
+    def _check_host(self, host: bytes | None, version: str) -> None:
+        """Refuse a request to another host. Only HTTP/1.0, which no browser sends, may leave out the header."""
+        if host is None:
+            if version != "1.0":
+                self._refuse(_HOST_MISSING)
+            return
+        own_address = self.server[0] if self.server else ""
+        for name in (host, _authority(self.url) or host):
+            problem = self._context.hosts.problem_of(name, own_address)
+            if problem is not None:
+                self._refuse(problem)
+
+    def _is_within_limit(self) -> bool:
+        """Record that a request has arrived. Beyond the limit of connections, refuse it unless it is a health check."""
+        self._context.limits.mark_busy(self)
+        if self._context.limits.make_space():
+            return True
+        if self.url.partition(b"?")[0] not in self._context.health_paths:
+            self._refuse(_TOO_MANY_CONNECTIONS)
+        return False
 
     def _start_stall_timer(self, buffered: int) -> None:
         """Check later whether the client has read anything; if not, disconnect it."""
@@ -264,6 +337,11 @@ class DrainingTransport:
 
 def _size(target: bytes, headers: list[tuple[bytes, bytes]]) -> int:
     return len(target) + sum(len(name) + len(value) + len(": \r\n") for name, value in headers)
+
+
+def _authority(target: bytes) -> bytes:
+    """Return the host and port in a target such as `http://host/path`; empty for a path."""
+    return b"" if target.startswith(b"/") else target.partition(b"://")[2].partition(b"/")[0]
 
 
 def _find_duplicate(headers: list[tuple[bytes, bytes]]) -> bytes | None:

@@ -11,8 +11,11 @@ from typing import Any
 
 import uvicorn
 
-from callsheet.http.listener.connection import RESERVED_FILES, Connection
+from callsheet.http.listener.connection import Connection, ListenerContext
+from callsheet.http.listener.connection_limits import RESERVED_FILES, ConnectionLimits
+from callsheet.http.listener.host_check import HostCheck
 from callsheet.http.listener.process_setup import raise_file_limit
+from callsheet.http.routes import health
 from callsheet.settings import HttpSettings
 
 _BACKLOG = 2_048
@@ -31,9 +34,9 @@ class Server(uvicorn.Server):
 
     def __init__(
         self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None],
-        more: Sequence[socket.socket] = (),
+        more: Sequence[socket.socket] = (), health_ports: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        connection: Any = partial(Connection, settings, max(raise_file_limit() - RESERVED_FILES, 1))
+        connection: Any = partial(Connection, _context(bound, settings, health_ports))
         super().__init__(
             uvicorn.Config(
                 app, http=connection, ws="none", lifespan="off", server_header=False, date_header=False,
@@ -68,6 +71,17 @@ class Server(uvicorn.Server):
     def serve_on_socket(self) -> None:
         """Serve on the bound sockets until `should_exit` is set."""
         self.run(sockets=self._sockets)
+
+
+def _context(bound: socket.socket, settings: HttpSettings, health_ports: Sequence[int]) -> ListenerContext:
+    connections_max = max(raise_file_limit() - RESERVED_FILES, 1)
+    return ListenerContext(
+        settings,
+        ConnectionLimits(connections_max, settings.connections_per_address_max, settings.proxy_addresses),
+        HostCheck(bound.getsockname()[0], settings.allowed_hosts),
+        frozenset(route.path.encode() for route in health.ROUTES),
+        frozenset(health_ports),
+    )
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -23,8 +23,8 @@ PARAMETER = re.compile(r"\{(\w+)\}")
 STREAM = "text/event-stream"
 _JSON = "application/json"
 COMMON_CODES = (
-    "400 invalid_request", "414 target_too_long", "431 headers_too_large", "500 internal_error",
-    "503 database_unusable", "503 unavailable",
+    "400 invalid_request", "414 target_too_long", "421 host_not_allowed", "429 too_many_connections",
+    "431 headers_too_large", "500 internal_error", "503 database_unusable", "503 unavailable",
 )  # fmt: skip
 KEY_CODES = ("401 missing_key", "401 invalid_key", "401 key_in_url")
 BODY_CODES = (
@@ -41,7 +41,8 @@ _TITLES = {
     404: "Not found, or of another tenant or user.", 408: "Request timeout.",
     409: "Conflict with the current state.", 410: "Deleted.", 411: "Content-Length is missing.",
     412: "Already uploaded.", 413: "Too large.", 414: "URL too long.", 415: "Unsupported content type or encoding.",
-    416: "Range not satisfiable.", 422: "Invalid request.", 429: "Too many requests.", 431: "Headers too large.",
+    416: "Range not satisfiable.", 421: "Wrong host.", 422: "Invalid request.", 429: "Too many requests.",
+    431: "Headers too large.",
     500: "Internal error.", 503: "Temporarily unavailable. Retry later.", 507: "Storage is full.",
 }  # fmt: skip
 
@@ -61,7 +62,8 @@ and wallet.
 
 **Errors.** Errors are returned as `application/problem+json` with a stable `code`, a `message` for a person and the \
 `request_id`. Every route may return 400 `invalid_request`, 404 `route_not_found`, 405 `method_not_allowed`, 414 \
-`target_too_long`, 431 `headers_too_large`, 500 `internal_error` and 503 `unavailable`.
+`target_too_long`, 421 `host_not_allowed`, 429 `too_many_connections`, 431 `headers_too_large`, 500 `internal_error` \
+and 503 `unavailable`.
 
 **Idempotency.** Submissions, retries, top-ups and adjustments take an idempotency key. The server executes them once \
 per key, however often you send them. Keys are unique per user of a tenant: two users can use the same key.

@@ -48,8 +48,10 @@ CODE_MEANINGS: dict[str, str] = {
     "fleet_full": "The limit of `workers_max` registered workers is reached. Wait until a worker deregisters, or "
     "raise the limit. The response contains the count and the limit.",
     "forbidden": "The role of the key does not allow this. Use a key with one of the roles of the route.",
-    "headers_too_large": "The request line and headers are larger than `header_bytes_max` bytes. The server closes "
-    "the connection. Send fewer headers.",
+    "headers_too_large": "The request line and headers are larger than `header_bytes_max` bytes, or there are more "
+    "than `headers_max` headers. The server closes the connection. Send fewer headers.",
+    "host_not_allowed": "The server does not answer to the host of the URL. Use an address of the server, or add the "
+    "host to `allowed_hosts`.",
     "idempotency_key_conflict": "The body and the Idempotency-Key header contain different keys. Send only one.",
     "idempotency_key_reused": "The idempotency key was used before with another body or amount. Send the original "
     "request, or a new key.",
@@ -73,7 +75,7 @@ CODE_MEANINGS: dict[str, str] = {
     "invalid_idempotency_key": "The idempotency key is invalid. Send 1 to `key_chars_max` printable characters.",
     "invalid_input": "The input is not JSON, or does not match the workflow's input schema or graph. The message "
     "names the field.",
-    "invalid_json": "The body is not valid JSON, or is nested too deep. Send valid JSON.",
+    "invalid_json": "The body is not valid JSON, is nested too deep, or repeats a key in an object. Send valid JSON.",
     "invalid_key": "The key is unknown, expired or revoked, or was not sent as `Authorization: Bearer`.",
     "invalid_key_name": "The name of the key is invalid. Send 1 to `name_chars_max` printable characters.",
     "invalid_kind": "The kind is not a valid name. Use letters, digits and `. _ : -`, starting with a letter or "
@@ -86,7 +88,8 @@ CODE_MEANINGS: dict[str, str] = {
     "invalid_rate": "The rate is not valid. Write a number per `second`, `minute`, `hour` or `day`, such as "
     "`60/minute`.",
     "invalid_ref": "The provider's job id is invalid. Send 1 to `key_chars_max` printable characters.",
-    "invalid_request": "The request is not valid HTTP/1.1. The server closes the connection. Check your HTTP client.",
+    "invalid_request": "The request is not valid HTTP/1.1, or its Host header is missing or invalid. The server closes "
+    "the connection. Check your HTTP client.",
     "invalid_signature": "The signed URL was changed, or was created for another method. Request a new URL.",
     "invalid_stage": "The name of a stage is used twice or is not valid. Use letters, digits and `. _ : -`, starting "
     "with a letter or digit, at most `name_chars_max` characters.",
@@ -152,6 +155,8 @@ CODE_MEANINGS: dict[str, str] = {
     "too_many_active_jobs": "The user has reached the limit of active jobs. Retry when one has ended. The response "
     "contains the count and the limit.",
     "too_many_commands": "The request contains more than `bulk_items_max` items. Split it.",
+    "too_many_connections": "Your IP address has `connections_per_address_max` open connections. Close some, then "
+    "retry after `Retry-After` seconds.",
     "too_many_failed_auth": "Too many requests with an invalid key came from this IP address. Retry after "
     "`Retry-After` seconds.",
     "too_many_heartbeats": "The worker exceeds `heartbeats_per_second_max`. Retry after `Retry-After` seconds.",

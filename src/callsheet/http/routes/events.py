@@ -8,6 +8,7 @@ import msgspec
 
 from callsheet.api.events import Event, Events, EventsQuery, Feed, FeedQuery
 from callsheet.http.auth.authenticator import Caller
+from callsheet.http.auth.key_recheck import while_authenticated
 from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.list_query import parse_list_query
 from callsheet.http.server.problems import Problem
@@ -22,8 +23,6 @@ from callsheet.queries.events.shared_batches import ALL_EVENTS, Encode, EventFil
 from callsheet.queries.jobs import find_job
 
 _encode = msgspec.json.Encoder().encode
-_CHECKS_PER_HEARTBEAT = 2
-"""How often a stream checks its key: often enough to end within `heartbeat_seconds` after the key was revoked."""
 _END_SECONDS = 1.0
 _STREAM = "text/event-stream"
 _HEADERS = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"))
@@ -95,15 +94,10 @@ def _stream(
             await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def authenticate() -> None:
-        """Raise if the key was revoked."""
-        await request.api.authenticate(state, request)
-
     async def serve(send: Send) -> None:
         """Send until the stream ends, the client disconnects or its key is revoked."""
-        check_seconds = state.settings.heartbeat_seconds / _CHECKS_PER_HEARTBEAT
         try:
-            await request.until_disconnect(send_all(send), authenticate, check_seconds)
+            await while_authenticated(state, request, send_all(send))
         except ClientDisconnected:
             raise
         except Exception as error:  # noqa: BLE001 - the status is sent already: the client reconnects and gets the error

@@ -24,6 +24,7 @@ from callsheet.api.quotes import Quote, QuoteBody
 from callsheet.core.model import commands
 from callsheet.core.model.errors import Refusal
 from callsheet.http.auth.authenticator import Caller
+from callsheet.http.auth.key_recheck import while_authenticated
 from callsheet.http.openapi.error_codes import INPUT, NOTES, REFERENCES, STAGE, VALUES
 from callsheet.http.server.etag_and_range import etag_matches
 from callsheet.http.server.exception_map import problem_from
@@ -79,7 +80,8 @@ async def get_job(state: AppState, request: Request) -> Response:
     query = request.query(JobQuery) if request.scope["query_string"] else JobQuery()
     known_etag = request.header(b"if-none-match")
     if query.wait_seconds:
-        document = await request.until_disconnect(_wait_for_change(state, request, known_etag, query.wait_seconds))
+        change = _wait_for_change(state, request, known_etag, query.wait_seconds)
+        document = await while_authenticated(state, request, change)
     else:
         document = await jobs.get_job(state.queries, request.caller, request.params["job_id"])
     if known_etag is not None and etag_matches(known_etag, document.etag):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from callsheet.api.worker_protocol import TaskPayload
+from callsheet.core.model.terminal_text import sanitize_lines
 from callsheet.worker.errors import CommandError, RegistrationError, UnreachableError
 
 
@@ -73,9 +74,9 @@ def ignore_listener_errors(on_event: EventListener) -> EventListener:
 def log_to_stderr(event: WorkerEvent) -> None:
     """Write errors and waiting reasons to stderr. This is the default listener."""
     if isinstance(event, WorkerError):
-        sys.stderr.write(f"{event.message}:{_describe_error(event.error)}")
+        sys.stderr.write(sanitize_lines(f"{event.message}:{_describe_error(event.error)}"))
     elif isinstance(event, WorkerWaiting):
-        sys.stderr.write(f"{event.reason}\n")
+        sys.stderr.write(f"{sanitize_lines(event.reason)}\n")
 
 
 def _describe_error(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from callsheet.cli.commands.fleet.workers import workers
 from callsheet.cli.connection import Server, command
-from callsheet.cli.output import FAILED, as_json, json_line, print_line, table
+from callsheet.cli.output import FAILED, Failure, as_json, json_line, print_line, table
 from callsheet.cli.shutdown import ShutdownSignal
 
 if TYPE_CHECKING:
@@ -201,7 +201,8 @@ def _run_loop(scaler: Autoscaler, server: Server, interval: float) -> None:
             except CallsheetError as error:
                 if error.status in _PERMANENT_STATUSES:
                     raise
-                sys.stderr.write(f"callsheet: {error.message} Autoscaling is paused until the server responds.\n")
+                paused = Failure(f"{error.message} Autoscaling is paused until the server responds.")
+                sys.stderr.write(f"{paused.line()}\n")
             shutdown.wait(interval)
 
 

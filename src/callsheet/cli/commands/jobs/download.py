@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from callsheet.cli.commands.jobs.input_events_and_changes import JobId
 from callsheet.cli.connection import Server
-from callsheet.cli.output import as_json, print_line, sanitize
+from callsheet.cli.output import as_json, print_line
+from callsheet.core.model.terminal_text import sanitize
 
 if TYPE_CHECKING:
     from callsheet.client import Client

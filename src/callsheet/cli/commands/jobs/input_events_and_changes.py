@@ -14,6 +14,7 @@ from callsheet.cli.output import as_json, json_line, print_line
 from callsheet.cli.value_parsers import parse_input
 from callsheet.cli.watch import hint_on_interrupt, print_events
 from callsheet.core.model.plural import pluralize
+from callsheet.core.model.strict_json import decode_json
 
 if TYPE_CHECKING:
     from callsheet.client import Client, Event
@@ -122,7 +123,7 @@ def parse_document(option: str, value: str | None, expected_type: type[T]) -> T 
     if value is None:
         return None
     try:
-        return msgspec.json.decode(read_text_file(value[1:]) if value.startswith("@") else value, type=expected_type)
+        return decode_json(read_text_file(value[1:]) if value.startswith("@") else value, expected_type)
     except msgspec.MsgspecError as error:
         raise typer.BadParameter(f"{option} takes JSON, or @FILE: {error}.") from None
 

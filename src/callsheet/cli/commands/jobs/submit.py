@@ -17,6 +17,7 @@ from callsheet.cli.output import FAILED, Failure, as_json, print_result, table
 from callsheet.cli.value_parsers import Input, parse_input
 from callsheet.cli.watch import describe_end, follow, hint_on_interrupt
 from callsheet.core.model.plural import pluralize
+from callsheet.core.model.strict_json import decode_json
 
 if TYPE_CHECKING:
     from callsheet.client import BulkResult, CallsheetError, Client, Job, NewJob, SubmittedJob
@@ -134,7 +135,7 @@ def _read_jobs(name: str, defaults: dict[str, str]) -> "list[NewJob]":
     for no, line in enumerate(read_text_file(name).splitlines(), 1):
         if line.strip():
             try:
-                fields = msgspec.json.decode(line, type=dict[str, Any])
+                fields = decode_json(line, dict[str, Any])
                 jobs.append(msgspec.convert(shared | fields, NewJob))
             except msgspec.MsgspecError as error:
                 raise typer.BadParameter(f"Line {no} of {name} is not a valid job: {error}.") from None

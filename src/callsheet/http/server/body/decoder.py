@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import msgspec
 
+from callsheet.core.model.strict_json import refuse_duplicate_keys
 from callsheet.http.server.body.form import FormDecoder, parse_urlencoded
 from callsheet.http.server.body.multipart import MultipartReader
 from callsheet.http.server.problems import Problem
@@ -61,12 +62,14 @@ class BodyReader:
 
     def _decode_json(self, raw: bytes) -> Any:
         try:
-            return self._decoder.decode(raw or b"{}")
+            content = self._decoder.decode(raw or b"{}")
+            refuse_duplicate_keys(raw or b"{}")
         except msgspec.ValidationError as error:
             _check_json(raw)
             raise Problem(422, "invalid_body", describe_validation_error(error, self._decoder.type)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _not_json(error) from None
+        return content
 
 
 def _check_json(raw: bytes) -> None:

@@ -1,0 +1,1 @@
+"""The listener: connections, their limits and the Host header."""
