@@ -12,10 +12,12 @@ from callsheet.core.model.state_machines import JOB as JOB_MACHINE
 from callsheet.core.policy.visibility import Viewer, may_see_job
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
-from callsheet.queries.pages import decode_cursor, encode_cursor, row_count, split_page
+from callsheet.queries.pages import decode_cursor, encode_cursor, row_count
 
 _NAME_CHARS_MAX = 80
 _END_OF_TIME = 2**62
+_SCANNED_FIRST = 10
+"""A page of a filtered list first reads this many times its size. PostgreSQL stops when it is full, SQLite does not."""
 
 
 class JobDocument(NamedTuple):
@@ -127,16 +129,31 @@ async def list_jobs(context: QueryContext, viewer: Viewer, query: JobsQuery) -> 
     start = _Position(_parse_time(query.until, _END_OF_TIME), "" if query.until else LAST_ID)
     if query.cursor:
         start = min(start, decode_cursor(context, "jobs", viewer.tenant, query.cursor, _Position))
-    scanned = max(context.settings.scan_rows_max, count) if scan.is_filtered else count
-    keyset = {**scan.scope, "before_at": start.created_at, "before": start.id, "scanned": scanned}
-    found = await context.reads.scan(scan.query, **keyset, **scan.filters, count=count)
-    page, more = split_page(found, query.limit)
-    jobs = [rows.Job(*row) for row in page]
-    end = _Position(jobs[-1].created_at, jobs[-1].id) if more else None
-    if not more and scan.is_filtered:
-        end = await _scan_end(context, scan, keyset)
+    jobs, end = await _read_page(context, scan, start, count)
     cursor = encode_cursor(context, "jobs", viewer.tenant, end) if end else None
     return JobPage([render.job_view(job, await context.duration_estimates.estimate(job)) for job in jobs], cursor)
+
+
+async def _read_page(
+    context: QueryContext, scan: _JobScan, start: _Position, count: int
+) -> tuple[list[rows.Job], _Position | None]:
+    """Return the jobs of a page, and the position of the next one; None after the last page.
+
+    If jobs can be filtered out, a few times as many rows as needed are read first, then all that are allowed.
+    """
+    most = max(context.settings.scan_rows_max, count)
+    end: _Position | None = None
+    jobs: list[rows.Job] = []
+    for scanned in (min(_SCANNED_FIRST * count, most), most) if scan.is_filtered else (count,):
+        keyset = {**scan.scope, "before_at": start.created_at, "before": start.id, "scanned": scanned}
+        jobs = [rows.Job(*row) for row in await context.reads.scan(scan.query, **keyset, **scan.filters, count=count)]
+        if len(jobs) == count:
+            jobs.pop()
+            return jobs, _Position(jobs[-1].created_at, jobs[-1].id)
+        end = await _scan_end(context, scan, keyset) if scan.is_filtered else None
+        if end is None:
+            break
+    return jobs, end
 
 
 async def _scan_end(context: QueryContext, scan: _JobScan, keyset: dict[str, Any]) -> _Position | None:

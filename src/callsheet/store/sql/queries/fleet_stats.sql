@@ -20,10 +20,10 @@ SELECT max(at) FROM (
 ) AS ends
 
 -- name: durations
-SELECT (SELECT a.ended_at - a.leased_at FROM attempt a WHERE a.task_id = d.id AND a.no = d.attempts) FROM (
-    SELECT t.id, t.attempts FROM task t WHERE t.queue = :queue AND t.status = 'completed'
-    ORDER BY t.finished_at DESC LIMIT :count
-) AS d
+SELECT past.duration FROM (
+    SELECT (SELECT a.ended_at - a.leased_at FROM attempt a WHERE a.task_id = t.id AND a.no = t.attempts) AS duration
+    FROM task t WHERE t.queue = :queue AND t.status = 'completed' ORDER BY t.finished_at DESC LIMIT :count
+) AS past WHERE past.duration IS NOT NULL
 
 -- name: job_durations
 -- Durations of the newest completed jobs of a queue, found by its newest completed tasks.
@@ -138,9 +138,8 @@ SELECT ended.kind, ended.outcome, ended.spot, count(*) FROM (
 ) AS ended GROUP BY ended.kind, ended.outcome, ended.spot
 
 -- name: scale_attempts
-SELECT d.finished_at,
-    (SELECT a.ended_at - a.leased_at FROM attempt a WHERE a.task_id = d.id AND a.no = d.attempts)
-FROM (
-    SELECT t.id, t.attempts, t.finished_at FROM task t WHERE t.queue = :queue AND t.status = 'completed'
-    ORDER BY t.finished_at DESC LIMIT :count
-) AS d
+SELECT past.finished_at, past.duration FROM (
+    SELECT t.finished_at,
+        (SELECT a.ended_at - a.leased_at FROM attempt a WHERE a.task_id = t.id AND a.no = t.attempts) AS duration
+    FROM task t WHERE t.queue = :queue AND t.status = 'completed' ORDER BY t.finished_at DESC LIMIT :count
+) AS past WHERE past.duration IS NOT NULL
