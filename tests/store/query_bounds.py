@@ -37,6 +37,7 @@ _IDS = [row_id(n) for n in (0, 7, ROWS - 1)]
 _BY_IDS: Sequence[Sample] = ({"ids": _IDS},)
 _ONE: Sequence[Sample] = ({"id": _IDS[1]},)
 _PAGE, _MOST = 50, 100
+_ONE_OF_MANY: Sequence[Sample] = ({"id": _IDS[1], "most": _PAGE},)
 _TENANTS = ("small", "medium", "big")
 _LAST, _FIRST, _FAR = "~", "", 2**62
 _MIDDLE = row_id(ROWS // 2)
@@ -215,8 +216,8 @@ BY_KEY = {
     "worker_of": Bound(KEYS, 1, ({"id": "worker-1"},)),
     "worker_by_token": Bound(KEYS, 1, ({"key": _IDS[0]},)),
     "job_of_tenant": Bound(KEYS, 1, ({"id": _IDS[0], "tenant": "small"},)),
-    "runs_of": Bound(JOB, 1, _ONE), "stages_of": Bound(JOB, 1, _ONE), "tasks_of_job": Bound(JOB, 2, _ONE),
-    "attempts_of": Bound(JOB, 1, _ONE), "documents_of": Bound(JOB, 1, _ONE), "files_of": Bound(JOB, 1, _ONE),
+    "runs_of": Bound(PAGE, 1, _ONE_OF_MANY), "stages_of": Bound(JOB, 1, _ONE), "tasks_of_job": Bound(JOB, 2, _ONE),
+    "attempts_of": Bound(PAGE, 1, _ONE_OF_MANY), "documents_of": Bound(JOB, 1, _ONE), "files_of": Bound(JOB, 1, _ONE),
     "outputs_by_key": _by_keys((_IDS[0], "input")),
     "files_of_attempts": _by_keys((_IDS[0], 1)),
     "attempts_and_files": _by_keys((_IDS[0], 1), rows=2),

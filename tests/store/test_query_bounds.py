@@ -1,4 +1,4 @@
-"""Every query reads a bounded number of rows, whatever the size of the tables and whoever owns their rows."""
+"""Every query reads a bounded number of rows, however large the tables are and however few of their rows it needs."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -159,13 +159,17 @@ def test_a_query_reads_no_more_rows_than_its_bound(measure: Measure, query: str)
 UNBOUNDED = {
     "counts all": ("SELECT count(*) FROM task t WHERE t.ready = 1", {}),
     "filters without an index": (
-        "SELECT {job j} FROM job j WHERE j.tenant = :tenant AND (:workflow = '' OR j.workflow = :workflow) "
-        "ORDER BY j.created_at DESC LIMIT :count",
+        (
+            "SELECT {job j} FROM job j WHERE j.tenant = :tenant AND (:workflow = '' OR j.workflow = :workflow) "
+            "ORDER BY j.created_at DESC LIMIT :count"
+        ),
         {"tenant": "big", "workflow": "none", "count": 50},
     ),
     "reads the key although the tenant is small": (
-        "SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < :before "
-        "ORDER BY a.id DESC LIMIT :count",
+        (
+            "SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < :before "
+            "ORDER BY a.id DESC LIMIT :count"
+        ),
         {"tenant": "none", "all": 0, "before": "~", "count": 50},
     ),
 }

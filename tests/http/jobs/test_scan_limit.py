@@ -32,7 +32,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def read_pages(server: LiveServer, **query: Any) -> list[list[str]]:
     """Return the ids of the jobs of all pages."""
-    pages, cursor = [], ""
+    pages: list[list[str]] = []
+    cursor: str | None = ""
     while cursor is not None:
         answer = server.client("client").get("/v1/jobs", params={**query, "cursor": cursor}).raise_for_status().json()
         pages.append([job["id"] for job in answer["jobs"]])
@@ -48,7 +49,7 @@ def all_jobs(server: LiveServer) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("filters", [
     {"workflow": "rare"}, {"label": "campaign=spring"}, {"user": "ann", "workflow": "rare"},
     {"status": "queued", "label": "campaign=spring"}, {"status": "queued", "workflow": "rare", "user": "ann"},
-], ids=lambda filters: " and ".join(filters))  # fmt: skip
+], ids=" and ".join)  # fmt: skip
 def test_all_pages_of_a_filtered_list_together_are_complete(server: LiveServer, filters: dict[str, str]) -> None:
     pages = read_pages(server, **filters)
     expected = [job["id"] for job in all_jobs(server) if job["workflow"] == "rare"]

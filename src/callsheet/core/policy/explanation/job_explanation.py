@@ -111,7 +111,7 @@ def _estimate_queued_start(position: int, no_worker: bool, observation: Observat
     before = position if observation.running or observation.live_leases or full(observation) else position - 1
     text = f"Assumes {parallel} of its queue at a time, and the durations of the last {history.samples}."
     if observation.ahead_is_capped:
-        text += f" A lower bound: more than {observation.ahead} tasks are ahead."
+        text += f" A lower bound: more than {pluralize(observation.ahead, 'task', verb='is')} ahead."
     if rate_wait:
         text += " Not earlier than its rate limit allows."
     return StartEstimate(

@@ -47,7 +47,7 @@ SELECT id, tx, {event e} FROM {events_of_tenant_after}
 SELECT {job j} FROM job j WHERE j.id = :id AND j.tenant = :tenant AND j.deleted_at IS NULL
 
 -- name: runs_of
-SELECT {run r} FROM run r WHERE r.job_id = :id ORDER BY r.no
+SELECT {run r} FROM run r WHERE r.job_id = :id ORDER BY r.no DESC LIMIT :most
 
 -- name: stages_of
 SELECT {stage s} FROM stage s WHERE s.job_id = :id ORDER BY s.no
@@ -61,7 +61,7 @@ SELECT s.no, {task t} FROM stage s JOIN task t ON t.stage_id = s.id
 WHERE s.job_id = :id AND (s.no > :stage_no OR (s.no = :stage_no AND t.no > :task_no)) ORDER BY s.no, t.no LIMIT :count
 
 -- name: attempts_of
-SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no
+SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no DESC LIMIT :most
 
 -- name: documents_of
 SELECT {document d} FROM document d WHERE d.job_id = :id ORDER BY d.owner_id, d.name
