@@ -65,7 +65,7 @@ def test_every_metric_on_the_page_exists() -> None:
         KindObservation(kind="gpu", ready=1, oldest_wait=1, capacity=1, attempt_durations=[1]),
         ScalingTarget(wait_seconds=60),
     )
-    scraped = Metrics().text(MetricsSnapshot(0, [], [], [], [full])).decode()
+    scraped = Metrics().text(MetricsSnapshot(0, signals=[full])).decode()
     named = set(re.findall(r"callsheet_queue_\w+", TEXT))
     assert named
     assert [name for name in named if f"\n{name}{{" not in scraped] == []

@@ -117,6 +117,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The longest `wait_seconds` of a long poll. For a job, a longer wait is shortened; for a claim, it is refused."""
     page_size_max: int = 200
     """The highest `limit` of a list. A higher one is refused."""
+    scan_rows_max: int = 10_000
+    """The maximum number of rows that a count, or a page of a filtered list, reads. A count stops there, and a field
+    that ends in `_is_capped` says that there are more. A page ends there, with a cursor for the rest of the list."""
     streams_max: int = 5_000
     """The maximum number of open event streams and long polls of a server. Claims of workers do not count. 0 means
     none."""

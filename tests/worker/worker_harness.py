@@ -200,9 +200,7 @@ class WorkerHarness:
 
     def worker(self, name: str = "w1") -> WorkerRow:
         """Return the row of a worker."""
-        found = [
-            WorkerRow(*row) for row in self.engine.reads.fetch("workers_after", after="", include_offline=1, count=100)
-        ]
+        found = [WorkerRow(*row) for row in self.engine.reads.fetch("all_workers_after", after="", count=100)]
         return next(one for one in found if one.id == name)
 
     def outcomes(self, job_id: str) -> list[str | None]:

@@ -138,19 +138,30 @@ class Queue(Struct, frozen=True):
     kind: Annotated[str, doc("Kind of the tasks.", "sketch")]
     workflow: Annotated[str, doc("Name of the workflow.", "sketch")]
     waiting: Annotated[int, doc("Tasks that wait for a worker.", 4)]
+    waiting_is_capped: Annotated[bool, doc("Whether more tasks wait than `waiting` says.", False)]
     running: Annotated[int, doc("Tasks that are running.", 1)]
+    running_is_capped: Annotated[bool, doc("Whether more tasks run than `running` says.", False)]
 
 
 class Ops(Struct, frozen=True):
-    """Load of the installation, over all tenants."""
+    """Load of the installation, over all tenants. Each count stops at the setting `scan_rows_max`."""
 
     measured_at: Annotated[Time, doc("Time of the measurement.", Example.AT)]
     active_jobs: Annotated[dict[str, int], doc("Jobs that have not ended, by status.", {"queued": 9, "running": 3})]
+    active_jobs_is_capped: Annotated[
+        dict[str, bool],
+        doc("Whether more jobs than `active_jobs` says have a status.", {"queued": False, "running": False}),
+    ]
     queues: Annotated[list[Queue], doc("Waiting and running tasks, by kind and workflow.")]
     workers: Annotated[int, doc("Workers that are running tasks.", 2)]
+    workers_is_capped: Annotated[bool, doc("Whether more workers are running tasks than `workers` says.", False)]
     streams: Annotated[int, doc("Event streams that are open on this server.", 3)]
     provider_calls: Annotated[int, doc("Provider calls that have not ended.", 2)]
+    provider_calls_is_capped: Annotated[bool, doc("Whether there are more than `provider_calls`.", False)]
     provider_calls_overdue: Annotated[int, doc("Provider calls whose poll is more than a minute late.", 0)]
+    provider_calls_overdue_is_capped: Annotated[
+        bool, doc("Whether there are more than `provider_calls_overdue`.", False)
+    ]
 
 
 class Identity(Struct, frozen=True):

@@ -32,11 +32,13 @@ class Constraint(Struct, frozen=True):
         doc("Running tasks: those that count towards the limit (`running_limit`), of the queue (`queued`), or of the "
             "job (`canceling`).", None),
     ]  # fmt: skip
+    running_is_capped: Annotated[bool, doc("Whether more tasks run than `running` says.", False)]
     running_max: Annotated[int | None, doc("Maximum number of running tasks, with `running_limit`.", None)]
     started: Annotated[int | None, doc("Tasks that started within the window, with `rate_limit`.", None)]
     started_in_window_max: Annotated[int | None, doc("Maximum number of tasks that may start in the window.", None)]
     window_seconds: Annotated[int | None, doc("Length of the window, in seconds.", None)]
     tasks_ahead: Annotated[int | None, doc("Number of tasks ahead in the queue, with `queued`.", 3)]
+    tasks_ahead_is_capped: Annotated[bool, doc("Whether more tasks are ahead than `tasks_ahead` says.", False)]
     progress: Annotated[int | None, doc("Mean progress of the running tasks in percent, with `running`.", None)]
     workers: Annotated[int | None, doc("Workers that run the tasks, with `running`. 0 with `no_worker`.", None)]
 
@@ -78,5 +80,6 @@ class JobExplanation(Struct, frozen=True):
     position: Annotated[
         int | None, doc("Position in the queue of its kind and workflow, from 1. Null if it is in no queue.", 4)
     ]
+    position_is_capped: Annotated[bool, doc("Whether the job is further back than `position` says.", False)]
     start: Annotated[StartEstimate, doc("Estimated start.")]
     remaining: Annotated[ProgressEstimate, doc("Estimated progress and remaining time.")]

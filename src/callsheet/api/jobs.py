@@ -163,7 +163,11 @@ class JobPage(Struct, frozen=True):
     """One page of jobs, newest first."""
 
     jobs: Annotated[list[Job], doc("Jobs of this page.")]
-    next: Annotated[str | None, doc("Cursor of the next page. Null on the last page.", None)]
+    next: Annotated[
+        str | None,
+        doc("Cursor of the next page. Null on the last page. A page of a filtered list can have fewer jobs than "
+            "`limit` and still have a next page: it ends after `scan_rows_max` jobs.", None),
+    ]  # fmt: skip
 
 
 class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -225,4 +229,4 @@ class Run(Struct, frozen=True):
 class RunList(Struct, frozen=True):
     """Runs of a job."""
 
-    runs: Annotated[list[Run], doc("Runs, oldest first.")]
+    runs: Annotated[list[Run], doc("Runs, oldest first. Only the newest, if there are more than `page_size_max`.")]

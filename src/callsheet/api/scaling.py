@@ -8,8 +8,9 @@ from callsheet.api.shared_fields import Example, Time, doc
 from callsheet.core.policy.autoscale import ScaleSignals
 
 _SIGNALS = {
-    "kind": "draw", "depth": 42, "ready": 40, "backoff": 2, "oldest_wait_seconds": 95.2, "running": 8, "workers": 4,
-    "busy_workers": 4, "capacity": 8, "free": 0, "attempt_seconds_p50": 30.0, "attempt_seconds_p95": 48.5,
+    "kind": "draw", "depth": 42, "depth_is_capped": False, "ready": 40, "backoff": 2, "oldest_wait_seconds": 95.2,
+    "running": 8, "running_is_capped": False, "workers": 4, "busy_workers": 4, "capacity": 8, "free": 0,
+    "attempt_seconds_p50": 30.0, "attempt_seconds_p95": 48.5,
     "samples": 120, "basis": "window", "arrivals_per_second": 0.31, "completions_per_second": 0.2,
     "estimated_wait_seconds": 153.75, "recommended_workers": 9, "scale_down_safe": False, "failed_attempts": 1,
     "lost_leases": 0, "spot_interruptions": 2, "reason": "42 tasks wait, 8 run; an attempt takes 30 s.",

@@ -98,7 +98,9 @@ class Attempt(Struct, frozen=True):
 class AttemptList(Struct, frozen=True):
     """Attempts of a task."""
 
-    attempts: Annotated[list[Attempt], doc("Attempts, oldest first.")]
+    attempts: Annotated[
+        list[Attempt], doc("Attempts, oldest first. Only the newest, if there are more than `page_size_max`.")
+    ]
 
 
 class Output(Struct, frozen=True):

@@ -159,6 +159,11 @@ def format_duration(seconds: float) -> str:
     return pluralize(round(seconds), "second")
 
 
+def format_count(count: int, *, is_capped: bool) -> str:
+    """Return a count; `10000+` if the server has counted 10000 and there are more."""
+    return f"{count}+" if is_capped else str(count)
+
+
 def table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, droppable: Sequence[str] = (),
     wrappable: Sequence[str] = (),

@@ -94,7 +94,7 @@ JOB_BY_IDEMPOTENCY_KEY: Final[Fact[str, Job | None]] = Fact("job_by_idempotency_
 RUN_EXISTS: Final[Fact[tuple[str, str], bool]] = Fact("run_exists")
 """By job id and the id of the command that opened the run."""
 ACTIVE_JOB_COUNT: Final[Fact[str, int]] = Fact("active_job_count")
-"""By wallet id: jobs that have not ended."""
+"""By wallet id: jobs that have not ended, counted up to a number that every limit of active jobs is below."""
 STAGES_OF_JOB: Final[Fact[str, Sequence[str]]] = Fact("stages_of_job", cached=True)
 TASKS_OF_STAGE: Final[Fact[str, Sequence[str]]] = Fact("tasks_of_stage")
 OPEN_TASKS_OF_STAGE: Final[Fact[str, Sequence[str]]] = Fact("open_tasks_of_stage")
@@ -126,7 +126,7 @@ NEEDED_BY: Final[Fact[str, str | None]] = Fact("needed_by")
 NEEDED_BY_OTHERS: Final[Fact[str, str | None]] = Fact("needed_by_others")
 """Like `NEEDED_BY`, but without the job that created the file."""
 PENDING_UPLOAD_COUNT: Final[Fact[tuple[str, str], int]] = Fact("pending_upload_count")
-"""By tenant and user: uploads whose bytes have not arrived."""
+"""By tenant and user: uploads whose bytes have not arrived, counted up to `uploads_pending_max`."""
 
 # -- provider calls
 

@@ -143,6 +143,10 @@ class WorkingSet:
             raise LookupError(f"{cls.TABLE} {key!r} is referred to and does not exist")
         return row  # type: ignore[return-value]
 
+    def loaded(self, cls: type[R]) -> list[R]:
+        """Return the loaded rows of a table."""
+        return [row for row in self._rows[cls].values() if row is not None]  # type: ignore[misc]
+
     def is_loaded(self, cls: type[Row], key: Key) -> bool:
         """Return whether a key has been loaded, present or absent."""
         return key in self._rows[cls]

@@ -156,7 +156,11 @@ class Prefetch:
         self._set_facts(facts.LEDGER_AMOUNT, keys, dict(found), None)  # type: ignore[arg-type]
 
     def _active_job_count(self, keys: list[Key]) -> QuerySteps:
-        found = yield "active_job_counts", {"ids": keys}
+        """Count up to the highest limit, and further: jobs that end in this batch are subtracted from the count."""
+        limits = self._ws.limits
+        highest = max((tenant.active_jobs_max or 0 for tenant in self._ws.loaded(Tenant)), default=0)
+        most = max(highest, limits.active_jobs_max or 0) + limits.batch_commands_max
+        found = yield "active_job_counts", {"keys": [(key,) for key in keys], "most": most}
         self._set_facts(facts.ACTIVE_JOB_COUNT, keys, dict(found), 0)  # type: ignore[arg-type]
 
     def _queue_tail(self, keys: list[Key]) -> QuerySteps:
@@ -210,7 +214,7 @@ class Prefetch:
         self._set_facts(facts.API_KEY_BY_SECRET, keys, {key.secret_hash: key.id for key in found}, None)
 
     def _pending_upload_count(self, keys: list[Key]) -> QuerySteps:
-        found = yield "pending_upload_counts", {"keys": keys}
+        found = yield "pending_upload_counts", {"keys": keys, "most": self._ws.limits.uploads_pending_max}
         self._set_facts(facts.PENDING_UPLOAD_COUNT, keys, {(tenant, user): count for tenant, user, count in found}, 0)
 
     def _needed_by(self, keys: list[Key]) -> QuerySteps:

@@ -39,6 +39,7 @@ def count_missing_files(read: BlockingReader, blobs: Blobs, page: int = PAGE) ->
 
 def _ready_files(read: BlockingReader, newest: int, page: int) -> Iterator[File]:
     before, left = _ABOVE_ALL_IDS, newest or sys.maxsize
-    while rows := read.fetch("files_ready", before=before, count=min(page, left)):
-        yield from (File(*row) for row in rows)
-        before, left = rows[-1][0], left - len(rows)
+    while left and (rows := read.fetch("files_before", before=before, count=page)):
+        ready = [file for file in (File(*row) for row in rows) if file.status == "ready"][:left]
+        yield from ready
+        before, left = rows[-1][0], left - len(ready)

@@ -4,15 +4,16 @@ from bisect import bisect_left
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from callsheet.core.model.state_machines import JOB
+from callsheet.core.model.capped_count import CappedCount
 from callsheet.core.policy.autoscale import ScaleSignals
 from callsheet.http.server.route import Route
+from callsheet.queries.fleet.load import Load
 
 _QUEUES_MAX = 1_000
 """Only the queues with the most tasks are exported: jobs can define kinds, and a scrape must stay small."""
@@ -60,19 +61,12 @@ class Metrics(Collector):
 
 
 class MetricsSnapshot(NamedTuple):
-    """Values read for one scrape. Rows are None if the database does not answer."""
+    """Values read for one scrape. They are None if the database does not answer."""
 
     streams: int
-    depths: Sequence[Sequence[Any]] | None = None
-    """Kind, workflow, waiting, running."""
-    active: Sequence[Sequence[Any]] | None = None
-    """Status, jobs."""
-    workers: Sequence[Sequence[Any]] | None = None
-    """Worker, kind, running tasks, expiry of its first lease."""
+    load: Load | None = None
     signals: Sequence[ScaleSignals] | None = None
     """Scale signals of each kind."""
-    provider_calls: Sequence[int] | None = None
-    """Calls to providers that have not ended, and those that are overdue."""
 
 
 class _Gauges(Collector):
@@ -86,55 +80,38 @@ class _Gauges(Collector):
         yield GaugeMetricFamily(
             "callsheet_streams", "Open event streams and long polls of this process.", snapshot.streams
         )
-        database_up = snapshot.depths is not None
-        yield GaugeMetricFamily("callsheet_database_up", "1 if the database answers, else 0.", int(database_up))
-        if snapshot.depths is not None:
-            busiest = sorted(snapshot.depths, key=lambda row: (-row[2] - row[3], row[0], row[1]))[:_QUEUES_MAX]
-            yield _family(
-                "tasks_waiting",
-                "Tasks that a worker can claim now.",
-                ("kind", "workflow"),
-                (((row[0], row[1]), row[2]) for row in busiest),
-            )
-            yield _family(
-                "tasks_running",
-                "Tasks leased to a worker or submitted to a provider.",
-                ("kind", "workflow"),
-                (((row[0], row[1]), row[3]) for row in busiest),
-            )
-        if snapshot.active is not None:
-            counts = dict.fromkeys((status for status in JOB.statuses if status not in JOB.terminal), 0) | {
-                row[0]: row[1] for row in snapshot.active
-            }
-            yield _family(
-                "jobs_active",
-                "Unfinished jobs.",
-                ("status",),
-                (((status,), count) for status, count in counts.items()),
-            )
-        if snapshot.workers is not None:
-            kinds = Tally(row[1] for row in snapshot.workers if row[3] is not None)
-            yield _family(
-                "workers",
-                "Workers that hold a lease.",
-                ("kind",),
-                (((kind,), count) for kind, count in sorted(kinds.items())),
-            )
-        if snapshot.provider_calls is not None:
-            yield GaugeMetricFamily("callsheet_provider_calls", "Open provider calls.", snapshot.provider_calls[0])
-            yield GaugeMetricFamily(
-                "callsheet_provider_calls_overdue",
-                "Open provider calls whose result is overdue.",
-                snapshot.provider_calls[1],
-            )
+        yield GaugeMetricFamily(
+            "callsheet_database_up", "1 if the database answers, else 0.", int(snapshot.load is not None)
+        )
+        if snapshot.load is not None:
+            yield from _load(snapshot.load)
         if snapshot.signals is not None:
             yield from _scaling(snapshot.signals)
 
 
+def _load(load: Load) -> Iterable[Metric]:
+    busiest = sorted(load.depths, key=lambda d: (-d.waiting.value - d.running.value, d.kind, d.workflow))[:_QUEUES_MAX]
+    queue, status = ("kind", "workflow"), ("status",)
+    waiting = [((depth.kind, depth.workflow), depth.waiting) for depth in busiest]
+    running = [((depth.kind, depth.workflow), depth.running) for depth in busiest]
+    active = [((name,), count) for name, count in load.active_jobs.items()]
+    yield from _counts("tasks_waiting", "Tasks that a worker can claim now", queue, waiting)
+    yield from _counts("tasks_running", "Tasks leased to a worker or submitted to a provider", queue, running)
+    yield from _counts("jobs_active", "Unfinished jobs", status, active)
+    kinds = Tally(kind for _, kind in load.workers.pairs)
+    workers = [((kind,), CappedCount(count, load.workers.is_capped)) for kind, count in sorted(kinds.items())]
+    yield from _counts("workers", "Workers that hold a lease", ("kind",), workers)
+    yield from _counts("provider_calls", "Open provider calls", (), [((), load.provider_calls.open)])
+    overdue = "Open provider calls whose result is overdue"
+    yield from _counts("provider_calls_overdue", overdue, (), [((), load.provider_calls.overdue)])
+
+
 _SIGNALS = {
     "depth": "Waiting tasks: ready, or in backoff before the next attempt.",
+    "depth_is_capped": "1 if there are more than callsheet_queue_depth says, else 0.",
     "oldest_wait_seconds": "Wait of the oldest ready task.",
     "running": "Tasks leased to workers, without those submitted to a provider.",
+    "running_is_capped": "1 if there are more than callsheet_queue_running says, else 0.",
     "workers": "Workers of this kind: with a lease of it, or registered and seen recently.",
     "capacity": "Tasks that these workers can run at the same time.",
     "free": "Unused capacity of these workers.",
@@ -162,11 +139,21 @@ def _scaling(kinds: Sequence[ScaleSignals]) -> Iterable[Metric]:
     yield family
 
 
-def _family(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], int]]) -> Metric:
-    family = GaugeMetricFamily(f"callsheet_{name}", text, labels=labels)
+def _counts(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], CappedCount]]
+) -> Iterable[Metric]:
+    """Export counts, and which of them are capped."""
     totals: Tally[Sequence[str]] = Tally()
-    for key, value in values:
-        totals[key] += value  # a kind and workflow may have several queues, one for each provider
-    for key, value in totals.items():
-        family.add_metric(key, value)
-    return family
+    capped: dict[Sequence[str], bool] = {}
+    for key, count in values:
+        totals[key] += count.value  # a kind and workflow may have several queues, one for each provider
+        capped[key] = count.is_capped or capped.get(key, False)
+    counts = GaugeMetricFamily(f"callsheet_{name}", f"{text}.", labels=labels)
+    flags = GaugeMetricFamily(
+        f"callsheet_{name}_is_capped", f"1 if there are more than callsheet_{name} says, else 0.", labels=labels
+    )
+    for key, total in totals.items():
+        counts.add_metric(key, total)
+        flags.add_metric(key, int(capped[key]))
+    yield counts
+    yield flags

@@ -5,14 +5,17 @@ from typing import Any
 from callsheet.api.admin import AuditLog, AuditQuery, Key, KeyPage, Ops, Queue, Tenant, TenantPage
 from callsheet.api.shared_fields import NamesQuery
 from callsheet.core.model import rows
-from callsheet.core.model.clock import SECOND
 from callsheet.core.policy.visibility import Viewer, sees_all_tenants
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
+from callsheet.queries.fleet.load import QueueDepth, read_load
 from callsheet.queries.pages import row_count, split_page
 
-_OVERDUE = 60 * SECOND
-"""A provider call is overdue if it should have been polled this long ago."""
+_AUDIT_QUERIES = {
+    (False, False): "audit_before", (True, False): "audit_of_tenant", (False, True): "audit_of_subject",
+    (True, True): "audit_of_tenant_and_subject",
+}  # fmt: skip
+"""The query of the audit log, by whether it is limited to a tenant and to a subject."""
 
 
 async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
@@ -24,20 +27,23 @@ async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
 
 async def list_keys(context: QueryContext, viewer: Viewer, query: NamesQuery) -> KeyPage:
     """Return a page of the keys that the viewer may see, oldest first."""
-    found = await context.reads.lookup(
-        "api_keys_after", **_scope(viewer), after=query.cursor, count=row_count(context, query.limit)
-    )
+    page_of_list = {"after": query.cursor, "count": row_count(context, query.limit)}
+    if sees_all_tenants(viewer):
+        found = await context.reads.lookup("api_keys_after", **page_of_list)
+    else:
+        found = await context.reads.lookup("api_keys_of_tenant", tenant=viewer.tenant, **page_of_list)
     page, more = split_page(found, query.limit)
     return KeyPage([render.key_view(rows.ApiKey(*row)) for row in page], page[-1][0] if more else None)
 
 
 async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -> AuditLog:
     """Return a page of the audit log that the viewer may see, newest first."""
-    filters = {**_scope(viewer), "before": query.cursor, "count": row_count(context, query.limit)}
-    if query.subject is None:
-        found = await context.reads.scan("audit_of", **filters)
-    else:
-        found = await context.reads.scan("audit_of_subject", subject=query.subject, **filters)
+    filters: dict[str, Any] = {"before": query.cursor, "count": row_count(context, query.limit)}
+    if not sees_all_tenants(viewer):
+        filters["tenant"] = viewer.tenant
+    if query.subject is not None:
+        filters["subject"] = query.subject
+    found = await context.reads.scan(_AUDIT_QUERIES["tenant" in filters, "subject" in filters], **filters)
     page, more = split_page(found, query.limit)
     return AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None)
 
@@ -45,18 +51,20 @@ async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -
 async def get_ops(context: QueryContext, streams: int) -> Ops:
     """Return load counts across all tenants."""
     now = await context.reads.current_time()
-    depths, active, workers, ((provider_calls, overdue),) = await read_load(context, now)
+    load = await read_load(context, now)
+    active = {status: count for status, count in load.active_jobs.items() if count.value}
     return Ops(
-        render.to_datetime(now), {row[0]: row[1] for row in active},
-        [Queue(*row) for row in depths], len({row[0] for row in workers}), streams, provider_calls, overdue,
+        render.to_datetime(now),
+        {status: count.value for status, count in active.items()},
+        {status: count.is_capped for status, count in active.items()},
+        [_queue_view(depth) for depth in load.depths],
+        len(load.workers.names), load.workers.is_capped, streams,
+        *load.provider_calls.open, *load.provider_calls.overdue,
     )  # fmt: skip
 
 
-async def read_load(context: QueryContext, now: int) -> Any:
-    """Read queue depths, active jobs, leases by worker and open provider calls."""
-    return await context.reads.scan_many([
-        ("depths", {}), ("active_jobs", {}), ("leases_by_worker", {}), ("open_calls", {"due_before": now - _OVERDUE}),
-    ])  # fmt: skip
+def _queue_view(depth: QueueDepth) -> Queue:
+    return Queue(depth.kind, depth.workflow, *depth.waiting, *depth.running)
 
 
 def render_tenant(row: rows.Tenant) -> Tenant:
@@ -65,8 +73,3 @@ def render_tenant(row: rows.Tenant) -> Tenant:
 
 def render_key(row: rows.ApiKey) -> Key:
     return render.key_view(row)
-
-
-def _scope(viewer: Viewer) -> dict[str, Any]:
-    """Return the parameters that limit a list to the viewer's tenant; an operator sees all."""
-    return {"tenant": viewer.tenant, "all": int(sees_all_tenants(viewer))}

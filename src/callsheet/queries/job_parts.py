@@ -34,10 +34,10 @@ async def get_input(context: QueryContext, viewer: Viewer, job_id: str) -> JobIn
 
 
 async def list_runs(context: QueryContext, viewer: Viewer, job_id: str) -> RunList:
-    """Return the runs of a job."""
+    """Return the newest runs of a job, oldest first."""
     job = await find_job(context, viewer, job_id)
-    found = await context.reads.lookup("runs_of", id=job.id)
-    return RunList([render.run_view(rows.Run(*row), job) for row in found])
+    found = await context.reads.lookup("runs_of", id=job.id, most=context.settings.page_size_max)
+    return RunList([render.run_view(rows.Run(*row), job) for row in reversed(found)])
 
 
 async def list_stages(context: QueryContext, viewer: Viewer, job_id: str) -> StageList:
@@ -73,14 +73,15 @@ async def list_tasks(context: QueryContext, viewer: Viewer, job_id: str, query: 
 
 
 async def list_attempts(context: QueryContext, viewer: Viewer, job_id: str, task_id: str) -> AttemptList:
-    """Return the attempts of a task."""
+    """Return the newest attempts of a task, oldest first."""
     job = await find_job(context, viewer, job_id)
     task, found = await context.reads.lookup_many([
-        ("task_of_job", {"id": task_id, "job": job.id}), ("attempts_of", {"id": task_id}),
+        ("task_of_job", {"id": task_id, "job": job.id}),
+        ("attempts_of", {"id": task_id, "most": context.settings.page_size_max}),
     ])  # fmt: skip
     if not task:
         raise NotFound("task", task_id[:_NAME_CHARS_MAX])
-    return AttemptList([render.attempt_view(rows.Attempt(*row)) for row in found])
+    return AttemptList([render.attempt_view(rows.Attempt(*row)) for row in reversed(found)])
 
 
 async def list_outputs(context: QueryContext, viewer: Viewer, job_id: str, query: OutputsQuery) -> OutputPage:

@@ -12,9 +12,12 @@ from callsheet.core.model.state_machines import JOB as JOB_MACHINE
 from callsheet.core.policy.visibility import Viewer, may_see_job
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
-from callsheet.queries.pages import decode_cursor, encode_cursor, row_count, split_page
+from callsheet.queries.pages import decode_cursor, encode_cursor, row_count
 
 _NAME_CHARS_MAX = 80
+_END_OF_TIME = 2**62
+_SCANNED_FIRST = 10
+"""A page of a filtered list first reads this many times its size. PostgreSQL stops when it is full, SQLite does not."""
 
 
 class JobDocument(NamedTuple):
@@ -98,38 +101,91 @@ async def wait_for_change(
 # -- lists
 
 
+class _JobScan(NamedTuple):
+    """How to read a list of jobs: the query, the columns that select its part of an index, and the filters."""
+
+    query: str
+    scope: dict[str, str]
+    filters: dict[str, Any]
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether rows of the part can be filtered out. `since` does not count: it ends the list."""
+        return any(self.filters[name] for name in ("status", "phase", "workflow", "label"))
+
+
+class _Position(NamedTuple):
+    """A position in a list of jobs, newest first: before all jobs that are older."""
+
+    created_at: int = _END_OF_TIME
+    id: str = LAST_ID
+
+
 async def list_jobs(context: QueryContext, viewer: Viewer, query: JobsQuery) -> JobPage:
     """Return a page of the jobs that the viewer may see, newest first."""
     count = row_count(context, query.limit)
+    _check_filters(query)
+    scan = _plan_scan(viewer, query)
+    start = _Position(_parse_time(query.until, _END_OF_TIME), "" if query.until else LAST_ID)
+    if query.cursor:
+        start = min(start, decode_cursor(context, "jobs", viewer.tenant, query.cursor, _Position))
+    jobs, end = await _read_page(context, scan, start, count)
+    cursor = encode_cursor(context, "jobs", viewer.tenant, end) if end else None
+    return JobPage([render.job_view(job, await context.duration_estimates.estimate(job)) for job in jobs], cursor)
+
+
+async def _read_page(
+    context: QueryContext, scan: _JobScan, start: _Position, count: int
+) -> tuple[list[rows.Job], _Position | None]:
+    """Return the jobs of a page, and the position of the next one; None after the last page.
+
+    If jobs can be filtered out, a few times as many rows as needed are read first, then all that are allowed.
+    """
+    most = max(context.settings.scan_rows_max, count)
+    end: _Position | None = None
+    jobs: list[rows.Job] = []
+    for scanned in (min(_SCANNED_FIRST * count, most), most) if scan.is_filtered else (count,):
+        keyset = {**scan.scope, "before_at": start.created_at, "before": start.id, "scanned": scanned}
+        jobs = [rows.Job(*row) for row in await context.reads.scan(scan.query, **keyset, **scan.filters, count=count)]
+        if len(jobs) == count:
+            jobs.pop()
+            return jobs, _Position(jobs[-1].created_at, jobs[-1].id)
+        end = await _scan_end(context, scan, keyset) if scan.is_filtered else None
+        if end is None:
+            break
+    return jobs, end
+
+
+async def _scan_end(context: QueryContext, scan: _JobScan, keyset: dict[str, Any]) -> _Position | None:
+    """Return the last job that a scan has read; None if the scan has read the rest of the list."""
+    found = await context.reads.scan(f"{scan.query}_scan_end", **keyset)
+    return _Position(*found[0]) if found and found[0][0] >= scan.filters["since"] else None
+
+
+def _check_filters(query: JobsQuery) -> None:
     if query.status and query.status not in JOB_MACHINE.statuses:
         raise BadInput("invalid_query", f"status must be one of {', '.join(sorted(JOB_MACHINE.statuses))}.")
     if query.phase not in {"", render.APPROVAL}:
         raise BadInput("invalid_query", f"phase must be {render.APPROVAL}; use status for other filters.")
+
+
+def _plan_scan(viewer: Viewer, query: JobsQuery) -> _JobScan:
+    """Select the part of an index to read, by user, phase or status. The other filters apply to its rows."""
     user = viewer.user if viewer.user is not None else query.user
     label, value = _parse_label(query.label)
     filters: dict[str, Any] = {
         "status": query.status, "phase": query.phase, "workflow": query.workflow, "label": label, "label_value": value,
-        "since": _parse_time(query.since, 0), "until": _parse_time(query.until, 2**62),
-        "before": decode_cursor(context, "jobs", viewer.tenant, query.cursor, str) if query.cursor else LAST_ID,
-        "count": count,
+        "since": _parse_time(query.since, 0),
     }  # fmt: skip
     if user:
-        found = await context.reads.scan("jobs_of_wallet", wallet=wallet_id(viewer.tenant, user), **filters)
-    else:
-        found = await context.reads.scan(_query_name(query), tenant=viewer.tenant, **filters)
-    page, more = split_page(found, query.limit)
-    jobs = [rows.Job(*row) for row in page]
-    cursor = encode_cursor(context, "jobs", viewer.tenant, jobs[-1].id) if more else None
-    return JobPage([render.job_view(job, await context.duration_estimates.estimate(job)) for job in jobs], cursor)
-
-
-def _query_name(query: JobsQuery) -> str:
-    """Return the query that lists a tenant's jobs. Jobs that wait, are open or have failed have small indexes."""
+        return _JobScan("jobs_of_wallet", {"wallet": wallet_id(viewer.tenant, user)}, filters)
     if query.phase:
-        return "jobs_waiting"
-    if query.status in {"", "completed"}:
-        return "jobs_of_tenant"
-    return "jobs_failed" if query.status in JOB_MACHINE.terminal else "jobs_open"
+        return _JobScan("jobs_waiting", {"tenant": viewer.tenant}, filters | {"phase": ""})
+    if query.status:
+        return _JobScan(
+            "jobs_in_status", {"tenant": viewer.tenant, "of_status": query.status}, filters | {"status": ""}
+        )
+    return _JobScan("jobs_of_tenant", {"tenant": viewer.tenant}, filters)
 
 
 def _parse_time(text: str, default: int) -> int:

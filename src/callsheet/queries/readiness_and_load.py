@@ -9,10 +9,10 @@ from callsheet.core.policy.autoscale import ScaleSignals
 from callsheet.core.policy.installation import replaced_value
 from callsheet.engine.engine import Engine
 from callsheet.engine.lane import NO_ANSWER
-from callsheet.queries.administration import read_load
 from callsheet.queries.context import QueryContext
+from callsheet.queries.fleet.load import Load, read_load
 from callsheet.queries.fleet.scaling import default_signals
-from callsheet.store.connection import DatabaseUnusable, Rows, StoreError
+from callsheet.store.connection import DatabaseUnusable, StoreError
 
 _READY_SECONDS = 5.0
 """Timeout of a readiness check."""
@@ -21,11 +21,8 @@ _READY_SECONDS = 5.0
 class LoadMetrics(NamedTuple):
     """Load values that are read for metrics."""
 
-    depths: Rows
-    active: Rows
-    workers: Rows
+    load: Load
     signals: list[ScaleSignals]
-    provider_calls: tuple[int, int]
 
 
 async def check_ready(
@@ -52,7 +49,7 @@ def _not_ready(reason: str) -> TemporarilyUnavailable:
 async def read_load_metrics(context: QueryContext) -> LoadMetrics | None:
     """Return the load values for metrics; None if the database does not answer."""
     try:
-        depths, active, workers, (provider_calls,) = await read_load(context, await context.reads.current_time())
-        return LoadMetrics(depths, active, workers, await default_signals(context), provider_calls)
+        load = await read_load(context, await context.reads.current_time())
+        return LoadMetrics(load, await default_signals(context))
     except StoreError:
         return None

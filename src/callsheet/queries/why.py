@@ -4,10 +4,11 @@ from typing import Any
 
 from callsheet.api.explanation import Constraint, JobExplanation, ProgressEstimate, StartEstimate
 from callsheet.core.model import rows
+from callsheet.core.model.capped_count import cap_count
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.ids import child_id
-from callsheet.core.policy.explanation.blocking_reasons import AHEAD_MAX, LimitUsage, Observation
 from callsheet.core.policy.explanation.blocking_reasons import Constraint as CoreConstraint
+from callsheet.core.policy.explanation.blocking_reasons import LimitUsage, Observation
 from callsheet.core.policy.explanation.duration_estimate import SAMPLES_MAX
 from callsheet.core.policy.explanation.job_explanation import Explanation, explain, first_ready
 from callsheet.core.policy.explanation.kind_capacity import count_unavailable
@@ -18,8 +19,6 @@ from callsheet.engine.candidates import count_query
 from callsheet.queries.context import QueryContext
 from callsheet.queries.jobs import find_job
 from callsheet.queries.render import to_datetime
-
-_COUNTED_MAX = 10_000
 
 
 async def explain_job(context: QueryContext, viewer: Viewer, job_id: str) -> JobExplanation:
@@ -54,11 +53,11 @@ async def _load_facts(
     now = context.reads.engine_time(clock[0][0])
     limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), context.limits)]
     sharing_queues = [rows.Queue(*row) for row in sharing]
-    reads = context.reads
+    reads, most = context.reads, context.settings.scan_rows_max
     ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await reads.scan_many([
-        ("count_tasks_ahead", _position_params(queue, first_ready(tasks))),
-        ("count_running", {"ids": [queue], "most": _COUNTED_MAX}),
-        ("live_leases_of_kind", {"kind": stage.kind, "now": now, "most": _COUNTED_MAX}),
+        ("count_tasks_ahead", _position_params(queue, first_ready(tasks), most + 1)),
+        ("count_running", {"ids": [queue], "most": most + 1}),
+        ("live_leases_of_kind", {"kind": stage.kind, "now": now, "most": most}),
         ("last_completed_of_kind", {"kind": stage.kind}),
         ("durations", {"queue": queue, "count": SAMPLES_MAX}),
         ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),
@@ -66,19 +65,21 @@ async def _load_facts(
         ("scale_fleet", {}),
         *(count_query(limit, sharing_queues, now) for limit in limits),
     ])  # fmt: skip
+    tasks_ahead, queue_running = cap_count(ahead[0][0], most), cap_count(running_count[0][0], most)
     return tasks, Observation(
-        now, ahead[0][0], running_count[0][0], lease_count[0][0], last[0][0],
+        now, tasks_ahead.value, queue_running.value, lease_count[0][0], last[0][0],
         [LimitUsage(limit, *counted) for limit, (counted,) in zip(limits, counts, strict=True)],
         [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
         {call.task_id: call for call in (rows.Call(*row) for row in calls)},
         count_unavailable((rows.Worker(*row) for row in fleet), stage.kind),
+        tasks_ahead.is_capped, queue_running.is_capped,
     )  # fmt: skip
 
 
-def _position_params(queue: str, task: rows.Task | None) -> dict[str, Any]:
+def _position_params(queue: str, task: rows.Task | None, most: int) -> dict[str, Any]:
     """Return the parameters that count the tasks ahead of one. Without a task, nothing is ahead."""
     priority, rank, key = (task.priority, task.rank, task.id) if task else (2**31, 0, "")
-    return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": AHEAD_MAX}
+    return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": most}
 
 
 # -- rendering
@@ -90,7 +91,7 @@ def _view(job: rows.Job, stage: rows.Stage | None, why: Explanation, now: int) -
     return JobExplanation(
         job.id, job.status, job.progress, visible_stage.no if visible_stage else None, visible_stage.name
         if visible_stage else None,
-        [_constraint(constraint) for constraint in why.constraints], why.position,
+        [_constraint(constraint) for constraint in why.constraints], why.position, why.position_is_capped,
         StartEstimate(
             None if start.wait is None else to_datetime(now + start.wait),
             _seconds(start.wait), _seconds(start.p50), _seconds(start.p90), start.samples, start.reason,
@@ -106,9 +107,9 @@ def _constraint(constraint: CoreConstraint) -> Constraint:
     return Constraint(
         constraint.code, constraint.message, constraint.tasks, to_datetime(constraint.active_since_at),
         to_datetime(constraint.active_until_at), constraint.of, constraint.name,
-        constraint.running, constraint.running_max, constraint.started, constraint.started_in_window_max,
-        constraint.within_seconds, constraint.ahead,
-        constraint.progress, constraint.workers,
+        constraint.running, constraint.running_is_capped, constraint.running_max,
+        constraint.started, constraint.started_in_window_max, constraint.within_seconds,
+        constraint.ahead, constraint.ahead_is_capped, constraint.progress, constraint.workers,
     )  # fmt: skip
 
 

@@ -136,6 +136,24 @@ def test_a_longer_target_wait_never_needs_more_workers(
     assert after.recommended_workers <= before.recommended_workers
 
 
+@given(observations(), TARGETS, st.booleans())
+def test_a_capped_count_never_removes_a_worker(
+    observation: KindObservation, target: ScalingTarget, depth_is_capped: bool
+) -> None:
+    capped = replace(observation, depth_is_capped=depth_is_capped, running_is_capped=not depth_is_capped)
+    found, uncapped = compute_signals(capped, target), compute_signals(observation, target)
+    assert not found.scale_down_safe
+    assert found.recommended_workers >= max(min(observation.workers, target.workers_max), uncapped.recommended_workers)
+
+
+def test_the_reason_says_that_a_count_is_capped() -> None:
+    found = signals(ready=100, depth_is_capped=True, workers=60, capacity=60, attempt_durations=seconds(60))
+    assert (found.depth, found.depth_is_capped, found.recommended_workers) == (100, True, 60)
+    assert found.reason == (
+        "More than 100 tasks wait, 0 run; an attempt takes 60 s. Not all tasks were counted, so no worker is removed."
+    )
+
+
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 300))
 def test_the_recommended_number_of_idle_workers_starts_all_tasks_in_time(
     waiting: int, duration: int, wait: int

@@ -10,7 +10,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import Attempt, Call, Job
 from callsheet.core.model.workflow_definition import Backoff, RetryPolicy, StageSpec, WorkflowDefinition
-from callsheet.core.policy.explanation.blocking_reasons import AHEAD_MAX, NO_WORKER_SECONDS, LimitUsage, Observation
+from callsheet.core.policy.explanation.blocking_reasons import NO_WORKER_SECONDS, LimitUsage, Observation
 from callsheet.core.policy.explanation.job_explanation import Explanation, explain, first_ready
 from callsheet.core.policy.task_start_limits import Limit
 from tests.core.rule_harness import DRAW, CoreHarness
@@ -138,10 +138,23 @@ def test_the_message_of_a_queued_job_agrees_with_the_number_of_tasks_ahead() -> 
     for ahead, message in (
         (0, "It is next in its queue."),
         (1, "after 1 other task."),
-        (AHEAD_MAX, "more than 10000"),
+        (10_000, "after 10000 other tasks."),
     ):
         found = explain_job(harness, job_id, live_leases=1, ahead=ahead)
         assert message in only_constraint(found, "queued").message
+
+
+def test_a_capped_count_of_tasks_ahead_is_a_lower_bound_in_every_part_of_the_explanation() -> None:
+    harness = CoreHarness(DRAW)
+    found = explain_job(
+        harness, harness.submit(), live_leases=1, ahead=100, ahead_is_capped=True, running=7, running_is_capped=True,
+        durations=ONE_MINUTE,
+    )  # fmt: skip
+    constraint = only_constraint(found, "queued")
+    assert constraint.message == "It is queued after more than 100 other tasks."
+    assert (constraint.ahead, constraint.ahead_is_capped, constraint.running_is_capped) == (100, True, True)
+    assert (found.position, found.position_is_capped) == (101, True)
+    assert "A lower bound: more than 100 tasks are ahead." in found.start.reason
 
 
 @pytest.mark.parametrize("of", ["workflow", "kind", "provider"])

@@ -52,7 +52,7 @@ def row(harness: EngineHarness, file: File) -> File:
 
 def audit(harness: EngineHarness) -> list[Audit]:
     """Return the audit entries of files that the retention deleted."""
-    entries = [Audit(*found) for found in harness.reads.fetch("audit_of", tenant=TENANT, all=0, before="~", count=50)]
+    entries = [Audit(*found) for found in harness.reads.fetch("audit_of_tenant", tenant=TENANT, before="~", count=50)]
     return [entry for entry in entries if (entry.actor, entry.action) == ("retention", "files.delete")]
 
 

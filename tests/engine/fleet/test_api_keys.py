@@ -20,12 +20,12 @@ def key(**fields: Any) -> c.CreateKey:
 
 
 def keys(harness: EngineHarness) -> list[ApiKey]:
-    return [ApiKey(*row) for row in harness.reads.fetch("api_keys_after", tenant="", all=1, after="", count=100)]
+    return [ApiKey(*row) for row in harness.reads.fetch("api_keys_after", after="", count=100)]
 
 
 def audit(harness: EngineHarness, action: str = "") -> list[Audit]:
     """Return the audit entries, oldest first: of one action, or all."""
-    found = [Audit(*row) for row in harness.reads.fetch("audit_of", tenant="", all=1, before="~", count=1_000)]
+    found = [Audit(*row) for row in harness.reads.fetch("audit_before", before="~", count=1_000)]
     return [entry for entry in reversed(found) if action in {"", entry.action}]
 
 
@@ -44,9 +44,9 @@ def test_a_tenant_sees_only_its_own_keys_and_audit_entries(harness: EngineHarnes
     # R159
     harness.tenant("other")
     own, other = harness.do(key()), harness.do(key(tenant="other", secret_hash="1" * 64))
-    listed = harness.reads.fetch("api_keys_after", tenant=TENANT, all=0, after="", count=100)
+    listed = harness.reads.fetch("api_keys_of_tenant", tenant=TENANT, after="", count=100)
     assert [row[0] for row in listed] == [own.id]
-    entries = harness.reads.fetch("audit_of", tenant="other", all=0, before="~", count=100)
+    entries = harness.reads.fetch("audit_of_tenant", tenant="other", before="~", count=100)
     assert {row[1] for row in entries} == {"other"}
     assert other.id in {row[5] for row in entries}
     assert harness.expect_refusal(c.RevokeKey(key_id=other.id, tenant=TENANT)).code == "key_not_found"

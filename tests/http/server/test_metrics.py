@@ -1,12 +1,15 @@
 """Metrics in the format of Prometheus: waiting and running tasks, jobs, workers, streams and requests, without ids."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from callsheet.core.model import commands
+from callsheet.core.model.capped_count import CappedCount
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.http.metrics import Metrics, MetricsSnapshot
+from callsheet.queries.fleet.load import LeasingWorkers, Load, ProviderCalls, QueueDepth
 from tests.http.prometheus_samples import parse, sample_key, scrape
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 
@@ -107,11 +110,41 @@ def test_provider_calls_and_overdue_ones_are_counted(live_server: LiveServer) ->
     found, ops = scrape(live_server), live_server.client("operator").get("/v1/admin/ops").json()
     assert (found[sample_key("provider_calls")], found[sample_key("provider_calls_overdue")]) == (before + 1, 0)
     assert (ops["provider_calls"], ops["provider_calls_overdue"]) == (before + 1, 0)
-    later = parse(Metrics().text(MetricsSnapshot(0, provider_calls=(3, 2))).decode())
+    later = parse(Metrics().text(MetricsSnapshot(0, load(calls=(3, 2)))).decode())
     assert (later[sample_key("provider_calls")], later[sample_key("provider_calls_overdue")]) == (3, 2)
 
 
 # -- without a server
+
+
+def load(depths: Sequence[tuple[str, str, int, int]] = (), calls: tuple[int, int] = (0, 0)) -> Load:
+    queues = [
+        QueueDepth(kind, workflow, CappedCount(waiting), CappedCount(running))
+        for kind, workflow, waiting, running in depths
+    ]
+    return Load(queues, {}, LeasingWorkers(), ProviderCalls(*map(CappedCount, calls)))
+
+
+def test_a_capped_count_has_a_second_metric_that_says_so() -> None:
+    capped, exact = CappedCount(10, is_capped=True), CappedCount(3)
+    found = parse(
+        Metrics().text(MetricsSnapshot(0, Load(
+            [QueueDepth("draw", "sketch", capped, exact), QueueDepth("draw", "sketch", exact, exact)],
+            {"queued": capped, "running": exact}, LeasingWorkers([("w1", "draw")], is_capped=True),
+            ProviderCalls(capped, exact),
+        ))).decode()
+    )  # fmt: skip
+    queue = {"kind": "draw", "workflow": "sketch"}
+    assert (found[sample_key("tasks_waiting", **queue)], found[sample_key("tasks_waiting_is_capped", **queue)]) == (
+        13,
+        1,
+    )
+    assert found[sample_key("tasks_running_is_capped", **queue)] == 0
+    assert found[sample_key("jobs_active_is_capped", status="queued")] == 1
+    assert found[sample_key("jobs_active_is_capped", status="running")] == 0
+    assert found[sample_key("workers_is_capped", kind="draw")] == 1
+    assert found[sample_key("provider_calls_is_capped")] == 1
+    assert found[sample_key("provider_calls_overdue_is_capped")] == 0
 
 
 def test_a_process_without_its_database_still_has_metrics() -> None:
@@ -122,7 +155,7 @@ def test_a_process_without_its_database_still_has_metrics() -> None:
 
 def test_rows_of_one_kind_and_workflow_are_added_up() -> None:
     depths = [("draw", "sketch", 1, 2), ("draw", "sketch", 10, 20), ("cut", "sketch", 0, 0)]
-    found = parse(Metrics().text(MetricsSnapshot(0, depths, [], [])).decode())
+    found = parse(Metrics().text(MetricsSnapshot(0, load(depths))).decode())
     assert found[sample_key("tasks_waiting", kind="draw", workflow="sketch")] == 11
     assert found[sample_key("tasks_running", kind="draw", workflow="sketch")] == 22
     assert found[sample_key("tasks_waiting", kind="cut", workflow="sketch")] == 0
@@ -130,7 +163,7 @@ def test_rows_of_one_kind_and_workflow_are_added_up() -> None:
 
 def test_a_scrape_has_at_most_a_thousand_queues() -> None:
     depths = [(f"kind-{n}", "open", n, 0) for n in range(3_000)]
-    found = parse(Metrics().text(MetricsSnapshot(0, depths, [], [])).decode())
+    found = parse(Metrics().text(MetricsSnapshot(0, load(depths))).decode())
     values = [value for (name, _), value in found.items() if name == "callsheet_tasks_waiting"]
     assert (len(values), max(values), min(values)) == (1_000, 2_999, 2_000)
 

@@ -150,7 +150,7 @@ def test_the_settings_give_the_default_window_and_target(tmp_path: Path) -> None
 
 def test_unknown_values_are_absent_from_a_scrape() -> None:
     blank = compute_signals(KindObservation(kind="gpu", ready=1, startable=1), ScalingTarget(wait_seconds=60))
-    found = parse(Metrics().text(MetricsSnapshot(0, [], [], [], [blank])).decode())
+    found = parse(Metrics().text(MetricsSnapshot(0, signals=[blank])).decode())
     assert found[sample_key("queue_depth", kind="gpu")] == 1
     absent = {"callsheet_queue_attempt_seconds", "callsheet_queue_estimated_wait_seconds"}
     assert not absent & {name for name, _ in found}

@@ -3,8 +3,7 @@
 import typer
 
 from callsheet.cli.connection import Server, command
-from callsheet.cli.output import as_json, print_line, table
-from callsheet.core.model.plural import pluralize
+from callsheet.cli.output import as_json, format_count, print_line, table
 
 
 def register(app: typer.Typer) -> None:
@@ -19,14 +18,26 @@ def status(server: Server) -> None:
     if server.json:
         as_json(overview)
         return
-    jobs = ", ".join(f"{count} {status}" for status, count in overview.active_jobs.items() if count)
-    print_line(f"Active jobs: {jobs or 'none'}. {pluralize(overview.workers, 'worker', verb='is')} running.")
-    print_line(f"{pluralize(overview.streams, 'stream', verb='is')} open.")
-    calls = pluralize(overview.provider_calls, "provider call")
-    print_line(f"{calls}, {overview.provider_calls_overdue} of them overdue.\n")
+    active = (
+        f"{format_count(count, is_capped=overview.active_jobs_is_capped[status])} {status}"
+        for status, count in overview.active_jobs.items()
+    )
+    workers = format_count(overview.workers, is_capped=overview.workers_is_capped)
+    calls = format_count(overview.provider_calls, is_capped=overview.provider_calls_is_capped)
+    overdue = format_count(overview.provider_calls_overdue, is_capped=overview.provider_calls_overdue_is_capped)
+    print_line(f"Active jobs: {', '.join(active) or 'none'}. Running workers: {workers}.")
+    print_line(f"Open streams: {overview.streams}. Provider calls: {calls}, {overdue} of them overdue.\n")
     table(
         ("KIND", "WORKFLOW", "WAITING", "RUNNING"),
-        ((queue.kind, queue.workflow, queue.waiting, queue.running) for queue in overview.queues),
+        (
+            (
+                queue.kind,
+                queue.workflow,
+                format_count(queue.waiting, is_capped=queue.waiting_is_capped),
+                format_count(queue.running, is_capped=queue.running_is_capped),
+            )
+            for queue in overview.queues
+        ),
         empty="No tasks are waiting or running.",
         wrappable=("WORKFLOW",),
     )

@@ -3,6 +3,8 @@
 With P slots and S seconds per attempt, P * (T + S) / S tasks start within the target wait T: P start at once, the
 others follow. Hence P = tasks * S / (T + S). The result is never lower than the number of running tasks, so a busy
 worker is never removed.
+
+Tasks are counted up to a maximum. If there are more, P is a lower bound, and no worker is removed.
 """
 
 from collections.abc import Sequence
@@ -31,6 +33,10 @@ class KindObservation(Struct, frozen=True, kw_only=True):
     """How long the oldest ready task has waited."""
     running: int = 0
     """Leased tasks."""
+    depth_is_capped: bool = False
+    """Whether more tasks wait than were counted."""
+    running_is_capped: bool = False
+    """Whether more tasks are leased than were counted."""
     elapsed: int | None = None
     """How long the oldest running task has run."""
     workers: int = 0
@@ -52,6 +58,11 @@ class KindObservation(Struct, frozen=True, kw_only=True):
     def depth(self) -> int:
         return self.ready + self.backoff
 
+    @property
+    def is_capped(self) -> bool:
+        """Whether more tasks wait or run than were counted."""
+        return self.depth_is_capped or self.running_is_capped
+
 
 class ScalingTarget(Struct, frozen=True, kw_only=True):
     """The target wait, and the bounds of the number of workers."""
@@ -69,7 +80,9 @@ class ScaleSignals(Struct, frozen=True, kw_only=True):
     kind: str
     """Kind of the tasks."""
     depth: int
-    """Waiting tasks: `ready` plus `backoff`, counted up to 100,000 per workflow."""
+    """Waiting tasks: `ready` plus `backoff`. Each is counted up to `scan_rows_max` per workflow."""
+    depth_is_capped: bool
+    """Whether more tasks wait than `depth` says. `recommended_workers` is then a lower bound."""
     ready: int
     """Tasks that a worker can claim now."""
     backoff: int
@@ -78,6 +91,8 @@ class ScaleSignals(Struct, frozen=True, kw_only=True):
     """How long the oldest ready task has waited; null if none is ready."""
     running: int
     """Tasks that are leased to workers. Tasks at a provider are not included."""
+    running_is_capped: bool
+    """Whether more tasks are leased than were counted: `scan_rows_max` of all kinds together."""
     workers: int
     """Workers of this kind: those with a lease of it, and approved workers with a recent heartbeat."""
     busy_workers: int
@@ -102,7 +117,7 @@ class ScaleSignals(Struct, frozen=True, kw_only=True):
     """Estimated wait of a new task; null if unknown, because there is no worker or nothing has completed yet."""
     recommended_workers: int
     """Workers needed to start all waiting tasks within the target wait. Never fewer than are busy; 0 only if nothing
-    waits and nothing runs."""
+    waits and nothing runs. If a count is capped, this is a lower bound, and never fewer than there are now."""
     scale_down_safe: bool
     """Whether the fleet can shrink to `recommended_workers` without exceeding the target wait."""
     failed_attempts: int
@@ -124,16 +139,19 @@ def compute_signals(observed: KindObservation, target: ScalingTarget) -> ScaleSi
     wait = estimate_wait(observed, median)
     workers, reason = recommend_workers(observed, target)
     return ScaleSignals(
-        kind=observed.kind, depth=observed.depth, ready=observed.ready, backoff=observed.backoff,
+        kind=observed.kind, depth=observed.depth, depth_is_capped=observed.depth_is_capped, ready=observed.ready,
+        backoff=observed.backoff,
         oldest_wait_seconds=None if observed.oldest_wait is None else _round(max(observed.oldest_wait, 0) / SECOND),
-        running=observed.running, workers=observed.workers, busy_workers=observed.busy, capacity=observed.capacity,
-        free=observed.free,
+        running=observed.running, running_is_capped=observed.running_is_capped,
+        workers=observed.workers, busy_workers=observed.busy,
+        capacity=observed.capacity, free=observed.free,
         attempt_seconds_p50=_round(median), attempt_seconds_p95=_round(p95), samples=len(durations_sorted),
         basis=_assume_duration(observed)[1],
         arrivals_per_second=round(observed.arrivals_per_second, 6),
         completions_per_second=round(observed.completions_per_second, 6),
         estimated_wait_seconds=_round(wait), recommended_workers=workers,
-        scale_down_safe=not observed.depth or (wait is not None and wait <= target.wait_seconds),
+        scale_down_safe=not observed.is_capped
+        and (not observed.depth or (wait is not None and wait <= target.wait_seconds)),
         failed_attempts=observed.failed, lost_leases=observed.lost_leases,
         spot_interruptions=observed.spot_interruptions, reason=reason,
     )  # fmt: skip
@@ -151,7 +169,7 @@ def estimate_wait(observed: KindObservation, median: float | None) -> float | No
 def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple[int, str]:
     """Return the recommended number of workers, and the reason."""
     if not observed.depth and not observed.running:
-        return _clamp(0, observed, target, "Nothing waits and nothing runs.")
+        return _clamp(*_keep_if_capped(0, "Nothing waits and nothing runs.", observed), observed, target)
     seconds, basis = _assume_duration(observed)
     tasks = observed.depth + observed.running
     if seconds is None:
@@ -160,14 +178,23 @@ def recommend_workers(observed: KindObservation, target: ScalingTarget) -> tuple
     else:
         places = ceil(tasks * seconds / (target.wait_seconds + seconds)) if seconds else 0
         explanation = _BASES[basis].format(_format_seconds(seconds))
-    text = f"{pluralize(observed.depth, 'task', verb='waits')}, {observed.running} run; {explanation}."
+    waiting = pluralize(observed.depth, "task", verb="waits")
+    text = f"{'More than ' * observed.depth_is_capped}{waiting}, {observed.running} run; {explanation}."
     if not observed.depth:
         text = f"Nothing waits; {pluralize(observed.running, 'task', verb='runs')}."
     elif places > observed.running + observed.startable:
         places = observed.running + observed.startable
         text += f" A running limit allows {places} at once."
     each = target.concurrency or (observed.capacity // observed.workers if observed.workers else 1)
-    return _clamp(ceil(max(places, observed.running, 1) / max(each, 1)), observed, target, text)
+    workers = ceil(max(places, observed.running, 1) / max(each, 1))
+    return _clamp(*_keep_if_capped(workers, text, observed), observed, target)
+
+
+def _keep_if_capped(workers: int, reason: str, observed: KindObservation) -> tuple[int, str]:
+    """Return at least the current number of workers if more tasks wait or run than were counted."""
+    if observed.is_capped and workers < observed.workers:
+        return observed.workers, f"{reason} Not all tasks were counted, so no worker is removed."
+    return workers, reason
 
 
 _BASES = {
@@ -187,7 +214,7 @@ def _assume_duration(observed: KindObservation) -> tuple[float | None, str]:
     return None, "none"
 
 
-def _clamp(workers: int, observed: KindObservation, target: ScalingTarget, reason: str) -> tuple[int, str]:
+def _clamp(workers: int, reason: str, observed: KindObservation, target: ScalingTarget) -> tuple[int, str]:
     """Apply the bounds, but never go below the number of busy workers."""
     bounded = min(max(workers, target.workers_min), target.workers_max)
     if observed.busy > bounded:

@@ -10,6 +10,9 @@ from callsheet.core.model.errors import NotFound
 from callsheet.core.model.rows import Attempt, Document, Event, Job, LedgerEntry, Run, Stage, Task, Wallet
 from callsheet.store.connection import Connection, ConnectionLost, Database
 
+_NEWEST_MAX = 10_000
+"""How many runs of a job, and attempts of a task, are read at most. Retries are not limited."""
+
 
 class PositionedEvent(tuple[int, int, Event]):
     """An event with its position in the global order: transaction, id, event."""
@@ -65,7 +68,8 @@ class BlockingReader:
         return Job(*rows[0])
 
     def runs(self, job_id: str) -> list[Run]:
-        return [Run(*row) for row in self.fetch("runs_of", id=job_id)]
+        """Return the newest runs of a job, oldest first."""
+        return [Run(*row) for row in reversed(self.fetch("runs_of", id=job_id, most=_NEWEST_MAX))]
 
     def stages(self, job_id: str) -> list[Stage]:
         return [Stage(*row) for row in self.fetch("stages_of", id=job_id)]
@@ -74,7 +78,8 @@ class BlockingReader:
         return [Task(*row) for row in self.fetch("tasks_of_job", id=job_id)]
 
     def attempts(self, task_id: str) -> list[Attempt]:
-        return [Attempt(*row) for row in self.fetch("attempts_of", id=task_id)]
+        """Return the newest attempts of a task, oldest first."""
+        return [Attempt(*row) for row in reversed(self.fetch("attempts_of", id=task_id, most=_NEWEST_MAX))]
 
     def documents(self, job_id: str) -> list[Document]:
         return [Document(*row) for row in self.fetch("documents_of", id=job_id)]

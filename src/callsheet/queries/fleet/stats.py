@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from callsheet.core.model.capped_count import CappedCount, cap_count
 from callsheet.core.model.clock import MILLISECOND, SECOND, seconds
 from callsheet.core.model.ids import uuid7
 from callsheet.core.model.rows import Worker
@@ -22,8 +23,6 @@ from callsheet.store.connection import Rows
 
 _CACHE_SECONDS = 1.0
 _WINDOWS_MAX = 16
-_WAITING_MAX = 100_000
-"""Tasks of a queue are counted up to this number."""
 _HEADS_MAX = 1_000
 """Heads of queues, by priority and tenant, that are searched for the oldest task."""
 _RATE_MAX = 1_000
@@ -52,6 +51,7 @@ class FleetStats:
     def __init__(self, reads: Reads, limits: Limits, settings: HttpSettings) -> None:
         self._reads = reads
         self._limits = limits
+        self._maximum = settings.scan_rows_max
         self._wait_target = settings.scale_target_wait_seconds
         self._seen_within = seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
         """A waiting worker calls at least this often, and its time is written soon after."""
@@ -75,16 +75,15 @@ class FleetStats:
         """Read every kind that has a queue or a worker."""
         since = now - seconds(window_seconds)
         floor = uuid7((since - seconds(_SKEW_SECONDS)) // MILLISECOND, 0)
-        queues, backoffs, heads, leases, fleet, arrivals, failures = await self._reads.scan_many([
-            ("scale_queues", {"most": _WAITING_MAX, "since": since, "counted": _RATE_MAX}),
-            ("scale_backoffs", {"most": _WAITING_MAX}),
+        queues, heads, leases, fleet, arrivals, failures = await self._reads.scan_many([
+            ("scale_queues", {"most": self._maximum + 1, "since": since, "counted": _RATE_MAX}),
             ("scale_heads", {"most": _HEADS_MAX}),
-            ("scale_leases", {}),
+            ("scale_leases", {"most": self._maximum + 1}),
             ("scale_fleet", {}),
             ("scale_arrivals", {"floor": floor, "since": since, "most": _ARRIVALS_MAX}),
             ("scale_failures", {"since": since, "most": _FAILURES_MAX}),
         ])  # fmt: skip
-        queued = _group_queues(queues, backoffs)
+        queued = _group_queues(queues, self._maximum)
         busiest = _busiest(queued)
         waits, *attempt_durations = await self._reads.scan_many([
             ("scale_waits", {"ids": [row[0] for row in heads]}),
@@ -96,7 +95,7 @@ class FleetStats:
         readings = _Readings(
             now, since, queued, capacity_of_kind, _oldest_waits(waits, now), _arrival_rates(arrivals, now, since),
             _count_startable(queued, self._limits, self._wait_target), _durations_by_kind(busiest, attempt_durations),
-            _count_failures(failures),
+            _count_failures(failures), sum(row[2] for row in leases) > self._maximum,
         )  # fmt: skip
         return [_build_observation(kind, readings) for kind in sorted(queued.keys() | capacity_of_kind.keys())]
 
@@ -108,16 +107,20 @@ class _QueueLoad(NamedTuple):
     """A queue: waiting, running and recently completed tasks, and when the first of these completed."""
 
     queue: LimitedQueue
-    ready: int
-    backoff: int
-    running: int
+    ready: CappedCount
+    backoff: CappedCount
+    running: CappedCount
     completed: int
     first_at: int | None
 
     @property
+    def waiting(self) -> int:
+        return self.ready.value + self.backoff.value
+
+    @property
     def activity(self) -> int:
         """Number of waiting, running and recently completed tasks."""
-        return self.ready + self.backoff + self.running + self.completed
+        return self.waiting + self.running.value + self.completed
 
 
 class _Readings(NamedTuple):
@@ -132,6 +135,7 @@ class _Readings(NamedTuple):
     startable: Mapping[str, int]
     attempt_durations: Mapping[str, Sequence[tuple[int, int]]]
     failures: Mapping[str, Counter[str]]
+    leases_are_capped: bool
 
 
 def _build_observation(kind: str, readings: _Readings) -> KindObservation:
@@ -139,8 +143,10 @@ def _build_observation(kind: str, readings: _Readings) -> KindObservation:
     capacity = readings.capacity_of_kind.get(kind, KindCapacity())
     attempt_durations, failures = readings.attempt_durations.get(kind, ()), readings.failures.get(kind, Counter())
     return KindObservation(
-        kind=kind, ready=sum(load.ready for load in queued), backoff=sum(load.backoff for load in queued),
+        kind=kind, ready=sum(load.ready.value for load in queued), backoff=sum(load.backoff.value for load in queued),
+        depth_is_capped=any(load.ready.is_capped or load.backoff.is_capped for load in queued),
         startable=readings.startable.get(kind, 0), oldest_wait=readings.waits.get(kind), running=capacity.running,
+        running_is_capped=readings.leases_are_capped,
         elapsed=None if capacity.leased_at is None else readings.now - capacity.leased_at,
         workers=len(capacity.workers), busy=len(capacity.busy), capacity=capacity.capacity, free=capacity.free,
         attempt_durations=[duration for ended_at, duration in attempt_durations if ended_at > readings.since],
@@ -151,13 +157,12 @@ def _build_observation(kind: str, readings: _Readings) -> KindObservation:
     )  # fmt: skip
 
 
-def _group_queues(queues: Rows, backoffs: Rows) -> dict[str, list[_QueueLoad]]:
-    waiting = {row[0]: row[1] for row in backoffs}
+def _group_queues(queues: Rows, maximum: int) -> dict[str, list[_QueueLoad]]:
     found: dict[str, list[_QueueLoad]] = defaultdict(list)
     for row in queues:
-        queue = LimitedQueue(*row[:-4])
-        ready, running, completed, first_at = row[-4:]
-        found[queue.kind].append(_QueueLoad(queue, ready, waiting.get(queue.id, 0), running, completed, first_at))
+        queue = LimitedQueue(*row[:-5])
+        ready, backoff, running = (cap_count(count, maximum) for count in row[-5:-2])
+        found[queue.kind].append(_QueueLoad(queue, ready, backoff, running, *row[-2:]))
     return dict(found)
 
 
@@ -214,7 +219,7 @@ def _count_startable(queued: Mapping[str, Sequence[_QueueLoad]], limits: Limits,
     running: Counter[tuple[str, str]] = Counter()
     for load in (load for loads in queued.values() for load in loads):
         for scope in ("kind", "workflow", "provider"):
-            running[scope, getattr(load.queue, scope)] += load.running
+            running[scope, getattr(load.queue, scope)] += load.running.value
     startable: dict[str, int] = {}
     for kind, loads in queued.items():
         left: dict[Limit, int] = {}
@@ -223,7 +228,7 @@ def _count_startable(queued: Mapping[str, Sequence[_QueueLoad]], limits: Limits,
             for limit in own_limits:
                 free = limit.maximum - running[limit.of, limit.name]
                 left.setdefault(limit, limit.starts_within(wait_target) if limit.seconds else max(free, 0))
-            starting = min([load.ready + load.backoff, *(left[limit] for limit in own_limits)])
+            starting = min([load.waiting, *(left[limit] for limit in own_limits)])
             left |= {limit: left[limit] - starting for limit in own_limits}
             startable[kind] = startable.get(kind, 0) + starting
     return startable

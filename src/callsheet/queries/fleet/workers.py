@@ -19,28 +19,24 @@ LISTED_LEASES_MAX = 10
 
 async def list_workers(context: QueryContext, query: WorkersQuery) -> WorkerPage:
     """Return a page of the workers, by name. The first page also contains embedded workers, which do not register."""
-    found, leases = await context.reads.scan_many([
+    found, pairs = await context.reads.scan_many([
         (
-            "workers_after",
-            {
-                "after": query.cursor,
-                "include_offline": int(query.include_deregistered),
-                "count": row_count(context, query.limit),
-            },
+            "all_workers_after" if query.include_deregistered else "workers_after",
+            {"after": query.cursor, "count": row_count(context, query.limit)},
         ),
-        ("leases_by_worker", {}),
+        ("leasing_workers", {"most": context.settings.scan_rows_max}),
     ])  # fmt: skip
     page, more = split_page(found, query.limit)
     workers = [rows.Worker(*row) for row in page]
-    leasing = {row[0] for row in leases}
+    leasing = {name for name, _ in pairs}
     registered = {row[0] for row in await context.reads.scan("worker_ids", ids=sorted(leasing))}
-    embedded_names = sorted(leasing - registered) if not query.cursor else []
+    embedded_names = sorted(leasing - registered)[: context.settings.page_size_max] if not query.cursor else []
     leases_by_worker = await _fetch_leases(
         context, [*(worker.id for worker in workers), *embedded_names], LISTED_LEASES_MAX
     )
     views = [_view(worker, leases_by_worker.get(worker.id, _EMPTY)) for worker in workers]
     views += [
-        _embedded(name, sorted(row[1] for row in leases if row[0] == name), leases_by_worker.get(name, _EMPTY))
+        _embedded(name, sorted(kind for own, kind in pairs if own == name), leases_by_worker.get(name, _EMPTY))
         for name in embedded_names
     ]
     return WorkerPage(views, workers[-1].id if more else None)

@@ -118,7 +118,13 @@ def test_why_marks_the_remaining_time_as_an_estimate() -> None:
     )
 
 
-def job_why_lines(*, remaining: dict[str, object] | None = None, **start: object) -> list[str]:
+def test_why_says_that_a_position_is_capped() -> None:
+    assert "Its position in the queue is 3+." in job_why_lines(position_is_capped=True)
+
+
+def job_why_lines(
+    *, remaining: dict[str, object] | None = None, position_is_capped: bool = False, **start: object
+) -> list[str]:
     """Return what `jobs why` prints for such an answer of the server."""
     known = {"samples": 40, "reason": ""}
     starts = dict.fromkeys(("estimated_start_at", "estimated_seconds", "duration_seconds_p50", "duration_seconds_p90"))
@@ -126,7 +132,8 @@ def job_why_lines(*, remaining: dict[str, object] | None = None, **start: object
     with StubServer() as stub:
         stub.responses = [ScriptedResponse(200, {
             "job_id": "j1", "status": "queued", "progress": 0, "stage_no": 1, "stage": "etch", "constraints": [],
-            "position": 3, "start": known | starts | start, "remaining": known | ends | (remaining or {}),
+            "position": 3, "position_is_capped": position_is_capped,
+            "start": known | starts | start, "remaining": known | ends | (remaining or {}),
         })]  # fmt: skip
         return invoke_cli("jobs", "why", "j1", "--url", stub.url).out.splitlines()
 

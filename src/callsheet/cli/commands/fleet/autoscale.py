@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from callsheet.cli.commands.fleet.workers import workers
 from callsheet.cli.connection import Server, command
-from callsheet.cli.output import FAILED, Failure, as_json, json_line, print_line, table
+from callsheet.cli.output import FAILED, Failure, as_json, format_count, json_line, print_line, table
 from callsheet.cli.shutdown import ShutdownSignal
 
 if TYPE_CHECKING:
@@ -238,7 +238,8 @@ def _print_decisions(decisions: "Sequence[ScaleDecision]", server: Server, *, st
         return
     table(
         ("KIND", "DEPTH", "OLDEST", "RUNNING", "WORKERS", "DESIRED", "REASON"),
-        ((d.signals.kind, d.signals.depth, _format_oldest(d.signals), d.signals.running, d.signals.workers, d.desired,
+        ((d.signals.kind, format_count(d.signals.depth, is_capped=d.signals.depth_is_capped), _format_oldest(d.signals),
+          format_count(d.signals.running, is_capped=d.signals.running_is_capped), d.signals.workers, d.desired,
           d.reason) for d in decisions),
         empty="No kinds are known yet.",
         droppable=("OLDEST", "RUNNING", "DEPTH"),

@@ -13,6 +13,7 @@ from callsheet.cli.output import (
     FAILED,
     as_json,
     create_group,
+    format_count,
     format_duration,
     format_time,
     print_line,
@@ -208,7 +209,8 @@ def why(server: Server, job_id: JobId) -> None:
     if not explanation.constraints:
         print_line(f"{explanation.job_id} is {explanation.status}; nothing blocks it.")
     if explanation.position is not None:
-        print_line(f"Its position in the queue is {explanation.position}.")
+        position = format_count(explanation.position, is_capped=explanation.position_is_capped)
+        print_line(f"Its position in the queue is {position}.")
     for line in (_format_start(explanation), _format_remaining(explanation.remaining)):
         if line:
             print_line(line)

@@ -18,8 +18,6 @@ from callsheet.core.policy.task_start_limits import Limit
 
 NO_WORKER_SECONDS = 5
 """Idle workers poll every few seconds: if a task was claimable for longer, no worker serves its kind."""
-AHEAD_MAX = 10_000
-"""Maximum up to which the tasks ahead are counted."""
 
 
 class LimitUsage(NamedTuple):
@@ -55,6 +53,10 @@ class Observation(NamedTuple):
     """The provider calls of running attempts, by task."""
     unavailable: UnavailableWorkers = UnavailableWorkers()
     """Workers that offer the kind but may not claim it."""
+    ahead_is_capped: bool = False
+    """Whether more tasks are ahead than were counted."""
+    running_is_capped: bool = False
+    """Whether more tasks of the queue run than were counted."""
 
 
 class Constraint(Struct, frozen=True, omit_defaults=True):
@@ -69,11 +71,13 @@ class Constraint(Struct, frozen=True, omit_defaults=True):
     of: str | None = None
     name: str | None = None
     running: int | None = None
+    running_is_capped: bool = False
     running_max: int | None = None
     started: int | None = None
     started_in_window_max: int | None = None
     within_seconds: int | None = None
     ahead: int | None = None
+    ahead_is_capped: bool = False
     progress: int | None = None
     workers: int | None = None
 
@@ -197,7 +201,7 @@ def _queued(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: O
     if not ready:
         return []
     if observation.ahead:
-        count = f"more than {AHEAD_MAX}" if observation.ahead >= AHEAD_MAX else str(observation.ahead)
+        count = f"{'more than ' * observation.ahead_is_capped}{observation.ahead}"
         text = f"It is queued after {count} other {'task' if observation.ahead == 1 else 'tasks'}."
     else:
         text = "It is next in its queue."
@@ -208,7 +212,9 @@ def _queued(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: O
             ready,
             active_since_at=_claimable_since(job, tasks),
             ahead=observation.ahead,
+            ahead_is_capped=observation.ahead_is_capped,
             running=observation.running,
+            running_is_capped=observation.running_is_capped,
         )
     ]
 

@@ -40,6 +40,7 @@ class Explanation(Struct, frozen=True):
 
     constraints: list[Constraint]
     position: int | None
+    position_is_capped: bool
     start: StartEstimate
     remaining: RemainingEstimate
 
@@ -51,6 +52,7 @@ def explain(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: O
     return Explanation(
         constraints,
         position,
+        position is not None and observation.ahead_is_capped,
         _estimate_start(job, constraints, position, observation),
         _estimate_remaining(job, stage, tasks, observation),
     )
@@ -108,6 +110,8 @@ def _estimate_queued_start(position: int, no_worker: bool, observation: Observat
     parallel = max(observation.running, 1)
     before = position if observation.running or observation.live_leases or full(observation) else position - 1
     text = f"Assumes {parallel} of its queue at a time, and the durations of the last {history.samples}."
+    if observation.ahead_is_capped:
+        text += f" A lower bound: more than {pluralize(observation.ahead, 'task', verb='is')} ahead."
     if rate_wait:
         text += " Not earlier than its rate limit allows."
     return StartEstimate(

@@ -105,11 +105,11 @@ CREATE TABLE job (
 CREATE UNIQUE INDEX job_dedup_key ON job (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE INDEX job_active ON job (wallet_id) WHERE finished_at IS NULL;
 CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
-CREATE INDEX job_newest ON job (tenant, id);
-CREATE INDEX job_open ON job (tenant, id) WHERE finished_at IS NULL;
-CREATE INDEX job_failed ON job (tenant, id) WHERE error_code IS NOT NULL;
-CREATE INDEX job_waiting ON job (tenant, id) WHERE waiting_at IS NOT NULL;
-CREATE INDEX job_user ON job (wallet_id, id);
+CREATE INDEX job_newest ON job (tenant, created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX job_status ON job (status, tenant, created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX job_waiting ON job (tenant, created_at, id) WHERE waiting_at IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX job_user ON job (wallet_id, created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX job_version ON job (workflow, workflow_version) WHERE finished_at IS NULL;
 
 CREATE TABLE run (
     job_id text NOT NULL,
@@ -195,7 +195,8 @@ CREATE INDEX task_ready ON task (queue, priority DESC, rank, id) WHERE ready = 1
 CREATE INDEX task_tail ON task (queue, priority, tenant, rank) WHERE ready = 1;
 CREATE INDEX task_due ON task (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX task_running ON task (queue) WHERE status = 'running';
-CREATE INDEX task_held ON task (worker_id) WHERE status = 'running';
+CREATE INDEX task_held ON task (worker_id, kind) WHERE status = 'running' AND token_hash IS NOT NULL;
+CREATE INDEX task_backoff ON task (queue) WHERE status = 'retried' AND due_at IS NOT NULL;
 CREATE INDEX task_done ON task (queue, finished_at) WHERE status = 'completed';
 
 CREATE TABLE attempt (
@@ -310,7 +311,8 @@ CREATE TABLE file (
     UNIQUE (task_id, attempt, no)
 ) {growing_table};
 CREATE INDEX file_job ON file (job_id) WHERE job_id IS NOT NULL;
-CREATE INDEX file_uploaded ON file (tenant, user_id, id) WHERE job_id IS NULL;
+CREATE INDEX file_uploaded ON file (tenant, user_id, id) WHERE job_id IS NULL AND status <> 'deleted';
+CREATE INDEX file_uploading ON file (tenant, user_id) WHERE job_id IS NULL AND status = 'uploading';
 CREATE INDEX file_expires ON file (expires_at, id) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE job_file (
@@ -346,6 +348,7 @@ CREATE TABLE worker (
     labels text
 ) {small_table};
 CREATE INDEX worker_seen ON worker (last_seen_at, id) WHERE status IN ('pending', 'approved');
+CREATE INDEX worker_listed ON worker (id) WHERE status <> 'offline';
 
 CREATE TABLE api_key (
     id text NOT NULL PRIMARY KEY,
@@ -370,6 +373,7 @@ CREATE TABLE audit (
 ) {growing_table};
 CREATE INDEX audit_tenant ON audit (tenant, id);
 CREATE INDEX audit_subject ON audit (subject, id);
+CREATE INDEX audit_tenant_subject ON audit (tenant, subject, id);
 
 CREATE TABLE installation (
     name text NOT NULL PRIMARY KEY,

@@ -15,8 +15,8 @@ ORDER BY f.expires_at, f.id LIMIT :count
 -- name: files_by_id
 SELECT {file f} FROM file f WHERE f.id IN :ids[]
 
--- name: files_ready
-SELECT {file f} FROM file f WHERE f.status = 'ready' AND f.id < :before ORDER BY f.id DESC LIMIT :count
+-- name: files_before
+SELECT {file f} FROM file f WHERE f.id < :before ORDER BY f.id DESC LIMIT :count
 
 -- name: attempts_and_files
 SELECT a.task_id, a.no, a.tenant, a.job_id, a.ended_at, f.no, f.status

@@ -15,7 +15,9 @@ SELECT {job j} FROM job j WHERE j.dedup_key IN :ids[]
 SELECT {wallet w} FROM wallet w WHERE w.id IN :ids[] ORDER BY w.id {lock}
 
 -- name: active_job_counts
-SELECT wallet_id, count(*) FROM job WHERE wallet_id IN :ids[] AND finished_at IS NULL GROUP BY wallet_id
+SELECT k.wallet_id, (SELECT count(*) FROM (
+    SELECT 1 FROM job j WHERE j.wallet_id = k.wallet_id AND j.finished_at IS NULL LIMIT :most
+) AS active) FROM :keys[wallet_id text] k
 
 -- name: tenants
 SELECT {tenant t} FROM tenant t WHERE t.id IN :ids[]
@@ -81,11 +83,11 @@ SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] AND t.finished_at IS NULL
 SELECT {task t} FROM task t WHERE t.stage_id IN :ids[] ORDER BY t.stage_id, t.no
 
 -- name: jobs_of_workers
-SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[]
+SELECT t.job_id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
 
 -- name: tasks_of_workers
 -- In a fixed order: if one task reaches its limit of requeues, its job fails, and that ends the other tasks of the job.
-SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] ORDER BY t.id
+SELECT {task t} FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL ORDER BY t.id
 
 -- name: leased_task_ids
 SELECT t.worker_id, t.id FROM task t WHERE t.status = 'running' AND t.worker_id IN :ids[] AND t.token_hash IS NOT NULL
@@ -109,28 +111,32 @@ SELECT {job_file u} FROM job_file u WHERE u.job_id IN :ids[] ORDER BY u.job_id, 
 SELECT {file f} FROM file f WHERE f.job_id IN :ids[] ORDER BY f.id {lock}
 
 -- name: files_needed_by_others
--- Files that another open job than their own, or a workflow, needs; with the name of the workflow.
-SELECT DISTINCT f.id, NULL FROM file f JOIN job_file u ON u.file_id = f.id JOIN job j ON j.id = u.job_id
-WHERE f.id IN :ids[] AND j.id <> f.job_id AND j.finished_at IS NULL
+-- Files that another open job than their own, or a workflow, needs; with the name of the workflow. Not EXISTS:
+-- PostgreSQL would build a table of all open jobs to look them up.
+SELECT f.id, NULL FROM file f WHERE f.id IN :ids[] AND (SELECT 1 FROM job_file u JOIN job j ON j.id = u.job_id
+    WHERE u.file_id = f.id AND j.id <> f.job_id AND j.finished_at IS NULL LIMIT 1) = 1
 UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
 JOIN workflow w ON w.name = n.workflow AND w.version = n.version
-WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
-    SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
+WHERE n.file_id IN :ids[] AND (w.current = 1 OR n.version = (SELECT j.workflow_version FROM job j
+    WHERE j.workflow = n.workflow AND j.workflow_version >= n.version AND j.finished_at IS NULL
+    ORDER BY j.workflow_version LIMIT 1))
 
 -- name: pending_upload_counts
-SELECT k.tenant, k.user_id, (SELECT count(*) FROM file f
-    WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL AND f.status = 'uploading')
-FROM :keys[tenant text, user_id text] k
+SELECT k.tenant, k.user_id, (SELECT count(*) FROM (
+    SELECT 1 FROM file f WHERE f.tenant = k.tenant AND f.user_id = k.user_id AND f.job_id IS NULL
+        AND f.status = 'uploading' LIMIT :most
+) AS uploading) FROM :keys[tenant text, user_id text] k
 
 -- name: files_needed
 -- Files that an open job or a workflow needs; with the name of the workflow.
 SELECT f.id, NULL FROM file f WHERE f.id IN :ids[] AND (
-    EXISTS (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL)
-    OR EXISTS (SELECT 1 FROM job_file u JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL))
+    (SELECT 1 FROM job j WHERE j.id = f.job_id AND j.finished_at IS NULL) = 1 OR (SELECT 1 FROM job_file u
+        JOIN job j ON j.id = u.job_id WHERE u.file_id = f.id AND j.finished_at IS NULL LIMIT 1) = 1)
 UNION ALL SELECT n.file_id, n.workflow FROM workflow_file n
 JOIN workflow w ON w.name = n.workflow AND w.version = n.version
-WHERE n.file_id IN :ids[] AND (w.current = 1 OR (n.workflow, n.version) IN (
-    SELECT j.workflow, j.workflow_version FROM job j WHERE j.finished_at IS NULL))
+WHERE n.file_id IN :ids[] AND (w.current = 1 OR n.version = (SELECT j.workflow_version FROM job j
+    WHERE j.workflow = n.workflow AND j.workflow_version >= n.version AND j.finished_at IS NULL
+    ORDER BY j.workflow_version LIMIT 1))
 
 -- name: stages
 SELECT {stage s} FROM stage s WHERE s.job_id IN :ids[] ORDER BY s.job_id, s.no

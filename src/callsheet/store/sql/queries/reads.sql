@@ -1,13 +1,17 @@
 -- Rows that the API returns.
 -- {job j}: all columns of a job. IN :x[]: a list parameter. :x[a text, b bigint]: a table made from a list of rows.
 -- {lock} is a row lock on PostgreSQL and empty on SQLite, which has one writer.
+-- A list compares and orders all columns of its index. No other index has this order, so PostgreSQL reads this one,
+-- whatever its statistics say about the tenant.
 
 -- name: recorded_values
 SELECT i.name, i.value, i.updated_at FROM installation i WHERE i.name IN :ids[] ORDER BY i.name
 
 -- name: workers_after
-SELECT {worker w} FROM worker w WHERE w.id > :after AND (w.status <> 'offline' OR :include_offline = 1)
-ORDER BY w.id LIMIT :count
+SELECT {worker w} FROM worker w WHERE w.id > :after AND w.status <> 'offline' ORDER BY w.id LIMIT :count
+
+-- name: all_workers_after
+SELECT {worker w} FROM worker w WHERE w.id > :after ORDER BY w.id LIMIT :count
 
 -- name: worker_ids
 SELECT w.id FROM worker w WHERE w.id IN :ids[]
@@ -24,9 +28,11 @@ SELECT {task t}, t.leases_total FROM (
 ) AS t WHERE t.lease_no <= :most ORDER BY t.worker_id, t.lease_no
 
 -- name: files_uploaded
-SELECT {file f} FROM file f WHERE f.tenant = :tenant AND f.user_id = :user AND f.job_id IS NULL
-    AND f.status <> 'deleted' AND f.id < :before
-ORDER BY f.id DESC LIMIT :count
+SELECT {file f} FROM (
+    SELECT f.* FROM file f WHERE (f.tenant, f.user_id, f.id) < (:tenant, :user, :before) AND f.tenant >= :tenant
+        AND f.job_id IS NULL AND f.status <> 'deleted'
+    ORDER BY f.tenant DESC, f.user_id DESC, f.id DESC LIMIT :count
+) AS f WHERE f.tenant = :tenant AND f.user_id = :user ORDER BY f.tenant DESC, f.user_id DESC, f.id DESC
 
 -- name: worker_by_token
 SELECT {worker w} FROM worker w WHERE w.token_hash = :key
@@ -35,13 +41,13 @@ SELECT {worker w} FROM worker w WHERE w.token_hash = :key
 SELECT id, tx, {event e} FROM event e WHERE e.subject = :subject AND e.seq > :after ORDER BY e.seq LIMIT :count
 
 -- name: events_of_tenant
-SELECT id, tx, {event e} FROM event e WHERE e.tenant = :tenant AND {after_position} ORDER BY {feed_order} LIMIT :count
+SELECT id, tx, {event e} FROM {events_of_tenant_after}
 
 -- name: job_of_tenant
 SELECT {job j} FROM job j WHERE j.id = :id AND j.tenant = :tenant AND j.deleted_at IS NULL
 
 -- name: runs_of
-SELECT {run r} FROM run r WHERE r.job_id = :id ORDER BY r.no
+SELECT {run r} FROM run r WHERE r.job_id = :id ORDER BY r.no DESC LIMIT :most
 
 -- name: stages_of
 SELECT {stage s} FROM stage s WHERE s.job_id = :id ORDER BY s.no
@@ -55,7 +61,7 @@ SELECT s.no, {task t} FROM stage s JOIN task t ON t.stage_id = s.id
 WHERE s.job_id = :id AND (s.no > :stage_no OR (s.no = :stage_no AND t.no > :task_no)) ORDER BY s.no, t.no LIMIT :count
 
 -- name: attempts_of
-SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no
+SELECT {attempt a} FROM attempt a WHERE a.task_id = :id ORDER BY a.no DESC LIMIT :most
 
 -- name: documents_of
 SELECT {document d} FROM document d WHERE d.job_id = :id ORDER BY d.owner_id, d.name
@@ -93,14 +99,28 @@ SELECT {now}, t.status, {api_key k} FROM api_key k LEFT JOIN tenant t ON t.id = 
 SELECT k.id FROM api_key k WHERE k.revoked_at IS NULL LIMIT 1
 
 -- name: api_keys_after
-SELECT {api_key k} FROM api_key k WHERE (k.tenant = :tenant OR :all = 1) AND k.id > :after ORDER BY k.id LIMIT :count
+SELECT {api_key k} FROM api_key k WHERE k.id > :after ORDER BY k.id LIMIT :count
 
--- name: audit_of
-SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
+-- name: api_keys_of_tenant
+SELECT {api_key k} FROM api_key k WHERE (k.tenant, k.id) > (:tenant, :after) AND k.tenant <= :tenant
+ORDER BY k.tenant, k.id LIMIT :count
+
+-- name: audit_before
+SELECT {audit a} FROM audit a WHERE a.id < :before ORDER BY a.id DESC LIMIT :count
+
+-- name: audit_of_tenant
+SELECT {audit a} FROM audit a WHERE (a.tenant, a.id) < (:tenant, :before) AND a.tenant >= :tenant
+ORDER BY a.tenant DESC, a.id DESC LIMIT :count
 
 -- name: audit_of_subject
-SELECT {audit a} FROM audit a
-WHERE a.subject = :subject AND (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
+SELECT {audit a} FROM audit a WHERE (a.subject, a.id) < (:subject, :before) AND a.subject >= :subject
+ORDER BY a.subject DESC, a.id DESC LIMIT :count
+
+-- name: audit_of_tenant_and_subject
+SELECT {audit a} FROM (
+    SELECT a.* FROM audit a WHERE (a.tenant, a.subject, a.id) < (:tenant, :subject, :before) AND a.tenant >= :tenant
+    ORDER BY a.tenant DESC, a.subject DESC, a.id DESC LIMIT :count
+) AS a WHERE a.tenant = :tenant AND a.subject = :subject ORDER BY a.tenant DESC, a.subject DESC, a.id DESC
 
 -- name: tenants_after
 SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
@@ -108,20 +128,68 @@ SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 -- name: current_workflows_after
 SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDER BY w.name LIMIT :count
 
+-- Each list of jobs scans a bounded number of rows in the order of its index, and filters them. The scan can end before
+-- the page is full: the next page starts at its last row, which the query with the suffix `_scan_end` returns.
+
 -- name: jobs_of_tenant
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.id < :before {job_filters}
+SELECT {job j} FROM (
+    SELECT j.* FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
+        AND j.deleted_at IS NULL
+    ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :scanned
+) AS j WHERE j.tenant = :tenant AND {job_filters}
+ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :count
 
--- name: jobs_open
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.finished_at IS NULL AND j.id < :before {job_filters}
+-- name: jobs_of_tenant_scan_end
+SELECT j.created_at, j.id FROM (
+    SELECT j.tenant, j.created_at, j.id FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
+        AND j.deleted_at IS NULL
+    ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
+) AS j WHERE j.tenant = :tenant
 
--- name: jobs_failed
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.error_code IS NOT NULL AND j.id < :before {job_filters}
+-- name: jobs_in_status
+SELECT {job j} FROM (
+    SELECT j.* FROM job j WHERE (j.status, j.tenant, j.created_at, j.id) < (:of_status, :tenant, :before_at, :before) AND j.status >= :of_status
+        AND j.deleted_at IS NULL
+    ORDER BY j.status DESC, j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :scanned
+) AS j WHERE j.status = :of_status AND j.tenant = :tenant AND {job_filters}
+ORDER BY j.status DESC, j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :count
+
+-- name: jobs_in_status_scan_end
+SELECT j.created_at, j.id FROM (
+    SELECT j.status, j.tenant, j.created_at, j.id FROM job j WHERE (j.status, j.tenant, j.created_at, j.id) < (:of_status, :tenant, :before_at, :before) AND j.status >= :of_status
+        AND j.deleted_at IS NULL
+    ORDER BY j.status DESC, j.tenant DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
+) AS j WHERE j.status = :of_status AND j.tenant = :tenant
 
 -- name: jobs_waiting
-SELECT {job j} FROM job j WHERE j.tenant = :tenant AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL AND j.id < :before {job_filters}
+SELECT {job j} FROM (
+    SELECT j.* FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
+        AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL
+    ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :scanned
+) AS j WHERE j.tenant = :tenant AND {job_filters}
+ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :count
+
+-- name: jobs_waiting_scan_end
+SELECT j.created_at, j.id FROM (
+    SELECT j.tenant, j.created_at, j.id FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
+        AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL
+    ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
+) AS j WHERE j.tenant = :tenant
 
 -- name: jobs_of_wallet
-SELECT {job j} FROM job j WHERE j.wallet_id = :wallet AND j.deleted_at IS NULL AND j.id < :before {job_filters}
+SELECT {job j} FROM (
+    SELECT j.* FROM job j WHERE (j.wallet_id, j.created_at, j.id) < (:wallet, :before_at, :before) AND j.wallet_id >= :wallet
+        AND j.deleted_at IS NULL
+    ORDER BY j.wallet_id DESC, j.created_at DESC, j.id DESC LIMIT :scanned
+) AS j WHERE j.wallet_id = :wallet AND {job_filters}
+ORDER BY j.wallet_id DESC, j.created_at DESC, j.id DESC LIMIT :count
+
+-- name: jobs_of_wallet_scan_end
+SELECT j.created_at, j.id FROM (
+    SELECT j.wallet_id, j.created_at, j.id FROM job j WHERE (j.wallet_id, j.created_at, j.id) < (:wallet, :before_at, :before) AND j.wallet_id >= :wallet
+        AND j.deleted_at IS NULL
+    ORDER BY j.wallet_id DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
+) AS j WHERE j.wallet_id = :wallet
 
 -- name: files_of
 SELECT {file f} FROM file f WHERE f.job_id = :id ORDER BY f.created_at, f.task_id, f.no
@@ -136,7 +204,9 @@ SELECT {task t} FROM task t WHERE t.id = :id AND t.job_id = :job
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq < :before ORDER BY e.seq DESC LIMIT :count
 
 -- name: count_tasks_ahead
-SELECT count(*) FROM (
-    SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1
-        AND (t.priority > :priority OR (t.priority = :priority AND (t.rank, t.id) < (:rank, :id))) LIMIT :most
-) AS before
+SELECT (SELECT count(*) FROM (
+        SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1 AND t.priority > :priority LIMIT :most
+    ) AS higher) + (SELECT count(*) FROM (
+        SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1 AND t.priority = :priority
+            AND (t.rank, t.id) < (:rank, :id) LIMIT :most
+    ) AS earlier)
