@@ -4,9 +4,11 @@ The engine creates one waiting job per tenant and one running job, and bare SQL 
 """
 
 import random
+from collections.abc import Mapping
 from contextlib import ExitStack
 from statistics import median
 from time import perf_counter
+from types import MappingProxyType
 
 from bench import load
 from bench.databases import DATABASE_KINDS, POSTGRESQL, SQLITE, Databases, connect_to, database_at
@@ -24,7 +26,7 @@ RUNNING = 100_000
 CLAIMS = 300
 WARM_UP = 50
 GROWTH_MAX = 1.5
-IDS = ("id", "job_id", "stage_id", "task_id", "owner_id", "command_id")
+IDS = ("id", "job_id", "stage_id", "task_id", "owner_id", "command_id", "subject", "entity_id")
 INDEXES = {
     SQLITE: "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = '{table}' AND sql IS NOT NULL",
     POSTGRESQL: (
@@ -126,14 +128,14 @@ def _multiply(dsn: str, kind: str, prototypes: str, low: int, high: int) -> None
         each = (high - low) // int(connection.run(f"SELECT count(*) FROM {prototypes}_job")[0][0])
         connection.begin()
         for table in COPIED_TABLES:
-            _without_indexes(connection, kind, table, _copy_sql(kind, table, prototypes, low, low + each))
+            without_indexes(connection, kind, table, copy_sql(kind, table, prototypes, low, low + each))
         connection.commit()
-        _vacuum(connection, kind)
+        vacuum(connection, kind)
     finally:
         connection.close()
 
 
-def _without_indexes(connection: Connection, kind: str, table: type[Stored], text: str) -> None:
+def without_indexes(connection: Connection, kind: str, table: type[Stored], text: str) -> None:
     """Create the indexes after the rows, which is several times faster."""
     found = connection.run(INDEXES[kind].format(table=table.TABLE))
     indexes = {str(name): str(index_sql) for name, index_sql in found}
@@ -144,7 +146,8 @@ def _without_indexes(connection: Connection, kind: str, table: type[Stored], tex
         connection.run(index_sql)
 
 
-def _vacuum(connection: Connection, kind: str) -> None:
+def vacuum(connection: Connection, kind: str) -> None:
+    """Update the statistics of the database, and write its pages to the disk."""
     if kind == SQLITE:
         connection.run("PRAGMA wal_checkpoint(TRUNCATE)")
         return
@@ -152,7 +155,11 @@ def _vacuum(connection: Connection, kind: str) -> None:
     connection.run("CHECKPOINT")
 
 
-def _copy_sql(kind: str, table: type[Stored], prototypes: str, low: int, high: int) -> str:
+def copy_sql(
+    kind: str, table: type[Stored], prototypes: str, low: int, high: int,
+    changed: Mapping[str, str] = MappingProxyType({}),
+) -> str:  # fmt: skip
+    """Return the insert that copies the prototypes of a table, once for each number from low to high."""
     number = "printf('%012x', s.n)" if kind == SQLITE else "lpad(to_hex(s.n), 12, '0')"
     values = {name: f"t.{name}" for name in columns(table)}
     for name in IDS:
@@ -160,6 +167,7 @@ def _copy_sql(kind: str, table: type[Stored], prototypes: str, low: int, high: i
             values[name] = f"substr(t.{name}, 1, 24) || {number}"
     if table is Task:
         values["rank"] = "t.rank + s.n * 1000000"
+    values |= changed
     chosen = ", ".join(values.values())
     return (
         f"WITH RECURSIVE s(n) AS (SELECT CAST({low} AS bigint) UNION ALL SELECT n + 1 FROM s WHERE n < {high - 1}) "

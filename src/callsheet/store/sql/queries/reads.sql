@@ -102,6 +102,11 @@ SELECT {audit a} FROM audit a WHERE (a.tenant = :tenant OR :all = 1) AND a.id < 
 SELECT {audit a} FROM audit a
 WHERE a.subject = :subject AND (a.tenant = :tenant OR :all = 1) AND a.id < :before ORDER BY a.id DESC LIMIT :count
 
+-- name: audit_chain_after
+-- Lines of the audit log in the order of their chains, each with the head of its chain.
+SELECT {audit a}, h.seq, h.digest FROM audit a LEFT JOIN audit_head h ON h.tenant = a.tenant
+WHERE (a.tenant, a.seq, a.id) > (:tenant, :seq, :id) ORDER BY a.tenant, a.seq, a.id LIMIT :count
+
 -- name: tenants_after
 SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 
