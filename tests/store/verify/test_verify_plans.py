@@ -8,13 +8,14 @@ from callsheet.engine import Engine
 from callsheet.store import verify
 from callsheet.store.connection import Connection
 from callsheet.store.dialect import column_types, columns, postgresql_statement
-from callsheet.store.verify.check import PLAN_SETTINGS
-from callsheet.store.verify.rules import QueryPart
+from callsheet.store.verify.rule_check import PLAN_SETTINGS
+from callsheet.store.verify.rule_files import QueryPart
 from callsheet.store.verify.slices import border_query, last_query
 
 VALUES = {"first": "a", "last": "b", "value": "a", "before": 1}
-WHOLE_TABLE = {"L10"}
-"""Attempts have no index by token. The rule reads them once, and the database sorts the tokens."""
+WHOLE_TABLE = {"L10", "M2", "M14"}
+"""Rules that read a table once. L10 sorts the tokens of all attempts, which have no index. M2 and M14 look at each
+entry alone, and PostgreSQL does not store the ledger in the order of its index."""
 ROWS_PER_TABLE = 5_000
 PARTIAL = {
     "kind": "(ARRAY['reserve', 'consume', 'refund', 'adjust', 'topup'])[n % 5 + 1]",

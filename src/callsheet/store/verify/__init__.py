@@ -7,7 +7,7 @@ Missing until their tables exist: deliveries (X3, X4), schedules (S4). No rule c
 digest, or that an API key was used after its expiry (A2).
 """
 
-from callsheet.store.verify.check import (
+from callsheet.store.verify.rule_check import (
     SLICE_ROWS,
     SWEPT_WITHIN_SECONDS,
     Progress,
@@ -17,8 +17,8 @@ from callsheet.store.verify.check import (
     check_rules,
     find_violations,
 )
-from callsheet.store.verify.report import as_json, report
-from callsheet.store.verify.rules import ROWS_SHOWN_MAX, Rule, rules, select_rules
+from callsheet.store.verify.rule_files import ROWS_SHOWN_MAX, Rule, rules, select_rules
+from callsheet.store.verify.violation_report import as_json, report
 
 __all__ = [
     "ROWS_SHOWN_MAX",

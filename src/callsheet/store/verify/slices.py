@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from callsheet.store.connection import Connection, Rows
-from callsheet.store.verify.rules import QueryPart, SliceKey
+from callsheet.store.verify.rule_files import QueryPart, SliceKey
 
 Slice = tuple[str, str]
 """The first and the last value of a slice. All rows with the same value are in one slice."""

@@ -1,5 +1,5 @@
 -- Rules of events, API keys and the audit log.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: X1
 -- An ended run has exactly one terminal event, an open run none; a blocked job has one.
@@ -18,10 +18,11 @@ WHERE {slice j.id} AND j.status = 'blocked' GROUP BY j.id, j.status HAVING count
 -- Every event belongs to an existing run.
 -- columns: job, run, event, type
 -- slices: event.subject
-SELECT e.subject, e.run, e.seq, e.type FROM event e LEFT JOIN job j ON j.id = e.subject
-LEFT JOIN run r ON r.job_id = e.subject AND r.no = e.run
-WHERE {slice e.subject} AND (e.type LIKE 'job.%' OR e.type LIKE 'stage.%' OR e.type LIKE 'task.%')
-AND r.no IS NULL AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
+SELECT e.subject, e.run, e.first_seq, e.first_type FROM (
+    SELECT subject, run, min(seq) AS first_seq, min(type) AS first_type FROM event
+    WHERE {slice subject} AND (type LIKE 'job.%' OR type LIKE 'stage.%' OR type LIKE 'task.%') GROUP BY subject, run
+) e LEFT JOIN job j ON j.id = e.subject LEFT JOIN run r ON r.job_id = e.subject AND r.no = e.run
+WHERE r.no IS NULL AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
 
 -- name: A1
 -- Tokens are stored as a hash of 64 hexadecimal digits.

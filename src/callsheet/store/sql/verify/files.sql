@@ -1,5 +1,5 @@
 -- Rules of files.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: O1
 -- A completed task keeps the output of the attempt that was accepted, until its job is deleted.

@@ -1,5 +1,5 @@
 -- Rules of submissions, jobs and runs.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: S1
 -- A user has one job per idempotency key, and a key belongs to its user, or to the job that is retried.
@@ -130,10 +130,9 @@ WHERE {slice job_id} AND (error_code IS NULL) = (status NOT IN ('open', 'complet
 -- name: J9
 -- An ended run matches its terminal event, and an ended job matches its last run.
 -- columns: what, job, run, status, expected
--- slices: run.job_id
-SELECT 'run', r.job_id, r.no, r.status, e.target
-FROM run r JOIN event e ON e.subject = r.job_id AND e.run = r.no AND e.target IN {job_ended} AND e.type LIKE 'job.%'
-WHERE {slice r.job_id} AND (e.target <> r.status OR e.at <> r.finished_at
+-- slices: event.subject
+SELECT 'run', r.job_id, r.no, r.status, e.target FROM event e JOIN run r ON r.job_id = e.subject AND r.no = e.run
+WHERE {slice e.subject} AND e.target IN {job_ended} AND e.type LIKE 'job.%' AND (e.target <> r.status OR e.at <> r.finished_at
 OR CAST(CAST(e.data AS {json}) ->> 'price' AS {int}) IS DISTINCT FROM r.price
 OR CAST(CAST(e.data AS {json}) ->> 'consumed' AS {int}) IS DISTINCT FROM r.consumed
 OR CAST(CAST(e.data AS {json}) ->> 'refunded' AS {int}) IS DISTINCT FROM r.refunded

@@ -1,5 +1,5 @@
 -- Rules of leases, attempts and workers.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: L1
 -- A task has at most one live lease.

@@ -1,5 +1,5 @@
 -- Rules of wallets, entries and reservations.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: M1
 -- A wallet's balance, its total top-ups and its total consumption are the sums of its entries.
@@ -21,8 +21,8 @@ AND NOT EXISTS (SELECT 1 FROM entry e WHERE e.wallet_id = w.id)
 -- columns: wallet, entry, balance, reserved
 -- slices: wallet.id
 SELECT id, 0, balance, reserved FROM wallet WHERE {slice id} AND (balance < 0 OR reserved < 0)
--- slices: entry.wallet_id
-SELECT wallet_id, seq, balance, 0 FROM entry WHERE {slice wallet_id} AND balance < 0
+-- slices: none
+SELECT wallet_id, seq, balance, 0 FROM entry WHERE balance < 0
 
 -- name: M3
 -- A wallet's reserved amount is the sum of its open reservations.
@@ -136,9 +136,9 @@ AND EXISTS (SELECT 1 FROM entry e WHERE e.job_id = j.id AND e.kind = 'adjust' AN
 -- name: M14
 -- Each kind of entry has its sign. Top-ups have no job; an adjustment has a run if it refunds consumed credits; other entries have a run.
 -- columns: wallet, entry, kind, amount, consumed, job, run
--- slices: entry.wallet_id
+-- slices: none
 SELECT wallet_id, seq, kind, amount, consumed, job_id, run FROM entry
-WHERE {slice wallet_id} AND (CASE kind
+WHERE (CASE kind
     WHEN 'topup' THEN amount <= 0 OR consumed <> 0
     WHEN 'adjust' THEN amount = 0 OR consumed <> CASE WHEN job_id IS NULL THEN 0 ELSE -amount END
     WHEN 'reserve' THEN amount >= 0 OR consumed <> 0

@@ -1,5 +1,5 @@
 -- Rules of provider calls.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: P1
 -- An attempt has at most one provider call.

@@ -1,5 +1,5 @@
 -- Rules of stages, tasks and their order.
--- The format is described in store/verify/rules.py.
+-- The format is described in store/verify/rule_files.py.
 
 -- name: G1
 -- No stage and no task starts before all earlier stages are completed.
@@ -125,9 +125,10 @@ WHERE {slice c.id} AND (t.tenant IS DISTINCT FROM c.tenant OR t.job_id IS DISTIN
 SELECT 'document', d.owner_id FROM document d LEFT JOIN job j ON j.id = d.job_id
 WHERE {slice d.owner_id} AND j.id IS NULL
 -- slices: event.subject
-SELECT 'event', e.subject FROM event e LEFT JOIN job j ON j.id = e.subject
-WHERE {slice e.subject} AND j.tenant IS DISTINCT FROM e.tenant
-AND (e.type LIKE 'job.%' OR e.type LIKE 'stage.%' OR e.type LIKE 'task.%')
+SELECT 'event', e.subject FROM (
+    SELECT subject, tenant FROM event
+    WHERE {slice subject} AND (type LIKE 'job.%' OR type LIKE 'stage.%' OR type LIKE 'task.%') GROUP BY subject, tenant
+) e LEFT JOIN job j ON j.id = e.subject WHERE j.tenant IS DISTINCT FROM e.tenant
 
 -- name: G10
 -- A stage's counts match its tasks, and a job's counts match its stages.

@@ -10,7 +10,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.store.connection import Connection, Rows, StoreError
 from callsheet.store.dialect import POSTGRESQL, SQLITE
 from callsheet.store.verify.audit_chain import find_chain_faults
-from callsheet.store.verify.rules import ROWS_SHOWN_MAX, CodePart, Rule, rules
+from callsheet.store.verify.rule_files import ROWS_SHOWN_MAX, CodePart, Rule, rules
 from callsheet.store.verify.slices import Slices
 
 SLICE_ROWS = 10_000

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from callsheet.store.verify.check import RuleResult, Violation
+from callsheet.store.verify.rule_check import RuleResult, Violation
 
 
 def report(violations: Iterable[Violation]) -> str:
