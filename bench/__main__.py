@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.databases import Databases
-from bench.engine import backlog, cpu, latency, profile, size, throughput
+from bench.engine import backlog, cpu, latency, profile, size, throughput, verification
 from bench.http import api, streams, streams_under_load, worker_protocol
 from bench.peers import comparison
 from bench.table import PAGE, Row, format_table, replace_figures, save
@@ -18,6 +18,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "size": size.measure,
     "latency": latency.measure,
     "cpu": cpu.measure,
+    "verify": verification.measure,
     "web": api.measure,
     "streams": streams.measure,
     "busy-streams": streams_under_load.measure,

@@ -6,7 +6,21 @@ from itertools import pairwise
 from typing import TypeVar
 
 from callsheet.core.facts import Key
-from callsheet.core.model.rows import Attempt, Call, Event, Job, LedgerEntry, Row, Run, Stage, Task, Wallet
+from callsheet.core.model.audit_chain import find_chain_fault
+from callsheet.core.model.rows import (
+    Attempt,
+    Audit,
+    AuditHead,
+    Call,
+    Event,
+    Job,
+    LedgerEntry,
+    Row,
+    Run,
+    Stage,
+    Task,
+    Wallet,
+)
 from callsheet.core.model.state_machines import JOB, STAGE, TASK
 
 R = TypeVar("R", bound=Row)
@@ -45,6 +59,10 @@ def assert_invariants(rows: Rows) -> None:
         _assert_stage(groups, stage)
     for task in _all(rows, Task):
         _assert_task(rows, groups, task)
+    for head in _all(rows, AuditHead):
+        lines = sorted(groups.audit_lines[head.tenant], key=lambda line: line.seq)
+        assert find_chain_fault(iter(lines), head, head.tenant) is None, "A3: the audit log is a chain"
+    assert set(groups.audit_lines) <= set(rows[AuditHead]), "A3: every chain has a head"
 
 
 class _RowGroups:
@@ -59,6 +77,7 @@ class _RowGroups:
         self.in_stage = _group_by(_all(rows, Task), "stage_id")
         self.jobs = _group_by(_all(rows, Job), "wallet_id")
         self.attempts = _group_by(_all(rows, Attempt), "task_id")
+        self.audit_lines = _group_by(_all(rows, Audit), "tenant")
 
 
 def _group_by(rows: Iterable[R], field: str) -> dict[str, list[R]]:

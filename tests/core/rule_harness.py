@@ -13,6 +13,7 @@ import msgspec
 from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
+from callsheet.core.decisions.audit import chain_lines, chain_needs
 from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
@@ -104,6 +105,8 @@ class CoreHarness:
                 loader.load(want.need, want.key)
             if not rest:
                 assert list(find_backdated(ws)) == []
+                loader.load_all(chain_needs(ws))
+                chain_lines(ws)
                 self._store(ws)
                 return results
             waiting = rest

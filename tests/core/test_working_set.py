@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from callsheet.core import facts
-from callsheet.core.model.rows import Document, Job, Tenant
+from callsheet.core.decisions.audit import chain_lines
+from callsheet.core.model.rows import Audit, AuditHead, Document, Job, Tenant
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.working_set import NotLoaded, WorkingSet
 
@@ -141,6 +142,18 @@ def test_new_and_changed_rows_are_written_separately_and_once() -> None:
     assert row is Tenant
     assert [tenant.weight for tenant in (*new, *changed)] == [4, 4]  # type: ignore[attr-defined]
     assert ([t.id for t in new], [t.id for t in changed]) == (["t2"], ["t1"])  # type: ignore[attr-defined]
+
+
+def test_audit_lines_are_written_with_their_place_in_the_chain_and_never_early() -> None:
+    ws = _fresh()
+    ws.load(AuditHead, [], ["t1"])
+    ws.append(Audit("a1", "t1", NOW, "k1", "tenant.put", "t1", None))
+    ws.append(Document("d1", "input", "j1", "{}"))
+    assert [row for row, _ in ws.take_appended()] == [Document]
+    chain_lines(ws)
+    assert [(row, [(r.tenant, r.seq) for r in new]) for row, new, _ in ws.writes()] == [  # type: ignore[attr-defined]
+        (AuditHead, [("t1", 1)]), (Audit, [("t1", 1)]),
+    ]  # fmt: skip
 
 
 def test_a_row_created_after_an_undo_is_still_new() -> None:

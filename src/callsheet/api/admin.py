@@ -123,6 +123,8 @@ class AuditEntry(Struct, frozen=True):
     action: Annotated[str, doc("What was done, such as `wallet.topup` or `worker.revoke`.", "wallet.topup")]
     subject: Annotated[str, doc("Id or name of the job, user, key, worker, tenant or workflow.", "ann")]
     data: Annotated[Any, doc("Parameters of the action; or null.", {"amount": 100, "reason": "top-up"})]
+    seq: Annotated[int, doc("Number of the entry in its tenant's chain, from 1 and without gaps.", 12)]
+    digest: Annotated[str, doc("SHA-256 of this entry and of the digest before it in its chain.", Example.DIGEST)]
 
 
 class AuditLog(Struct, frozen=True):

@@ -211,10 +211,18 @@ class WorkingSet:
             originals[key] = None if before is _ABSENT else before  # type: ignore[assignment]
 
     def append(self, row: Row) -> None:
-        """Add a row that never changes, such as a ledger entry or a document."""
+        """Add a row that never changes, such as a ledger entry or a document.
+
+        Audit lines are written last: they get their place in the chain when the batch is stored.
+        """
         rows = self._appended.setdefault(row.__class__, [])
         rows.append(row)
         self._undo.append((rows, None, _POP))
+
+    @property
+    def audit_lines(self) -> list[Audit]:
+        """The audit lines of the batch. They can be replaced in place."""
+        return self._appended.get(Audit, [])  # type: ignore[return-value]
 
     def set_fact(self, fact: Fact[K, V], key: K, value: V) -> None:
         """Update a fact for the commands that follow in this batch."""
@@ -273,7 +281,7 @@ class WorkingSet:
         """Yield and remove the appended rows of decided commands, so that they can be written early."""
         self.begin()
         for cls, appended in self._appended.items():
-            if appended:
+            if appended and cls is not Audit:
                 yield cls, appended[:]
                 appended.clear()
         if self._events:
@@ -300,3 +308,5 @@ class WorkingSet:
             if new or changed:
                 yield cls, new, changed
         yield from ((cls, rows, []) for cls, rows in self.take_appended())
+        if lines := self._appended.pop(Audit, None):
+            yield Audit, lines, []

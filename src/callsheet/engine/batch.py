@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
+from callsheet.core.decisions.audit import chain_lines, chain_needs
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
@@ -65,6 +66,7 @@ class Batch:
             reusable = cached[1] if cached is not None and cached[0] == version else None
             ws = WorkingSet(0, self._limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying, previous=reusable)
             results = self._decide(ws, commands)
+            self._chain_audit_lines(ws)
             wrote = self._store(ws)
             if wrote:
                 connection.notify(ws.woken_kinds)
@@ -79,7 +81,7 @@ class Batch:
         return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
-        prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)
+        prefetch = self._make_prefetch(ws)
         self._prefetch(prefetch, ws, commands)
         ws.now = self.connection.now()  # after the locks, so that it is not earlier than any change in the loaded rows
         results: list[Any] = [None] * len(commands)
@@ -115,6 +117,15 @@ class Batch:
             loaded |= requested
             prefetch.load(missing)
             waiting = deferred
+
+    def _make_prefetch(self, ws: WorkingSet) -> Prefetch:
+        return Prefetch(self.connection, ws, self._definitions, self._selector)
+
+    def _chain_audit_lines(self, ws: WorkingSet) -> None:
+        """Lock the chains that the batch extends, after everything else, and append its lines to them."""
+        if ws.audit_lines:
+            self._make_prefetch(ws).load(chain_needs(ws))
+            chain_lines(ws)
 
     def _write_appended(self, ws: WorkingSet) -> None:
         for row, rows in ws.take_appended():

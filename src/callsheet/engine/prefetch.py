@@ -1,7 +1,7 @@
-"""Prefetch: loads the rows and facts that the decisions of a batch need, in lock order: jobs, their parts, wallets.
+"""Prefetch: loads the rows and facts that the decisions of a batch need, in lock order.
 
-Each query loads the rows of all commands of the batch. A loader is a generator that yields one query and receives its
-rows. Consecutive loaders share one round trip.
+The order is jobs, their parts, wallets, audit chains. Each query loads the rows of all commands of the batch. A loader
+is a generator that yields one query and receives its rows. Consecutive loaders share one round trip.
 """
 
 from collections import Counter, defaultdict
@@ -14,6 +14,7 @@ from callsheet.core.model.rows import (
     ApiKey,
     Attempt,
     Audit,
+    AuditHead,
     Call,
     Cursor,
     Document,
@@ -348,6 +349,7 @@ _AFTER_STEPS: dict[Need, Loader] = {
     Wallet: _by_id(Wallet, "wallets"),
     facts.ACTIVE_JOB_COUNT: Prefetch._active_job_count,  # noqa: SLF001
     facts.QUEUE_TAIL: Prefetch._queue_tail,  # noqa: SLF001
+    AuditHead: _by_id(AuditHead, "audit_heads"),
 }
 _LOADERS = _BEFORE_STEPS | _AFTER_STEPS
 _LOCK_ORDER: dict[Need, int] = {need: no for no, need in enumerate((*_BEFORE_STEPS, *_STEPS, *_AFTER_STEPS))}

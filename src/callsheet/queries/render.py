@@ -182,5 +182,6 @@ def tenant_view(tenant: rows.Tenant) -> Tenant:
 
 def audit_view(entry: rows.Audit) -> AuditEntry:
     return AuditEntry(
-        entry.id, entry.tenant, to_datetime(entry.at), entry.actor, entry.action, entry.subject, _raw(entry.data)
-    )
+        entry.id, entry.tenant, to_datetime(entry.at), entry.actor, entry.action, entry.subject, _raw(entry.data),
+        entry.seq, entry.digest,
+    )  # fmt: skip

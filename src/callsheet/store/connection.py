@@ -83,8 +83,8 @@ class Connection(Protocol):
         """Run several named queries in order, with as few round trips as possible."""
         ...
 
-    def run(self, text: str) -> Rows:
-        """Run a trusted SQL text, such as a check or a migration."""
+    def run(self, text: str, /, **parameters: Any) -> Rows:
+        """Run a trusted SQL text, such as a check or a migration, with parameters such as `:name`."""
         ...
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:

@@ -43,6 +43,9 @@ def _statement(query: str) -> Statement:
     return postgresql_statement(queries()[query])
 
 
+_text_statement = lru_cache(postgresql_statement)
+
+
 @lru_cache
 def insert_text(row: type[Row]) -> str:
     """Return the statement that inserts rows, with one array per column."""
@@ -189,8 +192,9 @@ class PostgresConnection:
         self._now = self._clock.read(found.pop()[0][0])
         return found
 
-    def run(self, text: str) -> Rows:
-        return self._wire.execute([*self._take_pending(), (text, ())])[-1]
+    def run(self, text: str, /, **parameters: Any) -> Rows:
+        statement = _text_statement(text) if parameters else Statement(text, list)
+        return self._wire.execute([*self._take_pending(), (statement.text, statement.layout(parameters))])[-1]
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
         self._pending.append(insert_statement(row, rows))

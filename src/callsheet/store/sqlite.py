@@ -1,7 +1,7 @@
 """SQLite in WAL mode with synchronous FULL. One connection writes at a time. apsw contains its own SQLite."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -156,8 +156,8 @@ class SqliteConnection:
     def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
         return [self.fetch(query, **parameters) for query, parameters in named_queries]
 
-    def run(self, text: str) -> Rows:
-        return self._execute(text)
+    def run(self, text: str, /, **parameters: Any) -> Rows:
+        return self._execute(text, parameters)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
         self._execute_many(insert_text(row), [astuple(r) for r in rows])
@@ -176,7 +176,7 @@ class SqliteConnection:
         with suppress(apsw.Error):  # a disk that fails: the next connection reads the write-ahead log
             self._connection.close()
 
-    def _execute(self, text: str, parameters: Sequence[Any] = ()) -> Rows:
+    def _execute(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Rows:
         try:
             return self._connection.execute(text, parameters).fetchall()
         except apsw.Error as error:

@@ -10,7 +10,7 @@ from callsheet.cli.commands.offline import resolve_database
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
 from callsheet.settings import Settings
-from callsheet.store import migrate
+from callsheet.store import migrate, verify
 from callsheet.store.postgres import PostgresDatabase
 from tests.cli.conftest import invoke_cli
 from tests.support.databases.postgres import Cluster
@@ -42,6 +42,27 @@ def test_a_database_is_migrated_and_verified_with_the_servers_settings(
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("[engine]\npoled = true\n")
     assert "poled" in invoke_cli("verify", *location, "--config", wrong).err
+
+
+def test_verify_checks_only_the_named_rules_and_reports_the_time_of_each(database_url: str, tmp_path: Path) -> None:
+    Engine.open(database_url).close()
+    location = location_of(database_url, tmp_path)
+    done = invoke_cli("verify", *location, "--rule", "M16", "--rule", "L7", "--json")
+    assert done.code == 0, done.err
+    assert done.json["sound"] is True
+    assert [(rule["name"], rule["count"]) for rule in done.json["rules"]] == [("L7", 0), ("M16", 0)]
+    assert all(rule["seconds"] >= 0 for rule in done.json["rules"])
+    assert "0 jobs, 2 rules." in invoke_cli("verify", *location, "--rule", "M16", "--rule", "L7").out
+    everything = {rule["name"] for rule in invoke_cli("verify", *location, "--json").json["rules"]}
+    assert everything == {rule.name for rule in verify.rules("sqlite")}
+
+
+def test_verify_refuses_an_unknown_rule_and_lists_the_rules(database_url: str, tmp_path: Path) -> None:
+    Engine.open(database_url).close()
+    done = invoke_cli("verify", *location_of(database_url, tmp_path), "--rule", "L7", "--rule", "l7")
+    assert (done.code, done.out) == (2, "")
+    message = " ".join(done.err.replace("│", " ").split())
+    assert "There is no rule 'l7'. The rules are A1, A2, A3," in message
 
 
 NEXT = migrate.Migration(2, "labels", "CREATE TABLE label (id text NOT NULL PRIMARY KEY);")

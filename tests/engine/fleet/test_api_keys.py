@@ -109,6 +109,7 @@ def test_every_admin_command_whose_commit_failed_has_one_audit_entry(harness: En
         with faulty_engine(harness.database, fail_once(when)) as engine:
             engine.execute(command)
         assert (action, len(audit(harness, action)) - before) == (action, 1)
+    assert harness.find_violations() == []
 
 
 def test_an_audit_entry_has_the_actor_the_subject_the_time_and_the_amount(harness: EngineHarness) -> None:

@@ -1,12 +1,15 @@
 """Administration over HTTP: tenants, API keys, user tokens, the audit log and operations."""
 
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from callsheet.core.model import commands
+from callsheet.core.model.audit_chain import line_digest
+from callsheet.core.model.rows import Audit
 from callsheet.http.auth.authenticator import TOKEN_PREFIX, Caller, UserToken
 from tests.support.processes.live_server import OTHER_TENANT, TENANT, LiveServer
 from tests.support.wait import wait_until
@@ -261,6 +264,19 @@ def test_no_secret_is_in_the_audit_log(live_server: LiveServer) -> None:
     for known in (secret, *live_server.keys.values()):
         assert known not in text
         assert known[:20] not in text
+
+
+def test_an_audit_entry_has_its_number_and_digest_in_the_chain_of_its_tenant(live_server: LiveServer) -> None:
+    admin = live_server.client("admin")
+    for amount in (1, 2):
+        admin.post("/v1/wallets/lou/topup", json={"amount": amount}).raise_for_status()
+    newest, before = audit_entries(live_server, "admin")[:2]
+    at = (datetime.fromisoformat(newest["at"]) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
+    line = Audit(
+        newest["id"], TENANT, at, newest["by"], newest["action"], newest["subject"],
+        '{"amount":2,"reason":"top-up"}', before["seq"] + 1,
+    )  # fmt: skip
+    assert (newest["seq"], newest["digest"]) == (line.seq, line_digest(before["digest"], line))
 
 
 def test_the_audit_log_is_listed_newest_first_page_by_page(live_server: LiveServer) -> None:

@@ -110,6 +110,7 @@ _APPEND_ONLY = {
     "attempt": ("task_id, no", "SELECT * FROM attempt WHERE ended_at IS NOT NULL ORDER BY task_id, no", 2),
     "api_key": ("id", "SELECT * FROM api_key WHERE revoked_at IS NOT NULL ORDER BY id", 1),
     "entry": ("wallet_id, seq", "SELECT * FROM entry ORDER BY wallet_id, seq", 2),
+    "audit": ("id", "SELECT * FROM audit ORDER BY id", 1),
 }
 
 

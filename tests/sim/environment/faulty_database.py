@@ -125,8 +125,8 @@ class FaultInjectingConnection:
     def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
         return [self.fetch(query, **parameters) for query, parameters in named_queries]
 
-    def run(self, text: str) -> Rows:
-        return self._inner.run(text)
+    def run(self, text: str, /, **parameters: Any) -> Rows:
+        return self._inner.run(text, **parameters)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
         self._count_statement()

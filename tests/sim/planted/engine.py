@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from callsheet.core.decisions import (
-    job_actions,
-)
-from callsheet.core.model import commands
+from callsheet.core.decisions import audit, job_actions
+from callsheet.core.model import audit_chain, commands
 from callsheet.core.model.commands import Command
 from callsheet.core.model.errors import LeaseLost
-from callsheet.core.model.rows import Job, Row
+from callsheet.core.model.rows import Audit, AuditHead, Job, Row
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.batch import Batch, BatchResult
 from callsheet.engine.loops import event_relay, loop_protocol
@@ -45,6 +44,28 @@ def a_refused_command_is_not_undone(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(WorkingSet, "undo", undo)
     replace_decision(patch, commands.Retry, retry)
+
+
+@bug
+def an_audit_line_does_not_move_the_head_of_its_chain(patch: pytest.MonkeyPatch) -> None:
+    real = audit_chain.append_to_chain
+
+    def append_to_chain(head: AuditHead, line: Audit) -> tuple[AuditHead, Audit]:
+        after, line = real(head, line)
+        return (head if line.action == "worker.register" and head.seq > 3 else after), line
+
+    patch.setattr(audit, "append_to_chain", append_to_chain)
+
+
+@bug
+def an_audit_line_is_changed_after_its_digest_was_computed(patch: pytest.MonkeyPatch) -> None:
+    real = audit_chain.append_to_chain
+
+    def append_to_chain(head: AuditHead, line: Audit) -> tuple[AuditHead, Audit]:
+        after, line = real(head, line)
+        return after, replace(line, actor=line.actor + "!") if line.action == "worker.register" else line
+
+    patch.setattr(audit, "append_to_chain", append_to_chain)
 
 
 @bug

@@ -10,6 +10,7 @@ from callsheet.store import verify
 from callsheet.store.connection import Connection, StoreError
 from callsheet.store.dialect import queries
 from tests.store.conftest import ScenarioDatabase
+from tests.store.verify.corruptions_audit_log import AUDIT_FAULTS, AUDIT_LOG
 from tests.store.verify.corruptions_files_and_keys import FILES, KEYS, WORKERS
 from tests.store.verify.corruptions_jobs_and_stages import JOBS, STAGES
 from tests.store.verify.corruptions_leases_and_calls import CALLS, LEASES, TEXTS_AND_EVENTS
@@ -17,7 +18,9 @@ from tests.store.verify.corruptions_money import MONEY, SUBMITTED
 from tests.support.doubles.virtual_clock import VirtualClock, VirtualClockConnection, VirtualEngineClock
 from tests.support.engine.engine_harness import EngineHarness
 
-FAULTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS + FILES + KEYS + WORKERS
+FAULTS = MONEY + SUBMITTED + JOBS + STAGES + LEASES + CALLS + TEXTS_AND_EVENTS + FILES + KEYS + WORKERS + AUDIT_LOG
+SLICE_ROWS = 3
+"""So few that groups of rows span slices and rows lie at their borders."""
 OTHER_HASH = "(SELECT token_hash FROM attempt WHERE job_id = '{done}')"
 TIME_DEPENDENT = {"J13", "L11"}
 
@@ -31,7 +34,7 @@ def find_planted(
     try:
         for statement in fault.replace("{other_hash}", OTHER_HASH).format(**scenario_database.names).split(";"):
             connection.run(statement)
-        return verify.find_violations(connection, rules, scenario_database.now - 60 * SECOND)
+        return verify.find_violations(connection, rules, scenario_database.now - 60 * SECOND, SLICE_ROWS)
     finally:
         connection.rollback()
 
@@ -64,6 +67,14 @@ def test_every_rule_has_a_planted_fault_and_a_description():
     for rule in verify.rules("sqlite"):
         assert rule.description.endswith(".")
         assert len(rule.columns) > 1
+
+
+@pytest.mark.parametrize("name", AUDIT_FAULTS)
+def test_the_first_wrong_line_of_the_audit_log_is_named(scenario_database, unconstrained_database, name):
+    fault = AUDIT_FAULTS[name]
+    (found,) = find_planted(unconstrained_database, scenario_database, fault.statements, "A3")
+    assert {"tenant": fault.tenant, "line": fault.line, "problem": fault.problem} in found.rows
+    assert found.count == (2 if "another tenant" in name else 1)
 
 
 def test_time_dependent_rules_are_checked_only_with_a_time(scenario_database, unconstrained_database):
@@ -107,7 +118,7 @@ def test_a_report_counts_the_rows_that_it_leaves_out(scenario_database, unconstr
 
 def test_a_consistent_database_is_reported_as_sound():
     assert verify.report([]) == "Every rule holds."
-    assert json.loads(verify.as_json([])) == {"sound": True, "violations": []}
+    assert json.loads(verify.as_json([])) == {"sound": True, "violations": [], "rules": []}
 
 
 class ConcurrentWriteConnection(VirtualClockConnection):
@@ -117,8 +128,8 @@ class ConcurrentWriteConnection(VirtualClockConnection):
         super().__init__(inner, VirtualEngineClock(VirtualClock()))
         self.writes = [write]
 
-    def run(self, text):
-        rows = super().run(text)
+    def run(self, text, /, **parameters):
+        rows = super().run(text, **parameters)
         if self.writes and "FROM wallet" in text:
             self.writes.pop()()
         return rows

@@ -78,8 +78,8 @@ class VirtualClockConnection:
     def fetch_all(self, named_queries: Iterable[NamedQuery]) -> list[Rows]:
         return self.inner.fetch_all(named_queries)
 
-    def run(self, text: str) -> Rows:
-        return self.inner.run(text)
+    def run(self, text: str, /, **parameters: Any) -> Rows:
+        return self.inner.run(text, **parameters)
 
     def insert(self, row: type[Row], rows: Iterable[Row]) -> None:
         self.inner.insert(row, rows)

@@ -1,7 +1,7 @@
 """Commands that need no running server: `verify` and `migrate` a database, print the OpenAPI document."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +11,7 @@ import typer
 from callsheet.cli.connection import without_secrets
 from callsheet.cli.output import FAILED, AsJson, Failure, as_json, print_line
 from callsheet.cli.value_parsers import parse_directory, parse_postgresql_url
+from callsheet.core.model.clock import SECOND
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.terminal_text import escape_json
 from callsheet.data_folder import DATABASE_FILE, DEFAULT_DATA_FOLDER
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from callsheet.engine.reads.synchronous import BlockingReader
     from callsheet.settings import BlobSettings
     from callsheet.store.connection import Database
-    from callsheet.store.verify import Rule
+    from callsheet.store.verify import Progress, Rule
 
 Data = Annotated[
     Path | None,
@@ -46,8 +47,11 @@ def verify(
         bool, typer.Option("--files", help="Also verify the content of every file.")
     ] = False,
     newest: Annotated[int, typer.Option("--newest", min=0, help="With --files: only this many, newest first.")] = 0,
+    rule: Annotated[
+        list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule (repeatable), such as L7.")
+    ] = None,
 ) -> None:  # fmt: skip
-    """Verify that jobs, leases and credits are consistent.
+    """Verify that jobs, leases, credits and the audit log are consistent.
 
     With --files, also verify every file. Exit code 1 on a violation.
     """
@@ -56,25 +60,30 @@ def verify(
     from callsheet.store import verify as consistency  # noqa: PLC0415 - slow: imports the database drivers
     from callsheet.store.migrate import require_schema  # noqa: PLC0415 - slow: imports the database drivers
 
+    try:
+        selected = consistency.select_rules("postgresql" if database else "sqlite", rule or ())
+    except LookupError as error:
+        raise typer.BadParameter(str(error)) from None
     connection = resolve_database(None if files and database else data, database, config, reading=True).connect(
         reading=True
     )
     try:
         require_schema(connection)
-        violations = consistency.check(
-            connection, connection.now(), iterate=_with_progress_bar if not json and sys.stdout.isatty() else iter
-        )
+        before = connection.now() - consistency.SWEPT_WITHIN_SECONDS * SECOND
+        with _progress_line(len(selected), enabled=not json and sys.stdout.isatty()) as progress:
+            results = consistency.check_rules(connection, selected, before, progress)
         [(jobs,)] = connection.run("SELECT count(*) FROM job")
     finally:
         connection.close()
+    violations = [violation for result in results if (violation := result.violation)]
     if files:
         from callsheet.engine.verify_stored_files import verify_files  # noqa: PLC0415 - slow: imports the engine
 
         with open_storage(data, database, config) as (read, blobs, _):
             violations += verify_files(read, blobs, newest)
-    print_line(escape_json(consistency.as_json(violations)) if json else consistency.report(violations))
+    print_line(escape_json(consistency.as_json(violations, results)) if json else consistency.report(violations))
     if not json:
-        rules = len(consistency.rules("postgresql" if database else "sqlite")) + files
+        rules = len(selected) + files
         location = without_secrets(database) if database else (data or DEFAULT_DATA_FOLDER) / DATABASE_FILE
         print_line(f"{location}: {pluralize(jobs, 'job')}, {pluralize(rules, 'rule')}.")
     if violations:
@@ -154,11 +163,21 @@ def open_schema(data: Path | None, url: str | None, config: Path | None) -> "Dat
     return database
 
 
-def _with_progress_bar(rules: "Sequence[Rule]") -> "Iterable[Rule]":
-    """Iterate over rules with a progress bar, because each rule may be slow on a large database."""
-    from rich.progress import track  # noqa: PLC0415 - only needed for display
+@contextmanager
+def _progress_line(rules: int, *, enabled: bool) -> "Iterator[Progress]":
+    """Show which rule is checked and how many of its slices are done, because a large database takes minutes."""
+    from rich.progress import Progress as ProgressDisplay  # noqa: PLC0415 - only needed for display
 
-    return track(rules, description="Verifying", transient=True)
+    with ProgressDisplay(transient=True, disable=not enabled) as display:
+        line = display.add_task("Verifying")
+        checked: dict[str, None] = {}
+
+        def update(rule: "Rule", done: int, total: int) -> None:
+            checked[rule.name] = None
+            description = f"{rule.name} ({len(checked)} of {rules}): {pluralize(done, 'slice')} of {total}"
+            display.update(line, description=description, completed=done, total=total)
+
+        yield update
 
 
 def resolve_database(data: Path | None, url: str | None, config: Path | None, *, reading: bool) -> "Database":

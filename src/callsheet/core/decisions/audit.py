@@ -1,6 +1,8 @@
 """The audit log: who changed settings, moved credits by hand, or acted as an admin.
 
-A decorated decision writes its audit line in the same transaction, and only if it changed something.
+A decorated decision writes its audit line in the same transaction, and only if it changed something. The lines of a
+tenant are a chain. `chain_lines` runs once, after all decisions of a batch, so that the lock on a chain is the last
+one and is held for as short as possible.
 """
 
 from collections.abc import Callable
@@ -8,8 +10,10 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
+from callsheet.core.facts import Needs
+from callsheet.core.model.audit_chain import append_to_chain
 from callsheet.core.model.commands import Command
-from callsheet.core.model.rows import Audit
+from callsheet.core.model.rows import Audit, AuditHead
 from callsheet.core.working_set import WorkingSet, encode
 
 Decide = Callable[[WorkingSet, Any], Any]
@@ -50,3 +54,18 @@ def _write_audit(ws: WorkingSet, command: Command, spec: AuditSpec, tenant: str)
     name = subject if isinstance(subject, str) else subject.name
     text = encode(data) if data else None
     ws.append(Audit(command.id, tenant, ws.command_time(), command.requested_by, spec.action, name, text))
+
+
+def chain_needs(ws: WorkingSet) -> Needs:
+    """Return the heads of the chains that the audit lines of the batch extend."""
+    needs = Needs()
+    needs.update(AuditHead, (line.tenant for line in ws.audit_lines))
+    return needs
+
+
+def chain_lines(ws: WorkingSet) -> None:
+    """Give every audit line of the batch its place in the chain of its tenant. The heads must be loaded."""
+    lines = ws.audit_lines
+    for index, line in enumerate(lines):
+        head, lines[index] = append_to_chain(ws.find(AuditHead, line.tenant) or AuditHead(line.tenant), line)
+        ws.put(head)

@@ -6,7 +6,7 @@ from pathlib import Path
 from callsheet.engine import Engine
 from tests.cli.conftest import Run
 from tests.cli.sketch_jobs import submit_job
-from tests.cli.terminal import run_on_terminal
+from tests.cli.terminal import run_on_terminal, strip_styles
 from tests.client.output_files import complete_with_files
 from tests.support.processes.live_server import LiveServer
 
@@ -69,5 +69,6 @@ def test_uploads_and_downloads_of_files_show_their_progress(live_server: LiveSer
 
 def test_verify_shows_its_progress(live_server: LiveServer, tmp_path: Path) -> None:
     Engine.open(tmp_path / "callsheet.db").close()
-    assert "Verifying" in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path))
+    printed = strip_styles(run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path), "--rule", "G9"))
+    assert re.search(r"G9 \(1 of 1\): \d+ slices? of \d+", printed), printed
     assert "Verifying" not in run_on_terminal(live_server, "verify", "--data-dir", str(tmp_path), "--json")

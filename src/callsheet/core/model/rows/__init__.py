@@ -13,6 +13,7 @@ from callsheet.core.model.rows.money import LedgerEntry, Wallet
 from callsheet.core.model.rows.operator import (
     ApiKey,
     Audit,
+    AuditHead,
     Cursor,
     InstallationValue,
     Queue,
@@ -27,6 +28,7 @@ __all__ = [
     "ApiKey",
     "Attempt",
     "Audit",
+    "AuditHead",
     "Call",
     "Cursor",
     "Document",
@@ -52,7 +54,7 @@ __all__ = [
 ROWS: tuple[type[Row], ...] = (
     Tenant, Workflow, Queue, Wallet, LedgerEntry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox,
     Cursor, File,
-    JobFile, WorkflowFile, Worker, ApiKey, Audit, InstallationValue,
+    JobFile, WorkflowFile, Worker, ApiKey, Audit, AuditHead, InstallationValue,
 )  # fmt: skip
 """In the order in which the store writes them."""
 

@@ -108,7 +108,11 @@ class Worker(Row, frozen=True, gc=False):
 
 
 class Audit(Row, frozen=True, gc=False):
-    """Who changed what on the server. Audit lines are never deleted."""
+    """Who changed what on the server. Audit lines are never deleted.
+
+    The lines of a tenant are a chain: `seq` has no gaps, and `digest` covers the line and the digest before it. A
+    decision leaves both empty; a line gets its place in the chain when its batch is stored.
+    """
 
     TABLE: ClassVar[str] = "audit"
     TIMES: ClassVar[tuple[str, ...]] = ("at",)
@@ -120,6 +124,20 @@ class Audit(Row, frozen=True, gc=False):
     action: str
     subject: str
     data: str | None
+    seq: int = 0
+    digest: str = ""
+
+
+class AuditHead(Row, frozen=True, gc=False):
+    """The end of a tenant's audit chain: the number and digest of its last line. The operator's tenant is empty."""
+
+    TABLE: ClassVar[str] = "audit_head"
+    KEY: ClassVar[tuple[str, ...]] = ("tenant",)
+    FIXED_COLUMNS: ClassVar[int] = 1
+
+    tenant: str
+    seq: int = 0
+    digest: str = ""
 
 
 class InstallationValue(Row, frozen=True, gc=False):

@@ -64,6 +64,7 @@ CREATE TABLE entry (
 CREATE UNIQUE INDEX entry_dedup_key ON entry (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE UNIQUE INDEX entry_reserve ON entry (job_id, run) WHERE kind = 'reserve';
 CREATE UNIQUE INDEX entry_settled ON entry (job_id, run) WHERE kind IN ('consume', 'refund');
+CREATE INDEX entry_refund ON entry (job_id, run) WHERE kind = 'adjust' AND job_id IS NOT NULL;
 
 CREATE TABLE job (
     id text NOT NULL PRIMARY KEY,
@@ -369,11 +370,20 @@ CREATE TABLE audit (
     actor text NOT NULL,
     action text NOT NULL,
     subject text NOT NULL,
-    data text
+    data text,
+    seq {int} NOT NULL CHECK (seq > 0),
+    digest text NOT NULL
 ) {growing_table};
+CREATE UNIQUE INDEX audit_chain ON audit (tenant, seq);
 CREATE INDEX audit_tenant ON audit (tenant, id);
 CREATE INDEX audit_subject ON audit (subject, id);
 CREATE INDEX audit_tenant_subject ON audit (tenant, subject, id);
+
+CREATE TABLE audit_head (
+    tenant text NOT NULL PRIMARY KEY,
+    seq {int} NOT NULL,
+    digest text NOT NULL
+) {small_table};
 
 CREATE TABLE installation (
     name text NOT NULL PRIMARY KEY,

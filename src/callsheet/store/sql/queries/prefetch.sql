@@ -198,3 +198,6 @@ SELECT {api_key k} FROM api_key k WHERE k.secret_hash IN :ids[] ORDER BY k.id {l
 
 -- name: audits
 SELECT {audit a} FROM audit a WHERE a.id IN :ids[]
+
+-- name: audit_heads
+SELECT {audit_head h} FROM audit_head h WHERE h.tenant IN :ids[] ORDER BY h.tenant {lock}

@@ -122,6 +122,11 @@ SELECT {audit a} FROM (
     ORDER BY a.tenant DESC, a.subject DESC, a.id DESC LIMIT :count
 ) AS a WHERE a.tenant = :tenant AND a.subject = :subject ORDER BY a.tenant DESC, a.subject DESC, a.id DESC
 
+-- name: audit_chain_after
+-- Lines of the audit log in the order of their chains, each with the head of its chain.
+SELECT {audit a}, h.seq, h.digest FROM audit a LEFT JOIN audit_head h ON h.tenant = a.tenant
+WHERE (a.tenant, a.seq, a.id) > (:tenant, :seq, :id) ORDER BY a.tenant, a.seq, a.id LIMIT :count
+
 -- name: tenants_after
 SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 
