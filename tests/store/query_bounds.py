@@ -89,7 +89,7 @@ def _job_scan_end(index: str, scopes: Sequence[Sample]) -> Bound:
 
 
 _OF_TENANT = _each("tenant", _TENANTS, {})
-_OF_STATUS = _each("of_status", ("queued", "running", "failed", "completed", "paused"), *_OF_TENANT)
+_OF_STATUS = _each("of_status", ("queued", "running", "failed", "paused"), *_OF_TENANT)
 _OF_WALLET: Sequence[Sample] = ({"wallet": "heavy"}, {"wallet": "light"}, {"wallet": "none"})
 
 JOB_LISTS = {

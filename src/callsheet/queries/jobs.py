@@ -110,7 +110,7 @@ class _JobScan(NamedTuple):
 
     @property
     def is_filtered(self) -> bool:
-        """Whether rows of the part can be filtered out. `since` does not count: it ends the list."""
+        """Whether many rows of the part can be filtered out. `since` does not count: it ends the list."""
         return any(self.filters[name] for name in ("status", "phase", "workflow", "label"))
 
 
@@ -139,18 +139,20 @@ async def _read_page(
 ) -> tuple[list[rows.Job], _Position | None]:
     """Return the jobs of a page, and the position of the next one; None after the last page.
 
-    If jobs can be filtered out, a few times as many rows as needed are read first, then all that are allowed.
+    Rows can be filtered out, at least those of deleted jobs. If the first scan finds too few jobs, the second one reads
+    all rows that are allowed.
     """
     most = max(context.settings.scan_rows_max, count)
     end: _Position | None = None
     jobs: list[rows.Job] = []
-    for scanned in (min(_SCANNED_FIRST * count, most), most) if scan.is_filtered else (count,):
+    first = min(_SCANNED_FIRST * count, most) if scan.is_filtered else count
+    for scanned in (first, most):
         keyset = {**scan.scope, "before_at": start.created_at, "before": start.id, "scanned": scanned}
         jobs = [rows.Job(*row) for row in await context.reads.scan(scan.query, **keyset, **scan.filters, count=count)]
         if len(jobs) == count:
             jobs.pop()
             return jobs, _Position(jobs[-1].created_at, jobs[-1].id)
-        end = await _scan_end(context, scan, keyset) if scan.is_filtered else None
+        end = await _scan_end(context, scan, keyset)
         if end is None:
             break
     return jobs, end
@@ -181,7 +183,7 @@ def _plan_scan(viewer: Viewer, query: JobsQuery) -> _JobScan:
         return _JobScan("jobs_of_wallet", {"wallet": wallet_id(viewer.tenant, user)}, filters)
     if query.phase:
         return _JobScan("jobs_waiting", {"tenant": viewer.tenant}, filters | {"phase": ""})
-    if query.status:
+    if query.status not in {"", "completed"}:
         return _JobScan(
             "jobs_in_status", {"tenant": viewer.tenant, "of_status": query.status}, filters | {"status": ""}
         )

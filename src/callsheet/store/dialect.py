@@ -42,7 +42,7 @@ class Dialect(NamedTuple):
 def _job_filters(labels: str) -> str:
     """Return the filters of every list of jobs. They apply to rows that were read before, so they need no index."""
     return (
-        "j.created_at >= :since AND (:status = '' OR j.status = :status) "  # noqa: S608 - no user input
+        "j.deleted_at IS NULL AND j.created_at >= :since AND (:status = '' OR j.status = :status) "  # noqa: S608 - no user input
         "AND (:phase = '' OR j.waiting_at IS NOT NULL) AND (:workflow = '' OR j.workflow = :workflow) "
         f"AND (:label = '' OR EXISTS (SELECT 1 FROM {labels} l WHERE l.key = :label AND l.value = :label_value))"
     )

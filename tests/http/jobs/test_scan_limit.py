@@ -30,12 +30,12 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield started
 
 
-def read_pages(server: LiveServer, **query: Any) -> list[list[str]]:
+def read_pages(server: LiveServer, role: str = "client", **query: Any) -> list[list[str]]:
     """Return the ids of the jobs of all pages."""
     pages: list[list[str]] = []
     cursor: str | None = ""
     while cursor is not None:
-        answer = server.client("client").get("/v1/jobs", params={**query, "cursor": cursor}).raise_for_status().json()
+        answer = server.client(role).get("/v1/jobs", params={**query, "cursor": cursor}).raise_for_status().json()
         pages.append([job["id"] for job in answer["jobs"]])
         cursor = answer["next"]
     return pages
@@ -103,3 +103,15 @@ def test_operators_see_which_counts_are_capped(server: LiveServer) -> None:
     (signals,) = server.client("operator").get("/v1/admin/scale", params={"kind": "never"}).json()["kinds"]
     assert (signals["depth"], signals["depth_is_capped"], signals["scale_down_safe"]) == (SCANNED + 2, True, False)
     assert found[sample_key("queue_depth_is_capped", kind="never")] == 1
+
+
+def test_a_list_continues_after_many_deleted_jobs(server: LiveServer) -> None:
+    jobs = [server.submit("other client")["id"] for _ in range(2 * SCANNED + 1)]
+    client = server.client("other client")
+    for job in jobs:
+        client.post(f"/v1/jobs/{job}/cancel").raise_for_status()
+    for job in jobs[1:]:
+        client.delete(f"/v1/jobs/{job}").raise_for_status()
+    pages = read_pages(server, "other client", limit=1)
+    assert [job for page in pages for job in page] == jobs[:1]
+    assert [] in pages

@@ -106,10 +106,10 @@ CREATE TABLE job (
 CREATE UNIQUE INDEX job_dedup_key ON job (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE INDEX job_active ON job (wallet_id) WHERE finished_at IS NULL;
 CREATE INDEX job_due ON job (due_at, id) WHERE due_at IS NOT NULL;
-CREATE INDEX job_newest ON job (tenant, created_at, id) WHERE deleted_at IS NULL;
-CREATE INDEX job_status ON job (status, tenant, created_at, id) WHERE deleted_at IS NULL;
-CREATE INDEX job_waiting ON job (tenant, created_at, id) WHERE waiting_at IS NOT NULL AND deleted_at IS NULL;
-CREATE INDEX job_user ON job (wallet_id, created_at, id) WHERE deleted_at IS NULL;
+CREATE INDEX job_newest ON job (tenant, created_at, id);
+CREATE INDEX job_status ON job (status, tenant, created_at, id) WHERE status <> 'completed';
+CREATE INDEX job_waiting ON job (tenant, created_at, id) WHERE waiting_at IS NOT NULL;
+CREATE INDEX job_user ON job (wallet_id, created_at, id);
 CREATE INDEX job_version ON job (workflow, workflow_version) WHERE finished_at IS NULL;
 
 CREATE TABLE run (

@@ -70,7 +70,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM call c WHERE c.collect_at IS NOT NUL
 
 -- name: jobs_by_status
 SELECT s.status, (SELECT count(*) FROM (
-    SELECT 1 FROM job j WHERE j.status >= s.status AND j.status <= s.status AND j.deleted_at IS NULL
+    SELECT 1 FROM job j WHERE j.status >= s.status AND j.status <= s.status AND j.status <> 'completed'
     ORDER BY j.status LIMIT :most
 ) AS counted) FROM :statuses[status text] s
 

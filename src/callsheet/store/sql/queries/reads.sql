@@ -138,61 +138,69 @@ SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDE
 
 -- name: jobs_of_tenant
 SELECT {job j} FROM (
-    SELECT j.* FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
-        AND j.deleted_at IS NULL
+    SELECT j.* FROM job j
+    WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before)
+        AND j.tenant >= :tenant
     ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :scanned
 ) AS j WHERE j.tenant = :tenant AND {job_filters}
 ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :count
 
 -- name: jobs_of_tenant_scan_end
 SELECT j.created_at, j.id FROM (
-    SELECT j.tenant, j.created_at, j.id FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
-        AND j.deleted_at IS NULL
+    SELECT j.tenant, j.created_at, j.id FROM job j
+    WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before)
+        AND j.tenant >= :tenant
     ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
 ) AS j WHERE j.tenant = :tenant
 
 -- name: jobs_in_status
 SELECT {job j} FROM (
-    SELECT j.* FROM job j WHERE (j.status, j.tenant, j.created_at, j.id) < (:of_status, :tenant, :before_at, :before) AND j.status >= :of_status
-        AND j.deleted_at IS NULL
+    SELECT j.* FROM job j
+    WHERE (j.status, j.tenant, j.created_at, j.id) < (:of_status, :tenant, :before_at, :before)
+        AND j.status >= :of_status AND j.status <> 'completed'
     ORDER BY j.status DESC, j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :scanned
 ) AS j WHERE j.status = :of_status AND j.tenant = :tenant AND {job_filters}
 ORDER BY j.status DESC, j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :count
 
 -- name: jobs_in_status_scan_end
 SELECT j.created_at, j.id FROM (
-    SELECT j.status, j.tenant, j.created_at, j.id FROM job j WHERE (j.status, j.tenant, j.created_at, j.id) < (:of_status, :tenant, :before_at, :before) AND j.status >= :of_status
-        AND j.deleted_at IS NULL
+    SELECT j.status, j.tenant, j.created_at, j.id FROM job j
+    WHERE (j.status, j.tenant, j.created_at, j.id) < (:of_status, :tenant, :before_at, :before)
+        AND j.status >= :of_status AND j.status <> 'completed'
     ORDER BY j.status DESC, j.tenant DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
 ) AS j WHERE j.status = :of_status AND j.tenant = :tenant
 
 -- name: jobs_waiting
 SELECT {job j} FROM (
-    SELECT j.* FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
-        AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL
+    SELECT j.* FROM job j
+    WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before)
+        AND j.tenant >= :tenant AND j.waiting_at IS NOT NULL
     ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :scanned
 ) AS j WHERE j.tenant = :tenant AND {job_filters}
 ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT :count
 
 -- name: jobs_waiting_scan_end
 SELECT j.created_at, j.id FROM (
-    SELECT j.tenant, j.created_at, j.id FROM job j WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before) AND j.tenant >= :tenant
-        AND j.deleted_at IS NULL AND j.waiting_at IS NOT NULL
+    SELECT j.tenant, j.created_at, j.id FROM job j
+    WHERE (j.tenant, j.created_at, j.id) < (:tenant, :before_at, :before)
+        AND j.tenant >= :tenant AND j.waiting_at IS NOT NULL
     ORDER BY j.tenant DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
 ) AS j WHERE j.tenant = :tenant
 
 -- name: jobs_of_wallet
 SELECT {job j} FROM (
-    SELECT j.* FROM job j WHERE (j.wallet_id, j.created_at, j.id) < (:wallet, :before_at, :before) AND j.wallet_id >= :wallet
-        AND j.deleted_at IS NULL
+    SELECT j.* FROM job j
+    WHERE (j.wallet_id, j.created_at, j.id) < (:wallet, :before_at, :before)
+        AND j.wallet_id >= :wallet
     ORDER BY j.wallet_id DESC, j.created_at DESC, j.id DESC LIMIT :scanned
 ) AS j WHERE j.wallet_id = :wallet AND {job_filters}
 ORDER BY j.wallet_id DESC, j.created_at DESC, j.id DESC LIMIT :count
 
 -- name: jobs_of_wallet_scan_end
 SELECT j.created_at, j.id FROM (
-    SELECT j.wallet_id, j.created_at, j.id FROM job j WHERE (j.wallet_id, j.created_at, j.id) < (:wallet, :before_at, :before) AND j.wallet_id >= :wallet
-        AND j.deleted_at IS NULL
+    SELECT j.wallet_id, j.created_at, j.id FROM job j
+    WHERE (j.wallet_id, j.created_at, j.id) < (:wallet, :before_at, :before)
+        AND j.wallet_id >= :wallet
     ORDER BY j.wallet_id DESC, j.created_at DESC, j.id DESC LIMIT 1 OFFSET :scanned - 1
 ) AS j WHERE j.wallet_id = :wallet
 
