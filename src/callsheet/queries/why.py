@@ -14,7 +14,7 @@ from callsheet.core.policy.explanation.kind_capacity import count_unavailable
 from callsheet.core.policy.fair_order import queue_of
 from callsheet.core.policy.task_start_limits import LimitedQueue, limits_of
 from callsheet.core.policy.visibility import Viewer
-from callsheet.engine.candidates import count_query
+from callsheet.engine.limit_use import UseCount
 from callsheet.queries.context import QueryContext
 from callsheet.queries.jobs import find_job
 from callsheet.queries.render import to_datetime
@@ -53,7 +53,7 @@ async def _load_facts(
     running = [task for task in tasks if task.status == "running"]
     now = context.reads.engine_time(clock[0][0])
     limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), context.limits)]
-    sharing_queues = [rows.Queue(*row) for row in sharing]
+    use = UseCount(limits, [rows.Queue(*row) for row in sharing], now)
     reads = context.reads
     ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await reads.scan_many([
         ("count_tasks_ahead", _position_params(queue, first_ready(tasks))),
@@ -64,11 +64,11 @@ async def _load_facts(
         ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),
         ("calls", {"ids": [child_id(task.id, task.attempts) for task in running if task.has_call]}),
         ("scale_fleet", {}),
-        *(count_query(limit, sharing_queues, now) for limit in limits),
+        *use.named_queries(),
     ])  # fmt: skip
     return tasks, Observation(
         now, ahead[0][0], running_count[0][0], lease_count[0][0], last[0][0],
-        [LimitUsage(limit, *counted) for limit, (counted,) in zip(limits, counts, strict=True)],
+        [LimitUsage(limit, *used) for limit, used in use.add_up(counts).items()],
         [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
         {call.task_id: call for call in (rows.Call(*row) for row in calls)},
         count_unavailable((rows.Worker(*row) for row in fleet), stage.kind),

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from callsheet.core.decisions import job_actions
 from callsheet.core.policy.task_start_limits import limits_of, rates_of
 from callsheet.engine import candidates
+from callsheet.engine.limit_use import UseCount
 from tests.sim.planted.registry import bug
 
 
@@ -21,8 +22,7 @@ def rates_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_rate_counts_only_running_tasks(patch: pytest.MonkeyPatch) -> None:
-    real = candidates.count_query
-    patch.setattr(candidates, "count_query", lambda limit, queues, now: real(limit._replace(seconds=0), queues, now))
+    patch.setattr(UseCount, "_since", lambda *_: None)
 
 
 @bug
