@@ -13,7 +13,7 @@ import msgspec
 from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
-from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
+from callsheet.core.facts import Fact, Key, Line, Need, Needs, QueueTail
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import Refusal
@@ -41,6 +41,7 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.fair_order import is_waiting, settle_turns, withdrawn_counts
 from callsheet.core.policy.schema_validator import compile_input_schema
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from tests.core import invariants
@@ -103,6 +104,7 @@ class CoreHarness:
             for want in missing:
                 loader.load(want.need, want.key)
             if not rest:
+                loader.settle_turns()
                 assert list(find_backdated(ws)) == []
                 self._store(ws)
                 return results
@@ -237,6 +239,17 @@ class _Loader:
             for key in keys:
                 self.load(need, key)
 
+    def settle_turns(self) -> None:
+        for line in withdrawn_counts(self.ws.queue_exits):
+            self.ws.facts[facts.LAST_TURNS, line] = tuple(task.id for task in self._line(line))
+        settle_turns(self.ws)
+
+    def _line(self, line: Line) -> list[Task]:
+        """Load the tasks of a line, in the order of their turns."""
+        found = sorted((t for t in self.harness.all(Task) if is_waiting(t, line)), key=lambda t: (t.rank, t.id))
+        self.ws.load(Task, found)
+        return found
+
     def load(self, need: Need, key: Any) -> None:
         if not isinstance(need, Fact):
             found = self.harness.rows[need].get(key)
@@ -329,6 +342,11 @@ class _Loader:
         own = [t.rank for t in ready if t.tenant == tenant]
         return QueueTail(min((t.rank for t in ready), default=None), max(own, default=None))
 
+    def _user_tail(self, key: tuple[str, int, str, str]) -> QueueTail:
+        line = self._line(key[:3])
+        own = [t.user_rank for t in line if t.user_id == key[3]]
+        return QueueTail(min((t.user_rank for t in line), default=None), max(own, default=None))
+
     def _stages(self, key: str) -> list[str]:
         return self._group(Stage, lambda s: s.job_id == key)
 
@@ -354,7 +372,14 @@ class _Loader:
         ready = [t for t in self.harness.all(Task) if t.ready and t.kind in kinds]
         ready.sort(key=lambda t: (-t.priority, t.rank, t.id))
         self.ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
-        offered = ready[: self.demand]
+        turns: dict[Line, list[str]] = {}
+        offered = []
+        for task in ready[: self.demand]:
+            line = (task.queue, task.priority, task.tenant)
+            own = turns.setdefault(line, [])
+            offered.append(sorted(self._line(line), key=lambda t: (t.user_rank, t.id))[len(own)])
+            own.append(task.id)
+        self.ws.facts |= {(facts.FIRST_TURNS, line): tuple(own) for line, own in turns.items()}
         self.ws.facts |= {(facts.HAS_RATE_LIMIT, task.queue): False for task in offered}
         self.ws.load(Task, offered)
         for task in offered:
@@ -383,6 +408,7 @@ _FACT_LOADERS: dict[Fact[Any, Any], Callable[[_Loader, Any], Any]] = {
     facts.NEEDED_BY_OTHERS: _Loader._needed_by_others,  # noqa: SLF001
     facts.NEEDED_BY: _Loader._needed_by,  # noqa: SLF001
     facts.QUEUE_TAIL: _Loader._queue_tail,  # noqa: SLF001
+    facts.USER_TAIL: _Loader._user_tail,  # noqa: SLF001
     facts.STAGES_OF_JOB: _Loader._stages,  # noqa: SLF001
     facts.TASKS_OF_STAGE: _Loader._tasks,  # noqa: SLF001
     facts.OPEN_TASKS_OF_STAGE: _Loader._open_tasks,  # noqa: SLF001

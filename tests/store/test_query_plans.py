@@ -32,10 +32,11 @@ LIST = {
     "tenant": "'acme'", "before": "'~'", "status": "'failed'", "phase": "''", "workflow": "''", "since": "0",
     "until": "9", "label": "''", "label_value": "''", "count": "50",
 }  # fmt: skip
+LINE = {"queue": "'draw/sketch'", "priority": "50", "tenant": "'acme'", "count": "8"}
 PLANS = [
     ("events_of_tenant", "event_tenant", FEED), ("jobs_of_tenant", "job_newest", LIST), ("jobs_open", "job_open", LIST),
     ("jobs_failed", "job_failed", LIST), ("jobs_waiting", "job_waiting", LIST),
-    ("candidates", "task_ready", {"queue": "'draw/sketch'", "count": "8"}),
+    ("first_turns", "task_ready", LINE), ("candidates", "task_user_order", LINE), ("last_turns", "task_tail", LINE),
 ]  # fmt: skip
 
 

@@ -15,8 +15,8 @@ LISTS = {"sqlite": "'[]'", "postgresql": "ARRAY[]::text[]"}
 GROWING = {"t": "task", "a": "attempt", "s": "stage", "p": "stage", "j": "job", "r": "run"}
 SCANS = re.compile(rf"\bSCAN ({'|'.join(GROWING)})\b(?! USING)|Seq Scan on ({'|'.join(GROWING.values())})\b")
 INDEXES = {
-    "scale_queues": ("task_tail", "task_done"), "scale_backoffs": ("task_due",),
-    "scale_heads": ("task_tail",), "scale_waits": (), "scale_leases": ("attempt_live",), "scale_fleet": (),
+    "scale_queues": ("task_user_", "task_done"), "scale_backoffs": ("task_due",),
+    "scale_heads": ("task_user_order",), "scale_waits": (), "scale_leases": ("attempt_live",), "scale_fleet": (),
     "scale_arrivals": (), "scale_failures": ("attempt_unsuccessful",), "scale_attempts": ("task_done",),
 }  # fmt: skip
 

@@ -11,13 +11,14 @@ from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
 from callsheet.core.model.rows import Wallet
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
 _CACHED_ROWS_MAX = 50_000
-_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL)
+_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL, facts.USER_TAIL)
 """Many commands need these. They are loaded once, after the rows that are locked before them."""
 
 
@@ -64,7 +65,11 @@ class Batch:
             version = connection.version()
             reusable = cached[1] if cached is not None and cached[0] == version else None
             ws = WorkingSet(0, self._limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying, previous=reusable)
-            results = self._decide(ws, commands)
+            prefetch = Prefetch(connection, ws, self._definitions, self._selector)
+            results = self._decide(ws, prefetch, commands)
+            if ws.queue_exits:
+                prefetch.load_last_turns(withdrawn_counts(ws.queue_exits))
+                settle_turns(ws)
             wrote = self._store(ws)
             if wrote:
                 connection.notify(ws.woken_kinds)
@@ -78,8 +83,7 @@ class Batch:
             self._cached = version, ws
         return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
 
-    def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
-        prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)
+    def _decide(self, ws: WorkingSet, prefetch: Prefetch, commands: Sequence[Command]) -> list[Any]:
         self._prefetch(prefetch, ws, commands)
         ws.now = self.connection.now()  # after the locks, so that it is not earlier than any change in the loaded rows
         results: list[Any] = [None] * len(commands)

@@ -4,7 +4,7 @@ SQL reads a queue's index in order and skips jobs that another transaction has l
 A claim reads, counts and locks only what the tasks that it finds need, however many queues and limits there are.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -25,12 +25,14 @@ _ESTIMATED_QUEUES = 16
 
 
 class Candidate(NamedTuple):
-    """A ready task at or near the head of a queue. Its job is locked."""
+    """A ready task, and the task that has the turn of the tenant that it would use. The jobs of both are locked."""
 
     priority: int
     queue: str
+    tenant: str
     task: str
     job: str
+    turn: str
 
 
 class QueueHeads:
@@ -90,8 +92,8 @@ class CandidateSelector:
         self.rated: dict[str, bool] = {}
         """Whether a rate limit counts the starts of a queue, for the queues of selected tasks."""
         self._use: LimitUse | None = None
-        self._offered_tasks: dict[str, set[str]] = {}
-        """Tasks that this batch has found, by queue. Other claims of the batch get later tasks."""
+        self._offered: dict[str, list[Candidate]] = {}
+        """What this batch has found, by queue. Other claims of the batch get later turns and tasks."""
         self._served: dict[str, int] = {}
         """The last turn of each queue, newest last. Jobs can create queues, so the oldest entries are dropped. Such a
         queue is served first again, which it would be anyway."""
@@ -100,7 +102,7 @@ class CandidateSelector:
     def begin(self) -> None:
         """Reset the state for a new batch."""
         self._use = None
-        for state in (self.demand, self.rate_waits, self.rated, self._offered_tasks):
+        for state in (self.demand, self.rate_waits, self.rated, self._offered):
             state.clear()
 
     def pick(
@@ -142,12 +144,28 @@ class CandidateSelector:
                 search.found += self._read_tasks(connection, name, count)
                 search.found.sort(key=lambda candidate: -candidate.priority)
         for candidate in search.found[: search.missing]:
-            self._offered_tasks.setdefault(candidate.queue, set()).add(candidate.task)
+            self._offered.setdefault(candidate.queue, []).append(candidate)
 
     def _read_tasks(self, connection: Connection, name: str, count: int) -> list[Candidate]:
-        already_offered = self._offered_tasks.get(name, set())
-        rows = connection.fetch("candidates", queue=name, count=count + len(already_offered))
-        return [Candidate(priority, name, task, job) for task, job, priority in rows if task not in already_offered]
+        """Read the first turns of a queue, and for each of them the next task of its tenant."""
+        offered = self._offered.get(name, [])
+        used_turns, used_tasks = {one.turn for one in offered}, {one.task for one in offered}
+        rows = connection.fetch("first_turns", queue=name, count=count + len(offered))
+        turns = [row for row in rows if row[0] not in used_turns][:count]
+        lines = Counter((priority, tenant) for _, priority, tenant in turns)
+        tasks_of_lines = connection.fetch_all(
+            ("candidates", {"queue": name, "priority": priority, "tenant": tenant, "count": n + len(offered)})
+            for (priority, tenant), n in lines.items()
+        )
+        next_tasks = {
+            line: iter([row for row in rows if row[0] not in used_tasks])
+            for line, rows in zip(lines, tasks_of_lines, strict=True)
+        }
+        return [
+            Candidate(priority, name, tenant, task[0], task[1], turn)
+            for turn, priority, tenant in turns
+            if (task := next(next_tasks[priority, tenant], None)) is not None
+        ]
 
     def _choose(self, search: Search, heads: QueueHeads, use: LimitUse) -> None:
         """Move the found tasks that all limits allow to start to the chosen ones."""

@@ -67,7 +67,7 @@ async def _load_facts(
         *use.named_queries(),
     ])  # fmt: skip
     return tasks, Observation(
-        now, ahead[0][0], running_count[0][0], lease_count[0][0], last[0][0],
+        now, min(ahead[0][0], AHEAD_MAX), running_count[0][0], lease_count[0][0], last[0][0],
         [LimitUsage(limit, *used) for limit, used in use.add_up(counts).items()],
         [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
         {call.task_id: call for call in (rows.Call(*row) for row in calls)},
@@ -77,8 +77,12 @@ async def _load_facts(
 
 def _position_params(queue: str, task: rows.Task | None) -> dict[str, Any]:
     """Return the parameters that count the tasks ahead of one. Without a task, nothing is ahead."""
-    priority, rank, key = (task.priority, task.rank, task.id) if task else (2**31, 0, "")
-    return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": AHEAD_MAX}
+    priority, tenant, user_rank, key = (
+        (task.priority, task.tenant, task.user_rank, task.id) if task else (2**31, "", 0, "")
+    )
+    return {
+        "queue": queue, "priority": priority, "tenant": tenant, "user_rank": user_rank, "id": key, "most": AHEAD_MAX,
+    }  # fmt: skip
 
 
 # -- rendering

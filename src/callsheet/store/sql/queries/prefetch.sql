@@ -61,10 +61,22 @@ SELECT k.queue, k.since, (SELECT count(*) FROM (
      ORDER BY a.leased_at LIMIT 1)
 FROM :keys[queue text, since bigint] k
 
--- name: candidates
-SELECT t.id, t.job_id, t.priority FROM task t JOIN job j ON j.id = t.job_id
+-- name: first_turns
+-- The tasks with the first turns of a queue. They say how many of the next starts each tenant gets.
+SELECT t.id, t.priority, t.tenant FROM task t JOIN job j ON j.id = t.job_id
 WHERE t.queue = :queue AND t.ready = 1
 ORDER BY t.priority DESC, t.rank, t.id LIMIT :count {lock_jobs}
+
+-- name: candidates
+-- The tasks of a tenant that start next.
+SELECT t.id, t.job_id FROM task t JOIN job j ON j.id = t.job_id
+WHERE t.queue = :queue AND t.priority = :priority AND t.tenant = :tenant AND t.ready = 1
+ORDER BY t.user_rank, t.id LIMIT :count {lock_jobs}
+
+-- name: last_turns
+SELECT t.id FROM task t JOIN job j ON j.id = t.job_id
+WHERE t.queue = :queue AND t.priority = :priority AND t.tenant = :tenant AND t.ready = 1
+ORDER BY t.rank DESC LIMIT :count {lock_jobs}
 
 -- name: queue_tails
 SELECT k.queue, k.priority, k.tenant,
@@ -73,6 +85,14 @@ SELECT k.queue, k.priority, k.tenant,
     (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
      AND t.ready = 1 ORDER BY t.rank DESC LIMIT 1)
 FROM :keys[queue text, priority bigint, tenant text] k
+
+-- name: user_tails
+SELECT k.queue, k.priority, k.tenant, k.user_id,
+    (SELECT t.user_rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
+     AND t.ready = 1 ORDER BY t.user_rank LIMIT 1),
+    (SELECT t.user_rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
+     AND t.user_id = k.user_id AND t.ready = 1 ORDER BY t.user_rank DESC LIMIT 1)
+FROM :keys[queue text, priority bigint, tenant text, user_id text] k
 
 -- name: tasks
 SELECT {task t} FROM task t WHERE t.id IN :ids[]
