@@ -5,7 +5,7 @@ its changes are stored at the end of the batch. Rows that are loaded in the midd
 test fails if a decision forgets what its own batch changed. The invariants are checked after every batch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
-from callsheet.core.facts import Fact, Key, Line, Need, Needs, QueueTail
+from callsheet.core.facts import Fact, Key, Need, Needs
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import Refusal
@@ -41,10 +41,10 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.core.policy.fair_order import is_waiting, settle_turns, withdrawn_counts
+from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
 from callsheet.core.policy.schema_validator import compile_input_schema
 from callsheet.core.working_set import NotLoaded, WorkingSet
-from tests.core import invariants
+from tests.core import invariants, waiting_tasks
 from tests.core.invariants import key_of
 from tests.support.engine.time_stamps import find_backdated
 
@@ -161,7 +161,7 @@ class CoreHarness:
 
     # -- stored rows
 
-    def all(self, row: type[R]) -> Iterable[R]:
+    def all(self, row: type[R]) -> Collection[R]:
         return self.rows[row].values()  # type: ignore[return-value]
 
     def get(self, row: type[R], key: Key) -> R:
@@ -241,14 +241,10 @@ class _Loader:
 
     def settle_turns(self) -> None:
         for line in withdrawn_counts(self.ws.queue_exits):
-            self.ws.facts[facts.LAST_TURNS, line] = tuple(task.id for task in self._line(line))
+            last = waiting_tasks.in_turn(self.harness.all(Task), line)
+            self.ws.load(Task, last)
+            self.ws.facts[facts.LAST_TURNS, line] = tuple(task.id for task in last)
         settle_turns(self.ws)
-
-    def _line(self, line: Line) -> list[Task]:
-        """Load the tasks of a line, in the order of their turns."""
-        found = sorted((t for t in self.harness.all(Task) if is_waiting(t, line)), key=lambda t: (t.rank, t.id))
-        self.ws.load(Task, found)
-        return found
 
     def load(self, need: Need, key: Any) -> None:
         if not isinstance(need, Fact):
@@ -336,17 +332,6 @@ class _Loader:
                 return use.workflow
         return None
 
-    def _queue_tail(self, key: tuple[str, int, str]) -> QueueTail:
-        queue, priority, tenant = key
-        ready = [t for t in self.harness.all(Task) if t.ready and (t.queue, t.priority) == (queue, priority)]
-        own = [t.rank for t in ready if t.tenant == tenant]
-        return QueueTail(min((t.rank for t in ready), default=None), max(own, default=None))
-
-    def _user_tail(self, key: tuple[str, int, str, str]) -> QueueTail:
-        line = self._line(key[:3])
-        own = [t.user_rank for t in line if t.user_id == key[3]]
-        return QueueTail(min((t.user_rank for t in line), default=None), max(own, default=None))
-
     def _stages(self, key: str) -> list[str]:
         return self._group(Stage, lambda s: s.job_id == key)
 
@@ -369,17 +354,10 @@ class _Loader:
         return next((call.id for call in self.harness.all(Call) if (call.provider, call.ref) == key), None)
 
     def _candidates(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        ready = [t for t in self.harness.all(Task) if t.ready and t.kind in kinds]
-        ready.sort(key=lambda t: (-t.priority, t.rank, t.id))
+        offered, turns = waiting_tasks.pick_candidates(self.harness.all(Task), kinds, self.demand)
         self.ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
-        turns: dict[Line, list[str]] = {}
-        offered = []
-        for task in ready[: self.demand]:
-            line = (task.queue, task.priority, task.tenant)
-            own = turns.setdefault(line, [])
-            offered.append(sorted(self._line(line), key=lambda t: (t.user_rank, t.id))[len(own)])
-            own.append(task.id)
-        self.ws.facts |= {(facts.FIRST_TURNS, line): tuple(own) for line, own in turns.items()}
+        self.ws.facts |= {(facts.FIRST_TURNS, line): own for line, own in turns.items()}
+        self.ws.load(Task, [self.harness.get(Task, key) for own in turns.values() for key in own])
         self.ws.facts |= {(facts.HAS_RATE_LIMIT, task.queue): False for task in offered}
         self.ws.load(Task, offered)
         for task in offered:
@@ -407,8 +385,8 @@ _FACT_LOADERS: dict[Fact[Any, Any], Callable[[_Loader, Any], Any]] = {
     facts.OUTPUT_FILES_OF_JOB: _Loader._output_files,  # noqa: SLF001
     facts.NEEDED_BY_OTHERS: _Loader._needed_by_others,  # noqa: SLF001
     facts.NEEDED_BY: _Loader._needed_by,  # noqa: SLF001
-    facts.QUEUE_TAIL: _Loader._queue_tail,  # noqa: SLF001
-    facts.USER_TAIL: _Loader._user_tail,  # noqa: SLF001
+    facts.QUEUE_TAIL: lambda self, key: waiting_tasks.queue_tail(self.harness.all(Task), key),
+    facts.USER_TAIL: lambda self, key: waiting_tasks.user_tail(self.harness.all(Task), key),
     facts.STAGES_OF_JOB: _Loader._stages,  # noqa: SLF001
     facts.TASKS_OF_STAGE: _Loader._tasks,  # noqa: SLF001
     facts.OPEN_TASKS_OF_STAGE: _Loader._open_tasks,  # noqa: SLF001

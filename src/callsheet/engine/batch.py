@@ -65,11 +65,7 @@ class Batch:
             version = connection.version()
             reusable = cached[1] if cached is not None and cached[0] == version else None
             ws = WorkingSet(0, self._limits, graph_rules=COMFYUI_GRAPH_RULES, retrying=retrying, previous=reusable)
-            prefetch = Prefetch(connection, ws, self._definitions, self._selector)
-            results = self._decide(ws, prefetch, commands)
-            if ws.queue_exits:
-                prefetch.load_last_turns(withdrawn_counts(ws.queue_exits))
-                settle_turns(ws)
+            results = self._decide(ws, commands)
             wrote = self._store(ws)
             if wrote:
                 connection.notify(ws.woken_kinds)
@@ -83,7 +79,8 @@ class Batch:
             self._cached = version, ws
         return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
 
-    def _decide(self, ws: WorkingSet, prefetch: Prefetch, commands: Sequence[Command]) -> list[Any]:
+    def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
+        prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)
         self._prefetch(prefetch, ws, commands)
         ws.now = self.connection.now()  # after the locks, so that it is not earlier than any change in the loaded rows
         results: list[Any] = [None] * len(commands)
@@ -112,6 +109,8 @@ class Batch:
                     ws.undo()
                     results[index] = error
             if not deferred:
+                prefetch.load_last_turns(withdrawn_counts(ws.queue_exits))
+                settle_turns(ws)
                 return results
             requested = {(need, key) for need, keys in missing.keys.items() for key in keys}
             if requested <= loaded:

@@ -1,4 +1,4 @@
-"""The fair order over thousands of starts: shares of tenants and users, whoever submits how much and when.
+"""The fair order over thousands of starts: the shares of tenants and of their users.
 
 `Scheduler` is a queue in memory that places tasks with the functions of the policy, without a database.
 """
