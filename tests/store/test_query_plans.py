@@ -53,6 +53,27 @@ def test_a_list_is_read_from_its_index_without_sorting(
     assert "TEMP B-TREE" not in found
 
 
+AHEAD = {**LINE, "user_rank": "5", "id": "'x'", "most": "9"}
+AHEAD_RANGES = {
+    "sqlite": (
+        "task_ready (queue=? AND priority=? AND rank<?)",
+        "task_user_order (queue=? AND priority=? AND tenant=?",
+    ),
+    "postgresql": ("ROW(rank, id) < ROW", "ROW(user_rank, id) < ROW"),
+}
+
+
+def test_the_tasks_ahead_are_read_up_to_the_position_and_no_further(blank: str) -> None:
+    with Engine.open(blank) as engine:
+        connection = engine.database.connect(reading=True)
+        name = engine.database.name
+        found = plan(connection, name, "count_tasks_ahead", AHEAD)
+        connection.close()
+    assert [text for text in AHEAD_RANGES[name] if text not in found] == [], found
+    assert "task_tail" in found
+    assert "Filter" not in found
+
+
 COUNTS = [
     ("running_by_queue", "task_(running|held)", {"sqlite": {"ids": "'[]'"}, "postgresql": {"ids": "ARRAY[]::text[]"}}),
     ("starts_by_queue", "attempt_rate_queue", {"sqlite": {"keys": "'[]'"}, "postgresql": {"keys": [("'{}'", "'{}'")]}}),

@@ -194,7 +194,7 @@ CREATE TABLE task (
     UNIQUE (stage_id, no)
 ) {updated_table};
 CREATE INDEX task_ready ON task (queue, priority DESC, rank, id) WHERE ready = 1;
-CREATE INDEX task_tail ON task (queue, priority, tenant, rank) WHERE ready = 1;
+CREATE INDEX task_tail ON task (queue, priority, tenant, rank, id) WHERE ready = 1;
 CREATE INDEX task_user_order ON task (queue, priority, tenant, user_rank, id) WHERE ready = 1;
 CREATE INDEX task_user_tail ON task (queue, priority, tenant, user_id, user_rank) WHERE ready = 1;
 CREATE INDEX task_due ON task (due_at, id) WHERE due_at IS NOT NULL;

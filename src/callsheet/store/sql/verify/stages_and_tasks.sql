@@ -82,7 +82,7 @@ LEFT JOIN attempt a ON a.task_id = t.id AND a.run = CASE WHEN t.status = 'comple
 GROUP BY t.id, t.attempts_counted, t.requeues HAVING count(a.no) <> t.attempts_counted + t.requeues
 
 -- name: G9
--- Every row has its parent row, with the same job and tenant.
+-- Every row has its parent row, with the same job, tenant and user.
 -- columns: what, id
 SELECT 'wallet', w.id FROM wallet w WHERE w.id <> w.tenant || '/' || w.user_id
 UNION ALL SELECT 'job', j.id FROM job j LEFT JOIN wallet w ON w.id = j.wallet_id LEFT JOIN tenant n ON n.id = j.tenant
@@ -91,6 +91,7 @@ UNION ALL SELECT 'run', r.job_id FROM run r LEFT JOIN job j ON j.id = r.job_id W
 UNION ALL SELECT 'stage', s.id FROM stage s LEFT JOIN job j ON j.id = s.job_id WHERE j.tenant IS DISTINCT FROM s.tenant
 UNION ALL SELECT 'task', t.id FROM task t LEFT JOIN stage s ON s.id = t.stage_id
 WHERE s.tenant IS DISTINCT FROM t.tenant OR s.job_id IS DISTINCT FROM t.job_id
+UNION ALL SELECT 'task', t.id FROM task t JOIN job j ON j.id = t.job_id WHERE t.user_id <> j.user_id
 UNION ALL SELECT 'attempt', a.task_id FROM attempt a LEFT JOIN task t ON t.id = a.task_id
 WHERE t.tenant IS DISTINCT FROM a.tenant OR t.job_id IS DISTINCT FROM a.job_id
 UNION ALL SELECT 'call', c.id FROM call c LEFT JOIN task t ON t.id = c.task_id
