@@ -40,8 +40,8 @@ class BatchResult(NamedTuple):
     results: list[Any]
     woken_kinds: set[str]
     wrote: bool
-    rate_waits: Mapping[tuple[str, ...], float]
-    """Kinds that a rate limit delays, with the delay in seconds."""
+    delays: Mapping[tuple[str, ...], float]
+    """Kinds whose waiting tasks may start later, with the delay in seconds."""
 
 
 class Batch:
@@ -77,7 +77,7 @@ class Batch:
             raise
         if version is not None and len(ws) <= _CACHED_ROWS_MAX:
             self._cached = version, ws
-        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
+        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.delays))
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)

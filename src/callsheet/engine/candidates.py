@@ -20,6 +20,8 @@ Kinds = tuple[str, ...]
 _SERVED_MAX = 10_000
 _ROUNDS_MAX = 4
 """Rounds in which a claim looks for tasks. A second one is needed if another claim used up a limit meanwhile."""
+_LOCKED_SECONDS = 0.02
+"""When to look again for tasks that other transactions have locked: most transactions are shorter."""
 _ESTIMATED_QUEUES = 16
 """Queues whose limits are estimated first. If they are not enough, all others are estimated together."""
 
@@ -67,6 +69,8 @@ class Search:
         """The queues that were not read yet, best first."""
         self.found: list[Candidate] = []
         self.chosen: list[Candidate] = []
+        self.skipped_locked = False
+        """Whether all tasks of a queue were skipped, because other transactions have locked their jobs."""
 
     @property
     def missing(self) -> int:
@@ -87,8 +91,8 @@ class CandidateSelector:
 
     def __init__(self) -> None:
         self.demand: dict[Kinds, int] = {}
-        self.rate_waits: dict[Kinds, float] = {}
-        """For kinds that a rate limit delays: the seconds until the next task may start."""
+        self.delays: dict[Kinds, float] = {}
+        """For kinds whose waiting tasks may start later: the seconds until then. Nothing announces that time."""
         self.rated: dict[str, bool] = {}
         """Whether a rate limit counts the starts of a queue, for the queues of selected tasks."""
         self._use: LimitUse | None = None
@@ -102,7 +106,7 @@ class CandidateSelector:
     def begin(self) -> None:
         """Reset the state for a new batch."""
         self._use = None
-        for state in (self.demand, self.rate_waits, self.rated, self._offered):
+        for state in (self.demand, self.delays, self.rated, self._offered):
             state.clear()
 
     def pick(
@@ -127,7 +131,7 @@ class CandidateSelector:
                 break
         for search in searches:
             if search.missing:
-                self._record_rate_wait(connection.now(), search, heads, use)
+                self._record_delay(connection.now(), search, heads, use)
             yield search.kinds, sorted(search.chosen, key=lambda candidate: -candidate.priority)
 
     def _find(self, connection: Connection, search: Search, heads: QueueHeads, use: LimitUse) -> None:
@@ -141,7 +145,9 @@ class CandidateSelector:
                 estimated = len(search.queues)
             search.queues.popleft()
             if (count := use.free(heads.limits(name), search.missing)) > 0:
-                search.found += self._read_tasks(connection, name, count)
+                tasks = self._read_tasks(connection, name, count)
+                search.skipped_locked |= not tasks and name not in self._offered
+                search.found += tasks
                 search.found.sort(key=lambda candidate: -candidate.priority)
         for candidate in search.found[: search.missing]:
             self._offered.setdefault(candidate.queue, []).append(candidate)
@@ -152,6 +158,8 @@ class CandidateSelector:
         used_turns, used_tasks = {one.turn for one in offered}, {one.task for one in offered}
         rows = connection.fetch("first_turns", queue=name, count=count + len(offered))
         turns = [row for row in rows if row[0] not in used_turns][:count]
+        if not turns:
+            return []
         lines = Counter((priority, tenant) for _, priority, tenant in turns)
         tasks_of_lines = connection.fetch_all(
             ("candidates", {"queue": name, "priority": priority, "tenant": tenant, "count": n + len(offered)})
@@ -178,10 +186,13 @@ class CandidateSelector:
                 self._record_turn(candidate.queue)
         search.found = []
 
-    def _record_rate_wait(self, now: int, search: Search, heads: QueueHeads, use: LimitUse) -> None:
+    def _record_delay(self, now: int, search: Search, heads: QueueHeads, use: LimitUse) -> None:
+        """Record when tasks may start that a rate delays, or that other transactions have locked."""
         available_at = use.available_at({limit for name in search.priorities for limit in heads.limits(name)})
         if available_at is not None:
-            self.rate_waits[search.kinds] = max(available_at - now, 0) / SECOND
+            self.delays[search.kinds] = max(available_at - now, 0) / SECOND
+        if search.skipped_locked or use.skipped_locked:
+            self.delays[search.kinds] = _LOCKED_SECONDS
 
     def _record_turn(self, name: str) -> None:
         self._turn_count += 1

@@ -68,6 +68,8 @@ class LimitUse:
         self._connection = connection
         self._headrooms: dict[Limit, Headroom] = {}
         self._locked: set[Limit] = set()
+        self.skipped_locked = False
+        """Whether a limit was skipped, because another transaction has locked it."""
 
     def knows(self, limits: Iterable[Limit]) -> bool:
         """Return whether all these limits were estimated or counted."""
@@ -99,6 +101,7 @@ class LimitUse:
         if not wait:
             granted = {row[0] for row in locked}
             busy = {limit for limit in wanted if _lock_name(limit) not in granted}
+            self.skipped_locked |= bool(busy)
             self._headrooms |= {limit: Headroom(0, None) for limit in busy}
             wanted -= busy
         self._locked |= wanted
