@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.databases import Databases
-from bench.engine import backlog, cpu, latency, profile, size, throughput, verification
+from bench.engine import backlog, cpu, latency, limits, profile, size, throughput, verification
 from bench.http import api, streams, streams_under_load, worker_protocol
 from bench.peers import comparison
 from bench.table import PAGE, Row, format_table, replace_figures, save
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "peers": comparison.measure,
     "backlog": backlog.measure,
     "size": size.measure,
+    "limits": limits.measure,
     "latency": latency.measure,
     "cpu": cpu.measure,
     "verify": verification.measure,

@@ -1,6 +1,8 @@
 """The time of a claim with a thousand, a hundred thousand and a million waiting tasks, and many running ones.
 
 The engine creates one waiting job per tenant and one running job, and bare SQL copies them. The engine runs the claims.
+In one more database, the largest backlog belongs to many users, each of whom submitted all tasks at once. That is the
+worst case: each claim takes a task from another place of the backlog and exchanges turns.
 """
 
 import random
@@ -9,6 +11,7 @@ from contextlib import ExitStack
 from statistics import median
 from time import perf_counter
 from types import MappingProxyType
+from typing import NamedTuple
 
 from bench import load
 from bench.databases import DATABASE_KINDS, POSTGRESQL, SQLITE, Databases, connect_to, database_at
@@ -22,6 +25,7 @@ from callsheet.store.dialect import columns
 
 SIZES = (1_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 10_000, 100_000)
+USERS = 20_000
 RUNNING = 100_000
 CLAIMS = 300
 WARM_UP = 50
@@ -44,37 +48,50 @@ def measure(databases: Databases, *, quick: bool) -> list[Row]:
 
 
 def _measure_growth(databases: Databases, kind: str, sizes: tuple[int, ...], running: int) -> list[Row]:
-    filled = {size: _create_filled(databases, kind, size, running) for size in sizes}
+    backlogs = [*(Backlog(size) for size in sizes), Backlog(sizes[-1], USERS)]
+    filled = {backlog: _create_filled(databases, kind, backlog, running) for backlog in backlogs}
     took = _time_claims(filled)
     for dsn in filled.values():
         databases.drop(dsn)
-    cost = {size: median(times) * 1e3 for size, times in took.items()}
+    cost = [median(took[backlog]) * 1e3 for backlog in backlogs]
     running_label = f"{_abbreviate(running)} running"
     rows = [
-        plain_row(f"{kind}: claim p50, {_abbreviate(size)} waiting, {running_label}", cost[size], "ms")
-        for size in sizes
+        plain_row(f"{kind}: claim p50, {backlog} waiting, {running_label}", found, "ms")
+        for backlog, found in zip(backlogs, cost, strict=True)
     ]
-    name = f"{kind}: claim p50, {_abbreviate(sizes[-1])} / {_abbreviate(sizes[0])} waiting"
-    return [*rows, row_below_target(name, cost[sizes[-1]] / cost[sizes[0]], "times", GROWTH_MAX)]
+    names = [f"{kind}: claim p50, {backlog} / {backlogs[0]} waiting" for backlog in backlogs]
+    ratios = [row_below_target(names[n], cost[n] / cost[0], "times", GROWTH_MAX) for n in (-2, -1)]
+    return [*rows, *ratios]
 
 
-def _create_filled(databases: Databases, kind: str, size: int, running: int) -> str:
+class Backlog(NamedTuple):
+    """How many tasks wait, and how many users of each tenant they belong to."""
+
+    size: int
+    users: int = 1
+
+    def __str__(self) -> str:
+        users = f" of {_abbreviate(self.users)} users" if self.users > 1 else ""
+        return _abbreviate(self.size) + users
+
+
+def _create_filled(databases: Databases, kind: str, backlog: Backlog, running: int) -> str:
     """Return the DSN of a database with so many waiting and running tasks."""
     start = perf_counter()
     dsn = databases.create(kind)
     _create_prototypes(dsn)
     _multiply(dsn, kind, "leased_job", 0, running)
-    _multiply(dsn, kind, "waiting", running, running + size)
+    _multiply(dsn, kind, "waiting", running, running + backlog.size, backlog.users)
     print(
-        f"  {kind}: {size:,} waiting and {running:,} running tasks created in {perf_counter() - start:.0f} s",
+        f"  {kind}: {backlog} waiting and {running:,} running tasks created in {perf_counter() - start:.0f} s",
         flush=True,
     )
     return dsn
 
 
-def _time_claims(filled: dict[int, str]) -> dict[int, list[float]]:
+def _time_claims(filled: dict[Backlog, str]) -> dict[Backlog, list[float]]:
     """Claim from all databases in turn, so that other load on the machine affects all of them."""
-    took: dict[int, list[float]] = {size: [] for size in filled}
+    took: dict[Backlog, list[float]] = {size: [] for size in filled}
     with ExitStack() as stack:
         engines = {size: stack.enter_context(Engine(database_at(dsn))) for size, dsn in filled.items()}
         for engine in engines.values():
@@ -119,7 +136,7 @@ def _save_prototypes(connection: Connection, name: str, table: type[Stored], job
     connection.run(f"CREATE TABLE {name} AS SELECT * FROM {table.TABLE} WHERE {owner} IN ({ids})")
 
 
-def _multiply(dsn: str, kind: str, prototypes: str, low: int, high: int) -> None:
+def _multiply(dsn: str, kind: str, prototypes: str, low: int, high: int, users: int = 1) -> None:
     """Copy jobs and their rows with the numbers from low to high, and update the statistics of the database."""
     connection = connect_to(dsn)
     try:
@@ -128,7 +145,7 @@ def _multiply(dsn: str, kind: str, prototypes: str, low: int, high: int) -> None
         each = (high - low) // int(connection.run(f"SELECT count(*) FROM {prototypes}_job")[0][0])
         connection.begin()
         for table in COPIED_TABLES:
-            without_indexes(connection, kind, table, copy_sql(kind, table, prototypes, low, low + each))
+            without_indexes(connection, kind, table, copy_sql(kind, table, prototypes, low, low + each, users))
         connection.commit()
         vacuum(connection, kind)
     finally:
@@ -156,7 +173,7 @@ def vacuum(connection: Connection, kind: str) -> None:
 
 
 def copy_sql(
-    kind: str, table: type[Stored], prototypes: str, low: int, high: int,
+    kind: str, table: type[Stored], prototypes: str, low: int, high: int, users: int = 1,
     changed: Mapping[str, str] = MappingProxyType({}),
 ) -> str:  # fmt: skip
     """Return the insert that copies the prototypes of a table, once for each number from low to high."""
@@ -166,7 +183,10 @@ def copy_sql(
         if name in values:
             values[name] = f"substr(t.{name}, 1, 24) || {number}"
     if table is Task:
+        tasks_per_user = max((high - low) // users, 1)
         values["rank"] = "t.rank + s.n * 1000000"
+        values["user_id"] = f"t.user_id || ((s.n - {low}) / {tasks_per_user})"
+        values["user_rank"] = f"t.user_rank + ((s.n - {low}) % {tasks_per_user}) * 1000000"
     values |= changed
     chosen = ", ".join(values.values())
     return (

@@ -149,6 +149,6 @@ def _copy(connection: Connection, kind: str, prototype: str, job_id: str, copies
         name = f"{prototype}_{table.TABLE}"
         connection.run(f"CREATE TABLE {name} AS SELECT * FROM {table.TABLE} WHERE {key} = '{job_id}'")
         changed = {"created_at": "t.created_at + s.n"} if table is Job else {}
-        without_indexes(connection, kind, table, copy_sql(kind, table, prototype, 1, copies + 1, changed))
+        without_indexes(connection, kind, table, copy_sql(kind, table, prototype, 1, copies + 1, changed=changed))
         connection.run(f"DROP TABLE {name}")
     connection.commit()

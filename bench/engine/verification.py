@@ -57,7 +57,7 @@ def fill(dsn: str, kind: str, jobs: int) -> None:
         for table in COPIED_TABLES:
             connection.run(f"CREATE TABLE ended_{table.TABLE} AS SELECT * FROM {table.TABLE}")
         for table in COPIED_TABLES:
-            text = copy_sql(kind, table, "ended", 1, copies, _copied_values(kind, table))
+            text = copy_sql(kind, table, "ended", 1, copies, changed=_copied_values(kind, table))
             if table is LedgerEntry:
                 text += " WHERE t.job_id IS NOT NULL"
             without_indexes(connection, kind, table, text)

@@ -5,7 +5,7 @@ its changes are stored at the end of the batch. Rows that are loaded in the midd
 test fails if a decision forgets what its own batch changed. The invariants are checked after every batch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
 from callsheet.core import facts
 from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions.audit import chain_lines, chain_needs
-from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
+from callsheet.core.facts import Fact, Key, Need, Needs
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import Refusal
@@ -42,9 +42,10 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, parse_definition
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
 from callsheet.core.policy.input_schema.validator import compile_input_schema
 from callsheet.core.working_set import NotLoaded, WorkingSet
-from tests.core import invariants
+from tests.core import invariants, waiting_tasks
 from tests.core.invariants import key_of
 from tests.support.engine.time_stamps import find_backdated
 
@@ -87,8 +88,7 @@ class CoreHarness:
         results: list[Any] = [None] * len(prepared)
         waiting = list(range(len(prepared)))
         for _ in range(ROUNDS_MAX):
-            rest: list[int] = []
-            missing: list[NotLoaded] = []
+            rest, missing = list[int](), list[NotLoaded]()
             for index in waiting:
                 command = prepared[index]
                 ws.begin()
@@ -104,6 +104,7 @@ class CoreHarness:
             for want in missing:
                 loader.load(want.need, want.key)
             if not rest:
+                loader.settle_turns()
                 assert list(find_backdated(ws)) == []
                 loader.load_all(chain_needs(ws))
                 chain_lines(ws)
@@ -162,7 +163,7 @@ class CoreHarness:
 
     # -- stored rows
 
-    def all(self, row: type[R]) -> Iterable[R]:
+    def all(self, row: type[R]) -> Collection[R]:
         return self.rows[row].values()  # type: ignore[return-value]
 
     def get(self, row: type[R], key: Key) -> R:
@@ -239,6 +240,13 @@ class _Loader:
         for need, keys in needs.keys.items():
             for key in keys:
                 self.load(need, key)
+
+    def settle_turns(self) -> None:
+        for line in withdrawn_counts(self.ws.queue_exits):
+            last = waiting_tasks.in_turn(self.harness.all(Task), line)
+            self.ws.load(Task, last)
+            self.ws.facts[facts.LAST_TURNS, line] = tuple(task.id for task in last)
+        settle_turns(self.ws)
 
     def load(self, need: Need, key: Any) -> None:
         if not isinstance(need, Fact):
@@ -326,12 +334,6 @@ class _Loader:
                 return use.workflow
         return None
 
-    def _queue_tail(self, key: tuple[str, int, str]) -> QueueTail:
-        queue, priority, tenant = key
-        ready = [t for t in self.harness.all(Task) if t.ready and (t.queue, t.priority) == (queue, priority)]
-        own = [t.rank for t in ready if t.tenant == tenant]
-        return QueueTail(min((t.rank for t in ready), default=None), max(own, default=None))
-
     def _stages(self, key: str) -> list[str]:
         return self._group(Stage, lambda s: s.job_id == key)
 
@@ -354,10 +356,10 @@ class _Loader:
         return next((call.id for call in self.harness.all(Call) if (call.provider, call.ref) == key), None)
 
     def _candidates(self, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        ready = [t for t in self.harness.all(Task) if t.ready and t.kind in kinds]
-        ready.sort(key=lambda t: (-t.priority, t.rank, t.id))
+        offered, turns = waiting_tasks.pick_candidates(self.harness.all(Task), kinds, self.demand)
         self.ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
-        offered = ready[: self.demand]
+        self.ws.facts |= {(facts.FIRST_TURNS, line): own for line, own in turns.items()}
+        self.ws.load(Task, [self.harness.get(Task, key) for own in turns.values() for key in own])
         self.ws.facts |= {(facts.HAS_RATE_LIMIT, task.queue): False for task in offered}
         self.ws.load(Task, offered)
         for task in offered:
@@ -385,7 +387,8 @@ _FACT_LOADERS: dict[Fact[Any, Any], Callable[[_Loader, Any], Any]] = {
     facts.OUTPUT_FILES_OF_JOB: _Loader._output_files,  # noqa: SLF001
     facts.NEEDED_BY_OTHERS: _Loader._needed_by_others,  # noqa: SLF001
     facts.NEEDED_BY: _Loader._needed_by,  # noqa: SLF001
-    facts.QUEUE_TAIL: _Loader._queue_tail,  # noqa: SLF001
+    facts.QUEUE_TAIL: lambda self, key: waiting_tasks.queue_tail(self.harness.all(Task), key),
+    facts.USER_TAIL: lambda self, key: waiting_tasks.user_tail(self.harness.all(Task), key),
     facts.STAGES_OF_JOB: _Loader._stages,  # noqa: SLF001
     facts.TASKS_OF_STAGE: _Loader._tasks,  # noqa: SLF001
     facts.OPEN_TASKS_OF_STAGE: _Loader._open_tasks,  # noqa: SLF001

@@ -69,7 +69,7 @@ class Simulation:
     def __init__(self, world: World, path: Path, verify_every: int) -> None:
         self.world = world
         self.random = world.random
-        self.scenario = draw_scenario(world.random)
+        self.scenario = draw_scenario(world.random, world.seed)
         world.focus = self.scenario.focus
         self.inspector = Inspector(path)
         self.invariants = Invariants(self.inspector, self.scenario.limits, verify_every)

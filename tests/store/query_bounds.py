@@ -136,6 +136,9 @@ LISTS = {
         PAGE, _PAGE, _each("subject", ("ann", "none"), *_each("tenant", _TENANTS, *_NEWEST_FIRST)),
         "audit_tenant_subject",
     ),
+    "audit_chain_after": Bound(
+        PAGE, 2 * _PAGE, _each("tenant", _TENANTS, {"seq": 1, "id": _FIRST, "count": _PAGE})
+    ),
     "tenants_after": Bound(PAGE, _PAGE, _OLDEST_FIRST),
     "current_workflows_after": Bound(PAGE, _PAGE, _OLDEST_FIRST, "workflow_current"),
     "silent_workers": Bound(PAGE, _PAGE, _DUE, "worker_seen"),
@@ -154,15 +157,17 @@ LISTS = {
 
 _OF_QUEUE = _each("queue", (*_DRAW, "none"), {})
 _AHEAD = _each("most", (_MOST,), *(
-    {"queue": "draw/sketch", "priority": priority, "rank": rank, "id": row_id(rank)}
-    for priority in (5, 9) for rank in (3, ROWS // 2, ROWS)
+    {"queue": "draw/sketch", "priority": priority, "tenant": tenant, "user_rank": rank, "id": row_id(rank)}
+    for priority in (5, 9) for tenant in ("big", "small") for rank in (3, ROWS // 2, ROWS)
 ))  # fmt: skip
 
 COUNTS = {
-    "count_tasks_ahead": Bound(COUNT, 2 * _MOST, _AHEAD, "task_ready"),
+    "count_tasks_ahead": Bound(COUNT, 4 * _MOST, _AHEAD, "task_ready"),
     "count_running": Bound(COUNT, _MOST, ({"ids": list(_DRAW), "most": _MOST},), "task_running"),
-    "count_recent_starts": Bound(RATE, _MOST, ({"ids": ["draw/sketch"], "since": ROWS - _PAGE, "most": _MOST},),
-                                 "attempt_rate_queue"),
+    "running_by_queue": Bound(COUNT, 2 * _MOST, ({"ids": list(_DRAW), "most": _MOST},), "task_running"),
+    "starts_by_queue": Bound(
+        RATE, _MOST, ({"keys": [("draw/sketch", ROWS - _PAGE)], "most": _MOST},), "attempt_rate_queue"
+    ),
     "live_leases_of_kind": Bound(COUNT, _MOST + 2, ({"kind": "draw", "now": 1, "most": _MOST},)),
     "last_completed_of_kind": Bound(QUEUES, 4, ({"kind": "draw"},), "task_done"),
     "depths": Bound(COUNT, 102 + 4 * _MOST, ({"most": _MOST},), "task_running"),
@@ -179,7 +184,7 @@ COUNTS = {
     "scale_queues": Bound(
         COUNT, 2 * 102 + 10 * _MOST, ({"most": _MOST, "since": 0, "counted": _MOST},), "task_backoff"
     ),
-    "scale_heads": Bound(COUNT, 500, ({"most": _MOST},), "task_tail"),
+    "scale_heads": Bound(COUNT, 500, ({"most": _MOST},), "task_user_order"),
     "scale_waits": Bound(KEYS, 18, _BY_IDS),
     "scale_leases": Bound(COUNT, 2 * _MOST, ({"most": _MOST},), "task_held"),
     "scale_fleet": Bound(WORKERS, ROWS // 1_000, uses="worker_seen"),
@@ -191,13 +196,22 @@ COUNTS = {
 
 # -- queues, claims and workers
 
+_TURNS = _each("tenant", _TENANTS, {"queue": "draw/sketch", "priority": 5, "count": 8})
+
 CLAIMS = {
     "heads": Bound(QUEUES, 106, ({"ids": ["draw"]},)),
-    "candidates": Bound(COUNT, 16, ({"queue": "draw/sketch", "count": 8},), "task_ready"),
+    "first_turns": Bound(COUNT, 16, ({"queue": "draw/sketch", "count": 8},), "task_ready"),
+    "candidates": Bound(COUNT, 16, _TURNS, "task_user_order"),
+    "last_turns": Bound(COUNT, 16, _TURNS, "task_tail"),
+    "user_tails": _by_keys(
+        ("draw/sketch", 5, "small", "light"),
+        ("draw/sketch", 5, "big", "heavy"),
+        ("draw/sketch", 5, "big", "none"),
+        rows=6,
+    ),
     "queue_tails": _by_keys(("draw/sketch", 5, "small"), ("draw/sketch", 5, "big"), rows=4),
     "queues": Bound(KEYS, 2, ({"ids": list(_DRAW)},)),
     "queues_with_limits": Bound(KEYS, 4, ({"ids": list(_DRAW)},)),
-    "lock_queues": Bound(KEYS, 2, ({"ids": list(_DRAW)},)),
     "queues_sharing": Bound(QUEUES, 6, ({"kinds": ["draw"], "workflows": ["rare"], "providers": []},)),
     "jobs_of_workers": Bound(WORKERS, 100, ({"ids": ["worker-0"]},), "task_held"),
     "tasks_of_workers": Bound(WORKERS, 100, ({"ids": ["worker-0"]},), "task_held"),
@@ -241,7 +255,8 @@ BY_KEY = {
     "calls_by_ref": _by_keys(("acme", _IDS[0])), "inbox": _by_ids(), "waiting_callbacks": _by_ids(),
     "cursors": _by_ids(), "installation_values": _by_ids(),
     "purge_documents": _by_ids(6), "purge_files": _by_ids(6), "purge_job_files": _by_ids(6),
-    "api_keys": _by_ids(), "api_keys_by_hash": _by_ids(), "audits": _by_ids(),
+    "api_keys": _by_ids(), "api_keys_by_hash": _by_ids(), "audits": _by_ids(), "audit_heads": _by_ids(),
+    "try_lock_refs": _by_keys((_IDS[0],)),
 }  # fmt: skip
 
 BOUNDS: Mapping[str, Bound] = JOB_LISTS | LISTS | COUNTS | CLAIMS | BY_KEY

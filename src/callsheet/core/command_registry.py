@@ -111,6 +111,7 @@ def _add_submit_follow_up(ws: WorkingSet, command: commands.Submit, needs: Needs
             _add_file_needs(ws, command.id, stage.inputs, needs)
         if no == 0 and not stage.approval:
             needs.add(facts.QUEUE_TAIL, (queue, priority, command.tenant))
+            needs.add(facts.USER_TAIL, (queue, priority, command.tenant, command.user))
 
 
 def _add_wallet_needs(command: commands.TopUp | commands.Adjust, needs: Needs) -> None:

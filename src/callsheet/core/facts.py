@@ -29,8 +29,12 @@ class Fact(Generic[K, V]):
         return self.name
 
 
+Line: TypeAlias = tuple[str, int, str]
+"""Queue, priority and tenant: tasks of one line exchange their turns."""
+
+
 class QueueTail(NamedTuple):
-    """The ranks at both ends of a queue: of its first ready task, and of the tenant's last one."""
+    """The ranks of the first ready task of all, and of the last one of the tenant or user."""
 
     head: int | None
     last: int | None
@@ -98,8 +102,14 @@ ACTIVE_JOB_COUNT: Final[Fact[str, int]] = Fact("active_job_count")
 STAGES_OF_JOB: Final[Fact[str, Sequence[str]]] = Fact("stages_of_job", cached=True)
 TASKS_OF_STAGE: Final[Fact[str, Sequence[str]]] = Fact("tasks_of_stage")
 OPEN_TASKS_OF_STAGE: Final[Fact[str, Sequence[str]]] = Fact("open_tasks_of_stage")
-QUEUE_TAIL: Final[Fact[tuple[str, int, str], QueueTail]] = Fact("queue_tail")
-"""By queue, priority and tenant."""
+QUEUE_TAIL: Final[Fact[Line, QueueTail]] = Fact("queue_tail")
+"""By line: the first rank of the queue with this priority, and the last one of the tenant."""
+USER_TAIL: Final[Fact[tuple[str, int, str, str], QueueTail]] = Fact("user_tail")
+"""By line and user: the first `user_rank` of the tenant, and the last one of the user."""
+FIRST_TURNS: Final[Fact[Line, tuple[str, ...]]] = Fact("first_turns")
+"""By line: the tasks with the first turns of the tenant that a claim may use, locked and loaded."""
+LAST_TURNS: Final[Fact[Line, tuple[str, ...]]] = Fact("last_turns")
+"""By line: the tasks with the last turns of the tenant, locked and loaded."""
 
 # -- claims and workers
 

@@ -6,13 +6,13 @@ command are undone and do not affect the other commands.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from callsheet.core import facts
-from callsheet.core.facts import Fact, Key, Need
+from callsheet.core.facts import Fact, Key, Line, Need
 from callsheet.core.model.graph_rules_protocol import NO_GRAPHS, GraphRules
 from callsheet.core.model.rows import (
     ROWS,
@@ -24,6 +24,7 @@ from callsheet.core.model.rows import (
     JobFile,
     LedgerEntry,
     Row,
+    Task,
     Worker,
     WorkflowFile,
 )
@@ -71,6 +72,15 @@ def encode(value: Any) -> str:
     return encode_bytes(value).decode()
 
 
+class QueueExit(NamedTuple):
+    """A task that has left its queue, with the turn that it had."""
+
+    line: Line
+    task_id: str
+    rank: int
+    started: bool
+
+
 class WorkingSet:
     """Rows by table and key, which of them are new or changed, and facts derived from rows."""
 
@@ -87,6 +97,8 @@ class WorkingSet:
         self._cached_facts: dict[_FactKey, Any] = {}
         self.woken_kinds: set[str] = set()
         """Kinds that have new claimable tasks."""
+        self.queue_exits: list[QueueExit] = []
+        """Tasks that have left their queue."""
         self.purged_job_ids: list[str] = []
         """Jobs whose documents are deleted with this batch."""
         self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
@@ -233,6 +245,12 @@ class WorkingSet:
         """Delete the documents of a job."""
         self.purged_job_ids.append(job_id)
         self._undo.append((self.purged_job_ids, None, _POP))
+
+    def leave_queue(self, task: Task, *, started: bool = False) -> None:
+        """Record that a waiting task has started or was withdrawn. Its tenant's turns are settled with the batch."""
+        if task.ready:
+            self.queue_exits.append(QueueExit((task.queue, task.priority, task.tenant), task.id, task.rank, started))
+            self._undo.append((self.queue_exits, None, _POP))
 
     def emit(
         self, job: Job, type_: str, actor: Actor, data: Mapping[str, Any] | None = None, *,

@@ -12,13 +12,14 @@ from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
 from callsheet.core.model.rows import Wallet
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
 _CACHED_ROWS_MAX = 50_000
-_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL)
+_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL, facts.USER_TAIL)
 """Many commands need these. They are loaded once, after the rows that are locked before them."""
 
 
@@ -40,8 +41,8 @@ class BatchResult(NamedTuple):
     results: list[Any]
     woken_kinds: set[str]
     wrote: bool
-    rate_waits: Mapping[tuple[str, ...], float]
-    """Kinds that a rate limit delays, with the delay in seconds."""
+    delays: Mapping[tuple[str, ...], float]
+    """Kinds whose waiting tasks may start later, with the delay in seconds."""
 
 
 class Batch:
@@ -78,7 +79,7 @@ class Batch:
             raise
         if version is not None and len(ws) <= _CACHED_ROWS_MAX:
             self._cached = version, ws
-        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
+        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.delays))
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = self._make_prefetch(ws)
@@ -110,6 +111,8 @@ class Batch:
                     ws.undo()
                     results[index] = error
             if not deferred:
+                prefetch.load_last_turns(withdrawn_counts(ws.queue_exits))
+                settle_turns(ws)
                 return results
             requested = {(need, key) for need, keys in missing.keys.items() for key in keys}
             if requested <= loaded:

@@ -1,38 +1,89 @@
 """Selects the tasks that a claim may lease: the first of each queue below its limits, by priority, then round robin.
 
 SQL reads a queue's index in order and skips jobs that another transaction has locked; everything else is decided here.
-The use of a limit is counted from live rows. The queues that share it are locked, once for the whole batch.
+A claim reads, counts and locks only what the tasks that it finds need, however many queues and limits there are.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from callsheet.core.model.clock import SECOND
-from callsheet.core.model.rows import Queue
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import QueueHead, order_queues
-from callsheet.core.policy.task_start_limits import Headroom, Limit, LimitedQueue, limits_of
-from callsheet.store.connection import Connection, NamedQuery
+from callsheet.core.policy.task_start_limits import Limit, LimitedQueue, limits_of
+from callsheet.engine.limit_use import LimitUse
+from callsheet.store.connection import Connection
 
 Kinds = tuple[str, ...]
 _SERVED_MAX = 10_000
+_ROUNDS_MAX = 4
+"""Rounds in which a claim looks for tasks. A second one is needed if another claim used up a limit meanwhile."""
+_LOCKED_SECONDS = 0.02
+"""When to look again for tasks that other transactions have locked: most transactions are shorter."""
+_ESTIMATED_QUEUES = 16
+"""Queues whose limits are estimated first. If they are not enough, all others are estimated together."""
 
 
 class Candidate(NamedTuple):
-    """A ready task at or near the head of a queue. Its job is locked."""
+    """A ready task, and the task that has the turn of the tenant that it would use. The jobs of both are locked."""
 
     priority: int
     queue: str
+    tenant: str
     task: str
     job: str
+    turn: str
 
 
-class QueueHeads(NamedTuple):
+class QueueHeads:
     """The queues with ready tasks: the priority of each queue's first task, and its limits."""
 
-    queues: dict[str, LimitedQueue]
-    priorities: dict[str, int]
-    limits_by_queue: dict[str, list[Limit]]
+    def __init__(self, rows: Sequence[Sequence[Any]], limits: Limits) -> None:
+        self._rows = {row[0]: row for row in rows if row[-1] is not None}
+        self._limits = limits
+        self._limits_by_queue: dict[str, list[Limit]] = {}
+
+    def of_kinds(self, kinds: Kinds) -> list[QueueHead]:
+        return [QueueHead(name, row[-1]) for name, row in self._rows.items() if row[1] in kinds]
+
+    def queue(self, name: str) -> LimitedQueue:
+        return LimitedQueue(*self._rows[name][:-1])
+
+    def limits(self, name: str) -> list[Limit]:
+        """Return the limits of a queue. They are parsed when they are first needed: there may be many queues."""
+        if name not in self._limits_by_queue:
+            self._limits_by_queue[name] = limits_of(self.queue(name), self._limits)
+        return self._limits_by_queue[name]
+
+
+class Search:
+    """The search for the tasks of all claims of a batch for the same kinds."""
+
+    def __init__(self, kinds: Kinds, demand: int, heads: Sequence[QueueHead], served: dict[str, int]) -> None:
+        self.kinds = kinds
+        self.demand = demand
+        self.priorities = {head.queue: head.priority for head in heads}
+        self.queues = deque(order_queues(heads, served))
+        """The queues that were not read yet, best first."""
+        self.found: list[Candidate] = []
+        self.chosen: list[Candidate] = []
+        self.skipped_locked = False
+        """Whether all tasks of a queue were skipped, because other transactions have locked their jobs."""
+
+    @property
+    def missing(self) -> int:
+        return self.demand - len(self.chosen)
+
+    @property
+    def needs_next_queue(self) -> bool:
+        """Whether there are too few tasks so far, or the next queue has a task with a higher priority."""
+        if not self.queues:
+            return False
+        if len(self.found) < self.missing:
+            return True
+        return self.found[self.missing - 1].priority < self.priorities[self.queues[0]]
 
 
 class CandidateSelector:
@@ -40,14 +91,13 @@ class CandidateSelector:
 
     def __init__(self) -> None:
         self.demand: dict[Kinds, int] = {}
-        self.rate_waits: dict[Kinds, float] = {}
-        """For kinds that a rate limit delays: the seconds until the next task may start."""
+        self.delays: dict[Kinds, float] = {}
+        """For kinds whose waiting tasks may start later: the seconds until then. Nothing announces that time."""
         self.rated: dict[str, bool] = {}
-        """Whether a rate limit counts the starts of a queue, for the queues that were read."""
-        self._offered_counts: dict[Limit, int] = {}
-        """Tasks that this batch has selected, by limit. They do not run yet, so the counts do not include them."""
-        self._offered_tasks: dict[str, set[str]] = {}
-        """Tasks that this batch has selected, by queue. Other claims of the batch get later tasks."""
+        """Whether a rate limit counts the starts of a queue, for the queues of selected tasks."""
+        self._use: LimitUse | None = None
+        self._offered: dict[str, list[Candidate]] = {}
+        """What this batch has found, by queue. Other claims of the batch get later turns and tasks."""
         self._served: dict[str, int] = {}
         """The last turn of each queue, newest last. Jobs can create queues, so the oldest entries are dropped. Such a
         queue is served first again, which it would be anyway."""
@@ -55,78 +105,94 @@ class CandidateSelector:
 
     def begin(self) -> None:
         """Reset the state for a new batch."""
-        for state in (self.demand, self.rate_waits, self.rated, self._offered_counts, self._offered_tasks):
+        self._use = None
+        for state in (self.demand, self.delays, self.rated, self._offered):
             state.clear()
 
     def pick(
         self, connection: Connection, limits: Limits, requested_kinds: Sequence[Kinds]
     ) -> Iterator[tuple[Kinds, list[Candidate]]]:
         """Yield each set of kinds with the tasks that its claims may lease, best first."""
-        heads = self._read_heads(connection, limits, sorted({kind for kinds in requested_kinds for kind in kinds}))
-        headrooms = self._read_headrooms(connection, {limit for own in heads.limits_by_queue.values() for limit in own})
-        free = {limit: headroom.free for limit, headroom in headrooms.items()}
-        for kinds in requested_kinds:
-            demand = self.demand.get(kinds, 1)
-            own = [QueueHead(name, heads.priorities[name]) for name, q in heads.queues.items() if q.kind in kinds]
-            chosen = self._choose(
-                self._read_candidates(connection, own, heads.limits_by_queue, free, demand),
-                heads.limits_by_queue,
-                free,
-                demand,
-            )
-            if len(chosen) < demand:
-                exhausted = {limit for head in own for limit in heads.limits_by_queue[head.queue] if free[limit] <= 0}
-                if available_at := [at for limit in exhausted if (at := headrooms[limit].available_at) is not None]:
-                    self.rate_waits[kinds] = max(min(available_at) - connection.now(), 0) / SECOND
-            yield kinds, chosen
-
-    def _read_heads(self, connection: Connection, limits: Limits, kinds: list[str]) -> QueueHeads:
-        found = [
-            (LimitedQueue(*row[:-1]), row[-1]) for row in connection.fetch("heads", ids=kinds) if row[-1] is not None
+        kinds = sorted({kind for kinds in requested_kinds for kind in kinds})
+        heads = QueueHeads(connection.fetch("heads", ids=kinds), limits)
+        use = self._use = self._use or LimitUse(connection)
+        searches = [
+            Search(kinds, self.demand.get(kinds, 1), heads.of_kinds(kinds), self._served) for kinds in requested_kinds
         ]
-        limits_by_queue = {queue.id: limits_of(queue, limits) for queue, _ in found}
-        self.rated |= {name: any(limit.seconds for limit in own) for name, own in limits_by_queue.items()}
-        return QueueHeads(
-            {queue.id: queue for queue, _ in found}, {queue.id: first for queue, first in found}, limits_by_queue
-        )
-
-    def _read_candidates(
-        self, connection: Connection, heads: Sequence[QueueHead], limits_by_queue: dict[str, list[Limit]],
-        free: dict[Limit, int],
-        demand: int,
-    ) -> list[Candidate]:  # fmt: skip
-        """Read queues in turn, each up to its limits, until there are enough tasks."""
-        found: list[Candidate] = []
-        priorities = {head.queue: head.priority for head in heads}
-        for name in order_queues(heads, self._served):
-            if len(found) >= demand and found[demand - 1].priority >= priorities[name]:
+        for round_no in range(_ROUNDS_MAX):
+            pending = [search for search in searches if search.missing and search.queues]
+            for search in pending:
+                self._find(connection, search, heads, use)
+            needed = {limit for search in pending for one in search.found for limit in heads.limits(one.queue)}
+            use.lock(needed, wait=round_no == 0)
+            for search in pending:
+                self._choose(search, heads, use)
+            if not pending:
                 break
-            count = min([demand, *(free[limit] for limit in limits_by_queue[name])])
-            if count > 0:
-                already_offered = self._offered_tasks.get(name, set())
-                rows = connection.fetch("candidates", queue=name, count=count + len(already_offered))
-                found.extend(
-                    Candidate(priority, name, task, job) for task, job, priority in rows if task not in already_offered
-                )
-                found.sort(key=lambda candidate: -candidate.priority)
-        return found
+        for search in searches:
+            if search.missing:
+                self._record_delay(connection.now(), search, heads, use)
+            yield search.kinds, sorted(search.chosen, key=lambda candidate: -candidate.priority)
 
-    def _choose(
-        self, found: Sequence[Candidate], limits_by_queue: dict[str, list[Limit]], free: dict[Limit, int], demand: int
-    ) -> list[Candidate]:
-        """Return the tasks that all limits allow to start, and count them."""
-        chosen: list[Candidate] = []
-        for candidate in found:
-            name = candidate.queue
-            if len(chosen) == demand or any(free[limit] <= 0 for limit in limits_by_queue[name]):
-                continue
-            for limit in limits_by_queue[name]:
-                free[limit] -= 1
-                self._offered_counts[limit] = self._offered_counts.get(limit, 0) + 1
-            chosen.append(candidate)
-            self._offered_tasks.setdefault(name, set()).add(candidate.task)
-            self._record_turn(name)
-        return chosen
+    def _find(self, connection: Connection, search: Search, heads: QueueHeads, use: LimitUse) -> None:
+        """Read queues in turn, each up to its limits, until there are enough tasks."""
+        estimated = _ESTIMATED_QUEUES
+        while search.needs_next_queue:
+            name = search.queues[0]
+            if not use.knows(heads.limits(name)):
+                ahead = list(islice(search.queues, estimated))
+                use.estimate([heads.queue(one) for one in ahead], [n for one in ahead for n in heads.limits(one)])
+                estimated = len(search.queues)
+            search.queues.popleft()
+            if (count := use.free(heads.limits(name), search.missing)) > 0:
+                tasks = self._read_tasks(connection, name, count)
+                search.skipped_locked |= not tasks and name not in self._offered
+                search.found += tasks
+                search.found.sort(key=lambda candidate: -candidate.priority)
+        for candidate in search.found[: search.missing]:
+            self._offered.setdefault(candidate.queue, []).append(candidate)
+
+    def _read_tasks(self, connection: Connection, name: str, count: int) -> list[Candidate]:
+        """Read the first turns of a queue, and for each of them the next task of its tenant."""
+        offered = self._offered.get(name, [])
+        used_turns, used_tasks = {one.turn for one in offered}, {one.task for one in offered}
+        rows = connection.fetch("first_turns", queue=name, count=count + len(offered))
+        turns = [row for row in rows if row[0] not in used_turns][:count]
+        if not turns:
+            return []
+        lines = Counter((priority, tenant) for _, priority, tenant in turns)
+        tasks_of_lines = connection.fetch_all(
+            ("candidates", {"queue": name, "priority": priority, "tenant": tenant, "count": n + len(offered)})
+            for (priority, tenant), n in lines.items()
+        )
+        next_tasks = {
+            line: iter([row for row in rows if row[0] not in used_tasks])
+            for line, rows in zip(lines, tasks_of_lines, strict=True)
+        }
+        return [
+            Candidate(priority, name, tenant, task[0], task[1], turn)
+            for turn, priority, tenant in turns
+            if (task := next(next_tasks[priority, tenant], None)) is not None
+        ]
+
+    def _choose(self, search: Search, heads: QueueHeads, use: LimitUse) -> None:
+        """Move the found tasks that all limits allow to start to the chosen ones."""
+        for candidate in search.found:
+            limits = heads.limits(candidate.queue)
+            if search.missing and use.free(limits, 1) > 0:
+                use.take(limits)
+                search.chosen.append(candidate)
+                self.rated[candidate.queue] = any(limit.seconds for limit in limits)
+                self._record_turn(candidate.queue)
+        search.found = []
+
+    def _record_delay(self, now: int, search: Search, heads: QueueHeads, use: LimitUse) -> None:
+        """Record when tasks may start that a rate delays, or that other transactions have locked."""
+        available_at = use.available_at({limit for name in search.priorities for limit in heads.limits(name)})
+        if available_at is not None:
+            self.delays[search.kinds] = max(available_at - now, 0) / SECOND
+        if search.skipped_locked or use.skipped_locked:
+            self.delays[search.kinds] = _LOCKED_SECONDS
 
     def _record_turn(self, name: str) -> None:
         self._turn_count += 1
@@ -134,35 +200,3 @@ class CandidateSelector:
         self._served[name] = self._turn_count
         if len(self._served) > _SERVED_MAX:
             del self._served[next(iter(self._served))]
-
-    def _read_headrooms(self, connection: Connection, limits: set[Limit]) -> dict[Limit, Headroom]:
-        """Return what is left of each limit. Its queues are locked first, so no other transaction can use it."""
-        if not limits:
-            return {}
-        names_by_scope = {
-            scope: [limit.name for limit in limits if limit.of == scope] for scope in ("kind", "workflow", "provider")
-        }
-        sharing = [
-            Queue(*row)
-            for row in connection.fetch(
-                "queues_sharing",
-                kinds=names_by_scope["kind"],
-                workflows=names_by_scope["workflow"],
-                providers=names_by_scope["provider"],
-            )
-        ]
-        connection.fetch("lock_queues", ids=sorted(queue.id for queue in sharing))
-        now = connection.now()
-        counts = connection.fetch_all([count_query(limit, sharing, now) for limit in limits])
-        return {
-            limit: limit.headroom(counted + self._offered_counts.get(limit, 0), oldest, now)
-            for limit, ((counted, oldest),) in zip(limits, counts, strict=True)
-        }
-
-
-def count_query(limit: Limit, queues: Iterable[Queue], now: int) -> NamedQuery:
-    """Return the query that counts the use of a limit: running tasks, or tasks that started within its period."""
-    ids = [queue.id for queue in queues if getattr(queue, limit.of) == limit.name]
-    if limit.seconds:
-        return "count_recent_starts", {"ids": ids, "since": now - limit.seconds * SECOND, "most": limit.maximum}
-    return "count_running", {"ids": ids, "most": limit.maximum}

@@ -236,7 +236,7 @@ class Engine:
         return [(self._lanes[n], indexes) for n, indexes in shards.items()]
 
     def _on_batch_done(self, done: BatchResult) -> None:
-        for kinds, left in done.rate_waits.items():
+        for kinds, left in done.delays.items():
             self.hints.expect_work_in(kinds, left)
         if done.wrote:
             self._announce(done.woken_kinds)

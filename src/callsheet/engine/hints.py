@@ -48,15 +48,23 @@ class Hints:
             call_safely(callback)
 
     def expect_work_in(self, kinds: tuple[str, ...], seconds: float) -> None:
-        """Record when tasks that a rate limit delays may start, because that time is not announced."""
+        """Record when waiting tasks may start that a rate or a lock delays, because that time is not announced."""
         if len(self._work_expected_at) >= _WORK_EXPECTED_MAX:
             self._work_expected_at.clear()
         self._work_expected_at[kinds] = time.monotonic() + seconds
 
     def poll_delay(self, kinds: tuple[str, ...], seconds: float) -> float:
-        """Return the seconds until the next poll, or until delayed tasks may start if that is sooner."""
-        left = self._work_expected_at.get(kinds, 0.0) - time.monotonic()
-        return min(left, seconds) if left > 0 else seconds
+        """Return the seconds until the next poll, or until delayed tasks may start if that is sooner.
+
+        A time that has passed counts once. If the tasks still wait after that poll, the time is recorded again.
+        """
+        expected_at = self._work_expected_at.get(kinds)
+        if expected_at is None:
+            return seconds
+        left = expected_at - time.monotonic()
+        if left <= 0:
+            self._work_expected_at.pop(kinds, None)
+        return min(max(left, 0.0), seconds)
 
     def subscribe(self, kinds: Iterable[str], mark: int, callback: HintCallback) -> bool:
         """Call `callback` once at the next announcement. Return False if there was one since the mark."""

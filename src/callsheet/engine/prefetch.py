@@ -5,11 +5,11 @@ is a generator that yields one query and receives its rows. Consecutive loaders 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from callsheet.core import facts
-from callsheet.core.facts import Fact, Key, Need, Needs, QueueTail
+from callsheet.core.facts import Fact, Key, Line, Need, Needs, QueueTail
 from callsheet.core.model.rows import (
     ApiKey,
     Attempt,
@@ -41,6 +41,8 @@ from callsheet.store.connection import Connection, NamedQuery, Rows
 
 V = TypeVar("V")
 QuerySteps = Generator[NamedQuery, Rows, None]
+_LAST_TURNS_MAX = 1_000
+"""Tasks that are locked to settle the turns of one line."""
 
 
 class DefinitionCache:
@@ -173,6 +175,12 @@ class Prefetch:
             QueueTail(None, None),
         )
 
+    def _user_tail(self, keys: list[Key]) -> QuerySteps:
+        rows = yield "user_tails", {"keys": keys}
+        self._set_facts(
+            facts.USER_TAIL, keys, {tuple(row[:4]): QueueTail(*row[4:]) for row in rows}, QueueTail(None, None)
+        )
+
     def _queue_count(self, keys: list[Key]) -> QuerySteps:
         found = yield "queues_sharing", {"kinds": [], "workflows": keys, "providers": []}
         self._set_facts(facts.QUEUE_COUNT, keys, Counter(Queue(*row).workflow for row in found), 0)
@@ -255,13 +263,18 @@ class Prefetch:
     def _load_candidates(self, keys: list[Any]) -> None:
         tasks: list[str] = []
         jobs: dict[str, None] = {}
+        turns: dict[Line, list[str]] = defaultdict(list)
         for kinds, candidates in self._selector.pick(self._connection, self._ws.limits, sorted(keys)):
             self._ws.facts[facts.CANDIDATE_TASK_IDS, kinds] = tuple(candidate.task for candidate in candidates)
             self._ws.facts[facts.NEXT_CANDIDATE, kinds] = 0
             tasks += (candidate.task for candidate in candidates)
             jobs |= dict.fromkeys(candidate.job for candidate in candidates)
+            for candidate in candidates:
+                turns[candidate.queue, candidate.priority, candidate.tenant].append(candidate.turn)
         self._ws.facts |= {(facts.HAS_RATE_LIMIT, queue): rated for queue, rated in self._selector.rated.items()}
-        self._load_for_lease(tasks, list(jobs))
+        self._ws.facts |= {(facts.FIRST_TURNS, line): tuple(ids) for line, ids in turns.items()}
+        others = {turn for ids in turns.values() for turn in ids}.difference(tasks)
+        self._load_for_lease(tasks, list(jobs), sorted(others))
 
     def _load_tasks_of_workers(self, keys: list[Key]) -> None:
         """Read the tasks that workers have leased, after their jobs are locked: before, any lease could have ended."""
@@ -273,14 +286,30 @@ class Prefetch:
             self._ws.facts[facts.TASKS_OF_WORKER, key] = tuple(task.id for task in locked)
         self._load_for_lease([task.id for task in tasks], [task.job_id for task in tasks])
 
-    def _load_for_lease(self, tasks: list[str], jobs: list[str]) -> None:
+    def load_last_turns(self, counts: Mapping[Line, int]) -> None:
+        """Lock and load the tasks with the last turns of each line: as many as were withdrawn, besides these."""
+        if not counts:
+            return
+        found = self._connection.fetch_all(
+            (
+                "last_turns",
+                {"queue": queue, "priority": priority, "tenant": tenant, "count": min(2 * n, _LAST_TURNS_MAX)},
+            )
+            for (queue, priority, tenant), n in counts.items()
+        )
+        for line, rows in zip(counts, found, strict=True):
+            self._ws.facts[facts.LAST_TURNS, line] = tuple(task for (task,) in rows)
+        if not_loaded := self._ws.not_loaded(Task, [task for rows in found for (task,) in rows]):
+            self._run_loaders([self._load_rows(Task, "tasks", not_loaded)])
+
+    def _load_for_lease(self, tasks: list[str], jobs: list[str], other_tasks: Sequence[str] = ()) -> None:
         """Load the other rows that leases of these tasks need. Their jobs are already locked."""
         if not tasks:
             return
         loaders = [self._document([(key, "input") for key in (*tasks, *jobs)])]
         if not_loaded := self._ws.not_loaded(Job, jobs):
             loaders.append(self._load_rows(Job, "jobs_unlocked", not_loaded))
-        if not_loaded := self._ws.not_loaded(Task, tasks):
+        if not_loaded := self._ws.not_loaded(Task, [*tasks, *other_tasks]):
             loaders.append(self._load_rows(Task, "tasks", not_loaded))
         if missing := [key for key in jobs if not self._ws.has_fact(facts.STAGES_OF_JOB, key)]:
             loaders.append(_LOADERS[facts.STAGES_OF_JOB](self, missing))
@@ -349,6 +378,7 @@ _AFTER_STEPS: dict[Need, Loader] = {
     Wallet: _by_id(Wallet, "wallets"),
     facts.ACTIVE_JOB_COUNT: Prefetch._active_job_count,  # noqa: SLF001
     facts.QUEUE_TAIL: Prefetch._queue_tail,  # noqa: SLF001
+    facts.USER_TAIL: Prefetch._user_tail,  # noqa: SLF001
     AuditHead: _by_id(AuditHead, "audit_heads"),
 }
 _LOADERS = _BEFORE_STEPS | _AFTER_STEPS

@@ -15,7 +15,7 @@ from callsheet.core.policy.explanation.kind_capacity import count_unavailable
 from callsheet.core.policy.fair_order import queue_of
 from callsheet.core.policy.task_start_limits import LimitedQueue, limits_of
 from callsheet.core.policy.visibility import Viewer
-from callsheet.engine.candidates import count_query
+from callsheet.engine.limit_use import UseCount
 from callsheet.queries.context import QueryContext
 from callsheet.queries.jobs import find_job
 from callsheet.queries.render import to_datetime
@@ -52,7 +52,7 @@ async def _load_facts(
     running = [task for task in tasks if task.status == "running"]
     now = context.reads.engine_time(clock[0][0])
     limits = [limit for row in queues for limit in limits_of(LimitedQueue(*row), context.limits)]
-    sharing_queues = [rows.Queue(*row) for row in sharing]
+    use = UseCount(limits, [rows.Queue(*row) for row in sharing], now)
     reads, most = context.reads, context.settings.scan_rows_max
     ahead, running_count, lease_count, last, durations, attempts, calls, fleet, *counts = await reads.scan_many([
         ("count_tasks_ahead", _position_params(queue, first_ready(tasks), most + 1)),
@@ -63,12 +63,12 @@ async def _load_facts(
         ("attempts", {"keys": [(task.id, task.attempts) for task in running] or [("", 0)]}),
         ("calls", {"ids": [child_id(task.id, task.attempts) for task in running if task.has_call]}),
         ("scale_fleet", {}),
-        *(count_query(limit, sharing_queues, now) for limit in limits),
+        *use.named_queries(),
     ])  # fmt: skip
     tasks_ahead, queue_running = cap_count(ahead[0][0], most), cap_count(running_count[0][0], most)
     return tasks, Observation(
         now, tasks_ahead.value, queue_running.value, lease_count[0][0], last[0][0],
-        [LimitUsage(limit, *counted) for limit, (counted,) in zip(limits, counts, strict=True)],
+        [LimitUsage(limit, *used) for limit, used in use.add_up(counts).items()],
         [row[0] for row in durations], {a.task_id: a.leased_at for a in (rows.Attempt(*row) for row in attempts)},
         {call.task_id: call for call in (rows.Call(*row) for row in calls)},
         count_unavailable((rows.Worker(*row) for row in fleet), stage.kind),
@@ -78,8 +78,12 @@ async def _load_facts(
 
 def _position_params(queue: str, task: rows.Task | None, most: int) -> dict[str, Any]:
     """Return the parameters that count the tasks ahead of one. Without a task, nothing is ahead."""
-    priority, rank, key = (task.priority, task.rank, task.id) if task else (2**31, 0, "")
-    return {"queue": queue, "priority": priority, "rank": rank, "id": key, "most": most}
+    priority, tenant, user_rank, key = (
+        (task.priority, task.tenant, task.user_rank, task.id) if task else (2**31, "", 0, "")
+    )
+    return {
+        "queue": queue, "priority": priority, "tenant": tenant, "user_rank": user_rank, "id": key, "most": most,
+    }  # fmt: skip
 
 
 # -- rendering

@@ -67,6 +67,7 @@ SQLITE = Dialect(
         "lock": "",
         "lock_jobs": "",
         "lock_ref": "1",
+        "try_lock_ref": "1",
         "feed_order": "e.id",
         "tenant_feed_columns": "tenant",  # followed by the id, which is part of every index of SQLite
         "feed_order_desc": "e.id DESC",
@@ -94,6 +95,7 @@ POSTGRESQL = Dialect(
         "lock": "FOR UPDATE",
         "lock_jobs": "FOR UPDATE OF j SKIP LOCKED",
         "lock_ref": "pg_advisory_xact_lock(hashtextextended(k.ref, 0))",
+        "try_lock_ref": "pg_try_advisory_xact_lock(hashtextextended(k.ref, 0))",
         "feed_order": "e.tx, e.id",
         "tenant_feed_columns": "tenant, tx, id",
         "feed_order_desc": "e.tx DESC, e.id DESC",

@@ -18,9 +18,9 @@ from callsheet.engine import Engine
 from callsheet.engine.batch import Batch, BatchResult
 from callsheet.settings import Settings
 from callsheet.store.connection import TransactionConflict, UniqueConflict
-from tests.support.doubles.virtual_clock import VirtualClockConnection
 from tests.support.engine.concurrency import run_concurrently, servers
 from tests.support.engine.engine_harness import EngineHarness, stage
+from tests.support.engine.query_log import QueryLog
 
 
 def fail_batches(patch: pytest.MonkeyPatch, error: Exception, times: int = 1) -> None:
@@ -34,19 +34,6 @@ def fail_batches(patch: pytest.MonkeyPatch, error: Exception, times: int = 1) ->
         return real(self, commands, retrying=retrying)
 
     patch.setattr(Batch, "run", run)
-
-
-def record_queries(patch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]:
-    """Record the arguments of every later call of a query."""
-    real, calls = VirtualClockConnection.fetch, list[dict[str, Any]]()
-
-    def fetch(self: VirtualClockConnection, query: str, /, **arguments: Any) -> Any:
-        if query == name:
-            calls.append(arguments)
-        return real(self, query, **arguments)
-
-    patch.setattr(VirtualClockConnection, "fetch", fetch)
-    return calls
 
 
 def test_a_workflow_is_stored_when_its_batch_is_retried(
@@ -110,21 +97,21 @@ def test_a_claim_for_too_many_tasks_reads_at_most_the_limit(open_harness: Any, m
     harness: EngineHarness = open_harness(Settings(database_retry_seconds=5, limits=Limits(claim_tasks_max=2)))
     for _ in range(4):
         harness.submit_job()
-    calls = record_queries(monkeypatch, "candidates")
+    log = QueryLog(monkeypatch)
     assert harness.expect_refusal(c.Claim(worker_id="w", kinds=("draw",), count=10**9)).code == "out_of_range"
-    assert [arguments["count"] for arguments in calls] == [2]
+    assert [parameters["count"] for parameters in log.parameters("candidates")] == [2]
 
 
-def test_a_batch_locks_the_queues_of_all_its_claims_once(open_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two servers that lock one queue after another could deadlock."""
+def test_a_batch_locks_the_limits_of_all_its_claims_once(open_harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two servers that lock one limit after another could deadlock."""
     harness: EngineHarness = open_harness(Settings(limits=Limits(kind_running_max={"draw": 3, "cut": 3})))
     harness.workflow("film", stages=[stage("cut")])
     harness.submit_job()
     harness.submit_job("film")
-    calls = record_queries(monkeypatch, "lock_queues")
+    log = QueryLog(monkeypatch)
     claims = [c.Claim(worker_id="w", kinds=(kind,)) for kind in ("draw", "cut")]
     assert [len(leased) for leased in harness.engine.execute_many(claims)] == [1, 1]
-    assert calls == [{"ids": ["cut/film", "draw/sketch"]}]
+    assert log.parameters("lock_refs") == [{"keys": [("limit of kind cut",), ("limit of kind draw",)]}]
 
 
 def test_concurrent_uploads_of_a_user_stay_within_the_limit(database_url: str) -> None:

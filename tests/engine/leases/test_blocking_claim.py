@@ -9,6 +9,7 @@ import pytest
 from callsheet.core.model.commands import Claim, Complete, PutTenant, PutWorkflow, Submit, SubmitResult, TopUp
 from callsheet.core.model.workflow_definition import WorkflowDefinition
 from callsheet.engine import Engine, Unavailable
+from callsheet.engine.engine import database_for
 from callsheet.settings import Settings
 from tests.support.engine.engine_harness import EngineHarness, stage
 from tests.support.wait import wait_until
@@ -24,6 +25,23 @@ def test_a_waiting_claim_is_woken_by_a_submit(open_harness: Any) -> None:
         wait_until(lambda: harness.engine.hints._callbacks.get("draw"))  # noqa: SLF001 - wait for the subscription without a sleep
         job = harness.submit_job()
         (leased,) = waiting.result(20)
+    assert leased.lease.job_id == job
+
+
+def test_a_waiting_claim_gets_tasks_that_another_server_has_locked_when_it_unlocks_them(open_harness: Any) -> None:
+    """A server that reports on a large job has locked all its tasks. Nothing announces the end of the lock."""
+    harness: EngineHarness = open_harness(SLOW_POLLS)
+    job = harness.submit_job()
+    other = database_for(harness.database_url, SLOW_POLLS).connect()
+    if harness.database.name == "postgresql":  # on SQLite nothing runs next to another write transaction
+        other.begin()
+    other.fetch("jobs", ids=[job])
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(harness.engine.claim, Claim(worker_id="w1", kinds=("draw",)), 30)
+        wait_until(lambda: waiting.done() or harness.engine.hints._work_expected_at)  # noqa: SLF001 - it was skipped once
+        other.rollback()
+        (leased,) = waiting.result(20)
+    other.close()
     assert leased.lease.job_id == job
 
 

@@ -1,8 +1,8 @@
-"""The order of claims: priority, then the fair share of tenants, then age; no tenant starves another."""
+"""The order of claims: priority, then the fair share of tenants, then users in turn, then age."""
 
 from typing import Any
 
-from callsheet.core.model.commands import Update
+from callsheet.core.model.commands import Cancel, Update
 from tests.support.engine.engine_harness import EngineHarness, stage
 
 
@@ -15,9 +15,13 @@ def claimed_tenants(harness: EngineHarness, count: int) -> list[str]:
     return [harness.claim()[0].tenant for _ in range(count)]
 
 
-def submit_many(harness: EngineHarness, tenant: str, count: int, **fields: Any) -> list[str]:
-    harness.top_up(5 * count, user="bea", tenant=tenant)
-    many = [harness.submission(tenant=tenant, user="bea", **fields) for _ in range(count)]
+def claimed_users(harness: EngineHarness, count: int) -> list[str]:
+    return [harness.job(job).user_id for job in claimed_jobs(harness, count)]
+
+
+def submit_many(harness: EngineHarness, tenant: str, count: int, user: str = "bea", **fields: Any) -> list[str]:
+    harness.top_up(5 * count, user=user, tenant=tenant)
+    many = [harness.submission(tenant=tenant, user=user, **fields) for _ in range(count)]
     return [result.job_id for result in harness.engine.execute_many(many)]
 
 
@@ -125,6 +129,76 @@ def test_a_tenant_that_submits_one_by_one_is_not_at_a_disadvantage(harness: Engi
     for _ in range(10):
         (job,) = submit_many(harness, "quiet", 1)
         assert job in claimed_jobs(harness, 2)
+
+
+def test_a_user_with_many_jobs_does_not_delay_another_user_of_the_tenant(harness: EngineHarness) -> None:
+    # V6
+    submit_many(harness, "acme", 200)
+    claimed_jobs(harness, 3)
+    (job,) = submit_many(harness, "acme", 1, user="cid")
+    assert job in claimed_jobs(harness, 2)
+
+
+def test_users_of_a_tenant_take_turns_and_their_own_jobs_stay_in_order(harness: EngineHarness) -> None:
+    # V6, R149
+    jobs = {user: submit_many(harness, "acme", 8, user=user) for user in ("bea", "cid", "dot")}
+    order = claimed_jobs(harness, 24)
+    assert [harness.job(job).user_id for job in order] == ["bea", "cid", "dot"] * 8
+    for own in jobs.values():
+        assert [job for job in order if job in own] == own
+
+
+def test_one_claim_of_many_tasks_takes_turns_too(harness: EngineHarness) -> None:
+    # V6
+    for user in ("bea", "cid"):
+        submit_many(harness, "acme", 6, user=user)
+    users = [harness.job(leased.lease.job_id).user_id for leased in harness.claim(count=6)]
+    assert users == ["bea", "cid"] * 3
+    assert claimed_users(harness, 4) == ["bea", "cid"] * 2
+
+
+def test_many_users_do_not_add_to_the_share_of_their_tenant(harness: EngineHarness) -> None:
+    # V6
+    harness.tenant("quiet")
+    submit_many(harness, "quiet", 40)
+    for n in range(20):
+        submit_many(harness, "acme", 2, user=f"user-{n}")
+    order = claimed_tenants(harness, 30)
+    for n in range(2, 30, 2):
+        assert abs(order[:n].count("acme") - n // 2) <= 1, order
+
+
+def test_a_user_who_cancels_many_jobs_does_not_delay_others_of_the_tenant(harness: EngineHarness) -> None:
+    """The canceled jobs had the early turns of the tenant. The other user's job gets one of them."""
+    # V6
+    harness.tenant("quiet")
+    canceled = submit_many(harness, "acme", 30)
+    (job,) = submit_many(harness, "acme", 1, user="cid")
+    submit_many(harness, "quiet", 40)
+    harness.engine.execute_many([Cancel(tenant="acme", job_id=key) for key in canceled])
+    assert job in claimed_jobs(harness, 2)
+
+
+def test_a_requeued_task_of_a_new_user_is_claimed_next(harness: EngineHarness) -> None:
+    # R260
+    submit_many(harness, "acme", 20)
+    claimed_jobs(harness, 4)
+    (job,) = submit_many(harness, "acme", 1, user="cid")
+    leases = [harness.claim_one() for _ in range(4)]
+    harness.requeue(next(lease for lease in leases if lease.job_id == job))
+    assert harness.claim_one().job_id == job
+
+
+def test_a_task_that_started_before_an_earlier_turn_exchanges_it(harness: EngineHarness) -> None:
+    jobs = submit_many(harness, "acme", 3) + (own := submit_many(harness, "acme", 1, user="cid"))
+    before = ranks(harness, jobs)
+    claimed_jobs(harness, 2)
+    assert ranks(harness, jobs) == before, "no turn is lost"
+    assert ranks(harness, own) == before[1:2], "it used the second turn of its tenant"
+
+
+def ranks(harness: EngineHarness, jobs: list[str]) -> list[int]:
+    return sorted(task.rank for job in jobs for task in harness.tasks(job))
 
 
 def test_a_queue_without_workers_does_not_block_others(harness: EngineHarness) -> None:

@@ -8,6 +8,7 @@ import pytest
 from callsheet.core.model.commands import Callback, Claim, HandOff, Lease, LeasedTask, Outcome, RecordIntent
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.fair_order import STRIDE
 from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.settings import Settings
@@ -40,6 +41,29 @@ def test_each_of_two_hundred_tasks_is_leased_once_by_twenty_four_concurrent_work
         assert len({leased.lease.token for leased in leased_tasks}) == 200
         tasks = [task for job in jobs for task in one.tasks(job)]
         assert {(task.status, task.attempts) for task in tasks} == {("running", 1)}
+
+
+def test_no_turn_of_a_tenant_is_lost_or_used_twice_by_sixteen_concurrent_workers(database_url):
+    """Users submit in blocks, so that almost every claim exchanges turns, and others withdraw jobs meanwhile."""
+    with servers(database_url, 3) as harnesses:
+        one = harnesses[0]
+        set_up(one)
+        users = [user for user in ("ann", "bea", "cid", "dot") for _ in range(40)]
+        jobs = [answer.job_id for answer in one.engine.execute_many([one.submission(user=user) for user in users])]
+        leased_tasks: list[LeasedTask] = []
+        claims = [partial(claim_until, harnesses[n % 3], f"w{n}", leased_tasks, 80) for n in range(16)]
+        run_concurrently(*claims, partial(cancel_all, harnesses[1], jobs[30:40]))
+        tasks = [task for job in jobs for task in one.tasks(job)]
+        started = [task.rank for task in tasks if task.status == "running"]
+        waiting = [task.rank for task in tasks if task.ready]
+        assert len(started) == len(leased_tasks)
+        assert len({*started, *waiting}) == len(started) + len(waiting)
+        assert {*started, *waiting} <= {(n + 1) * STRIDE for n in range(160)}
+
+
+def cancel_all(harness: EngineHarness, jobs: list[str]) -> None:
+    for job in jobs:
+        harness.cancel(job)
 
 
 def work(harness: EngineHarness, worker: str, completed: list[str], enough: int) -> list[int]:

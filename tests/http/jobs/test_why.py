@@ -95,6 +95,20 @@ def test_a_position_counts_the_tasks_that_are_claimed_before(live_server: LiveSe
     assert [one.lease.job_id for one in leased] == list(found)
 
 
+def test_a_position_counts_the_turns_of_other_users_and_tenants(live_server: LiveServer) -> None:
+    """The second user's job starts after the first job of the first user. Each tenant has every second turn."""
+    name = workflow(live_server, "turns")
+    first, second, third = (submit_job(live_server, name) for _ in range(3))
+    new = submit_job(live_server, name, user="new")
+    other = [submit_job(live_server, name, "other client") for _ in range(2)]
+    found = {job: get_why(live_server, job)["position"] for job in (first, new, second, third)}
+    found |= {job: get_why(live_server, job, "other client")["position"] for job in other}
+    leased = live_server.engine.execute(commands.Claim(worker_id="w", kinds=(name,), count=6))
+    assert sorted(found.values()) == [1, 2, 3, 4, 5, 6]
+    assert sorted(found, key=found.__getitem__) == [one.lease.job_id for one in leased]
+    assert found[new] < found[second]
+
+
 def test_tasks_of_the_same_rank_are_ordered_by_age(live_server: LiveServer) -> None:
     """The first tasks of two tenants have the same rank, and the older one is first."""
     name = workflow(live_server, "tied")

@@ -9,6 +9,7 @@ from callsheet.core.policy.rate_syntax import parse_rate
 from callsheet.store import verify
 from tests.sim.checks.inspector import Inspector
 from tests.sim.checks.policy import TASK_POLICY, PolicyChecks
+from tests.sim.checks.user_turns import UserTurns
 
 STATE_INVARIANTS: dict[str, str] = {
     "M1 balance is the sum of the ledger": """
@@ -120,6 +121,7 @@ class Invariants:
     def __init__(self, inspector: Inspector, limits: Limits, verify_every: int) -> None:
         self._inspector = inspector
         self.policy = PolicyChecks(inspector)
+        self._user_turns = UserTurns(inspector)
         self._limits = limits
         self._verify_every = verify_every
         self._commits = 0
@@ -134,6 +136,7 @@ class Invariants:
         yield from self._check_running_limits()
         yield from self._check_rates()
         yield from self._check_worker_and_upload_limits()
+        yield from self._user_turns.check()
         yield from self._check_append_only()
         self._commits += 1
         if self._commits % self._verify_every == 0:

@@ -22,6 +22,12 @@ FOCUSES = (
 )
 
 
+CROWD = Focus(workflows=("sketch",), actions=("submit", "bulk"))
+"""Two users of each tenant submit more jobs than the workers can run."""
+CROWD_EVERY = 10
+"""The seeds that have a crowd. It is not drawn, so that the scenarios of other seeds do not depend on it."""
+
+
 class Scenario(NamedTuple):
     """The setup of a simulation."""
 
@@ -36,8 +42,20 @@ class Scenario(NamedTuple):
     """Whether running tasks occupy places that other tasks wait for."""
 
 
-def draw_scenario(random: Random) -> Scenario:
+def draw_scenario(random: Random, seed: int) -> Scenario:
     """Draw a scenario."""
+    scenario = _draw(random)
+    if seed % CROWD_EVERY != 1:
+        return scenario
+    tenants = list(dict.fromkeys(tenant for tenant, _ in scenario.users))
+    users = [(tenant, user) for tenant in tenants for user in ("ann", "bob")]
+    setup: list[Command] = [command for command in scenario.setup if isinstance(command, PutWorkflow)]
+    setup += [PutTenant(tenant=tenant, weight=n + 1) for n, tenant in enumerate(tenants)]
+    setup += [TopUp(tenant=tenant, user=user, amount=1_000, idempotency_key="first") for tenant, user in users]
+    return scenario._replace(users=users, setup=setup, focus=CROWD)
+
+
+def _draw(random: Random) -> Scenario:
     tenants = ["acme", "bolt", "cine"][: random.choice((2, 2, 3))]
     users = [(tenant, user) for tenant in tenants for user in ("ann", "bob")[: random.choice((1, 2))]]
     definitions = _draw_definitions(random)

@@ -99,7 +99,7 @@ def the_answer_does_not_wait_for_the_commit(patch: pytest.MonkeyPatch) -> None:
         except StoreError:
             if not decided:
                 raise
-            return BatchResult(decided[-1], set(), wrote=True, rate_waits={})
+            return BatchResult(decided[-1], set(), wrote=True, delays={})
 
     patch.setattr(Batch, "_decide", decide)
     patch.setattr(Batch, "run", run)

@@ -128,6 +128,7 @@ STAGES = [
     ("G9", "UPDATE stage SET job_id = 'missing' WHERE job_id = '{done}'"),
     ("G9", "UPDATE task SET tenant = 'other' WHERE job_id = '{done}'"),
     ("G9", "UPDATE task SET job_id = '{film}' WHERE job_id = '{done}'"),
+    ("G9", "UPDATE task SET user_id = 'zoe' WHERE job_id = '{done}'"),
     ("G9", "UPDATE task SET stage_id = 'missing' WHERE job_id = '{done}'"),
     ("G9", "UPDATE attempt SET tenant = 'other' WHERE job_id = '{done}'"),
     ("G9", "UPDATE attempt SET job_id = '{film}' WHERE job_id = '{done}'"),

@@ -9,6 +9,7 @@ from callsheet.core.model.rows import (
     ApiKey,
     Attempt,
     Audit,
+    AuditHead,
     Call,
     Document,
     Event,
@@ -90,6 +91,7 @@ _TABLES: dict[type[Row], tuple[int, dict[str, str]]] = {
             ),
             "ready": f"CASE WHEN {_LEASED} OR {_HANDED_OFF} OR {_BACKOFF} OR {_DONE} THEN 0 ELSE 1 END",
             "priority": "CASE WHEN n % 1000 = 2 THEN 9 ELSE 5 END", "rank": "n", "attempts": "1",
+            "user_id": _USER, "user_rank": "n",
             "due_at": f"CASE WHEN {_LEASED} OR {_BACKOFF} THEN n END",
             "token_hash": f"CASE WHEN {_LEASED} THEN 'token' END",
             "worker_id": (
@@ -129,7 +131,14 @@ _TABLES: dict[type[Row], tuple[int, dict[str, str]]] = {
         },
     ),
     ApiKey: (ROWS, {"id": _ID, "tenant": _TENANT, "role": "'client'", "secret_hash": _ID}),
-    Audit: (ROWS, {"id": _ID, "tenant": _TENANT, "subject": "CASE WHEN n % 100 < 50 THEN 'ann' ELSE 'bob' END"}),
+    Audit: (
+        ROWS,
+        {
+            "id": _ID, "tenant": _TENANT, "subject": "CASE WHEN n % 100 < 50 THEN 'ann' ELSE 'bob' END",
+            "seq": "n + 1",
+        },
+    ),
+    AuditHead: (FEWER, {"tenant": _ID, "seq": "1"}),
 }  # fmt: skip
 """For each table: how many rows, and the SQL of columns that are neither NULL, nor 0, nor empty. `n` is the row."""
 

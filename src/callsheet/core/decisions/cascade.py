@@ -19,7 +19,7 @@ from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import Attempt, Call, Job, Run, Stage, Task
 from callsheet.core.model.state_machines import JOB, STAGE, TASK, Actor
 from callsheet.core.model.workflow_definition import WorkflowDefinition
-from callsheet.core.policy.fair_order import next_rank
+from callsheet.core.policy.fair_order import queue_task
 from callsheet.core.working_set import WorkingSet
 
 _FULL = 100
@@ -145,7 +145,7 @@ def make_claimable(ws: WorkingSet, job: Job, stage: Stage, task: Task) -> None:
     if task.ready_at is not None and task.ready_at > ws.now:
         ws.put(replace(task, ready=0, due_at=task.ready_at))
         return
-    ws.put(replace(task, ready=1, rank=next_rank(ws, task.queue, task.priority, task.tenant), due_at=None))
+    ws.put(queue_task(ws, replace(task, due_at=None)))
     ws.woken_kinds.add(task.kind)
 
 
@@ -156,6 +156,7 @@ def withdraw(ws: WorkingSet, job: Job) -> None:
         return
     for task in open_tasks(ws, stage):
         if task.status in {"pending", "retried"} and (task.ready or task.due_at is not None):
+            ws.leave_queue(task)
             ws.put(replace(task, ready=0, due_at=None))
 
 
@@ -213,6 +214,7 @@ def _cancel_children(ws: WorkingSet, job: Job, change_time: int) -> None:
         for task in open_tasks(ws, stage):
             if task.status == "running":
                 _revoke_lease(ws, task, change_time)
+            ws.leave_queue(task)
             move_task_silently(ws, task, "cancel", "system", finished_at=change_time, **LEASE_CLEARED)
         if stage.status not in STAGE.terminal:
             move_stage(ws, job, ws.get(Stage, stage.id), "cancel", "system", finished_at=change_time)

@@ -141,6 +141,7 @@ def _lease_task(ws: WorkingSet, command: Claim, task: Task, token: str) -> Lease
         provider=resumed.provider if resumed else None, ref=resumed.ref if resumed else None,
     )  # fmt: skip
     ws.put(attempt)
+    ws.leave_queue(task, started=True)
     task = move_task(
         ws, job, task, "lease", "worker", {}, ready=0, ready_at=None, due_at=lease_expires_at,
         lease_expires_at=lease_expires_at,

@@ -30,7 +30,7 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Attempt, Call, Document, File, Job, Stage, Task
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.model.workflow_definition import check_range
-from callsheet.core.policy.fair_order import front_rank
+from callsheet.core.policy.fair_order import requeue_at_front
 from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.policy.redaction import redact_error
 from callsheet.core.working_set import WorkingSet
@@ -262,7 +262,7 @@ def _make_retry_claimable(ws: WorkingSet, job: Job, after: Task, *, uncounted: b
     if not uncounted:
         make_claimable(ws, job, stage, after)
     elif accepts_claims(job, stage):
-        ws.put(replace(after, ready=1, rank=front_rank(ws, after)))
+        ws.put(requeue_at_front(ws, after))
         ws.woken_kinds.add(after.kind)
 
 

@@ -23,7 +23,7 @@ from callsheet.core.model.rows import Document, Job, Queue, Run, Stage, Task, Te
 from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, check_range, check_stages, graph_of
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.core.policy.fair_order import next_rank, queue_of
+from callsheet.core.policy.fair_order import queue_of, queue_task
 from callsheet.core.policy.input_validation import (
     check_annotations,
     check_key,
@@ -113,12 +113,11 @@ def add_tasks(
     claimable = accepts_claims(job, stage)
     retry, change_time = definition.retry, ws.change_time(job)
     for no, (key, body) in enumerate(zip(keys, inputs, strict=True), stage.tasks_total + 1):
-        rank = next_rank(ws, queue, job.priority, job.tenant) if claimable else 0
         task = Task(
-            key, job.id, stage.id, job.tenant, no, queue, stage.kind, retry.attempts_max, retry.requeues_max,
-            definition.lease_seconds, change_time, status, job.priority, rank=rank, ready=int(claimable),
+            key, job.id, stage.id, job.tenant, job.user_id, no, queue, stage.kind, retry.attempts_max,
+            retry.requeues_max, definition.lease_seconds, change_time, status, job.priority,
         )  # fmt: skip
-        ws.put(task)
+        ws.put(queue_task(ws, task) if claimable else task)
         if body is not None:
             if graph := graph_of(definition, stage.no):
                 ws.graph_rules.check_input(graph, body, ws.limits)

@@ -21,7 +21,7 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Job, Stage, Task
 from callsheet.core.model.state_machines import STAGE
 from callsheet.core.model.workflow_definition import check_range, check_stages
-from callsheet.core.policy.fair_order import next_rank
+from callsheet.core.policy.fair_order import queue_task
 from callsheet.core.policy.input_validation import check_annotations, encode_or_none
 from callsheet.core.working_set import WorkingSet
 
@@ -72,8 +72,9 @@ def _reprioritise(ws: WorkingSet, job: Job, priority: int) -> None:
     ws.put(replace(job, priority=priority))
     for stage in stages(ws, job):
         for task in open_tasks(ws, stage) if stage.status not in STAGE.terminal else []:
-            rank = next_rank(ws, task.queue, priority, task.tenant) if task.ready else task.rank
-            ws.put(replace(task, priority=priority, rank=rank))
+            ws.leave_queue(task)
+            moved = replace(task, priority=priority)
+            ws.put(queue_task(ws, moved) if task.ready else moved)
 
 
 def add_stage(ws: WorkingSet, command: AddStage) -> AddedTasks:

@@ -113,13 +113,14 @@ class Task(Row, frozen=True, gc=False):
     """A unit that one worker executes. It is claimable while `ready` is 1; its next timer is due at `due_at`."""
 
     TABLE: ClassVar[str] = "task"
-    FIXED_COLUMNS: ClassVar[int] = 11
+    FIXED_COLUMNS: ClassVar[int] = 12
     TIMES: ClassVar[tuple[str, ...]] = ("created_at", "started_at", "finished_at")
 
     id: str
     job_id: str
     stage_id: str
     tenant: str
+    user_id: str
     no: int
     queue: str
     kind: str
@@ -131,6 +132,9 @@ class Task(Row, frozen=True, gc=False):
     priority: int
     ready: int = 0
     rank: int = 0
+    """A turn of its tenant in the queue. Tasks of one tenant exchange their turns."""
+    user_rank: int = 0
+    """Its place among the tasks of its tenant, in turns of its user."""
     attempts: int = 0
     attempts_counted: int = 0
     requeues: int = 0

@@ -60,7 +60,7 @@ def explain(job: Job, stage: Stage | None, tasks: Sequence[Task], observation: O
 
 def first_ready(tasks: Iterable[Task]) -> Task | None:
     """Return the task that would be claimed first."""
-    return min((task for task in tasks if task.ready), key=lambda t: (-t.priority, t.rank, t.id), default=None)
+    return min((task for task in tasks if task.ready), key=lambda t: (-t.priority, t.user_rank, t.id), default=None)
 
 
 # -- estimated start

@@ -161,6 +161,7 @@ CREATE TABLE task (
     job_id text NOT NULL,
     stage_id text NOT NULL,
     tenant text NOT NULL,
+    user_id text NOT NULL,
     no {int} NOT NULL,
     queue text NOT NULL,
     kind text NOT NULL,
@@ -172,6 +173,7 @@ CREATE TABLE task (
     priority {int} NOT NULL,
     ready {int} NOT NULL,
     rank {int} NOT NULL,
+    user_rank {int} NOT NULL,
     attempts {int} NOT NULL,
     attempts_counted {int} NOT NULL,
     requeues {int} NOT NULL,
@@ -193,7 +195,9 @@ CREATE TABLE task (
     UNIQUE (stage_id, no)
 ) {updated_table};
 CREATE INDEX task_ready ON task (queue, priority DESC, rank, id) WHERE ready = 1;
-CREATE INDEX task_tail ON task (queue, priority, tenant, rank) WHERE ready = 1;
+CREATE INDEX task_tail ON task (queue, priority, tenant, rank, id) WHERE ready = 1;
+CREATE INDEX task_user_order ON task (queue, priority, tenant, user_rank, id) WHERE ready = 1;
+CREATE INDEX task_user_tail ON task (queue, priority, tenant, user_id, user_rank) WHERE ready = 1;
 CREATE INDEX task_due ON task (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX task_running ON task (queue) WHERE status = 'running';
 CREATE INDEX task_held ON task (worker_id, kind) WHERE status = 'running' AND token_hash IS NOT NULL;

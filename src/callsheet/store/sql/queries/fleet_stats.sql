@@ -103,7 +103,7 @@ WITH RECURSIVE level(queue, priority) AS (
     FROM line n WHERE n.tenant IS NOT NULL
 )
 SELECT (SELECT t.id FROM task t WHERE t.queue = n.queue AND t.ready = 1 AND t.priority = n.priority
-    AND t.tenant = n.tenant ORDER BY t.rank LIMIT 1)
+    AND t.tenant = n.tenant ORDER BY t.user_rank, t.id LIMIT 1)
 FROM line n WHERE n.tenant IS NOT NULL LIMIT :most
 
 -- name: scale_waits

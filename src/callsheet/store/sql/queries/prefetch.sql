@@ -45,25 +45,40 @@ SELECT {queue q}, w.running_max, w.rate_max,
     (SELECT t.priority FROM task t WHERE t.queue = q.id AND t.ready = 1 ORDER BY t.priority DESC LIMIT 1)
 FROM queue q LEFT JOIN workflow w ON w.name = q.workflow AND w.current = 1 WHERE q.kind IN :ids[]
 
--- name: lock_queues
-SELECT q.id FROM queue q WHERE q.id IN :ids[] ORDER BY q.id {lock}
-
 -- name: queues_sharing
 SELECT {queue q} FROM queue q WHERE q.kind IN :kinds[] OR q.workflow IN :workflows[] OR q.provider IN :providers[]
 
 -- name: count_running
 SELECT count(*), NULL FROM (SELECT 1 FROM task t WHERE t.queue IN :ids[] AND t.status = 'running' LIMIT :most) AS running
 
--- name: count_recent_starts
-SELECT count(*), min(started.leased_at) FROM (
-    SELECT a.leased_at FROM attempt a WHERE a.rate_queue IN :ids[] AND a.leased_at > :since
-    ORDER BY a.leased_at DESC LIMIT :most
-) AS started
+-- name: running_by_queue
+SELECT q.id, NULL, (SELECT count(*) FROM (
+    SELECT 1 FROM task t WHERE t.queue = q.id AND t.status = 'running' LIMIT :most) AS running), NULL
+FROM queue q WHERE q.id IN :ids[]
 
--- name: candidates
-SELECT t.id, t.job_id, t.priority FROM task t JOIN job j ON j.id = t.job_id
+-- name: starts_by_queue
+SELECT k.queue, k.since, (SELECT count(*) FROM (
+        SELECT 1 FROM attempt a WHERE a.rate_queue = k.queue AND a.leased_at > k.since LIMIT :most) AS started),
+    (SELECT a.leased_at FROM attempt a WHERE a.rate_queue = k.queue AND a.leased_at > k.since
+     ORDER BY a.leased_at LIMIT 1)
+FROM :keys[queue text, since bigint] k
+
+-- name: first_turns
+-- The tasks with the first turns of a queue. They say how many of the next starts each tenant gets.
+SELECT t.id, t.priority, t.tenant FROM task t JOIN job j ON j.id = t.job_id
 WHERE t.queue = :queue AND t.ready = 1
 ORDER BY t.priority DESC, t.rank, t.id LIMIT :count {lock_jobs}
+
+-- name: candidates
+-- The tasks of a tenant that start next.
+SELECT t.id, t.job_id FROM task t JOIN job j ON j.id = t.job_id
+WHERE t.queue = :queue AND t.priority = :priority AND t.tenant = :tenant AND t.ready = 1
+ORDER BY t.user_rank, t.id LIMIT :count {lock_jobs}
+
+-- name: last_turns
+SELECT t.id FROM task t JOIN job j ON j.id = t.job_id
+WHERE t.queue = :queue AND t.priority = :priority AND t.tenant = :tenant AND t.ready = 1
+ORDER BY t.rank DESC LIMIT :count {lock_jobs}
 
 -- name: queue_tails
 SELECT k.queue, k.priority, k.tenant,
@@ -72,6 +87,14 @@ SELECT k.queue, k.priority, k.tenant,
     (SELECT t.rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
      AND t.ready = 1 ORDER BY t.rank DESC LIMIT 1)
 FROM :keys[queue text, priority bigint, tenant text] k
+
+-- name: user_tails
+SELECT k.queue, k.priority, k.tenant, k.user_id,
+    (SELECT t.user_rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
+     AND t.ready = 1 ORDER BY t.user_rank LIMIT 1),
+    (SELECT t.user_rank FROM task t WHERE t.queue = k.queue AND t.priority = k.priority AND t.tenant = k.tenant
+     AND t.user_id = k.user_id AND t.ready = 1 ORDER BY t.user_rank DESC LIMIT 1)
+FROM :keys[queue text, priority bigint, tenant text, user_id text] k
 
 -- name: tasks
 SELECT {task t} FROM task t WHERE t.id IN :ids[]
@@ -165,6 +188,9 @@ SELECT {call c} FROM call c WHERE c.id IN :ids[]
 
 -- name: lock_refs
 SELECT {lock_ref} FROM :keys[ref text] k
+
+-- name: try_lock_refs
+SELECT k.ref FROM :keys[ref text] k WHERE {try_lock_ref}
 
 -- name: calls_by_ref
 SELECT {call c} FROM :keys[provider text, ref text] k CROSS JOIN call c WHERE c.provider = k.provider AND c.ref = k.ref

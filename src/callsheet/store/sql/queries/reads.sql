@@ -217,9 +217,16 @@ SELECT {task t} FROM task t WHERE t.id = :id AND t.job_id = :job
 SELECT {entry e} FROM entry e WHERE e.wallet_id = :id AND e.seq < :before ORDER BY e.seq DESC LIMIT :count
 
 -- name: count_tasks_ahead
+-- A task uses the turn of its tenant at its place among the tenant's tasks. Ahead are all tasks with earlier turns.
+WITH turn(rank, id) AS (
+    SELECT t.rank, t.id FROM task t
+    WHERE t.queue = :queue AND t.priority = :priority AND t.tenant = :tenant AND t.ready = 1
+    ORDER BY t.rank, t.id LIMIT 1 OFFSET (SELECT count(*) FROM (
+        SELECT 1 FROM task u WHERE u.queue = :queue AND u.priority = :priority AND u.tenant = :tenant AND u.ready = 1
+            AND (u.user_rank, u.id) < (:user_rank, :id) LIMIT :most) AS before_in_tenant)
+)
 SELECT (SELECT count(*) FROM (
-        SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1 AND t.priority > :priority LIMIT :most
-    ) AS higher) + (SELECT count(*) FROM (
+        SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1 AND t.priority > :priority LIMIT :most) AS urgent)
+    + (SELECT count(*) FROM (
         SELECT 1 FROM task t WHERE t.queue = :queue AND t.ready = 1 AND t.priority = :priority
-            AND (t.rank, t.id) < (:rank, :id) LIMIT :most
-    ) AS earlier)
+            AND (t.rank, t.id) < ((SELECT rank FROM turn), (SELECT id FROM turn)) LIMIT :most) AS before)

@@ -171,7 +171,7 @@ AND (e.type LIKE 'task.%' OR e.type LIKE 'stage.%')
 -- columns: job, status, due_at, deadline_at
 -- slices: job.id
 SELECT id, status, due_at, deadline_at FROM job
-WHERE {slice id} AND finished_at IS NULL AND (due_at < :before OR deadline_at < :before)
+WHERE {slice id} AND CASE WHEN finished_at IS NULL THEN due_at < :before OR deadline_at < :before END
 
 -- name: J14
 -- A job is due at the earliest of its deadline, grace period and scheduled time; an ended job is never due.

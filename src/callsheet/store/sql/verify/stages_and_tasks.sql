@@ -98,7 +98,7 @@ WHERE {slice t.id}
 GROUP BY t.id, t.attempts_counted, t.requeues HAVING count(a.no) <> t.attempts_counted + t.requeues
 
 -- name: G9
--- Every row has its parent row, with the same job and tenant.
+-- Every row has its parent row, with the same job, tenant and user.
 -- columns: what, id
 -- slices: wallet.id
 SELECT 'wallet', w.id FROM wallet w WHERE {slice w.id} AND w.id <> w.tenant || '/' || w.user_id
@@ -115,6 +115,8 @@ WHERE {slice s.id} AND j.tenant IS DISTINCT FROM s.tenant
 -- slices: task.id
 SELECT 'task', t.id FROM task t LEFT JOIN stage s ON s.id = t.stage_id
 WHERE {slice t.id} AND (s.tenant IS DISTINCT FROM t.tenant OR s.job_id IS DISTINCT FROM t.job_id)
+-- slices: task.id
+SELECT 'task', t.id FROM task t JOIN job j ON j.id = t.job_id WHERE {slice t.id} AND t.user_id <> j.user_id
 -- slices: attempt.task_id
 SELECT 'attempt', a.task_id FROM attempt a LEFT JOIN task t ON t.id = a.task_id
 WHERE {slice a.task_id} AND (t.tenant IS DISTINCT FROM a.tenant OR t.job_id IS DISTINCT FROM a.job_id)
