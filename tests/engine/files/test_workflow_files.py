@@ -77,7 +77,7 @@ def test_a_workflow_cannot_refer_to_a_missing_file_or_a_file_of_another_tenant(
     style = upload_file(harness, VirtualTimeBlobs(tmp_path / "files", harness.clock))
     for put in (
         put_styled_workflow("unknown"),
-        put_styled_workflow("a\0b"),
+        put_styled_workflow("a\x01b"),
         put_styled_workflow(create_upload(harness).id),
         put_styled_workflow(style.id, "other"),
     ):

@@ -228,7 +228,7 @@ class Reader:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
         self._socket.settimeout(30)
         self._socket.connect(("127.0.0.1", int(live_server.url.rpartition(":")[2])))
-        head = f"GET {file_url} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {live_server.keys['client']}\r\n\r\n"
+        head = f"GET {file_url} HTTP/1.1\r\nHost: [::1]\r\nAuthorization: Bearer {live_server.keys['client']}\r\n\r\n"
         self._socket.sendall(head.encode())
         self.bytes_read = 0
 

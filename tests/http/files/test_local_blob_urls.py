@@ -249,8 +249,8 @@ class Sender:
 
     def __init__(self, server: KeylessServer, grant: Grant, size: int, more: str = "") -> None:
         self._socket = socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=30)
-        head = f"PUT {grant.url} HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nContent-Length: {size}\r\n{more}\r\n"
-        self._socket.sendall(head.encode())
+        head = f"PUT {grant.url} HTTP/1.1\r\nHost: localhost\r\nContent-Type: image/png\r\n"
+        self._socket.sendall(f"{head}Content-Length: {size}\r\n{more}\r\n".encode())
 
     def send(self, body: bytes) -> None:
         self._socket.sendall(body)

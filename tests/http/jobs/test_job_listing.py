@@ -103,7 +103,7 @@ def test_a_label_with_a_nul_character_is_refused(live_server: LiveServer) -> Non
     for labels in ({"film": "\0"}, {"\0": "x"}):
         body = {"workflow": "sketch", "user": "ann", "labels": labels}
         answer = live_server.client("client").post("/v1/jobs", json=body)
-        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_label")
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_text")
     assert list_jobs(live_server, label="film=x y z") == []
 
 

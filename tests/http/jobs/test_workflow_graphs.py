@@ -53,7 +53,7 @@ def test_a_user_token_cannot_read_the_inputs_of_stages(live_server: LiveServer) 
 
 def test_a_graph_is_stored_unchanged(live_server: LiveServer) -> None:
     # R174
-    graph = comfyui_graphs.plain() | {"n": comfyui_graphs.node("Own", text='a\0b\n"\\✨', seed=2**64 - 1, cfg=1.0)}
+    graph = comfyui_graphs.plain() | {"n": comfyui_graphs.node("Own", text='a\x01b\n"\\✨', seed=2**64 - 1, cfg=1.0)}
     operator = live_server.client("operator")
     operator.put("/v1/workflows/odd", json={"definition": definition(graph=graph, inputs={})}).raise_for_status()
     (stage,) = operator.get("/v1/workflows/odd").json()["definition"]["stages"]
@@ -116,7 +116,7 @@ def put_styled_workflow(live_server: LiveServer, style: str, tenant: str = "defa
 
 def test_a_file_of_a_workflow_must_exist_and_cannot_be_deleted(live_server: LiveServer) -> None:
     style = upload_file(live_server)
-    for name, tenant in (("nowhere", "default"), (style["id"], "other"), ("a\0b", "default")):
+    for name, tenant in (("nowhere", "default"), (style["id"], "other"), ("a\x01b", "default")):
         refused = put_styled_workflow(live_server, name, tenant)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_workflow")
         assert "'own-style' refers to the file" in refused.json()["message"]

@@ -145,9 +145,7 @@ def test_unstorable_values_are_refused(sandbox: WorkerSandbox) -> None:
         assert expect_json(http_worker.post_lease(verb, wrong, **more), 422)["code"] == "out_of_range"
     assert expect_json(http_worker.post_lease("files", task, downloads=["a\0b"]), 404)["code"] == "file_not_found"
     body = {"workflow": sandbox.kind, "user": "ann", "input": {"picture": {"$file": "a\0b"}}}
-    assert (
-        expect_json(sandbox.live_server.client("client").post("/v1/jobs", json=body), 404)["code"] == "file_not_found"
-    )
+    assert expect_json(sandbox.live_server.client("client").post("/v1/jobs", json=body), 422)["code"] == "invalid_text"
 
 
 def test_urls_for_more_files_than_a_task_may_have_are_refused(sandbox: WorkerSandbox) -> None:
