@@ -29,6 +29,7 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 
 R = TypeVar("R", bound=Row)
 K = TypeVar("K", bound=Hashable)
@@ -89,6 +90,7 @@ class WorkingSet:
         """Kinds that have new claimable tasks."""
         self.purged_job_ids: list[str] = []
         """Jobs whose documents are deleted with this batch."""
+        self.discarded_outputs: list[DiscardedOutputs] = []
         self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         if previous is not None:
             self._rows |= {row: previous._rows[row] for row in CACHED_ROWS}  # noqa: SLF001 - the same class
@@ -221,6 +223,11 @@ class WorkingSet:
         """Delete the documents of a job."""
         self.purged_job_ids.append(job_id)
         self._undo.append((self.purged_job_ids, None, _POP))
+
+    def discard_outputs(self, outputs: DiscardedOutputs) -> None:
+        """Delete objects of an ended attempt after the commit."""
+        self.discarded_outputs.append(outputs)
+        self._undo.append((self.discarded_outputs, None, _POP))
 
     def emit(
         self, job: Job, type_: str, actor: Actor, data: Mapping[str, Any] | None = None, *,

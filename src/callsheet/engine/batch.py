@@ -9,15 +9,16 @@ from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
-from callsheet.core.model.rows import Wallet
+from callsheet.core.model.rows import StorageUsage, Wallet
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
 _CACHED_ROWS_MAX = 50_000
-_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL)
+_LOADED_LAST = (Wallet, StorageUsage, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL)
 """Many commands need these. They are loaded once, after the rows that are locked before them."""
 
 
@@ -41,6 +42,8 @@ class BatchResult(NamedTuple):
     wrote: bool
     rate_waits: Mapping[tuple[str, ...], float]
     """Kinds that a rate limit delays, with the delay in seconds."""
+    discarded_outputs: Sequence[DiscardedOutputs] = ()
+    """Objects of ended attempts that are no longer needed. The caller of a deletion deletes those of the job."""
 
 
 class Batch:
@@ -76,7 +79,8 @@ class Batch:
             raise
         if version is not None and len(ws) <= _CACHED_ROWS_MAX:
             self._cached = version, ws
-        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits))
+        discarded = [outputs for outputs in ws.discarded_outputs if outputs.job_id not in ws.purged_job_ids]
+        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.rate_waits), discarded)
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = Prefetch(self.connection, ws, self._definitions, self._selector)

@@ -25,8 +25,8 @@ SWEPT_WITHIN_SECONDS = 60
 _BEFORE_PLACEHOLDER = "{before}"
 _SNAPSHOT = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 _SUBSTITUTIONS = {
-    "sqlite": {"json": "text", "real": "REAL"},
-    "postgresql": {"json": "jsonb", "real": "double precision"},
+    "sqlite": {"json": "text", "real": "REAL", "json_values": "json_each"},
+    "postgresql": {"json": "jsonb", "real": "double precision", "json_values": "jsonb_each_text"},
 }
 _COLUMNS_PREFIX = "columns: "
 
