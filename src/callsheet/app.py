@@ -29,6 +29,7 @@ from callsheet.data_folder import (
 from callsheet.engine import Engine
 from callsheet.engine.installation import Installation, recorded_values
 from callsheet.engine.loops.clock_sync import ClockSync
+from callsheet.engine.loops.discarded_outputs import DiscardedOutputDeletion
 from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.loop_protocol import Loop
@@ -158,6 +159,7 @@ class Callsheet:
         loops: list[tuple[Loop, float]] = [
             (ClockSync(self.engine), _SLOW_LOOP_SECONDS),
             (FileRetention(self.engine, blobs), _SLOW_LOOP_SECONDS),
+            (DiscardedOutputDeletion(self.engine.discarded_outputs, blobs), _FAST_LOOP_SECONDS),
             (worker_timeouts, _SLOW_LOOP_SECONDS),
         ]
         if settings.orphan_scan:

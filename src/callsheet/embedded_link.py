@@ -29,10 +29,10 @@ from callsheet.api.worker_protocol import (
     TaskPayload,
 )
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import Blobs, StorageFullError, StorageUnavailableError
+from callsheet.blobs.base import BlobBusyError, Blobs, StorageFullError, StorageUnavailableError
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Lease, OutputFile
-from callsheet.core.model.errors import LeaseLost, NotFound
+from callsheet.core.model.errors import LeaseLost, NotFound, RateLimited
 from callsheet.core.model.rows import File, Task
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.task_reports import TaskReports
@@ -174,12 +174,14 @@ class EngineLink:
     def upload(self, work: TaskPayload, output_file: OutputFile, body: bytes | Path, check: Check) -> None:
         check()
         task = self._leased_task(work)
+        self._run(self._payloads.announce_outputs(task, work.lease, [output_file]))
         key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, output_file.no)
         _translate_storage_errors(lambda: self._blobs.put(key, body))
 
     def upload_preview(self, work: TaskPayload, picture: bytes, media_type: str) -> None:
         _ = media_type
         task = self._leased_task(work)
+        self._run(self._payloads.announce_outputs(task, work.lease, [], preview=True))
         key = object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts)
         _translate_storage_errors(lambda: self._blobs.put(key, picture, overwrite=True))
 
@@ -211,6 +213,8 @@ def _translate_errors(call: Callable[[], T]) -> T:
         return call()
     except NotFound as refusal:
         raise LeaseLost(refusal.message) if refusal.code in LOST_LEASE_CODES else refusal from None
+    except RateLimited as refusal:
+        raise UnreachableError(refusal.message, refusal.retry_after_seconds) from None
     except (Unavailable, StoreError) as error:
         raise UnreachableError(str(error)) from error
 
@@ -219,5 +223,5 @@ def _translate_storage_errors(call: Callable[[], T]) -> T:
     """Translate errors of the file storage into those that `Link` documents."""
     try:
         return call()
-    except (StorageUnavailableError, StorageFullError) as error:
+    except (StorageUnavailableError, StorageFullError, BlobBusyError) as error:
         raise UnreachableError(str(error)) from error

@@ -139,6 +139,9 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeats_per_second_max: float = 20.0
     """The maximum number of heartbeats per second of a worker, for each task that it may run at the same time. A worker
     that sends more gets a 429 with `Retry-After`. Every heartbeat of a request counts."""
+    log_bytes_per_second_max: int = 256 * 1024
+    """The maximum size of the log lines that a worker may send per second. Further lines are dropped, and the log says
+    so."""
     failed_auth_max: int = 20
     """The number of failed worker registrations per minute from one IP address, after which it gets a 429."""
     require_worker_approval: bool = False

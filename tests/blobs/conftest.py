@@ -30,5 +30,8 @@ def tenant() -> str:
 
 
 @pytest.fixture
-def key(tenant: str) -> str:
-    return f"{tenant}/uploads/file"
+def key(store: Store, tenant: str) -> str:
+    """The key of an upload that waits for its bytes."""
+    key = f"{tenant}/uploads/file-of-{tenant}"
+    store.expect_upload(key)
+    return key

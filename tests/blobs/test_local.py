@@ -187,7 +187,7 @@ def test_an_interrupted_upload_leaves_nothing(blobs: LocalBlobs) -> None:
 def test_an_abandoned_upload_is_swept_when_it_is_old(tmp_path: Path) -> None:
     now = 2_000_000_000.0
     blobs = LocalBlobs(tmp_path, now=lambda: now)
-    dead, alive = blobs.incoming(KEY), blobs.incoming(KEY)
+    dead, alive = blobs.incoming(f"{KEY}-dead"), blobs.incoming(KEY)
     dead.write(b"half")
     folder = tmp_path / ".incoming"
     for path in folder.iterdir():

@@ -257,6 +257,7 @@ BY_KEY = {
     "purge_documents": _by_ids(6), "purge_files": _by_ids(6), "purge_job_files": _by_ids(6),
     "api_keys": _by_ids(), "api_keys_by_hash": _by_ids(), "audits": _by_ids(), "audit_heads": _by_ids(),
     "try_lock_refs": _by_keys((_IDS[0],)),
+    "storage_usage": _by_ids(), "usage_of_tenant": Bound(KEYS, 1, _ONE),
 }  # fmt: skip
 
 BOUNDS: Mapping[str, Bound] = JOB_LISTS | LISTS | COUNTS | CLAIMS | BY_KEY

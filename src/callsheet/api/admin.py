@@ -17,6 +17,27 @@ class Tenant(Struct, frozen=True):
         int | None, doc("Maximum number of active jobs per user. Null means the server's `active_jobs_max`.", 20)
     ]
     created_at: Annotated[Time, doc("Time at which the tenant was created.", Example.AT)]
+    storage_bytes_max: Annotated[
+        int | None, doc("Maximum size of its files, in bytes. Null means the server's `storage_bytes_max`.", None)
+    ]
+
+
+class StorageUsage(Struct, frozen=True):
+    """How much file storage a tenant uses, in bytes."""
+
+    stored_bytes: Annotated[int, doc("Size of the stored files: uploads and outputs of jobs.", 7_340_032)]
+    pending_bytes: Annotated[
+        int, doc("Size of unfinished uploads, and of what running tasks have announced to upload.", 1_048_576)
+    ]
+    storage_bytes_max: Annotated[int, doc("Maximum of both together: the tenant's own, or the server's.", 1024**4)]
+    pending_bytes_max: Annotated[int, doc("Maximum of `pending_bytes`.", 256 * 1024**3)]
+
+
+class TenantDetails(Struct, frozen=True):
+    """A tenant and its use of file storage."""
+
+    tenant: Annotated[Tenant, doc("The tenant.")]
+    storage: Annotated[StorageUsage, doc("How much file storage it uses.")]
 
 
 class TenantPage(Struct, frozen=True):
@@ -39,6 +60,10 @@ class TenantBody(Struct, frozen=True, forbid_unknown_fields=True):
     active_jobs_max: Annotated[
         int | UnsetType | None,
         doc("Maximum number of active jobs per user. Null means the server's `active_jobs_max`.", 20),
+    ] = UNSET
+    storage_bytes_max: Annotated[
+        int | UnsetType | None,
+        doc("Maximum size of the tenant's files, in bytes. Null means the server's `storage_bytes_max`.", 10 * 1024**3),
     ] = UNSET
 
 

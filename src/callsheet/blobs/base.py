@@ -1,6 +1,7 @@
 """The interface of all blob stores, and their errors.
 
 BlobError
+├── BlobBusyError                 another upload of the same key is in progress
 ├── BlobExistsError               the key has other bytes; a key is written once
 ├── BlobMismatchError             the bytes have another size or digest than was claimed
 ├── BlobTooLargeError             more bytes than the store accepts in one upload
@@ -30,6 +31,13 @@ MARKERS_FOLDER = ".identity"
 
 class BlobError(Exception):
     """Base class of all blob store errors."""
+
+
+class BlobBusyError(BlobError):
+    """Another upload of the same key is in progress."""
+
+    def __init__(self) -> None:
+        super().__init__("Another upload of this file is in progress. Retry when it has ended.")
 
 
 class BlobExistsError(BlobError):

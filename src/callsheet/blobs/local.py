@@ -32,6 +32,7 @@ from callsheet.blobs.base import (
     validate_blob_claim,
 )
 from callsheet.blobs.digest_records import RECORDS_FOLDER, DigestRecords
+from callsheet.blobs.file_lock import FileLock
 from callsheet.blobs.object_keys import split_key, split_prefix
 from callsheet.blobs.safe_directory import FileEntry, PagedWalk, SafeDirectory
 from callsheet.core.model.plural import pluralize
@@ -92,7 +93,7 @@ class LocalBlobs:
                     raise
 
     def incoming(self, key: str, *, overwrite: bool = False) -> "IncomingBlob":
-        """Start writing a blob in chunks."""
+        """Start writing a blob in chunks. A key has one writer at a time, over all processes."""
         return IncomingBlob(self._tree, split_key(key), partial(self._digest_records.write, key), overwrite=overwrite)
 
     def open(self, key: str) -> IO[bytes]:
@@ -198,7 +199,8 @@ class LocalBlobs:
 class IncomingBlob:
     """An upload in progress. If it is not finished, nothing is stored.
 
-    If the writer crashes, its file stays in `.incoming` until the next sweep.
+    While it is open, it holds a lock on its key. If the writer crashes, the lock is free at once; its file stays in
+    `.incoming` until the next sweep.
     """
 
     def __init__(self, tree: SafeDirectory, parts: list[str], record_digest: RecordDigest, *, overwrite: bool) -> None:
@@ -208,7 +210,12 @@ class IncomingBlob:
         self._overwrite = overwrite
         self._name = secrets.token_hex(16)
         with _translate_os_errors():
-            self._fd = tree.create([_INCOMING_FOLDER, self._name])
+            self._key_lock = FileLock(tree, [_INCOMING_FOLDER, _lock_name(parts)])
+            try:
+                self._fd = tree.create([_INCOMING_FOLDER, self._name])
+            except OSError:
+                self._key_lock.release()
+                raise
         self._digest = hashlib.sha256()
         self._lock = Lock()
         """Keeps the descriptor open while a thread writes to it, even if the request was canceled."""
@@ -260,6 +267,7 @@ class IncomingBlob:
         self._fd = -1  # a later write fails with EBADF
         with suppress(FileNotFoundError), self._tree.folder([_INCOMING_FOLDER]) as folder:
             os.unlink(self._name, dir_fd=folder)
+        self._key_lock.release()
 
     def _record(self, stat_written: os.stat_result) -> None:
         """Record the digest, if the file at the key is still the one that was written."""
@@ -299,6 +307,10 @@ class IncomingBlob:
 
     def _still_linked(self) -> bool:
         return os.fstat(self._fd).st_nlink > 0
+
+
+def _lock_name(parts: Sequence[str]) -> str:
+    return hashlib.sha256("/".join(parts).encode()).hexdigest() + ".lock"
 
 
 def _file_identity(found: os.stat_result) -> tuple[int, int, int]:

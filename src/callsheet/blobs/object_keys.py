@@ -9,10 +9,11 @@ import re
 from typing import NamedTuple
 
 from callsheet.core.model.rows import File
+from callsheet.core.policy.storage_quota import PREVIEW, DiscardedOutputs
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
 _NUMBER = re.compile(r"(0|[1-9][0-9]{0,17})\Z")
-_JOBS, _UPLOADS, _PREVIEW = "jobs", "uploads", "preview"
+_JOBS, _UPLOADS = "jobs", "uploads"
 
 
 class OutputKey(NamedTuple):
@@ -39,7 +40,7 @@ def output_key(tenant: str, job_id: str, task_id: str, attempt: int, no: int) ->
 
 def preview_key(tenant: str, job_id: str, task_id: str, attempt: int) -> str:
     """Return the key of an attempt's preview."""
-    return _join_key(tenant, _JOBS, job_id, task_id, f"{attempt}", _PREVIEW)
+    return _join_key(tenant, _JOBS, job_id, task_id, f"{attempt}", PREVIEW)
 
 
 def upload_key(tenant: str, file_id: str) -> str:
@@ -52,6 +53,12 @@ def file_key(file: File) -> str:
     if file.job_id is None or file.task_id is None:
         return upload_key(file.tenant, file.id)
     return output_key(file.tenant, file.job_id, file.task_id, file.attempt, file.no)
+
+
+def discarded_keys(outputs: DiscardedOutputs) -> list[str]:
+    """Return the keys of discarded objects of an attempt."""
+    attempt = (outputs.tenant, outputs.job_id, outputs.task_id, outputs.attempt)
+    return [preview_key(*attempt) if name == PREVIEW else output_key(*attempt, int(name)) for name in outputs.names]
 
 
 def job_prefix(tenant: str, job_id: str) -> str:
@@ -68,7 +75,7 @@ def parse_key(key: str) -> OutputKey | UploadKey | None:
         case [tenant, "uploads", file_id]:
             return UploadKey(tenant, file_id)
         case [tenant, "jobs", job_id, task_id, attempt, last] if _NUMBER.match(attempt):
-            if last == _PREVIEW:
+            if last == PREVIEW:
                 return OutputKey(tenant, job_id, task_id, int(attempt), None)
             if _NUMBER.match(last):
                 return OutputKey(tenant, job_id, task_id, int(attempt), int(last))

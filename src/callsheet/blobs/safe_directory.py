@@ -71,6 +71,11 @@ class SafeDirectory:
         with self.folder(parts[:-1], create_missing=True) as folder:
             return os.open(parts[-1], _OPEN_WRITE, _FILE_MODE, dir_fd=folder)
 
+    def open_or_create(self, parts: Sequence[str]) -> int:
+        """Open a file for writing, and create it if it does not exist."""
+        with self.folder(parts[:-1], create_missing=True) as folder:
+            return os.open(parts[-1], _OPEN_WRITE & ~os.O_EXCL, _FILE_MODE, dir_fd=folder)
+
     def remove(self, parts: Sequence[str]) -> int | None:
         """Delete a file and the folders that become empty; return its size, or None if it did not exist."""
         try:

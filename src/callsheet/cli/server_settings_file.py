@@ -25,6 +25,7 @@ _ZERO_ALLOWED = frozenset({
     ("engine", "database_retry_seconds"), ("engine", "database_start_seconds"),
     ("limits", "retention_seconds_max"), ("limits", "kind_running_max"), ("limits", "labels_max"),
     ("limits", "price_max"), ("limits", "provider_running_max"), ("limits", "start_in_seconds_max"),
+    ("limits", "storage_bytes_max"), ("limits", "log_bytes_per_job_max"), ("limits", "progress_events_per_job_max"),
     ("blobs", "orphan_grace_seconds"),
     ("http", "estimate_cache_seconds"), ("http", "shutdown_timeout_seconds"), ("http", "streams_max"),
     ("http", "streams_per_key_max"), ("http", "streams_per_user_max"),

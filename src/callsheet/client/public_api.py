@@ -4,7 +4,18 @@
 with `callsheet.worker.Worker`.
 """
 
-from callsheet.api.admin import AuditEntry, Identity, Key, NewKey, Ops, Queue, Tenant, Token
+from callsheet.api.admin import (
+    AuditEntry,
+    Identity,
+    Key,
+    NewKey,
+    Ops,
+    Queue,
+    StorageUsage,
+    Tenant,
+    TenantDetails,
+    Token,
+)
 from callsheet.api.errors import Error
 from callsheet.api.events import Event
 from callsheet.api.explanation import Constraint, JobExplanation, ProgressEstimate, StartEstimate
@@ -58,9 +69,11 @@ __all__: list[str] = [
     "ScaleSignals",
     "Stage",
     "StartEstimate",
+    "StorageUsage",
     "SubmittedJob",
     "Task",
     "Tenant",
+    "TenantDetails",
     "Token",
     "Wallet",
     "WorkerLease",

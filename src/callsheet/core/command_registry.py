@@ -38,6 +38,7 @@ from callsheet.core.model.rows import (
     JobFile,
     Queue,
     Run,
+    StorageUsage,
     Task,
     Tenant,
     Wallet,
@@ -146,6 +147,7 @@ def _add_worker_follow_up(ws: WorkingSet, command: FleetCommand, needs: Needs) -
 
 def _add_upload_needs(command: commands.CreateUpload, needs: Needs) -> None:
     needs.add(Tenant, command.tenant)
+    needs.add(StorageUsage, command.tenant)
     needs.add(File, command.id)
     # The lock makes sure that the uploads of a user are counted one at a time.
     needs.add(facts.REFERENCE_LOCK, f"uploads of {command.tenant}/{command.user}")
@@ -157,6 +159,21 @@ def _add_delete_files_needs(command: commands.DeleteFiles, needs: Needs) -> None
     needs.update(facts.NEEDED_BY, command.file_ids)
 
 
+def _add_delete_files_follow_up(ws: WorkingSet, command: commands.DeleteFiles, needs: Needs) -> None:
+    needs.update(StorageUsage, (file.tenant for key in command.file_ids if (file := ws.find(File, key))))
+
+
+def _add_finish_upload_needs(command: commands.FinishUpload, needs: Needs) -> None:
+    needs.add(File, command.file_id)
+    needs.add(StorageUsage, command.tenant)
+
+
+def _add_announce_follow_up(ws: WorkingSet, command: commands.AnnounceOutputs, needs: Needs) -> None:
+    if (job := ws.find(Job, command.lease.job_id)) is not None:
+        needs.add(Tenant, job.tenant)
+        needs.add(StorageUsage, job.tenant)
+
+
 def _add_lease_needs(command: commands.Heartbeat | commands.RecordIntent, needs: Needs) -> None:
     needs.add(Job, command.lease.job_id)
     needs.add(Task, command.lease.task_id)
@@ -164,7 +181,9 @@ def _add_lease_needs(command: commands.Heartbeat | commands.RecordIntent, needs:
         needs.add(Attempt, (command.lease.task_id, command.lease.attempt))
 
 
-def _add_lease_end_needs(command: LeaseEnd | commands.RecordSubmission, needs: Needs) -> None:
+def _add_lease_end_needs(
+    command: LeaseEnd | commands.RecordSubmission | commands.AnnounceOutputs, needs: Needs
+) -> None:
     key = command.lease
     needs.add(Job, key.job_id)
     needs.add(Task, key.task_id)
@@ -182,6 +201,9 @@ def _add_lease_end_follow_up(ws: WorkingSet, command: LeaseEnd, needs: Needs) ->
     task = ws.find(Task, command.lease.task_id)
     if task is not None and task.has_call:
         needs.add(Call, child_id(task.id, task.attempts))
+    attempt = ws.find(Attempt, (command.lease.task_id, command.lease.attempt))
+    if getattr(command, "files", ()) or (attempt is not None and attempt.announced):
+        needs.add(StorageUsage, job.tenant)
 
 
 def _add_job_needs(command: commands.JobCommand | commands.TickJob, needs: Needs) -> None:
@@ -274,7 +296,10 @@ def _audit_admin(
 
 COMMANDS: dict[type[commands.Command], CommandSpec] = {
     commands.PutTenant: CommandSpec(
-        with_audit(operator.put_tenant, AuditSpec("tenant.put", "tenant", ("weight", "status"), ("active_jobs_max",))),
+        with_audit(
+            operator.put_tenant,
+            AuditSpec("tenant.put", "tenant", ("weight", "status"), ("active_jobs_max", "storage_bytes_max")),
+        ),
         lambda c, needs: needs.add(facts.TENANT_LOCK, c.tenant),
     ),
     commands.PutWorkflow: CommandSpec(
@@ -333,8 +358,9 @@ COMMANDS: dict[type[commands.Command], CommandSpec] = {
     ),
     commands.RecordHeartbeats: CommandSpec(fleet.record_heartbeats, lambda c, needs: needs.update(Worker, c.workers)),
     commands.CreateUpload: CommandSpec(files.create_upload, _add_upload_needs),
-    commands.FinishUpload: CommandSpec(files.finish_upload, lambda c, needs: needs.add(File, c.file_id)),
-    commands.DeleteFiles: CommandSpec(files.delete_files, _add_delete_files_needs),
+    commands.FinishUpload: CommandSpec(files.finish_upload, _add_finish_upload_needs),
+    commands.DeleteFiles: CommandSpec(files.delete_files, _add_delete_files_needs, _add_delete_files_follow_up),
+    commands.AnnounceOutputs: CommandSpec(files.announce_outputs, _add_lease_end_needs, _add_announce_follow_up),
     commands.Claim: CommandSpec(claim.claim, _add_claim_needs),
     commands.RecordSubmission: CommandSpec(lease.record_submission, _add_lease_end_needs),
     commands.Heartbeat: CommandSpec(lease.heartbeat, _add_lease_needs),

@@ -131,6 +131,8 @@ WORKER_COUNT: Final[Fact[str, int]] = Fact("worker_count")
 FILE_LINKS_OF_JOB: Final[Fact[str, Sequence[tuple[str, str]]]] = Fact("file_links_of_job")
 """By job id: the keys of its rows in `job_file`, for the files that its inputs refer to."""
 OUTPUT_FILES_OF_JOB: Final[Fact[str, Sequence[str]]] = Fact("output_files_of_job")
+NEW_FILES_OF_JOB: Final[Fact[str, Sequence[str]]] = Fact("new_files_of_job")
+"""By job id: the output files that earlier commands of the batch have stored. Absent if there are none."""
 NEEDED_BY: Final[Fact[str, str | None]] = Fact("needed_by")
 """By file id: the workflow that names the file, "" if an open job needs it, None if nothing does."""
 NEEDED_BY_OTHERS: Final[Fact[str, str | None]] = Fact("needed_by_others")

@@ -30,6 +30,7 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 
 R = TypeVar("R", bound=Row)
 K = TypeVar("K", bound=Hashable)
@@ -101,6 +102,7 @@ class WorkingSet:
         """Tasks that have left their queue."""
         self.purged_job_ids: list[str] = []
         """Jobs whose documents are deleted with this batch."""
+        self.discarded_outputs: list[DiscardedOutputs] = []
         self._rows: dict[type[Row], dict[Key, Row | None]] = {row: {} for row in ROWS}
         if previous is not None:
             self._rows |= {row: previous._rows[row] for row in CACHED_ROWS}  # noqa: SLF001 - the same class
@@ -251,6 +253,11 @@ class WorkingSet:
         if task.ready:
             self.queue_exits.append(QueueExit((task.queue, task.priority, task.tenant), task.id, task.rank, started))
             self._undo.append((self.queue_exits, None, _POP))
+
+    def discard_outputs(self, outputs: DiscardedOutputs) -> None:
+        """Delete objects of an ended attempt after the commit."""
+        self.discarded_outputs.append(outputs)
+        self._undo.append((self.discarded_outputs, None, _POP))
 
     def emit(
         self, job: Job, type_: str, actor: Actor, data: Mapping[str, Any] | None = None, *,

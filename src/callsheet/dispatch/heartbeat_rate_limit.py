@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from callsheet.core.model.errors import RateLimited
 from callsheet.core.model.plural import pluralize
-
-_TRACKED_MAX = 10_000
+from callsheet.dispatch.token_buckets import TokenBuckets
 
 
 class HeartbeatLimiter:
@@ -19,14 +18,12 @@ class HeartbeatLimiter:
 
     def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_second = max(per_second, 1.0)
-        self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._buckets = TokenBuckets(clock)
 
     def acquire(self, worker: str, concurrency: int, heartbeats: int) -> None:
         """Count the heartbeats of a call. A call that comes too soon is refused and does not count."""
-        now, rate = self._clock(), self._per_second * concurrency
-        at, tokens = self._buckets.get(worker, (now, rate))
-        tokens = min(rate, tokens + (now - at) * rate)
+        rate = self._per_second * concurrency
+        tokens = self._buckets.available(worker, rate)
         if tokens < 1:
             raise RateLimited(
                 "too_many_heartbeats",
@@ -34,6 +31,4 @@ class HeartbeatLimiter:
                 "it may lease. Retry after Retry-After seconds.",
                 retry_after_seconds=math.ceil((1 - tokens) / rate),
             )
-        if len(self._buckets) >= _TRACKED_MAX:
-            self._buckets.clear()
-        self._buckets[worker] = now, tokens - max(heartbeats, 1)
+        self._buckets.set(worker, tokens - max(heartbeats, 1))

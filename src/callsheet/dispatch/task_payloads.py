@@ -12,12 +12,12 @@ from callsheet.api import worker_protocol
 from callsheet.blobs import object_keys
 from callsheet.blobs.base import Blobs
 from callsheet.comfyui.template import render
-from callsheet.core.decisions.files import check_file, find_references, is_storable_id
+from callsheet.core.decisions.files import find_references, is_storable_id
 from callsheet.core.decisions.lease_check import has_expired, is_newest_lease
 from callsheet.core.model import commands
 from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import Lease, LeasedTask, OutputFile
-from callsheet.core.model.errors import BadInput, LeaseLost, NotFound, Refusal
+from callsheet.core.model.errors import LeaseLost, NotFound, Refusal
 from callsheet.core.model.rows import File, Job, Task, Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range, graph_of, parse_definition
 from callsheet.dispatch.output_check import FileVerifier
@@ -28,6 +28,8 @@ _PREVIOUS_OUTPUTS_MAX = 200
 """Tasks of previous stages in one page."""
 _GRANT_SECONDS_MIN = 60
 PREVIEW_BYTES_MAX = 1024 * 1024
+_PREVIEW_SPACE_BYTES = 2 * PREVIEW_BYTES_MAX
+"""What a preview may occupy: the stored one, and the one that replaces it."""
 PREVIEW_TYPE = "application/octet-stream"
 _DEFINITIONS_MAX = 1_000
 _DRAFT_THREADS = 2
@@ -86,9 +88,12 @@ class TaskPayloads:
         downloads = [
             self._input_file(file, lease_seconds) for file in await self._readable_files(task, request.downloads)
         ]
+        wants_preview = isinstance(request, worker_protocol.FileGrantsRequest) and request.preview
+        if request.uploads or wants_preview:
+            await self.announce_outputs(task, request.lease, request.uploads, preview=wants_preview)
         uploads = [worker_protocol.UploadGrant(file.no, self._upload_grant(task, file)) for file in request.uploads]
         preview = None
-        if isinstance(request, worker_protocol.FileGrantsRequest) and request.preview:
+        if wants_preview:
             key = object_keys.preview_key(task.tenant, task.job_id, task.id, task.attempts)
             preview = _grant(
                 self._blobs.grant_overwrite(
@@ -100,13 +105,18 @@ class TaskPayloads:
             )
         return worker_protocol.FileGrants(downloads, uploads, preview)
 
-    def _upload_grant(self, task: Task, file: OutputFile) -> worker_protocol.Grant:
-        limits = self._engine.settings.limits
-        check_file(file.name, file.media_type, file.bytes, file.sha256, limits)
-        if not 1 <= file.no <= limits.files_per_task_max:
-            raise BadInput(
-                "out_of_range", f"A file's number must be from 1 to {limits.files_per_task_max}, not {file.no}."
+    async def announce_outputs(
+        self, task: Task, lease: Lease, files: Sequence[OutputFile], *, preview: bool = False
+    ) -> None:
+        """Validate the objects that a worker wants to upload, and count them towards the storage quotas."""
+        await self._engine.aexecute(
+            commands.AnnounceOutputs(
+                lease=lease, files=tuple(files), preview_bytes=_PREVIEW_SPACE_BYTES if preview else 0,
+                worker_id=task.worker_id,
             )
+        )  # fmt: skip
+
+    def _upload_grant(self, task: Task, file: OutputFile) -> worker_protocol.Grant:
         key = object_keys.output_key(task.tenant, task.job_id, task.id, task.attempts, file.no)
         expires_in_seconds = _grant_seconds(task.lease_seconds)
         return _grant(

@@ -13,6 +13,7 @@ from callsheet.blobs.base import BlobError
 from callsheet.core.model import commands
 from callsheet.core.model.commands import LeasedTask, TaskState
 from callsheet.core.model.errors import Refusal
+from callsheet.dispatch.log_rate_limit import LogLimiter
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.waiting_claims import requeue_undelivered
 from callsheet.engine.engine import Engine
@@ -23,9 +24,10 @@ _STORAGE_ERROR_CODE = "storage_unavailable"
 class TaskReports:
     """Delivers tasks to workers and records what workers report."""
 
-    def __init__(self, engine: Engine, payloads: TaskPayloads) -> None:
+    def __init__(self, engine: Engine, payloads: TaskPayloads, log_limiter: LogLimiter | None = None) -> None:
         self._engine = engine
         self._payloads = payloads
+        self._log_limiter = log_limiter
 
     async def deliver(self, tasks: Sequence[LeasedTask]) -> list[worker_protocol.TaskPayload]:
         """Return leased tasks as their worker receives them. If that fails, the tasks are requeued."""
@@ -43,12 +45,18 @@ class TaskReports:
             [
                 commands.Heartbeat(
                     lease=heartbeat.lease, lease_seconds=heartbeat.lease_seconds, progress=heartbeat.progress,
-                    message=heartbeat.message, preview=heartbeat.preview, log=tuple(heartbeat.log), worker_id=worker_id,
+                    message=heartbeat.message, preview=heartbeat.preview, log=self._limit_log(worker_id, heartbeat.log),
+                    worker_id=worker_id,
                 )
                 for heartbeat in heartbeats
             ]
         )  # fmt: skip
         return [await self._heartbeat_result(worker_id, *pair) for pair in zip(heartbeats, answers, strict=True)]
+
+    def _limit_log(self, worker_id: str, lines: Sequence[str]) -> tuple[str, ...]:
+        if self._log_limiter is None or not lines or len(lines) > self._engine.settings.limits.log_lines_max:
+            return tuple(lines)  # too many lines are refused
+        return self._log_limiter.limit_lines(worker_id, lines)
 
     async def _heartbeat_result(
         self, worker_id: str, heartbeat: worker_protocol.TaskHeartbeat, answer: commands.HeartbeatResult | Exception

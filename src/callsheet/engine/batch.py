@@ -10,16 +10,17 @@ from callsheet.core.decisions.audit import chain_lines, chain_needs
 from callsheet.core.decisions.money import wallet_id
 from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
-from callsheet.core.model.rows import Wallet
+from callsheet.core.model.rows import StorageUsage, Wallet
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
 _CACHED_ROWS_MAX = 50_000
-_LOADED_LAST = (Wallet, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL, facts.USER_TAIL)
+_LOADED_LAST = (Wallet, StorageUsage, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL, facts.USER_TAIL)
 """Many commands need these. They are loaded once, after the rows that are locked before them."""
 
 
@@ -43,6 +44,8 @@ class BatchResult(NamedTuple):
     wrote: bool
     delays: Mapping[tuple[str, ...], float]
     """Kinds whose waiting tasks may start later, with the delay in seconds."""
+    discarded_outputs: Sequence[DiscardedOutputs] = ()
+    """Objects of ended attempts that are no longer needed. The caller of a deletion deletes those of the job."""
 
 
 class Batch:
@@ -79,7 +82,8 @@ class Batch:
             raise
         if version is not None and len(ws) <= _CACHED_ROWS_MAX:
             self._cached = version, ws
-        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.delays))
+        discarded = [outputs for outputs in ws.discarded_outputs if outputs.job_id not in ws.purged_job_ids]
+        return BatchResult(results, ws.woken_kinds, wrote, dict(self._selector.delays), discarded)
 
     def _decide(self, ws: WorkingSet, commands: Sequence[Command]) -> list[Any]:
         prefetch = self._make_prefetch(ws)

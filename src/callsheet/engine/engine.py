@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -18,6 +19,7 @@ from callsheet.core.model.commands import Command
 from callsheet.core.model.errors import BadInput, Refusal
 from callsheet.core.model.ids import Ids, uuid7
 from callsheet.core.policy.storable_text import check_storable
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.engine.batch import Batch, BatchResult, ordering_key
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.hints import Hints, call_safely
@@ -35,6 +37,7 @@ from callsheet.store.sqlite import SqliteDatabase
 __all__ = ["Engine", "Unavailable"]
 RefusalListener = Callable[[Command, Refusal], None]
 _GATE_THREADS = 16
+_DISCARDED_OUTPUTS_MAX = 10_000
 MAINTENANCE_STATEMENT_SECONDS = 7 * 86_400.0
 """Statement timeout of maintenance: migrations of large tables, checks of every row."""
 
@@ -65,6 +68,8 @@ class Engine:
         self.hints = Hints()
         self.refusal_listeners: list[RefusalListener] = []
         """Called for every refused command after its batch, on the thread that awaits the answer; must not block."""
+        self.discarded_outputs: deque[DiscardedOutputs] = deque(maxlen=_DISCARDED_OUTPUTS_MAX)
+        """Objects of attempts that have ended, for the loop that deletes them. The orphan collector finds the rest."""
         self._gates = gates
         self._gate_executor = ThreadPoolExecutor(_GATE_THREADS, "callsheet-gates")
         """Threads for gates, which may call remote services, so that gates and file work do not wait for each other."""
@@ -238,6 +243,7 @@ class Engine:
     def _on_batch_done(self, done: BatchResult) -> None:
         for kinds, left in done.delays.items():
             self.hints.expect_work_in(kinds, left)
+        self.discarded_outputs.extend(done.discarded_outputs)
         if done.wrote:
             self._announce(done.woken_kinds)
 

@@ -27,6 +27,7 @@ from callsheet.core.model.rows import (
     Row,
     Run,
     Stage,
+    StorageUsage,
     Task,
     Tenant,
     Wallet,
@@ -376,6 +377,7 @@ _AFTER_STEPS: dict[Need, Loader] = {
     Audit: _by_id(Audit, "audits"),
     facts.LEDGER_AMOUNT: Prefetch._ledger_amount,  # noqa: SLF001
     Wallet: _by_id(Wallet, "wallets"),
+    StorageUsage: _by_id(StorageUsage, "storage_usage"),
     facts.ACTIVE_JOB_COUNT: Prefetch._active_job_count,  # noqa: SLF001
     facts.QUEUE_TAIL: Prefetch._queue_tail,  # noqa: SLF001
     facts.USER_TAIL: Prefetch._user_tail,  # noqa: SLF001

@@ -8,8 +8,10 @@ from callsheet.blobs.base import Blobs
 from callsheet.core.model.terminal_text import sanitize_lines
 from callsheet.dispatch.connected_workers import Fleet
 from callsheet.dispatch.file_deletion import FileDeletion
+from callsheet.dispatch.log_rate_limit import LogLimiter
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.task_reports import TaskReports
+from callsheet.dispatch.upload_targets import UploadTargets
 from callsheet.dispatch.user_uploads import Uploads
 from callsheet.engine.engine import Engine
 from callsheet.engine.loops.storage_check import StorageCheck
@@ -53,8 +55,9 @@ class AppState:
         self.queries = QueryContext(engine, self.signer, settings)
         self.fleet = Fleet(engine, settings)
         self.payloads = TaskPayloads(engine, blobs)
-        self.reports = TaskReports(engine, self.payloads)
+        self.reports = TaskReports(engine, self.payloads, LogLimiter(settings.log_bytes_per_second_max))
         self.uploads = Uploads(engine, blobs, settings.signed_url_expires_in_seconds)
+        self.upload_targets = UploadTargets(engine)
         self.file_deletion = FileDeletion(engine, blobs)
         self.failed_auth_limiter = FailedAuthLimiter(settings.failed_auth_max)
         self.metrics = Metrics()

@@ -2,9 +2,22 @@
 
 from typing import Any
 
-from callsheet.api.admin import AuditLog, AuditQuery, Key, KeyPage, Ops, Queue, Tenant, TenantPage
+from callsheet.api.admin import (
+    AuditLog,
+    AuditQuery,
+    Key,
+    KeyPage,
+    Ops,
+    Queue,
+    StorageUsage,
+    Tenant,
+    TenantDetails,
+    TenantPage,
+)
 from callsheet.api.shared_fields import NamesQuery
 from callsheet.core.model import rows
+from callsheet.core.model.errors import NotFound
+from callsheet.core.policy.storage_quota import storage_bytes_max
 from callsheet.core.policy.visibility import Viewer, sees_all_tenants
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
@@ -23,6 +36,20 @@ async def list_tenants(context: QueryContext, query: NamesQuery) -> TenantPage:
     found = await context.reads.lookup("tenants_after", after=query.cursor, count=row_count(context, query.limit))
     page, more = split_page(found, query.limit)
     return TenantPage([render.tenant_view(rows.Tenant(*row)) for row in page], page[-1][0] if more else None)
+
+
+async def get_tenant(context: QueryContext, tenant_id: str) -> TenantDetails:
+    """Return a tenant and its use of file storage."""
+    tenants, usages = await context.reads.lookup_many([
+        ("tenants", {"ids": [tenant_id]}), ("usage_of_tenant", {"id": tenant_id}),
+    ])  # fmt: skip
+    if not tenants:
+        raise NotFound("tenant", tenant_id[:80])
+    tenant, usage, limits = rows.Tenant(*tenants[0]), rows.StorageUsage(*usages[0]), context.limits
+    storage = StorageUsage(
+        usage.stored_bytes, usage.pending_bytes, storage_bytes_max(tenant, limits), limits.pending_bytes_max
+    )
+    return TenantDetails(render.tenant_view(tenant), storage)
 
 
 async def list_keys(context: QueryContext, viewer: Viewer, query: NamesQuery) -> KeyPage:

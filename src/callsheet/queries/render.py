@@ -177,7 +177,10 @@ def key_view(key: rows.ApiKey) -> Key:
 
 
 def tenant_view(tenant: rows.Tenant) -> Tenant:
-    return Tenant(tenant.id, tenant.weight, tenant.status, tenant.active_jobs_max, to_datetime(tenant.created_at))
+    return Tenant(
+        tenant.id, tenant.weight, tenant.status, tenant.active_jobs_max, to_datetime(tenant.created_at),
+        tenant.storage_bytes_max,
+    )  # fmt: skip
 
 
 def audit_view(entry: rows.Audit) -> AuditEntry:

@@ -12,7 +12,7 @@ from typing import Any
 from callsheet.api.worker_protocol import InputFile, PreviousOutput, ProviderSubmission
 from callsheet.core.model.comfyui_graph import RenderedGraph
 from callsheet.core.model.commands import OutputFile, PreviousSubmission
-from callsheet.core.model.errors import LeaseLost
+from callsheet.core.model.errors import Conflict, LeaseLost
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, JPEG, PNG, sniff
 from callsheet.core.policy.redaction import redact_error
 from callsheet.transport.sha256 import digest_file, measure_content
@@ -176,7 +176,7 @@ class Context:
         """Upload once, without retries: the next preview replaces it anyway."""
         try:
             self._link.upload_preview(self._task.work, picture, media_type)
-        except UnreachableError:
+        except (UnreachableError, Conflict):  # a preview is optional: the storage quota may be used up
             return False
         except (LeaseLost, InvalidTokenError):
             self._task.request_stop(TaskLeaseLost)

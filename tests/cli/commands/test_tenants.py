@@ -16,3 +16,17 @@ def test_tenants_are_created_changed_and_listed(run: Run) -> None:
     assert found["studio"] == 3
     assert run("tenants", "set", "studio", "--json", role="operator").json["status"] == "suspended"
     assert run("tenants").code == 1, "only an operator may list tenants"
+
+
+def test_show_prints_the_storage_usage_of_a_tenant_with_its_limits(run: Run) -> None:
+    run("tenants", "set", "gallery", "--storage-bytes-max", "5000", role="operator")
+    printed = run("tenants", "show", "gallery", role="operator").out
+    assert "gallery is active and has weight 1." in printed
+    assert [line.split() for line in printed.splitlines()[-3:]] == [
+        ["stored", "0"], ["pending", "0", str(256 * 1024**3)], ["together", "0", "5000"],
+    ]  # fmt: skip
+    details = run("tenants", "show", "gallery", "--json", role="operator").json
+    assert (details["tenant"]["storage_bytes_max"], details["storage"]["storage_bytes_max"]) == (5_000, 5_000)
+    run("tenants", "set", "gallery", "--no-storage-bytes-max", role="operator")
+    assert run("tenants", "show", "gallery", "--json", role="operator").json["tenant"]["storage_bytes_max"] is None
+    assert run("tenants", "show", "missing", role="operator").code == 1

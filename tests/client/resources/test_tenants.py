@@ -27,6 +27,17 @@ def test_omitted_fields_of_a_tenant_are_unchanged(operator: Any) -> None:
     assert (changed.weight, changed.status, changed.active_jobs_max) == (2, "suspended", 3)
 
 
+def test_an_operator_sets_a_storage_quota_and_reads_the_usage(operator: Any) -> None:
+    operator.tenants.put("acme", storage_bytes_max=1_000)
+    details = operator.tenants.get("acme")
+    assert (details.tenant.id, details.tenant.storage_bytes_max) == ("acme", 1_000)
+    assert (details.storage.stored_bytes, details.storage.pending_bytes) == (0, 0)
+    assert details.storage.storage_bytes_max == 1_000
+    assert operator.tenants.put("acme", weight=1).storage_bytes_max == 1_000
+    assert operator.tenants.put("acme", storage_bytes_max=None).storage_bytes_max is None
+    assert operator.tenants.get("acme").storage.storage_bytes_max == 1024**4, "the limit of the server"
+
+
 def test_an_operator_acts_for_the_named_tenant(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     url, key = live_server.url, live_server.keys["operator"]
     with Client(url, key) as default, Client(url, key, tenant="other") as other:

@@ -10,6 +10,7 @@ from callsheet.core.model.commands import (
     Deregister,
     HandOff,
     PutTenant,
+    RecordHeartbeats,
     RecordIntent,
     Refund,
     Register,
@@ -93,6 +94,16 @@ def test_a_tenant_and_a_workflow_are_updated_after_their_last_change(servers: Tw
         (1, servers.now), (2, servers.now),
     ]  # fmt: skip
     assert servers.audit_times("workflow.put")[-1] == servers.now
+
+
+def test_a_contact_of_a_worker_is_dated_after_its_last_change(servers: TwoServers) -> None:
+    servers.behind.do(Register(worker_id="gpu", kinds=("draw",), token_hash="a" * 64))
+    servers.ahead.do(UpdateWorker(worker_id="gpu", draining=True))
+    servers.behind.clock.advance(1)
+    servers.behind.do(RecordHeartbeats(workers=("gpu",)))
+    (worker,) = servers.rows(Worker)
+    assert isinstance(worker, Worker)
+    assert (worker.draining_at, worker.last_seen_at) == (servers.now, servers.now)
 
 
 def test_a_worker_is_changed_after_its_last_contact(servers: TwoServers) -> None:

@@ -154,6 +154,12 @@ def retry_with_a_file(harness: EngineHarness, name: str) -> Command:
     return c.Retry(tenant=TENANT, job_id=leases[1].job_id, actor=ADMIN)
 
 
+def announce_output(harness: EngineHarness, name: str) -> Lease:
+    lease = lease_task(harness, name)
+    harness.do(c.AnnounceOutputs(lease=lease, files=(PICTURE,)))
+    return lease
+
+
 PICTURE = c.OutputFile(1, "picture.png", "image/png", 3, "b" * 64)
 KINDS: dict[str, Prepare] = {
     "submit": submit,
@@ -192,6 +198,9 @@ KINDS: dict[str, Prepare] = {
     "claim a task that was submitted before": claim_resumed,
     "record a submission": lambda s, n: c.RecordSubmission(lease=lease_task(s, n), provider="comfyui", ref="prompt-1"),
     "complete with a file": lambda s, n: c.Complete(lease=lease_task(s, n), files=(PICTURE,)),
+    "announce an output": lambda s, n: c.AnnounceOutputs(lease=lease_task(s, n), files=(PICTURE,)),
+    "complete with an announced file": lambda s, n: c.Complete(lease=announce_output(s, n), files=(PICTURE,)),
+    "fail after an announcement": lambda s, n: c.Fail(lease=announce_output(s, n), retryable=True),
     "create an upload": lambda _, n: create_upload(n),
     "finish an upload": lambda s, n: c.FinishUpload(tenant=TENANT, file_id=s.do(create_upload(n)).id),
     "delete a file": lambda s, n: c.DeleteFiles(tenant=TENANT, file_ids=(upload_file(s, n),)),

@@ -30,7 +30,7 @@ STEP = 64 * 1024
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeylessServer]:
-    """A server on SQLite; these routes use no database."""
+    """A server on SQLite."""
     data = tmp_path_factory.mktemp("blobs")
     with KeylessServer(
         data / "callsheet.db", data, HttpSettings(cors_origins=(OURS,), body_timeout_seconds=1.0)
@@ -46,8 +46,11 @@ def client(server: KeylessServer) -> httpx.Client:
 
 
 @pytest.fixture
-def key(request: pytest.FixtureRequest) -> str:
-    return f"acme/uploads/{hashlib.sha256(request.node.name.encode()).hexdigest()}"
+def key(server: KeylessServer, request: pytest.FixtureRequest) -> str:
+    """The key of an upload that waits for its bytes."""
+    key = f"acme/uploads/{hashlib.sha256(request.node.name.encode()).hexdigest()}"
+    server.expect_upload(key)
+    return key
 
 
 def put(client: httpx.Client, grant: Grant, body: bytes = BODY, **headers: str) -> httpx.Response:
@@ -321,6 +324,7 @@ def test_a_folder_that_cannot_be_written_is_reported_to_the_operator(
     faults: list[Any] = []
     monkeypatch.setattr(server.callsheet.state, "report_error", lambda _id, error: faults.append(error))
     server.blobs.path("blocked").write_text("not a folder")
+    server.expect_upload("blocked/uploads/x")
     answer = put(client, grant_upload_of(server.blobs, "blocked/uploads/x", BODY))
     assert code(answer) == (503, "storage_unavailable")
     assert answer.headers["retry-after"]

@@ -24,6 +24,7 @@ from tests.http.upload_requests import code, upload_body
 from tests.http.worker_sandbox import PNG, WorkerSandbox, output_file_of
 from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 from tests.support.processes.live_server import TENANT, LiveServer
+from tests.support.wait import wait_until
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + random.Random(3).randbytes(600_000)
 
@@ -208,3 +209,17 @@ def test_deleting_a_job_deletes_its_objects_and_a_late_upload_is_collected(
         pass
     assert before - set(double.objects) == {f"prefix/{key}"}
     assert verify_files(live_server.engine.reads, blobs) == []
+
+
+def test_a_canceled_attempt_frees_its_objects(live_server: LiveServer, double: S3Double) -> None:
+    # H27
+    sandbox = WorkerSandbox(live_server)
+    job, worker = sandbox.submit(), sandbox.http_worker()
+    (task,) = worker.claim()
+    grant = worker.post_lease("files", task, uploads=[output_file_of(PNG)]).json()["uploads"][0]["upload"]
+    live_server.client(None).put(grant["url"], headers=grant["headers"], content=PNG).raise_for_status()
+    lease = task["lease"]
+    key = object_keys.output_key(TENANT, job["id"], lease["task_id"], lease["attempt"], 1)
+    assert stored_body(double, key) == PNG
+    live_server.client("client").post(f"/v1/jobs/{job['id']}/cancel", json={"grace_seconds": 0}).raise_for_status()
+    wait_until(lambda: stored_body(double, key) is None, 20)

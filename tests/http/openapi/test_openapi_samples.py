@@ -219,7 +219,7 @@ def upload_routes(runner: SampleRunner) -> None:
 
 
 def admin_routes(runner: SampleRunner) -> None:
-    runner.run_all("list_tenants", "put_tenant", "list_keys", "create_token")
+    runner.run_all("list_tenants", "put_tenant", "get_tenant", "list_keys", "create_token")
     runner.variables["KEY_ID"] = runner.run("create_key")["key"]["id"]
     runner.run_all("revoke_key", "list_audit")
 

@@ -39,7 +39,8 @@ TABLE = {
     "refund_job": ADMINS,
     "list_workflows": WATCHERS, "get_workflow": WATCHERS, "put_workflow": OPERATORS, "get_me": ALL,
     "create_token": WRITERS,
-    "list_tenants": OPERATORS, "put_tenant": OPERATORS, "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
+    "list_tenants": OPERATORS, "get_tenant": OPERATORS, "put_tenant": OPERATORS,
+    "list_keys": ADMINS, "create_key": ADMINS, "revoke_key": ADMINS,
     # R213: the worker protocol
     "register_worker": FLEET, "claim_tasks": MACHINES, "heartbeat": MACHINES, "grant_files": MACHINES,
     "list_previous_outputs": MACHINES, "record_submission": MACHINES, "complete_task": MACHINES, "fail_task": MACHINES,

@@ -27,6 +27,7 @@ QUERIES = [
 ]  # fmt: skip
 PATHS = [
     "/v1/jobs/%00", "/v1/jobs/a%00b/events", "/v1/wallets/%00", "/v1/wallets/%00/ledger", "/v1/workflows/%00",
+    "/v1/admin/tenants/%00",
     "/v1/files/%00", "/v1/jobs/{job}/tasks/%00/attempts", "/v1/jobs/{job}/tasks/%00/preview", "/v1/jobs/%ff",
     "/v1/jobs/%ed%a0%80", "/v1/jobs/%", "/v1/jobs/%zz", "/v1/jobs/..%2f..%2fetc%2fpasswd", f"/v1/jobs/{'x' * 2_000}",
 ]  # fmt: skip
@@ -51,6 +52,7 @@ BODIES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/wallets/ann/adjust", {"amount": 1, "reason": NUL}),
     ("PUT", "/v1/admin/tenants/odd", {"weight": HUGE}),
     ("PUT", "/v1/admin/tenants/odd", {"active_jobs_max": HUGE}),
+    ("PUT", "/v1/admin/tenants/odd", {"storage_bytes_max": HUGE}),
     ("POST", "/v1/admin/keys", {"name": "x", "role": "client", "tenant": NUL}),
     ("POST", "/v1/admin/keys", {"name": NUL, "role": "client", "tenant": "default"}),
     ("POST", "/v1/admin/keys", {"name": "x", "role": "client", "tenant": "default", "expires_in_seconds": HUGE}),

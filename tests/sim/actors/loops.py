@@ -1,5 +1,6 @@
 """The loops of the servers and the readers of events; other actors may act between their steps."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 from callsheet.blobs.base import BlobEntry, DeleteSummary
 from callsheet.core.model.commands import Command, RecordHeartbeats
 from callsheet.core.model.errors import Refusal
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.engine.lane import Unavailable
 from callsheet.engine.loops import file_retention, orphan_files
+from callsheet.engine.loops.discarded_outputs import DiscardedOutputDeletion
 from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.loops.loop_protocol import Loop
 from callsheet.engine.loops.provider_collector import Collector
@@ -23,7 +26,7 @@ from tests.sim.environment.scenario import PROVIDER
 from tests.sim.environment.server import Server
 from tests.sim.environment.simulation_context import World
 
-RARE_LOOPS = ("worker-timeouts", "retention", "orphans")
+RARE_LOOPS = ("worker-timeouts", "retention", "orphans", "discarded")
 """Loops that run less often."""
 
 
@@ -53,6 +56,11 @@ class LoopEngine:
         self._interleave()
         if self._server.start_count != self._start_count:
             raise Crash
+
+    @property
+    def discarded_outputs(self) -> deque[DiscardedOutputs]:
+        """The objects of ended attempts that this server has to delete."""
+        return self._server.discarded_outputs
 
     def seen_workers(self) -> tuple[str, ...]:
         """Return and clear the workers whose contact this server has not recorded yet."""
@@ -177,4 +185,9 @@ def loops(
         LoopDriver(world, RARE_LOOPS[0], lambda engine: WorkerTimeoutLoop(engine, timeout_seconds, page)),
         LoopDriver(world, RARE_LOOPS[1], lambda engine: file_retention.FileRetention(engine, blobs, page)),  # type: ignore[arg-type]
         LoopDriver(world, RARE_LOOPS[2], lambda engine: OrphanLoop(engine, blobs, max(page, 2))),
+        LoopDriver(
+            world,
+            RARE_LOOPS[3],
+            lambda engine: DiscardedOutputDeletion(engine.discarded_outputs, blobs, page),  # type: ignore[arg-type]
+        ),
     ]

@@ -1,6 +1,6 @@
 """Workers: they claim and report, stop responding, die, and report late with leases that they have lost."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ from callsheet.core.model import commands as c
 from callsheet.core.model.errors import Refusal
 from tests.sim.actors.provider import FakeProvider, NoAnswer, Refused
 from tests.sim.environment.blobs import SimulatedBlobs
-from tests.sim.environment.network import OnReply, Request
+from tests.sim.environment.network import OnReply, Request, ignore_answers
 from tests.sim.environment.scenario import KINDS, PROVIDER
 from tests.sim.environment.simulation_context import World
 
@@ -27,6 +27,8 @@ class ActiveTask:
         self.ref_recorded = False
         self.provider_called = False
         self.ref: str | None = None
+        self.announcement: c.AnnounceOutputs | None = None
+        """Announces the output files of the report; sent with it, or before it."""
 
 
 class Worker:
@@ -98,11 +100,13 @@ class Worker:
             self._stale_tasks.append(task)
             return None
         if task.report is None and self._random.random() < 0.25:
-            self._upload_output(task, 1)
+            if self._random.random() < 0.4:
+                return Request([self._upload_outputs(task, (1,))], ignore_answers)
             progress = self._random.choice((None, 0, 30, 99))
             seconds = self._random.choice((None, None, 5, 120))
+            log = self._random.choice(((), (), ("a line",), ("two", "lines")))
             heartbeat = c.Heartbeat(
-                lease=task.lease, progress=progress, lease_seconds=seconds, worker_id=self.report_as
+                lease=task.lease, progress=progress, lease_seconds=seconds, log=log, worker_id=self.report_as
             )
             return Request([heartbeat], lambda answers: self._on_heartbeat(task, answers))
         if task.kind == "render" and task.report is None and (task.provider_called or self._random.random() < 0.85):
@@ -116,46 +120,54 @@ class Worker:
         if roll < (0.3 if self._world.focus.failures else 0.6):
             delivered = self._random.choice((100, 100, 40))
             output = {"take": self._random.randrange(1_000)}
-            files = self._upload_outputs(task)
+            announcement = self._upload_outputs(task, range(1, self._random.choice((0, 1, 1, 2)) + 1))
+            task.announcement = announcement if self._random.random() < 0.8 else None
             return c.Complete(
-                lease=task.lease, output=output, delivered=delivered, files=files, worker_id=self.report_as
-            )
+                lease=task.lease, output=output, delivered=delivered, files=announcement.files,
+                worker_id=self.report_as,
+            )  # fmt: skip
         if roll < 0.85:
             retryable = self._random.choice((True, True, False, None))
             return c.Fail(lease=task.lease, message="out of memory", retryable=retryable, worker_id=self.report_as)
         return c.Requeue(lease=task.lease, reason="shutdown", worker_id=self.report_as)
 
-    def _upload_outputs(self, task: ActiveTask) -> tuple[c.OutputFile, ...]:
-        """Upload the outputs of a task under the keys of its lease; their rows are stored with the completion."""
-        numbers = range(1, self._random.choice((0, 0, 1, 2)) + 1)
-        for no in numbers:
-            self._upload_output(task, no)
-        return tuple(
+    def _upload_outputs(self, task: ActiveTask, numbers: Iterable[int]) -> c.AnnounceOutputs:
+        """Upload outputs and sometimes a preview under the keys of the lease; their rows come with the completion."""
+        lease = task.lease
+        attempt = (task.tenant, lease.job_id, lease.task_id, lease.attempt)
+        files = tuple(
             c.OutputFile(no, f"take-{no}.png", "image/png", 1 + no, f"{self._random.getrandbits(64):064x}")
             for no in numbers
         )
-
-    def _upload_output(self, task: ActiveTask, no: int) -> None:
-        lease = task.lease
-        self._blobs.put(object_keys.output_key(task.tenant, lease.job_id, lease.task_id, lease.attempt, no))
+        preview_bytes = self._random.choice((0, 0, 2))
+        for file in files:
+            self._blobs.put(object_keys.output_key(*attempt, file.no))
+        if preview_bytes:
+            self._blobs.put(object_keys.preview_key(*attempt))
+        return c.AnnounceOutputs(lease=lease, files=files, preview_bytes=preview_bytes, worker_id=self.report_as)
 
     def _send_report(
         self, task: ActiveTask, command: c.Command, on_reply: Callable[[Any], None] | None = None
     ) -> Request:
         def on_answers(answers: list[Any] | None) -> None:
-            if answers is None or answers[0] is None:
+            if answers is None or answers[-1] is None:
                 return
-            if on_reply is not None and not isinstance(answers[0], Refusal):
-                on_reply(answers[0])
+            if on_reply is not None and not isinstance(answers[-1], Refusal):
+                on_reply(answers[-1])
                 return
             self._sent_reports.append(command)
             if task in self._active_tasks:
                 self._active_tasks.remove(task)
 
-        return Request([command], on_answers)
+        announcement, task.announcement = task.announcement, None
+        if announcement is None:
+            return Request([command], on_answers)
+        if self._random.random() < 0.5:  # the report follows with the next request
+            return Request([announcement], ignore_answers)
+        return Request([announcement, command], on_answers)
 
     def _on_heartbeat(self, task: ActiveTask, answers: list[Any] | None) -> None:
-        heartbeat = answers[0] if answers else None
+        heartbeat = answers[-1] if answers else None
         lost = isinstance(heartbeat, Refusal) or (
             isinstance(heartbeat, c.HeartbeatResult) and heartbeat.cancel and heartbeat.lease_seconds == 0
         )

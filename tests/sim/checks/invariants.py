@@ -184,6 +184,22 @@ class Invariants:
             "SELECT tenant, user_id FROM file WHERE status = 'uploading' GROUP BY 1, 2 HAVING count(*) > ?", limit
         ):
             yield f"{owner} has more than {limit} open uploads"
+        yield from self._check_quotas()
+
+    def _check_quotas(self) -> Iterator[str]:
+        """Yield exceeded quotas of tenants and jobs."""
+        limits = self._limits
+        for usage in self._inspector.rows(
+            "SELECT u.* FROM storage_usage u JOIN tenant t ON t.id = u.tenant"
+            " WHERE u.stored_bytes + u.pending_bytes > coalesce(t.storage_bytes_max, ?) OR u.pending_bytes > ?",
+            limits.storage_bytes_max, limits.pending_bytes_max,
+        ):  # fmt: skip
+            yield f"O10 {usage} exceeds the quota of the tenant"
+        for job in self._inspector.rows(
+            "SELECT id, output_bytes, progress_events FROM job WHERE output_bytes > ? OR progress_events > ?",
+            limits.file_bytes_per_job_max, limits.progress_events_per_job_max,
+        ):  # fmt: skip
+            yield f"O11 {job} exceeds the limits of a job"
 
     def _check_append_only(self) -> Iterator[str]:
         """Yield rows of ended runs, ended attempts and the ledger that have changed (H19, R315, R375, R430)."""

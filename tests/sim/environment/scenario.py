@@ -72,9 +72,19 @@ def _draw(random: Random) -> Scenario:
         upload_timeout_seconds=120,
         upload_retention_seconds=random.choice((None, 30, 300)),
         uploads_pending_max=2,
+        pending_bytes_max=random.choice((1_000, 1_000, 5)),
+        file_bytes_per_job_max=random.choice((1_000, 1_000, 4)),
+        log_bytes_per_job_max=random.choice((1_000, 30)),
+        progress_events_per_job_max=random.choice((1_000, 2)),
     )
     setup: list[Command] = [
-        PutTenant(tenant=t, weight=random.choice((1, 2)), active_jobs_max=random.choice((None, 2, 4))) for t in tenants
+        PutTenant(
+            tenant=t,
+            weight=random.choice((1, 2)),
+            active_jobs_max=random.choice((None, 2, 4)),
+            storage_bytes_max=random.choice((None, None, None, 8)),
+        )
+        for t in tenants
     ]
     setup.extend(PutWorkflow(definition=definition) for definition in definitions)
     setup.extend(TopUp(tenant=t, user=u, amount=random.choice((12, 40, 90)), idempotency_key="first") for t, u in users)

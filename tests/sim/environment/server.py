@@ -1,6 +1,7 @@
 """A simulated server process: a lane without its thread, and reads. A crash loses its state; the database stays."""
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,9 @@ from callsheet.core.decisions.lease_check import hash_token
 from callsheet.core.model.commands import Claim, Command, DeleteFiles, Register, RotateWorker, WorkerState
 from callsheet.core.model.errors import InvalidWorkerToken
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.core.working_set import WorkingSet
-from callsheet.engine.batch import Batch
+from callsheet.engine.batch import Batch, BatchResult
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.lane import Lane, Unavailable
 from callsheet.engine.prefetch import DefinitionCache
@@ -58,8 +60,11 @@ class VirtualStopEvent:
 class ThreadlessLane(Lane):
     """The real lane, called directly instead of from its own thread."""
 
-    def __init__(self, make_batch: Callable[[], Batch], settings: Settings, stop_event: VirtualStopEvent) -> None:
-        super().__init__("lane", make_batch, lambda _done: None, settings)
+    def __init__(
+        self, make_batch: Callable[[], Batch], settings: Settings, stop_event: VirtualStopEvent,
+        on_done: Callable[[BatchResult], None],
+    ) -> None:  # fmt: skip
+        super().__init__("lane", make_batch, on_done, settings)
         self._stopping = cast("threading.Event", stop_event)
 
     def results(self, commands: Sequence[Command]) -> list[Any]:
@@ -91,6 +96,8 @@ class Server:
         self.name = name
         self.seen_workers: dict[str, None] = {}
         """Workers with a contact that is not recorded yet; kept in memory only."""
+        self.discarded_outputs: deque[DiscardedOutputs] = deque()
+        """Objects of ended attempts that are not deleted yet; kept in memory only."""
         self._blobs = blobs
         self.busy = False
         self.start_count = 0
@@ -105,11 +112,12 @@ class Server:
     def _start(self) -> None:
         self.start_count += 1
         self.seen_workers = {}
+        self.discarded_outputs = deque()
         self._database.restart_clock()
         self.reads = BlockingReader(self._database, 1)
         self._definitions = DefinitionCache()
         self._stop_event = VirtualStopEvent(self._world, self._run_interleaved)
-        self._lane = ThreadlessLane(self._make_batch, self._settings, self._stop_event)
+        self._lane = ThreadlessLane(self._make_batch, self._settings, self._stop_event, self._on_batch_done)
 
     def now(self) -> int:
         """Return the engine's time of this server."""
@@ -156,6 +164,9 @@ class Server:
             with suppress(ConnectionError):  # an object that is not deleted becomes an orphan
                 self._blobs.delete([object_keys.file_key(file) for file in result.files])
         return result
+
+    def _on_batch_done(self, done: BatchResult) -> None:
+        self.discarded_outputs.extend(done.discarded_outputs)
 
     def _make_batch(self) -> Batch:
         limits = self._settings.limits

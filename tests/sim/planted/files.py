@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.blobs import object_keys
 from callsheet.core import facts
-from callsheet.core.decisions import files, job_actions, lease, submit
+from callsheet.core.decisions import cascade, files, job_actions, lease, submit
 from callsheet.core.model import commands
 from callsheet.core.model.errors import NotFound
 from callsheet.core.model.rows import File, Job, JobFile
@@ -88,4 +88,40 @@ def open_uploads_are_not_counted(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_completion_stores_no_files(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(lease, "_store_files", do_nothing)
+    patch.setattr(lease, "_store_files", lambda _ws, job, _task, _command: job)
+
+
+@bug
+def a_deleted_file_still_counts_as_stored(patch: pytest.MonkeyPatch) -> None:
+    real = files._change_usage  # noqa: SLF001 - the place of the bug
+
+    def change_usage(ws: WorkingSet, tenant: str, *, stored: int = 0, pending: int = 0) -> None:
+        real(ws, tenant, stored=max(stored, 0), pending=pending)
+
+    patch.setattr(files, "_change_usage", change_usage)
+
+
+@bug
+def a_canceled_attempt_stays_announced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(cascade, "release_outputs", lambda _ws, job, _attempt: job)
+
+
+@bug
+def the_quota_of_a_tenant_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files, "check_tenant_storage", do_nothing)
+
+
+@bug
+def the_limit_of_announced_bytes_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files, "check_pending_bytes", do_nothing)
+
+
+@bug
+def the_limit_of_the_outputs_of_a_job_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files, "check_job_outputs", do_nothing)
+
+
+@bug
+def reported_files_are_discarded(patch: pytest.MonkeyPatch) -> None:
+    real = files.release_outputs
+    patch.setattr(files, "release_outputs", lambda ws, job, attempt, _reported=(): real(ws, job, attempt))

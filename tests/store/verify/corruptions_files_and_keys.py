@@ -34,6 +34,15 @@ FILES = [
     ("O9", "DELETE FROM file WHERE id = '{uploaded}'"),
     ("O9", "UPDATE workflow_file SET file_id = '{uploading}' WHERE file_id = '{uploaded}'"),
     ("O9", "UPDATE workflow_file SET version = 99 WHERE file_id = '{uploaded}'"),
+    ("O10", "UPDATE storage_usage SET stored_bytes = stored_bytes + 1 WHERE tenant = 'acme'"),
+    ("O10", "UPDATE storage_usage SET pending_bytes = 0 WHERE tenant = 'acme'"),
+    ("O10", "DELETE FROM storage_usage WHERE tenant = 'other'"),
+    ("O10", "UPDATE file SET status = 'ready' WHERE id = '{uploading}'"),
+    ("O10", "UPDATE attempt SET announced = NULL WHERE task_id = '{leased_task}'"),
+    ("O11", "UPDATE attempt SET announced = '{{\"1\": 8}}' WHERE task_id = '{leased_task}'"),
+    ("O11", "UPDATE job SET output_bytes = 0 WHERE id = '{done}'"),
+    ("O11", "UPDATE job SET log_bytes = log_bytes + 1 WHERE id = '{running}'"),
+    ("O11", "UPDATE job SET progress_events = 0 WHERE id = '{done}'"),
 ]
 
 WORKERS = [

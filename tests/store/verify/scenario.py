@@ -111,6 +111,7 @@ def _endings_scene(harness: VerifyingHarness, names: Names) -> None:
     assert harness.submit(input={"a": 1}, idempotency_key="one", labels={"film": "x"}).replay
     lease = harness.claim_one()
     harness.heartbeat(lease, progress=40, message="Almost done.")
+    harness.do(commands.AnnounceOutputs(lease=lease, files=FILES[:1], preview_bytes=100))
     for _ in range(2):
         harness.do(commands.Complete(lease=lease, output={"image": 1}, delivered=50, files=FILES))
     names["gift"] = harness.submit_job("gift", input="a gift")
@@ -119,6 +120,7 @@ def _endings_scene(harness: VerifyingHarness, names: Names) -> None:
     harness.cancel(names["unstarted"])
     names["stopped"] = harness.submit_job("strict")
     lease = harness.claim_one()
+    harness.do(commands.AnnounceOutputs(lease=lease, files=FILES))
     harness.cancel(names["stopped"], grace_seconds=5)
     harness.heartbeat(lease)
     harness.fail(lease, "Stopped.")
@@ -307,7 +309,10 @@ def _open_jobs_scene(harness: VerifyingHarness, names: Names) -> None:
     harness.claim_one()
     harness.cancel(names["stopping"], grace_seconds=3_600)
     names["running"] = harness.submit_job("film", user="ben", idempotency_key="running")
-    names["leased_task"] = harness.claim_one().task_id
+    lease = harness.claim_one()
+    harness.heartbeat(lease, log=("Loaded the model.", "Größe: 7"))
+    harness.do(commands.AnnounceOutputs(lease=lease, files=FILES, preview_bytes=100))
+    names["leased_task"] = lease.task_id
     names["handed"] = harness.submit_job("bought")
     submit_call(harness, "ref-handed")
     names["intended"] = harness.submit_job("bought")

@@ -22,6 +22,7 @@ from callsheet.core.model.rows import (
     Row,
     Run,
     Stage,
+    StorageUsage,
     Task,
     Tenant,
     Wallet,
@@ -139,6 +140,7 @@ _TABLES: dict[type[Row], tuple[int, dict[str, str]]] = {
         },
     ),
     AuditHead: (FEWER, {"tenant": _ID, "seq": "1"}),
+    StorageUsage: (FEWER, {"tenant": _ID}),
 }  # fmt: skip
 """For each table: how many rows, and the SQL of columns that are neither NULL, nor 0, nor empty. `n` is the row."""
 

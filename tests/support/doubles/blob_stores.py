@@ -5,7 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,7 @@ from callsheet.blobs.base import Blobs, Grant
 from callsheet.blobs.s3.sigv4 import S3Credentials
 from callsheet.blobs.s3.store import S3Blobs
 from callsheet.blobs.s3.transport import S3Location
+from callsheet.core.model.commands import CreateUpload, PutTenant
 from tests.support.doubles.s3_double import ACCESS, BUCKET, REGION, SECRET, S3Double
 from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until
@@ -33,6 +34,8 @@ class Store(Struct):
     client: httpx.Client
     missing_features: frozenset[str] = frozenset()
     double: S3Double | None = None
+    expect_upload: Callable[[str], None] = lambda _key: None
+    """Creates the upload of a key: the server accepts bytes only for a file that exists."""
 
     def send(
         self, grant: Grant, body: bytes | None = None, *, method: str | None = None, url: str | None = None,
@@ -56,6 +59,16 @@ class KeylessServer(LiveServer):
         if not self._ready.wait(_STARTED_SECONDS):
             raise TimeoutError("the server did not start")
         return self
+
+    def expect_upload(self, key: str) -> None:
+        """Create the upload whose bytes have this key."""
+        tenant, _, file_id = key.split("/")
+        self.engine.execute(PutTenant(tenant=tenant))
+        self.engine.execute(
+            CreateUpload(
+                id=file_id, tenant=tenant, user="ann", name="a", media_type="image/png", bytes=1, sha256="0" * 64
+            )
+        )
 
 
 def digest(body: bytes) -> str:
@@ -81,7 +94,7 @@ def open_s3_blobs(endpoint: str, region: str, keys: S3Credentials, **more: Any) 
 @contextmanager
 def local(folder: Path) -> Iterator[Store]:
     with KeylessServer(folder / "callsheet.db", folder) as live_server, httpx.Client(verify=False) as client:
-        yield Store("local", live_server.blobs, live_server.url, client)
+        yield Store("local", live_server.blobs, live_server.url, client, expect_upload=live_server.expect_upload)
 
 
 @contextmanager

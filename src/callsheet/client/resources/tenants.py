@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from callsheet.api.admin import Tenant
+from callsheet.api.admin import Tenant, TenantDetails
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operation_effects import IterableOperation, Operation
-from callsheet.client.requests import json_request, paginate, path, send, without_none
+from callsheet.client.requests import get_request, json_request, paginate, path, send, without_none
 from callsheet.client.resource import D, Resource
 
 
@@ -20,12 +20,17 @@ class Tenants(Resource[D]):
         return paginate(self, Tenant, "tenants", path("admin", "tenants"), {})
 
     @call
+    def get(self, tenant: str) -> Operation[TenantDetails]:
+        """Return a tenant and its use of file storage."""
+        return send(self, TenantDetails, get_request(path("admin", "tenants", tenant)))
+
+    @call
     def put(
         self, tenant: str, *, weight: int | None = None, status: Literal["active", "suspended"] | None = None,
-        active_jobs_max: int | UnsetType | None = UNSET,
+        active_jobs_max: int | UnsetType | None = UNSET, storage_bytes_max: int | UnsetType | None = UNSET,
     ) -> Operation[Tenant]:  # fmt: skip
-        """Create or update a tenant. Omitted arguments stay unchanged; `active_jobs_max=None` removes the limit."""
+        """Create or update a tenant. Omitted arguments stay unchanged; a limit of None removes the tenant's own."""
         body: dict[str, Any] = without_none({"weight": weight, "status": status})
-        if active_jobs_max is not UNSET:
-            body["active_jobs_max"] = active_jobs_max
+        own_limits = {"active_jobs_max": active_jobs_max, "storage_bytes_max": storage_bytes_max}
+        body |= {name: limit for name, limit in own_limits.items() if limit is not UNSET}
         return send(self, Tenant, json_request("PUT", path("admin", "tenants", tenant), body, idempotent=True))

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from callsheet.core import facts
+from callsheet.core.decisions.files import release_outputs
 from callsheet.core.decisions.money import settle
 from callsheet.core.decisions.transitions import move_job, move_stage, move_task_silently
 from callsheet.core.model.ids import child_id
@@ -171,7 +172,7 @@ def finish(
     run = ws.get(Run, (job.id, job.run))
     change_time = ws.change_time(job)
     if event != "complete":
-        _cancel_children(ws, job, change_time)
+        job = _cancel_children(ws, job, change_time)
     settlement = settle(ws, job, run, final_status, definition_of(ws, job).refunds, _delivered_percent(ws, job))
     started = job.started_at
     if started is None and final_status in {"failed", "expired"}:
@@ -206,23 +207,25 @@ def _delivered_percent(ws: WorkingSet, job: Job) -> int:
     return -(-last.delivered // last.tasks_total)
 
 
-def _cancel_children(ws: WorkingSet, job: Job, change_time: int) -> None:
+def _cancel_children(ws: WorkingSet, job: Job, change_time: int) -> Job:
     """Cancel the open stages and tasks of a job. Revokes leases and ends provider calls; completed tasks stay."""
     for stage in stages(ws, job):
         if stage.status == "completed":
             continue
         for task in open_tasks(ws, stage):
             if task.status == "running":
-                _revoke_lease(ws, task, change_time)
+                job = _revoke_lease(ws, job, task, change_time)
             ws.leave_queue(task)
             move_task_silently(ws, task, "cancel", "system", finished_at=change_time, **LEASE_CLEARED)
         if stage.status not in STAGE.terminal:
             move_stage(ws, job, ws.get(Stage, stage.id), "cancel", "system", finished_at=change_time)
+    return job
 
 
-def _revoke_lease(ws: WorkingSet, task: Task, change_time: int) -> None:
+def _revoke_lease(ws: WorkingSet, job: Job, task: Task, change_time: int) -> Job:
     attempt = ws.get(Attempt, (task.id, task.attempts))
     ws.put(replace(attempt, ended_at=max(change_time, attempt.leased_at), outcome="canceled", uncounted=1))
     call = ws.find(Call, child_id(task.id, task.attempts)) if task.has_call else None
     if call is not None and call.ended_at is None:
         ws.put(replace(call, status="ended", ended_at=change_time, outcome="canceled", collect_at=None))
+    return release_outputs(ws, job, attempt)

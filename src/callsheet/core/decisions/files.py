@@ -4,28 +4,39 @@ An input refers to a file with the object `{"$file": "<id>"}`, anywhere in its t
 current workflow needs is not deleted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 from msgspec.structs import replace
 
 from callsheet.core import facts
+from callsheet.core.decisions.lease_check import get_leased_task
 from callsheet.core.model.clock import SECOND, seconds
-from callsheet.core.model.commands import CreateUpload, DeleteFiles, FinishUpload
+from callsheet.core.model.commands import AnnounceOutputs, CreateUpload, DeleteFiles, FinishUpload
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.header_value_patterns import MEDIA_TYPE, SHA256
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.plural import pluralize
-from callsheet.core.model.rows import Audit, File, Job, JobFile, Tenant, WorkflowFile
+from callsheet.core.model.rows import Attempt, Audit, File, Job, JobFile, StorageUsage, Tenant, WorkflowFile
 from callsheet.core.model.workflow_definition import WorkflowDefinition, check_range
 from callsheet.core.policy.engine_limits import Limits
+from callsheet.core.policy.storage_quota import (
+    PREVIEW,
+    DiscardedOutputs,
+    announced_sizes,
+    check_job_outputs,
+    check_pending_bytes,
+    check_tenant_storage,
+)
 from callsheet.core.working_set import WorkingSet, encode
 
 REFERENCE_KEY = "$file"
 _REFERENCE_JSON = f'"{REFERENCE_KEY}"'
 _RECHECK_SECONDS = 3_600
 """Delay before an expired file that is still needed is checked again."""
+_COUNTED_AS = {"uploading": "pending", "ready": "stored"}
+"""How the bytes of a file count towards the usage of its tenant, by status."""
 
 
 # -- references
@@ -157,7 +168,8 @@ def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
     if existing is not None:
         return existing
     limits = ws.limits
-    if ws.find(Tenant, command.tenant) is None:
+    tenant = ws.find(Tenant, command.tenant)
+    if tenant is None:
         raise NotFound("tenant", command.tenant[:80])
     if not command.user or len(command.user) > limits.key_chars_max or not command.user.isprintable():
         raise BadInput("invalid_user", f"The user id must have 1 to {limits.key_chars_max} printable characters.")
@@ -171,6 +183,7 @@ def create_upload(ws: WorkingSet, command: CreateUpload) -> File:
             "allowed: finish one first.",
             waiting=waiting, max=limits.uploads_pending_max,
         )  # fmt: skip
+    _announce_bytes(ws, tenant, command.bytes)
     ws.set_fact(facts.PENDING_UPLOAD_COUNT, owner, waiting + 1)
     created = File(
         command.id, command.tenant, command.user, None, None, 0, 0, command.name, command.media_type, command.bytes,
@@ -190,6 +203,7 @@ def finish_upload(ws: WorkingSet, command: FinishUpload) -> File:
     retention = ws.limits.upload_retention_seconds
     after = replace(file, status="ready", expires_at=None if retention is None else ws.now + seconds(retention))
     ws.put(after)
+    _change_usage(ws, file.tenant, stored=file.bytes, pending=-file.bytes)
     return after
 
 
@@ -206,6 +220,87 @@ def check_file(name: str, media_type: str, size: int, sha256: str, limits: Limit
         message = f"The SHA-256 {sha256[:80]!r} is invalid: send 64 lowercase hexadecimal characters."
         raise BadInput("invalid_file", message)
     check_range("the size of a file", size, 0, limits.file_bytes_max)
+
+
+# -- outputs of tasks, and usage
+
+
+def announce_outputs(ws: WorkingSet, command: AnnounceOutputs) -> None:
+    """Count the bytes that a worker is about to upload. Announcing the same object again counts it once."""
+    job, task = get_leased_task(ws, command)
+    for file in command.files:
+        check_range("a file's number", file.no, 1, ws.limits.files_per_task_max)
+        check_file(file.name, file.media_type, file.bytes, file.sha256, ws.limits)
+    attempt = ws.get(Attempt, (task.id, task.attempts))
+    before = announced_sizes(attempt)
+    requested = {str(file.no): file.bytes for file in command.files}
+    if command.preview_bytes:
+        requested[PREVIEW] = command.preview_bytes
+    after = before | {name: max(size, before.get(name, 0)) for name, size in requested.items()}
+    if after == before:
+        return
+    growth = sum(after.values()) - sum(before.values())
+    check_job_outputs(job, growth, ws.limits)
+    _announce_bytes(ws, ws.get(Tenant, job.tenant), growth)
+    ws.put(replace(attempt, announced=encode(after)))
+    ws.put(replace(job, output_bytes=job.output_bytes + growth))
+
+
+def store_outputs(ws: WorkingSet, job: Job, attempt: Attempt, files: Sequence[File]) -> Job:
+    """Store the files that an attempt reports at its end. Only those that it did not announce can exceed a quota."""
+    announced = announced_sizes(attempt)
+    if unannounced := sum(max(file.bytes - announced.get(str(file.no), 0), 0) for file in files):
+        check_job_outputs(job, unannounced, ws.limits)
+        tenant = ws.get(Tenant, job.tenant)
+        check_tenant_storage(ws.get(StorageUsage, job.tenant), tenant, unannounced, ws.limits)
+    if files:
+        total = sum(file.bytes for file in files)
+        job = replace(job, output_bytes=job.output_bytes + total)
+        for row in (*files, job):
+            ws.put(row)
+        _change_usage(ws, job.tenant, stored=total)
+        ws.set_fact(facts.NEW_FILES_OF_JOB, job.id, (*_new_files(ws, job), *(file.id for file in files)))
+    return release_outputs(ws, job, attempt, [str(file.no) for file in files])
+
+
+def release_outputs(ws: WorkingSet, job: Job, attempt: Attempt, reported: Collection[str] = ()) -> Job:
+    """End the announcements of an attempt that ends. The objects that it did not report are deleted."""
+    announced = announced_sizes(attempt)
+    if not announced:
+        return job
+    total = sum(announced.values())
+    _change_usage(ws, job.tenant, pending=-total)
+    if names := tuple(sorted(announced.keys() - set(reported))):
+        ws.discard_outputs(DiscardedOutputs(job.tenant, job.id, attempt.task_id, attempt.no, names))
+    job = replace(job, output_bytes=job.output_bytes - total)
+    ws.put(job)
+    return job
+
+
+def forget_outputs(ws: WorkingSet, job: Job) -> None:
+    """Count the files of a deleted job no longer."""
+    file_ids = {*ws.get_fact(facts.OUTPUT_FILES_OF_JOB, job.id), *_new_files(ws, job)}
+    stored = sum(file.bytes for key in file_ids if (file := ws.get(File, key)).status == "ready")
+    _change_usage(ws, job.tenant, stored=-stored)
+
+
+def _new_files(ws: WorkingSet, job: Job) -> Sequence[str]:
+    return ws.find_fact(facts.NEW_FILES_OF_JOB, job.id) or ()
+
+
+def _announce_bytes(ws: WorkingSet, tenant: Tenant, requested: int) -> None:
+    """Count announced bytes towards the quotas of a tenant."""
+    usage = ws.get(StorageUsage, tenant.id)
+    check_tenant_storage(usage, tenant, requested, ws.limits)
+    check_pending_bytes(usage, requested, ws.limits)
+    _change_usage(ws, tenant.id, pending=requested)
+
+
+def _change_usage(ws: WorkingSet, tenant: str, *, stored: int = 0, pending: int = 0) -> None:
+    if not stored and not pending:
+        return
+    usage = ws.get(StorageUsage, tenant)
+    ws.put(replace(usage, stored_bytes=usage.stored_bytes + stored, pending_bytes=usage.pending_bytes + pending))
 
 
 # -- deletion
@@ -247,6 +342,7 @@ def delete_files(ws: WorkingSet, command: DeleteFiles) -> DeletedFiles:
         else:
             deleted_files.append(replace(file, status="deleted", expires_at=None))
             ws.put(deleted_files[-1])
+            _change_usage(ws, file.tenant, **{_COUNTED_AS[file.status]: -file.bytes})
     if command.tenant is None:
         _audit_deletion(ws, command, deleted_files)
     return DeletedFiles((*deleted_before, *deleted_files), still_needed)

@@ -181,7 +181,7 @@ def record_heartbeats(ws: WorkingSet, command: RecordHeartbeats) -> int:
     updated = 0
     for worker in (ws.find(Worker, key) for key in command.workers):
         if worker is not None and worker.status in _LIVE and worker.last_seen_at < ws.now:
-            ws.put(replace(worker, last_seen_at=ws.now))
+            ws.put(replace(worker, last_seen_at=ws.change_time(worker)))
             updated += 1
     return updated
 

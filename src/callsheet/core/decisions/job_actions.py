@@ -19,7 +19,7 @@ from callsheet.core.decisions.cascade import (
     stages,
     withdraw,
 )
-from callsheet.core.decisions.files import check_files_unused, check_workflow_files, relink_files
+from callsheet.core.decisions.files import check_files_unused, check_workflow_files, forget_outputs, relink_files
 from callsheet.core.decisions.lease import end_backoff, expire_lease, mark_call_unanswered
 from callsheet.core.decisions.money import refund_consumed, reserve, wallet_of
 from callsheet.core.decisions.submit import (
@@ -319,7 +319,8 @@ def delete(ws: WorkingSet, command: Delete) -> JobState:
     if job.finished_at is None:
         job = replace(job, cancel_requested_at=job.cancel_requested_at or ws.change_time(job), cancel_reason="Deleted.")
         job = finish(ws, job, "cancel", command.actor, "canceled", job.cancel_reason)
-    ws.put(replace(job, deleted_at=ws.change_time(job), **_NO_ANNOTATIONS))
+    forget_outputs(ws, job)
+    ws.put(replace(job, deleted_at=ws.change_time(job), output_bytes=0, **_NO_ANNOTATIONS))
     for stage in stages(ws, job):
         ws.put(replace(stage, **_NO_ANNOTATIONS))
         for key in ws.get_fact(facts.TASKS_OF_STAGE, stage.id):

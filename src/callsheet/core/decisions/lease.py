@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from callsheet.core.decisions.cascade import LEASE_CLEARED, accepts_claims, cascade, definition_of, make_claimable
-from callsheet.core.decisions.files import check_file
+from callsheet.core.decisions.files import check_file, release_outputs, store_outputs
 from callsheet.core.decisions.lease_check import find_attempt, find_lease, get_leased_task
 from callsheet.core.decisions.transitions import move_task, move_task_silently
 from callsheet.core.model.clock import SECOND, seconds
@@ -33,7 +33,7 @@ from callsheet.core.model.workflow_definition import check_range
 from callsheet.core.policy.fair_order import requeue_at_front
 from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.policy.redaction import redact_error
-from callsheet.core.working_set import WorkingSet
+from callsheet.core.working_set import WorkingSet, encode, encode_bytes
 
 _FULL = 100
 
@@ -56,7 +56,7 @@ def heartbeat(ws: WorkingSet, command: Heartbeat) -> HeartbeatResult:
     if command.progress is not None or command.message is not None or command.preview:
         after = _record_progress(ws, job, after, command)
     if command.log:
-        _record_log(ws, job, task, command)
+        _record_log(ws, task, command)
     ws.put(after)
     return HeartbeatResult((lease_expires_at - ws.now) / SECOND, job.cancel_requested_at is not None)
 
@@ -72,18 +72,37 @@ def _record_progress(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -
     stage = ws.get(Stage, task.stage_id)
     stage_percent = (_FULL * stage.tasks_completed + percent) // stage.tasks_total
     overall = (_FULL * job.stages_completed + stage_percent) // job.stages_total
-    ws.put(replace(job, progress=max(job.progress, overall)))
+    recorded = job.progress_events < ws.limits.progress_events_per_job_max
+    job = replace(job, progress=max(job.progress, overall), progress_events=job.progress_events + recorded)
+    ws.put(job)
     data: dict[str, Any] = {"progress": percent, "message": message}
     if command.preview:
         data["preview"] = command.preview
-    ws.emit(job, "task.progressed", "worker", data, entity_id=task.id)
+    if job.progress_events >= ws.limits.progress_events_per_job_max:
+        data["last"] = True
+    if recorded:
+        ws.emit(job, "task.progressed", "worker", data, entity_id=task.id)
     return replace(task, progress=percent, message=message if message is not None else task.message)
 
 
-def _record_log(ws: WorkingSet, job: Job, task: Task, command: Heartbeat) -> None:
+def _record_log(ws: WorkingSet, task: Task, command: Heartbeat) -> None:
+    """Store log lines until the log of the job is full. The event that fills it ends with a line that says so."""
     check_range("the number of log lines", len(command.log), 1, ws.limits.log_lines_max)
-    lines = [_clean_text(ws, task, line) for line in command.log]
-    ws.emit(job, "task.logged", "worker", {"lines": lines}, entity_id=task.id)
+    job, most = ws.get(Job, task.job_id), ws.limits.log_bytes_per_job_max
+    if job.log_bytes >= most:
+        return
+    lines: list[str] = []
+    size = job.log_bytes + len(encode({"lines": lines}))
+    for line in command.log:
+        lines.append(_clean_text(ws, task, line))
+        size += len(encode_bytes(lines[-1])) + 1
+        if size > most:
+            limit = f"{pluralize(most, 'byte')} (log_bytes_per_job_max)"
+            lines.append(f"The log has reached its limit of {limit}. Later lines are dropped.")
+            break
+    data = {"lines": lines}
+    ws.put(replace(job, log_bytes=job.log_bytes + len(encode_bytes(data))))
+    ws.emit(job, "task.logged", "worker", data, entity_id=task.id)
 
 
 def record_submission(ws: WorkingSet, command: RecordSubmission) -> TaskState:
@@ -113,16 +132,17 @@ def complete(ws: WorkingSet, command: Complete) -> TaskState:
     if isinstance(live, Attempt):
         return _answer_repeated_report(ws, command.lease, live, "completed", digest)
     job, task = live
-    _store_files(ws, job, task, command)
+    job = _store_files(ws, job, task, command)
     close_call(ws, task, "completed")
     return accept_result(ws, job, task, body, digest, command.delivered, "worker")
 
 
-def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> None:
+def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> Job:
     check_range("the number of files", len(command.files), 0, ws.limits.files_per_task_max)
     retention = definition_of(ws, job).retention_seconds if command.files else None
     expires_at = None if retention is None else ws.now + seconds(retention)
     last = 0
+    stored: list[File] = []
     for file in command.files:
         if not last < file.no <= ws.limits.files_per_task_max:  # a file that could not be uploaded leaves a gap
             most = ws.limits.files_per_task_max
@@ -130,13 +150,14 @@ def _store_files(ws: WorkingSet, job: Job, task: Task, command: Complete) -> Non
             raise BadInput("invalid_file", message)
         last = file.no
         check_file(file.name, file.media_type, file.bytes, file.sha256, ws.limits)
-        ws.append(
+        stored.append(
             File(
                 child_id(child_id(task.id, task.attempts), file.no), job.tenant, job.user_id, job.id, task.id,
                 task.attempts,
                 file.no, file.name, file.media_type, file.bytes, file.sha256, ws.change_time(job), "ready", expires_at,
             )
         )  # fmt: skip
+    return store_outputs(ws, job, ws.get(Attempt, (task.id, task.attempts)), stored)
 
 
 def accept_result(
@@ -228,6 +249,7 @@ def end_attempt(ws: WorkingSet, job: Job, task: Task, end: AttemptEnd, actor: Ac
     """Close an attempt and retry, fail or cancel its task."""
     now = ws.change_time(job)
     attempt = ws.get(Attempt, (task.id, task.attempts))
+    job = release_outputs(ws, job, attempt)
     ended = replace(
         attempt, ended_at=max(now, attempt.leased_at), outcome=end.outcome, uncounted=int(end.uncounted),
         error_code=end.code, error_message=end.text,

@@ -28,7 +28,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.plural import pluralize
-from callsheet.core.model.rows import Cursor, InstallationValue, Tenant, Wallet, Workflow
+from callsheet.core.model.rows import Cursor, InstallationValue, StorageUsage, Tenant, Wallet, Workflow
 from callsheet.core.model.workflow_definition import check_definition, check_name, check_range
 from callsheet.core.policy.input_schema.validator import compile_input_schema
 from callsheet.core.policy.redaction import redact_error
@@ -36,6 +36,8 @@ from callsheet.core.working_set import WorkingSet, encode
 
 WRITE_CHECK = "write_check"
 """The name of the row that a write check updates."""
+_OWN_LIMITS = {"active_jobs_max": 2**31, "storage_bytes_max": 2**62}
+"""The limits that a tenant can have of its own, with their highest values."""
 
 
 def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
@@ -43,14 +45,15 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
     check_name("tenant", command.tenant, ws.limits)
     existing = ws.find(Tenant, command.tenant)
     before = existing or Tenant(command.tenant, 1, "active", None, ws.now, ws.now)
-    active_jobs_max = before.active_jobs_max if command.active_jobs_max is UNSET else command.active_jobs_max
+    own_limits = {name: limit for name in _OWN_LIMITS if (limit := getattr(command, name)) is not UNSET}
     after = replace(
         before, weight=before.weight if command.weight is None else command.weight,
-        status=before.status if command.status is None else command.status, active_jobs_max=active_jobs_max,
+        status=before.status if command.status is None else command.status, **own_limits,
     )  # fmt: skip
     check_range("weight", after.weight, 1, 1_000)
-    if after.active_jobs_max is not None:
-        check_range("active_jobs_max", after.active_jobs_max, 0, 2**31)
+    for name, most in _OWN_LIMITS.items():
+        if (limit := getattr(after, name)) is not None:
+            check_range(name, limit, 0, most)
     if after.status not in {"active", "suspended"}:
         message = f"The status {after.status[:80]!r} is invalid: a tenant is `active` or `suspended`."
         raise BadInput("invalid_status", message)
@@ -58,6 +61,8 @@ def put_tenant(ws: WorkingSet, command: PutTenant) -> Tenant:
         return existing
     after = replace(after, updated_at=ws.change_time(before))
     ws.put(after)
+    if existing is None:
+        ws.put(StorageUsage(command.tenant))
     return after
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from callsheet.core import facts
 from callsheet.core.decisions.cascade import definition_of, finish
+from callsheet.core.decisions.files import release_outputs
 from callsheet.core.decisions.lease import accept_result, close_call, fail_attempt, requeue_task
 from callsheet.core.decisions.lease_check import find_attempt, get_leased_task, has_expired
 from callsheet.core.model.clock import SECOND, seconds
@@ -27,7 +28,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
-from callsheet.core.model.rows import Call, Inbox, Job, Task
+from callsheet.core.model.rows import Attempt, Call, Inbox, Job, Task
 from callsheet.core.model.workflow_definition import check_range
 from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.working_set import WorkingSet, encode
@@ -145,6 +146,7 @@ def _apply_outcome(ws: WorkingSet, call: Call, outcome: Outcome) -> TaskState:
         body = _encode_output(ws, outcome)
         close_call(ws, task, "completed")
         digest = hashlib.sha256(body.encode()).hexdigest()
+        job = release_outputs(ws, job, ws.get(Attempt, (task.id, task.attempts)))
         return accept_result(ws, job, task, body, digest, outcome.delivered, "system")
     message = outcome.message.replace(call.ref, "[reference]") if call.ref else outcome.message
     if outcome.status == "absent":

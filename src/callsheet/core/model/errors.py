@@ -98,8 +98,8 @@ class Deleted(Refusal):
 class RateLimited(Refusal):
     """Too many requests; retry after `retry_after_seconds`."""
 
-    def __init__(self, code: str, message: str, *, retry_after_seconds: int) -> None:
-        super().__init__(code, message)
+    def __init__(self, code: str, message: str, *, retry_after_seconds: int, **details: Any) -> None:
+        super().__init__(code, message, **details)
         self.retry_after_seconds = retry_after_seconds
 
 

@@ -64,6 +64,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     upload_retention_seconds: int | None = None
     """How long to keep uploaded files. Files that an open job needs are kept longer. 0 means until no
     open job needs them; absent means forever."""
+    storage_bytes_max: int = 1024**4
+    """The maximum size of all files of a tenant: stored files, unfinished uploads, and what running tasks upload. A
+    tenant's own `storage_bytes_max` takes precedence. 0 means that no file can be stored."""
+    pending_bytes_max: int = 256 * 1024**3
+    """The maximum size of a tenant's unfinished uploads, together with the output files and previews that its running
+    tasks have announced."""
+    file_bytes_per_job_max: int = 64 * 1024**3
+    """The maximum size of all output files of a job, over all its runs."""
     uploads_pending_max: int = 100
     """The maximum number of unfinished uploads of a user."""
     retention_seconds_max: int = 10 * 366 * 86_400
@@ -79,6 +87,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     leases expire much earlier."""
     log_lines_max: int = 100
     """The maximum number of log lines in one heartbeat."""
+    log_bytes_per_job_max: int = 1024**2
+    """The size of a job's log, as events. When it is reached, the log says so and further lines are dropped. 0 means
+    that all lines are dropped."""
+    progress_events_per_job_max: int = 10_000
+    """The maximum number of `task.progressed` events of a job. The last one says so. Later progress is stored in the
+    task and the job, without an event. 0 means no such events."""
     key_expires_in_seconds_max: int = 10 * 366 * 86_400
     """The longest lifetime of an API key that expires."""
     label_chars_max: int = 200

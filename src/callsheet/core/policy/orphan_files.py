@@ -5,8 +5,9 @@ committed together with the end of their attempt. So an object can never be need
 if its attempt ended without reporting it. The grace period is an additional margin.
 """
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from callsheet.core.model.rows import File
 
@@ -37,7 +38,7 @@ def classify_upload(tenant: str, file: File | None, age: ObjectAge) -> ObjectSta
     """Classify an uploaded object by the row of its file."""
     if file is None or file.tenant != tenant or file.job_id is not None:
         return _classify_without_row(age)
-    return "needed" if file.status != "deleted" else _orphan_or_young(age)
+    return "needed" if is_upload_needed(tenant, file) else _orphan_or_young(age)
 
 
 def classify_output(
@@ -46,9 +47,31 @@ def classify_output(
     """Classify an object of an attempt: an output file by its number, or a preview if `no` is None."""
     if attempt is None or (attempt.tenant, attempt.job_id) != (tenant, job_id):
         return _classify_without_row(age)
-    if attempt.open or (no is not None and attempt.files.get(no) == "ready"):
-        return "needed"
-    return _orphan_or_young(age)
+    return "needed" if is_output_needed(tenant, job_id, no, attempt) else _orphan_or_young(age)
+
+
+def is_upload_needed(tenant: str, file: File | None) -> bool:
+    """Return whether the bytes of an upload are needed, stored or still to come."""
+    return file is not None and (file.tenant, file.job_id) == (tenant, None) and file.status != "deleted"
+
+
+def is_output_needed(tenant: str, job_id: str, no: int | None, attempt: AttemptFiles | None) -> bool:
+    """Return whether an object of an attempt is needed: the attempt runs, or has reported the file."""
+    if attempt is None or (attempt.tenant, attempt.job_id) != (tenant, job_id):
+        return False
+    return attempt.open or (no is not None and attempt.files.get(no) == "ready")
+
+
+def group_attempts(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, int], AttemptFiles]:
+    """Return attempts by task and number, from the rows of the query `attempts_and_files`."""
+    attempts: dict[tuple[str, int], AttemptFiles] = {}
+    files: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
+    for task_id, no, tenant, job_id, ended_at, file_no, status in rows:
+        key = (task_id, no)
+        if file_no is not None:
+            files[key][file_no] = status
+        attempts[key] = AttemptFiles(tenant, job_id, ended_at is None, files[key])
+    return attempts
 
 
 def _orphan_or_young(age: ObjectAge) -> ObjectState:

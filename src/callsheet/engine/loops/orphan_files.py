@@ -1,6 +1,5 @@
 """Deletes stored objects that no row needs: left by crashes, stale workers and abandoned uploads."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from callsheet.blobs.base import BlobEntry, Blobs
 from callsheet.blobs.object_keys import OutputKey, UploadKey
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.rows import File
-from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify_output, classify_upload
+from callsheet.core.policy.orphan_files import AttemptFiles, ObjectAge, classify_output, classify_upload, group_attempts
 from callsheet.engine.loops.loop_protocol import PAGE
 from callsheet.engine.reads.synchronous import BlockingReader
 
@@ -97,15 +96,4 @@ class OrphanCollector:
 
     def _attempts(self, keys: set[tuple[str, int]]) -> dict[tuple[str, int], AttemptFiles]:
         """Read attempts and their files in one statement: with two, a result stored in between would look absent."""
-        if not keys:
-            return {}
-        attempts: dict[tuple[str, int], AttemptFiles] = {}
-        files: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)
-        for task_id, no, tenant, job_id, ended_at, file_no, status in self._read.fetch(
-            "attempts_and_files", keys=sorted(keys)
-        ):
-            key = (task_id, no)
-            if file_no is not None:
-                files[key][file_no] = status
-            attempts[key] = AttemptFiles(tenant, job_id, ended_at is None, files[key])
-        return attempts
+        return group_attempts(self._read.fetch("attempts_and_files", keys=sorted(keys))) if keys else {}

@@ -39,7 +39,8 @@ CODE_MEANINGS: dict[str, str] = {
     "message says what an operator must do. Retry after `Retry-After` seconds, with the same idempotency key.",
     "digest_mismatch": "The SHA-256 of the bytes differs from the declared one. Upload the right bytes again.",
     "file_deleted": "A file from an earlier stage of the job was deleted. Retry as a new job (`retry_as`).",
-    "file_gone": "The file was deleted, or its retention period has ended. It cannot be restored.",
+    "file_gone": "The file was deleted, its retention period has ended, or the attempt of an upload has ended. It "
+    "cannot be restored.",
     "file_in_use": "A job that has not ended, or a workflow, uses the file. Delete it when the job has ended.",
     "file_not_finished": "The file is still `uploading`. Upload its bytes and call finish first.",
     "file_not_found": "The file does not exist, or belongs to another tenant or user.",
@@ -145,6 +146,8 @@ CODE_MEANINGS: dict[str, str] = {
     "stopping": "The server is shutting down. Retry after `Retry-After` seconds.",
     "storage_full": "The file storage is full, and the upload was discarded. Upload the file again when there is "
     "space.",
+    "storage_quota_exceeded": "The tenant or the job has used up a limit of bytes, which `limit` names. Delete files, "
+    "or ask the operator for a higher limit.",
     "storage_unavailable": "The file storage does not answer. Retry after `Retry-After` seconds.",
     "target_too_long": "The URL is longer than `url_bytes_max` bytes. Shorten its query.",
     "task_not_found": "The job has no task with this id.",
@@ -161,6 +164,8 @@ CODE_MEANINGS: dict[str, str] = {
     "`Retry-After` seconds.",
     "too_many_heartbeats": "The worker exceeds `heartbeats_per_second_max`. Retry after `Retry-After` seconds.",
     "too_many_labels": "There are more than `labels_max` labels. Send fewer.",
+    "too_many_pending_bytes": "Unfinished uploads and running tasks of the tenant have announced `pending_bytes_max` "
+    "bytes. Finish or delete an upload, then retry.",
     "too_many_queues": "Inline stages of this workflow's jobs already use `queues_per_workflow_max` pairs of kind and "
     "provider. Use one of these pairs.",
     "too_many_stages": "The job would have more than `stages_per_job_max` stages. Use fewer stages.",
@@ -175,6 +180,7 @@ CODE_MEANINGS: dict[str, str] = {
     "seconds, with the same idempotency key.",
     "unsupported_encoding": "The body is compressed. Send it without Content-Encoding.",
     "unsupported_media_type": "The body is not declared as JSON. Send `Content-Type: application/json`.",
+    "upload_in_progress": "Another request uploads the same file. Retry when it has ended.",
     "url_expired": "The signed URL has expired. Request a new one.",
     "worker_ended": "The worker is offline or revoked and has no token. Register it again.",
     "worker_full": "The worker already holds as many tasks as its `concurrency` allows. Finish one before you claim "

@@ -11,6 +11,7 @@ from callsheet.api.admin import (
     Ops,
     Tenant,
     TenantBody,
+    TenantDetails,
     TenantPage,
     Token,
     TokenBody,
@@ -38,12 +39,17 @@ async def list_tenants(state: AppState, request: Request) -> Response:
     return Response(await administration.list_tenants(state.queries, parse_list_query(state, request, NamesQuery)))
 
 
+async def get_tenant(state: AppState, request: Request) -> Response:
+    return Response(await administration.get_tenant(state.queries, request.params["tenant"]))
+
+
 async def put_tenant(state: AppState, request: Request) -> Response:
     body: TenantBody = request.content
     row = await state.engine.aexecute(
         commands.PutTenant(
             tenant=request.params["tenant"], weight=body.weight, status=body.status,
-            active_jobs_max=body.active_jobs_max, requested_by=request.caller.id,
+            active_jobs_max=body.active_jobs_max, storage_bytes_max=body.storage_bytes_max,
+            requested_by=request.caller.id,
         )
     )  # fmt: skip
     state.authenticator.invalidate()
@@ -127,6 +133,9 @@ ROUTES = (
           "that created it."),
     Route("GET", "/v1/admin/tenants", list_tenants, OPERATORS, "List tenants", TenantPage, query=NamesQuery,
           details="Sorted by name."),
+    Route("GET", "/v1/admin/tenants/{tenant}", get_tenant, OPERATORS, "Get a tenant and its storage usage",
+          TenantDetails, problems=("404 tenant_not_found",),
+          details="Bytes count from the moment an upload is created, or a worker asks for an upload URL."),
     Route("PUT", "/v1/admin/tenants/{tenant}", put_tenant, OPERATORS, "Create or update a tenant", Tenant,
           TenantBody, problems=("422 invalid_tenant", *VALUES),
           details="To suspend a tenant, set `status` to `suspended`. Its keys can then read, but not change anything."),

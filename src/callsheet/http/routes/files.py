@@ -51,7 +51,7 @@ ROUTES = (
     Route("POST", "/v1/files", create_upload, WRITERS, "Create an upload", NewFile,
           FileBody, status=201, response_headers=("Location",),
           problems=("404 tenant_not_found", "413 file_too_large", "422 invalid_file", "422 invalid_user", *VALUES,
-                    "429 too_many_uploads", _STORAGE),
+                    "409 storage_quota_exceeded", "429 too_many_uploads", "429 too_many_pending_bytes", _STORAGE),
           details="Returns a file in the status `uploading` and a signed URL. Send the bytes to `upload.url` with "
           "`upload.method` and `upload.headers`, then finish the upload. The URL needs no key and accepts only the "
           "declared bytes, once. If it starts with a slash, it is on this server. Each request creates another "

@@ -9,13 +9,21 @@ import time
 from collections.abc import AsyncIterator
 
 from callsheet.blobs import object_keys
-from callsheet.blobs.base import BLOB_URL_PURPOSE, BlobAccess, BlobExistsError, BlobMismatchError, StorageFullError
+from callsheet.blobs.base import (
+    BLOB_URL_PURPOSE,
+    BlobAccess,
+    BlobBusyError,
+    BlobExistsError,
+    BlobMismatchError,
+    StorageFullError,
+)
 from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
 from callsheet.blobs.local import IncomingBlob, LocalBlobs
+from callsheet.core.model.errors import Deleted
 from callsheet.core.model.plural import pluralize
 from callsheet.http.server.file_response import CHUNK, send_file
 from callsheet.http.server.file_storage_errors import problem_of_storage
-from callsheet.http.server.problems import Problem, not_found
+from callsheet.http.server.problems import Problem, not_found, problem_of
 from callsheet.http.server.request import ClientDisconnected, Request
 from callsheet.http.server.route import PUBLIC, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
@@ -27,8 +35,10 @@ _STEP_BYTES = 64 * 1024
 async def put_blob(state: AppState, request: Request) -> Response:
     try:
         await _receive_blob(state, request)
-    except (BlobExistsError, BlobMismatchError, StorageFullError) as error:
+    except (BlobBusyError, BlobExistsError, BlobMismatchError, StorageFullError) as error:
         raise _close_after(problem_of_storage(error)) from None
+    except Deleted as refusal:
+        raise _close_after(problem_of(refusal)) from None
     except Problem as problem:
         raise _close_after(problem) from None
     return Response(None, 204)
@@ -38,6 +48,7 @@ async def _receive_blob(state: AppState, request: Request) -> None:
     payload, blobs = _verify_grant(state, request, "PUT")
     write_once = bool(payload.sha256)
     _check_head(request, payload, write_once=write_once)
+    await _check_needed(state, payload.key)
     if write_once and await asyncio.to_thread(blobs.exists, payload.key):
         raise BlobExistsError
     incoming = await _open_incoming(blobs, payload.key, overwrite=not write_once)
@@ -48,6 +59,18 @@ async def _receive_blob(state: AppState, request: Request) -> None:
         await asyncio.to_thread(incoming.finish, *declared)
     finally:
         await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, incoming.discard))
+    try:
+        await _check_needed(state, payload.key)
+    except Deleted:  # during the upload: the deletion did not find its bytes
+        await asyncio.to_thread(blobs.delete, [payload.key])
+        raise
+
+
+async def _check_needed(state: AppState, key: str) -> None:
+    if not await state.upload_targets.is_needed(key):
+        raise Deleted(
+            "file_gone", "This URL accepts no bytes any more: its file was deleted, or its attempt has ended."
+        )
 
 
 def _close_after(problem: Problem) -> Problem:
@@ -151,12 +174,14 @@ async def _read_step(request: Request) -> tuple[bytes, bool]:
 _SIGNED = ("403 invalid_signature", "403 url_expired")
 ROUTES = (
     Route("PUT", "/v1/blobs/{signed}", put_blob, PUBLIC, "Upload a file to a signed URL", status=204,
-          problems=(*_SIGNED, "404 file_not_found", "408 body_timeout", "411 length_required", "412 already_uploaded",
-                    "413 body_too_large", "415 unsupported_encoding", "422 size_mismatch", "422 digest_mismatch",
-                    "422 type_mismatch", "503 storage_unavailable", "507 storage_full"),
+          problems=(*_SIGNED, "404 file_not_found", "408 body_timeout", "410 file_gone", "411 length_required",
+                    "412 already_uploaded", "413 body_too_large", "415 unsupported_encoding", "422 size_mismatch",
+                    "422 digest_mismatch", "422 type_mismatch", "429 upload_in_progress",
+                    "503 storage_unavailable", "507 storage_full"),
           details="Create an upload to get the URL, and send the returned headers unchanged. Content-Type, "
-          "Content-Length and SHA-256 must be the declared ones. A file can be uploaded once. At least 64 KiB must "
-          "arrive in every period of `body_timeout_seconds`. With S3, the signed URL leads to S3 instead."),
+          "Content-Length and SHA-256 must be the declared ones. A file can be uploaded once, and by one "
+          "request at a time. At least 64 KiB must arrive in every period of `body_timeout_seconds`. "
+          "With S3, the signed URL leads to S3 instead."),
     Route("GET", "/v1/blobs/{signed}", get_blob, PUBLIC, "Download a file from a signed URL",
           media_type=", ".join([DEFAULT_MEDIA_TYPE, *sorted(INLINE_MEDIA_TYPES)]), other_statuses=(206, 304),
           problems=(*_SIGNED, "404 file_not_found", "416 range_not_satisfiable"),

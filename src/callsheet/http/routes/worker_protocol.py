@@ -148,9 +148,10 @@ ROUTES = (
           "request. A refused one has an `error`; the others are not affected. If signed URLs cannot be created, "
           "the lease is extended and `grants_error` contains the reason."),
     Route("POST", "/v1/worker/files", grant_files, REGISTERED_WORKERS, "Get signed URLs",
-          worker_protocol.FileGrants, worker_protocol.FileGrantsRequest, problems=(*_LEASE, *_FILE),
+          worker_protocol.FileGrants, worker_protocol.FileGrantsRequest,
+          problems=(*_LEASE, *_FILE, "409 storage_quota_exceeded", "429 too_many_pending_bytes"),
           details="Returns download URLs for input files, and upload URLs for output files and the preview image of "
-          "a leased task."),
+          "a leased task. Their sizes count towards the storage quotas of the tenant until the attempt ends."),
     Route("POST", "/v1/worker/previous-outputs", list_previous_outputs, REGISTERED_WORKERS,
         "List outputs of previous stages", worker_protocol.PreviousOutputs,
           worker_protocol.PreviousOutputsRequest, problems=_LEASE,
@@ -166,7 +167,8 @@ ROUTES = (
         worker_protocol.ReportResult,
           worker_protocol.Complete, extra_body_limit="output_bytes_max",
           problems=("422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 output_too_large",
-                    "422 output_too_deep", "422 invalid_file", *_LEASE),
+                    "422 output_too_deep", "422 invalid_file", "409 storage_quota_exceeded",
+                    *_LEASE),
           details="Upload the output files first: the server verifies their size and SHA-256. Repeating the request "
           "has no effect."),
     Route("POST", "/v1/worker/fail", fail_task, REGISTERED_WORKERS, "Fail a task", worker_protocol.ReportResult,

@@ -1,6 +1,7 @@
 """Maps errors of file storage to HTTP errors."""
 
 from callsheet.blobs.base import (
+    BlobBusyError,
     BlobError,
     BlobExistsError,
     BlobMismatchError,
@@ -11,6 +12,7 @@ from callsheet.blobs.base import (
 from callsheet.http.server.problems import Problem
 
 _RETRY_LATER = {"retry-after": "5"}
+_RETRY_SOON = {"retry-after": "1"}
 
 
 def problem_of_storage(error: BlobError) -> Problem:
@@ -19,6 +21,8 @@ def problem_of_storage(error: BlobError) -> Problem:
         return Problem(
             412, "already_uploaded", "The file was already uploaded and cannot be overwritten. Create a new upload."
         )
+    if isinstance(error, BlobBusyError):
+        return Problem(429, "upload_in_progress", str(error), _RETRY_SOON)
     if isinstance(error, BlobMismatchError):
         return Problem(422, "size_mismatch" if error.field == "size" else "digest_mismatch", str(error))
     if isinstance(error, BlobTooLargeError):

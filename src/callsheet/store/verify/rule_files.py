@@ -25,8 +25,8 @@ from callsheet.store.migrate import dialect_of
 
 ROWS_SHOWN_MAX = 5
 _SUBSTITUTIONS = {
-    "sqlite": {"json": "text", "real": "REAL"},
-    "postgresql": {"json": "jsonb", "real": "double precision"},
+    "sqlite": {"json": "text", "real": "REAL", "json_values": "json_each"},
+    "postgresql": {"json": "jsonb", "real": "double precision", "json_values": "jsonb_each_text"},
 }
 _COLUMNS_PREFIX = "-- columns: "
 _PART = re.compile(r"^-- (slices|code): (.+)$", re.MULTILINE)

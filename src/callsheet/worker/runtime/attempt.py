@@ -32,6 +32,8 @@ from callsheet.worker.runtime.worker_events import EventListener, WorkerError
 Handler = Callable[[Context], Any] | Callable[[Context], Awaitable[Any]]
 _MESSAGE_CHARS_MAX = 2_000
 _RETRY_AFTER_SECONDS_MAX = 10.0
+_FINAL_CODES = frozenset({"storage_quota_exceeded"})
+"""Refusals that another attempt would meet too, after it has repeated the work."""
 
 
 class AttemptRunner:
@@ -95,7 +97,9 @@ class AttemptRunner:
             code = rejection.code if isinstance(rejection, Refusal) else "invalid_output"
             # An invalid output is the same in the next attempt.
             may_succeed_later = isinstance(rejection, Refusal) and not isinstance(rejection, BadInput)
-            return self._report_failure(code, str(rejection), retryable=None if may_succeed_later else False)
+            return self._report_failure(
+                code, str(rejection), retryable=None if may_succeed_later and code not in _FINAL_CODES else False
+            )
 
     def _report_error(self, error: BaseException) -> str:
         if isinstance(error, RetryableError | NonRetryableError):
@@ -105,7 +109,9 @@ class AttemptRunner:
             )
         self._emit(WorkerError(f"{self._task.work.kind} failed", error))
         if isinstance(error, Refusal):
-            return self._report_failure(error.code, error.message, retryable=None)
+            return self._report_failure(
+                error.code, error.message, retryable=False if error.code in _FINAL_CODES else None
+            )
         if isinstance(error, UnreachableError):
             return self._report_failure("unreachable", str(error), retryable=True)
         return self._report_failure("task_failed", f"{type(error).__name__}: {error}", retryable=None)

@@ -2,6 +2,7 @@
 
 from callsheet.core.model.commands.base import Command, Json, Lease
 from callsheet.core.model.commands.claims_and_reports import (
+    AnnounceOutputs,
     Claim,
     Complete,
     Fail,
@@ -80,6 +81,7 @@ __all__ = [
     "AddedTasks",
     "Adjust",
     "AdvanceCursor",
+    "AnnounceOutputs",
     "Approve",
     "Balance",
     "CallIntent",

@@ -85,6 +85,16 @@ class OutputFile(Struct, frozen=True, gc=False):
     """SHA-256 of the content, as hex."""
 
 
+class AnnounceOutputs(Command, frozen=True, kw_only=True, gc=False):
+    """Announce the objects that a worker is about to upload for its task. They count towards the storage quotas."""
+
+    lease: Lease
+    files: tuple[OutputFile, ...] = ()
+    preview_bytes: int = 0
+    """Space for the preview picture; 0 for none."""
+    worker_id: str | None = None
+
+
 class Complete(Command, frozen=True, kw_only=True, gc=False):
     """Report a result. `delivered` is the percentage of the requested output that it contains."""
 

@@ -19,6 +19,8 @@ class PutTenant(Command, frozen=True, kw_only=True, gc=False):
     status: Literal["active", "suspended"] | None = None
     active_jobs_max: int | UnsetType | None = UNSET
     """None removes the tenant's own limit."""
+    storage_bytes_max: int | UnsetType | None = UNSET
+    """None removes the tenant's own limit."""
 
 
 class PutWorkflow(Command, frozen=True, kw_only=True, gc=False):

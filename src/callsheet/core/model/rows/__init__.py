@@ -7,7 +7,7 @@ working set. JSON columns hold text that was encoded once.
 from operator import attrgetter
 
 from callsheet.core.model.rows.base import Row
-from callsheet.core.model.rows.files import File, JobFile, WorkflowFile
+from callsheet.core.model.rows.files import File, JobFile, StorageUsage, WorkflowFile
 from callsheet.core.model.rows.jobs import Attempt, Document, Event, Job, Run, Stage, Task
 from callsheet.core.model.rows.money import LedgerEntry, Wallet
 from callsheet.core.model.rows.operator import (
@@ -43,6 +43,7 @@ __all__ = [
     "Row",
     "Run",
     "Stage",
+    "StorageUsage",
     "Task",
     "Tenant",
     "Wallet",
@@ -53,7 +54,7 @@ __all__ = [
 
 ROWS: tuple[type[Row], ...] = (
     Tenant, Workflow, Queue, Wallet, LedgerEntry, Job, Run, Stage, Task, Attempt, Event, Document, Call, Inbox,
-    Cursor, File,
+    Cursor, File, StorageUsage,
     JobFile, WorkflowFile, Worker, ApiKey, Audit, AuditHead, InstallationValue,
 )  # fmt: skip
 """In the order in which the store writes them."""

@@ -30,6 +30,20 @@ class File(Row, frozen=True, gc=False):
     expires_at: int | None = None
 
 
+class StorageUsage(Row, frozen=True, gc=False):
+    """The size of a tenant's files. It changes in the transaction that changes the files."""
+
+    TABLE: ClassVar[str] = "storage_usage"
+    KEY: ClassVar[tuple[str, ...]] = ("tenant",)
+    FIXED_COLUMNS: ClassVar[int] = 1
+
+    tenant: str
+    stored_bytes: int = 0
+    """Files in the status `ready`."""
+    pending_bytes: int = 0
+    """Files in the status `uploading`, and what running attempts have announced."""
+
+
 class JobFile(Row, frozen=True, gc=False):
     """A job's input refers to a file."""
 

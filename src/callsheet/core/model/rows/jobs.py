@@ -49,6 +49,12 @@ class Job(Row, frozen=True, gc=False):
     labels: str | None = None
     metadata: str | None = None
     trace: str | None = None
+    output_bytes: int = 0
+    """Size of all its output files, also deleted ones, and of what its running attempts have announced."""
+    log_bytes: int = 0
+    """Size of its `task.logged` events."""
+    progress_events: int = 0
+    """Number of its `task.progressed` events."""
 
     def newest_time(self) -> int:
         return self.updated_at  # of the job and all its parts
@@ -185,6 +191,8 @@ class Attempt(Row, frozen=True, gc=False):
     """Id of the provider's job while the worker waits for it. It is never shown to users."""
     resumable: int = 0
     """Whether the attempt failed but the provider's job is still usable: the next attempt may resume it."""
+    announced: str | None = None
+    """JSON object: the sizes of the objects that its worker got upload URLs for, by file number, or `preview`."""
 
 
 class Event(Row, frozen=True, gc=False):

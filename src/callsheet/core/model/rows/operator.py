@@ -18,6 +18,7 @@ class Tenant(Row, frozen=True, gc=False):
     active_jobs_max: int | None
     created_at: int
     updated_at: int = 0
+    storage_bytes_max: int | None = None
 
 
 class Workflow(Row, frozen=True, gc=False):

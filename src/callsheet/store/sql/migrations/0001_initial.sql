@@ -7,7 +7,8 @@ CREATE TABLE tenant (
     status text NOT NULL,
     active_jobs_max {int},
     created_at {int} NOT NULL,
-    updated_at {int} NOT NULL
+    updated_at {int} NOT NULL,
+    storage_bytes_max {int}
 ) {small_table};
 
 CREATE TABLE workflow (
@@ -101,6 +102,9 @@ CREATE TABLE job (
     labels text,
     metadata text,
     trace text,
+    output_bytes {int} NOT NULL CHECK (output_bytes >= 0),
+    log_bytes {int} NOT NULL,
+    progress_events {int} NOT NULL,
     CHECK ((status IN ('completed', 'failed', 'canceled', 'expired', 'blocked')) = (finished_at IS NOT NULL))
 ) {updated_table};
 CREATE UNIQUE INDEX job_dedup_key ON job (dedup_key) WHERE dedup_key IS NOT NULL;
@@ -223,6 +227,7 @@ CREATE TABLE attempt (
     provider text,
     ref text,
     resumable {int} NOT NULL,
+    announced text,
     PRIMARY KEY (task_id, no),
     CHECK ((ended_at IS NULL) = (outcome IS NULL))
 ) {updated_table};
@@ -319,6 +324,12 @@ CREATE INDEX file_job ON file (job_id) WHERE job_id IS NOT NULL;
 CREATE INDEX file_uploaded ON file (tenant, user_id, id) WHERE job_id IS NULL AND status <> 'deleted';
 CREATE INDEX file_uploading ON file (tenant, user_id) WHERE job_id IS NULL AND status = 'uploading';
 CREATE INDEX file_expires ON file (expires_at, id) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE storage_usage (
+    tenant text NOT NULL PRIMARY KEY,
+    stored_bytes {int} NOT NULL CHECK (stored_bytes >= 0),
+    pending_bytes {int} NOT NULL CHECK (pending_bytes >= 0)
+) {updated_table};
 
 CREATE TABLE job_file (
     job_id text NOT NULL,

@@ -14,6 +14,9 @@ SELECT {job j} FROM job j WHERE j.dedup_key IN :ids[]
 -- name: wallets
 SELECT {wallet w} FROM wallet w WHERE w.id IN :ids[] ORDER BY w.id {lock}
 
+-- name: storage_usage
+SELECT {storage_usage u} FROM storage_usage u WHERE u.tenant IN :ids[] ORDER BY u.tenant {lock}
+
 -- name: active_job_counts
 SELECT k.wallet_id, (SELECT count(*) FROM (
     SELECT 1 FROM job j WHERE j.wallet_id = k.wallet_id AND j.finished_at IS NULL LIMIT :most

@@ -130,6 +130,9 @@ WHERE (a.tenant, a.seq, a.id) > (:tenant, :seq, :id) ORDER BY a.tenant, a.seq, a
 -- name: tenants_after
 SELECT {tenant t} FROM tenant t WHERE t.id > :after ORDER BY t.id LIMIT :count
 
+-- name: usage_of_tenant
+SELECT {storage_usage u} FROM storage_usage u WHERE u.tenant = :id
+
 -- name: current_workflows_after
 SELECT {workflow w} FROM workflow w WHERE w.current = 1 AND w.name > :after ORDER BY w.name LIMIT :count
 

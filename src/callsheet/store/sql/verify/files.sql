@@ -76,3 +76,38 @@ OR (j.finished_at IS NULL AND coalesce(f.status, 'deleted') = 'deleted'))
 SELECT n.workflow, n.version, n.file_id, f.status FROM workflow_file n
 LEFT JOIN workflow w ON w.name = n.workflow AND w.version = n.version LEFT JOIN file f ON f.id = n.file_id
 WHERE {slice n.workflow} AND (w.name IS NULL OR (w.current = 1 AND coalesce(f.status, 'deleted') <> 'ready'))
+
+-- name: O10
+-- The usage of a tenant is the size of its stored files, and of its unfinished uploads and announced outputs.
+-- columns: tenant, stored_bytes, pending_bytes, files_ready, files_uploading, announced
+-- slices: none
+SELECT t.id, u.stored_bytes, u.pending_bytes, f.ready, f.uploading, a.announced FROM tenant t
+LEFT JOIN storage_usage u ON u.tenant = t.id
+LEFT JOIN (
+    SELECT tenant, sum(CASE WHEN status = 'ready' THEN bytes ELSE 0 END) AS ready,
+        sum(CASE WHEN status = 'uploading' THEN bytes ELSE 0 END) AS uploading
+    FROM file GROUP BY tenant) f ON f.tenant = t.id
+LEFT JOIN (
+    SELECT tenant, sum(CAST(v.value AS {int})) AS announced FROM attempt, {json_values}(CAST(announced AS {json})) v
+    WHERE ended_at IS NULL AND announced IS NOT NULL GROUP BY tenant) a ON a.tenant = t.id
+WHERE u.stored_bytes IS DISTINCT FROM coalesce(f.ready, 0)
+OR u.pending_bytes IS DISTINCT FROM coalesce(f.uploading, 0) + coalesce(a.announced, 0)
+
+-- name: O11
+-- A job counts the size of its output files and announced outputs, the size of its log, and its progress events.
+-- columns: job, output_bytes, log_bytes, progress_events
+-- slices: job.id
+SELECT j.id, j.output_bytes, j.log_bytes, j.progress_events FROM job j
+LEFT JOIN (SELECT job_id, sum(bytes) AS bytes FROM file WHERE {slice job_id} GROUP BY job_id) f ON f.job_id = j.id
+LEFT JOIN (
+    SELECT s.job_id, sum(CAST(v.value AS {int})) AS bytes FROM stage s JOIN task t ON t.stage_id = s.id
+    JOIN attempt a ON a.task_id = t.id CROSS JOIN {json_values}(CAST(a.announced AS {json})) v
+    WHERE {slice s.job_id} AND CASE WHEN a.ended_at IS NULL THEN a.announced END IS NOT NULL GROUP BY s.job_id
+) a ON a.job_id = j.id
+LEFT JOIN (
+    SELECT subject, sum(CASE WHEN type = 'task.logged' THEN octet_length(data) ELSE 0 END) AS log_bytes,
+        sum(CASE WHEN type = 'task.progressed' THEN 1 ELSE 0 END) AS progress_events
+    FROM event WHERE {slice subject} AND type IN ('task.logged', 'task.progressed') GROUP BY subject
+) e ON e.subject = j.id
+WHERE {slice j.id} AND (j.output_bytes <> coalesce(f.bytes, 0) + coalesce(a.bytes, 0)
+OR j.log_bytes <> coalesce(e.log_bytes, 0) OR j.progress_events <> coalesce(e.progress_events, 0))
