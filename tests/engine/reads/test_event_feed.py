@@ -9,6 +9,7 @@ import pytest
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
 from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
+from callsheet.store.dialect import CURRENT_TRANSACTION
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.databases.faulty_database import faulty_engine
 from tests.support.engine.engine_harness import EngineHarness
@@ -142,8 +143,8 @@ def on_postgres(database_pool: DatabasePool) -> Any:
     database_pool.release(url)
 
 
-LATE = """INSERT INTO event (subject, seq, tenant, run, at, type, actor)
-VALUES ('late', 1, 'acme', 1, 0, 'job.changed', 'system')"""
+LATE = f"""INSERT INTO event (subject, seq, tenant, run, at, type, actor, tx)
+VALUES ('late', 1, 'acme', 1, 0, 'job.changed', 'system', {CURRENT_TRANSACTION})"""
 
 
 class SlowServer:
@@ -151,7 +152,7 @@ class SlowServer:
 
     def __init__(self, database_url: str) -> None:
         self._connection = psycopg.connect(database_url)
-        self._connection.execute(LATE)
+        self._connection.execute(LATE.encode())
 
     def commit(self) -> None:
         self._connection.commit()

@@ -20,6 +20,13 @@ WHERE (e.type LIKE 'job.%' OR e.type LIKE 'stage.%' OR e.type LIKE 'task.%')
 AND NOT EXISTS (SELECT 1 FROM run r WHERE r.job_id = e.subject AND r.no = e.run)
 AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
 
+-- name: X5
+-- No event and no cursor is ahead of the transactions of the database: start a server, or run `callsheet migrate`, after a restore.
+-- columns: what, id, transaction
+SELECT what, id, tx FROM (
+    SELECT 'event' AS what, CAST(id AS text) AS id, tx FROM event UNION ALL SELECT 'cursor', id, tx FROM cursor
+) p WHERE tx >= {next_transaction}
+
 -- name: A1
 -- Tokens are stored as a hash of 64 hexadecimal digits.
 -- columns: what, id, chars
