@@ -138,6 +138,7 @@ class LocalServer:
         """Start a worker in this process."""
         state = self.callsheet.state
         name = f"embedded-{secrets.token_hex(3)}"
+        state.fleet.embedded_workers.add(name)
         self._worker_run = worker.start(EngineLink(state.engine, state.blobs, name), concurrency)
 
     def _ensure_admin_key(self) -> tuple[Path | None, bool]:

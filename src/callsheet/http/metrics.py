@@ -67,7 +67,7 @@ class MetricsSnapshot(NamedTuple):
     """Kind, workflow, waiting, running."""
     active: Sequence[Sequence[Any]] | None = None
     """Status, jobs."""
-    workers: Sequence[Sequence[Any]] | None = None
+    leases: Sequence[Sequence[Any]] | None = None
     """Worker, kind, running tasks, expiry of its first lease."""
     signals: Sequence[ScaleSignals] | None = None
     """Scale signals of each kind."""
@@ -112,11 +112,11 @@ class _Gauges(Collector):
                 ("status",),
                 (((status,), count) for status, count in counts.items()),
             )
-        if snapshot.workers is not None:
-            kinds = Tally(row[1] for row in snapshot.workers if row[3] is not None)
+        if snapshot.leases is not None:
+            kinds = Tally(row[1] for row in snapshot.leases if row[3] is not None)
             yield _family(
-                "workers",
-                "Workers that hold a lease.",
+                "workers_busy",
+                "Workers that hold a lease of this kind.",
                 ("kind",),
                 (((kind,), count) for kind, count in sorted(kinds.items())),
             )

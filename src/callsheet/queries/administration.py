@@ -1,5 +1,6 @@
 """Tenants, keys, the audit log, and counts for operators."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from callsheet.api.admin import AuditLog, AuditQuery, Key, KeyPage, Ops, Queue, Tenant, TenantPage
@@ -9,6 +10,7 @@ from callsheet.core.model.clock import SECOND
 from callsheet.core.policy.visibility import Viewer, sees_all_tenants
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
+from callsheet.queries.fleet.stats import seen_within
 from callsheet.queries.pages import row_count, split_page
 
 _OVERDUE = 60 * SECOND
@@ -42,13 +44,15 @@ async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -
     return AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None)
 
 
-async def get_ops(context: QueryContext, streams: int) -> Ops:
-    """Return load counts across all tenants."""
+async def get_ops(context: QueryContext, streams: int, embedded_workers: Iterable[str]) -> Ops:
+    """Return load counts across all tenants. `embedded_workers` are those of this server, which do not register."""
     now = await context.reads.current_time()
-    depths, active, workers, ((provider_calls, overdue),) = await read_load(context, now)
+    depths, active, leases, ((provider_calls, overdue),) = await read_load(context, now)
+    live = await context.reads.scan("live_worker_ids", seen_since=now - seen_within(context.settings))
+    busy = {row[0] for row in leases if row[3] is not None}
     return Ops(
-        render.to_datetime(now), {row[0]: row[1] for row in active},
-        [Queue(*row) for row in depths], len({row[0] for row in workers}), streams, provider_calls, overdue,
+        render.to_datetime(now), {row[0]: row[1] for row in active}, [Queue(*row) for row in depths],
+        len(busy.union(embedded_workers, (row[0] for row in live))), len(busy), streams, provider_calls, overdue,
     )  # fmt: skip
 
 

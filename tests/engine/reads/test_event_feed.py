@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.event_relay import DeliveryError, Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.store.dialect import CURRENT_TRANSACTION
 from tests.support.databases.database_pool import DatabasePool
@@ -125,11 +125,26 @@ def test_events_that_a_sink_did_not_accept_are_delivered_again(harness: EngineHa
     sink = Sink()
     relay = Relay(harness.engine, "log", "relay-1", sink)
     sink.failing = True
-    with pytest.raises(OSError, match="unavailable"):
-        relay.run_once(harness.clock.now())
+    for delay in ("1 second", "2 seconds"):
+        message = rf"log: OSError: the sink is unavailable. {len(expected)} events will be delivered again in {delay}."
+        with pytest.raises(DeliveryError, match=message):
+            relay.run_once(harness.clock.now())
+        assert relay.run_once(harness.clock.now()) == 0, "it waits before it tries again"
+        harness.clock.advance(2)
     sink.failing = False
     assert relay.run_once(harness.clock.now()) == len(expected)
     assert sorted(sink.event_keys) == sorted(expected)
+
+
+def test_a_failed_sink_does_not_keep_the_lock_from_the_next_server(harness: EngineHarness) -> None:
+    expected = run_jobs(harness, 1)
+    wait_for_feed(harness, len(expected))
+    sink = Sink()
+    sink.failing = True
+    with pytest.raises(DeliveryError):
+        Relay(harness.engine, "log", "stopped", sink).run_once(harness.clock.now())
+    sink.failing = False
+    assert Relay(harness.engine, "log", "restarted", sink).run_once(harness.clock.now()) == len(expected)
 
 
 @pytest.fixture

@@ -149,6 +149,14 @@ def a_rotated_token_ends_the_leases(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug
+def a_worker_that_registers_again_loses_its_running_tasks(patch: pytest.MonkeyPatch) -> None:
+    def register(ws: WorkingSet, command: commands.Register) -> commands.WorkerState:
+        return fleet.register(ws, replace(command, held_task_ids=()))
+
+    replace_decision(patch, commands.Register, register)
+
+
+@bug
 def a_heartbeat_revives_a_deregistered_worker(patch: pytest.MonkeyPatch) -> None:
     def record_heartbeats(ws: WorkingSet, command: commands.RecordHeartbeats) -> int:
         for key in command.workers:

@@ -20,7 +20,7 @@ def status(server: Server) -> None:
         as_json(overview)
         return
     jobs = ", ".join(f"{count} {status}" for status, count in overview.active_jobs.items() if count)
-    print_line(f"Active jobs: {jobs or 'none'}. {pluralize(overview.workers, 'worker', verb='is')} running.")
+    print_line(f"Active jobs: {jobs or 'none'}. {pluralize(overview.workers, 'worker')}, {overview.busy_workers} busy.")
     print_line(f"{pluralize(overview.streams, 'stream', verb='is')} open.")
     calls = pluralize(overview.provider_calls, "provider call")
     print_line(f"{calls}, {overview.provider_calls_overdue} of them overdue.\n")

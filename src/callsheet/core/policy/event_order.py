@@ -7,7 +7,7 @@ records an offset that is added to the number.
 TRANSACTION_OFFSET = "event_transaction_offset"
 """The name of the recorded offset."""
 _GAP = 2**40
-"""Numbers that are left out. Cursors that clients received after the backup was made are thus also before new events."""
+"""Numbers that are left out, so that cursors that clients received after the backup are also before new events."""
 
 
 def continued_offset(offset: int, newest: int, upcoming: int) -> int | None:

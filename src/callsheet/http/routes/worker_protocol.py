@@ -20,7 +20,7 @@ async def register_worker(state: AppState, request: Request) -> Response:
         commands.Register(
             worker_id=body.worker, kinds=tuple(body.kinds), token_hash=hash_secret(token), concurrency=body.concurrency,
             capabilities=body.capabilities, labels=body.labels, approved=not state.settings.require_worker_approval,
-            requested_by=request.caller.id,
+            requested_by=request.caller.id, held_task_ids=tuple(body.held_task_ids),
         )
     )  # fmt: skip
     state.authenticator.invalidate()
@@ -134,7 +134,7 @@ ROUTES = (
                     "503 worker_verification_unavailable", *_NAMES, *VALUES),
           details="Send the fleet secret, a key with the role `worker`. The response contains a token for the other "
           "worker routes. Registering the same name again is a restart: the old token is revoked, and the worker's "
-          "tasks are requeued without counting an attempt."),
+          "tasks are requeued without counting an attempt. Tasks in `held_task_ids` keep their leases."),
     Route("POST", "/v1/worker/claim", claim_tasks, REGISTERED_WORKERS,
         "Claim tasks", worker_protocol.ClaimResult, worker_protocol.Claim,
           problems=("401 invalid_worker_token", "403 worker_not_approved", "409 worker_full", "409 kind_not_assigned",

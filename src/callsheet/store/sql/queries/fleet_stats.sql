@@ -38,6 +38,9 @@ ORDER BY d.at DESC LIMIT :count
 SELECT t.worker_id, t.kind, count(*), min(t.lease_expires_at) FROM task t
 WHERE t.queue IN (SELECT q.id FROM queue q) AND t.status = 'running' GROUP BY t.worker_id, t.kind ORDER BY t.worker_id, t.kind
 
+-- name: live_worker_ids
+SELECT w.id FROM worker w WHERE w.status IN ('pending', 'approved') AND w.last_seen_at >= :seen_since
+
 -- name: depths
 SELECT q.kind, q.workflow,
     (SELECT count(*) FROM task t WHERE t.queue = q.id AND t.ready = 1),
