@@ -186,9 +186,7 @@ def test_a_worker_with_a_replaced_token_registers_again_and_finishes_its_task(
     assert http_harness.outcomes(job_id) == ["completed"]
 
 
-def test_a_report_with_a_replaced_token_is_sent_again(
-    worker: Worker, tmp_path: Path, database_url: str
-) -> None:
+def test_a_report_with_a_replaced_token_is_sent_again(worker: Worker, tmp_path: Path, database_url: str) -> None:
     """No heartbeat and no claim notices the new token first."""
     began, go = threading.Event(), threading.Event()
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from callsheet.cli.output import FAILED, NO_SERVER, USAGE_ERROR, AsJson, Failure, shell_command
+from callsheet.cli.output import FAILED, UNAVAILABLE, USAGE_ERROR, AsJson, Failure, shell_command
 from callsheet.cli.value_parsers import parse_directory
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
 
@@ -67,7 +67,7 @@ class Server(NamedTuple):
                 yield client
         except CallsheetError as error:
             failure = failure_from(error, url)
-            if from_data_dir and failure.exit_code == NO_SERVER:
+            if from_data_dir and failure.exit_code == UNAVAILABLE:
                 failure.args = (f"{failure} Start it with `{shell_command('up')}{self._data_option}`.",)
             raise failure from None
         except BrokenPipeError:  # the reader closed the pipe: `callsheet jobs | head`
@@ -89,7 +89,7 @@ class Server(NamedTuple):
                 return url, key, False
             raise Failure(
                 f"No server found in {self.data}. Start one with `{shell_command('up')}{self._data_option}`, or pass "
-                "--url or --data-dir, or set CALLSHEET_URL.", NO_SERVER, code="no_server",
+                "--url or --data-dir, or set CALLSHEET_URL.", UNAVAILABLE, code="no_server",
             ) from None  # fmt: skip
         return url or server_info.url, key, not url
 
@@ -103,7 +103,7 @@ def failure_from(error: "CallsheetError", url: str) -> Failure:
     from callsheet.client import APIConnectionError  # noqa: PLC0415 - slow: imports httpx
 
     if isinstance(error, APIConnectionError):
-        return Failure(error.message, NO_SERVER, code=error.code)
+        return Failure(error.message, UNAVAILABLE, code=error.code)
     message = error.message
     if error.code == "missing_key":
         hint = f"The first admin key is in {ADMIN_KEY_FILE} of the server's data folder."

@@ -176,7 +176,7 @@ def _bind_socket(options: ServerOptions) -> socket.socket:
     try:
         return bind(options.host, options.port)
     except OSError as error:
-        hint = " Choose another with --port; 0 picks a free one." if error.errno in {EADDRINUSE, EACCES} else ""
+        hint = " Pass it with --port; 0 picks a free one." if error.errno in {EADDRINUSE, EACCES} else ""
         raise Failure(f"{error.strerror}{hint}") from None
 
 
@@ -246,7 +246,10 @@ def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
     file.close()
     server_info = running(data)
     location = f" at {server_info['url']}" if server_info else ""
-    raise Failure(f"A server already runs on {data}{location}. Use it, or choose another --data-dir.")
+    raise Failure(
+        f"A server already runs on {data}{location}. Other commands in this folder use it, such as `callsheet status`. "
+        "Stop it before you start another one, or start that one with another --data-dir and --port."
+    )
 
 
 def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:

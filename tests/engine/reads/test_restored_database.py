@@ -155,9 +155,7 @@ def test_the_order_continues_again_after_a_second_restore(database_pool: Databas
         (7, 5_000, 807, 4_200 + 2**40),
     ],
 )
-def test_new_transactions_follow_the_stored_ones(
-    offset: int, newest: int, upcoming: int, expected: int | None
-) -> None:
+def test_new_transactions_follow_the_stored_ones(offset: int, newest: int, upcoming: int, expected: int | None) -> None:
     assert continued_offset(offset, newest, upcoming) == expected
     if expected is not None:
         assert upcoming - offset + expected > newest

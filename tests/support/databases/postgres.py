@@ -67,9 +67,7 @@ class Cluster:
 
     def spend_transactions(self, count: int) -> None:
         """Raise the number of the next transaction, as other databases of the cluster do."""
-        self._administer(
-            f"DO $$ BEGIN FOR n IN 1..{count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
-        )
+        self._administer(f"DO $$ BEGIN FOR n IN 1..{count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$")
 
     def start(self, *, standby: bool = False) -> None:
         self._own().start(standby=standby)

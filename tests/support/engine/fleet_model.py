@@ -55,7 +55,7 @@ class FleetModel:
 
     # -- registration and timeouts: each returns the number of requeued tasks
 
-    def register(  # noqa: PLR0913 - the fields of the command
+    def register(
         self, name: str, kinds: tuple[str, ...], token: str, concurrency: int, *, approved: bool,
         running: Collection[str] = (),
     ) -> int:  # fmt: skip

@@ -38,7 +38,7 @@ _LIVE = frozenset({"pending", "approved"})
 
 
 def register(ws: WorkingSet, command: Register) -> WorkerState:
-    """Register a worker. A known name is a restart: the worker gets a new token, and tasks that it lost are requeued."""
+    """Register a worker. A known name is a restart: new token, and tasks that it does not run are requeued."""
     _check_registration(ws, command)
     existing = ws.find(Worker, command.worker_id)
     if existing is not None and _already_applied(ws, command):

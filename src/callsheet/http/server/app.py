@@ -5,11 +5,12 @@ Every response has a request id and the security headers. Every error is rendere
 
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 
-from callsheet.http.auth.authenticator import Caller
+from callsheet.http.auth.authenticator import MISSING_KEY, Caller
 from callsheet.http.server.body.decoder import BodyReader
 from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.mounted_api import Api, render_problem
@@ -91,7 +92,7 @@ class App:
         try:
             caller: Caller = await api.authenticate(self._state, request)
         except Problem as refused:
-            if route.limit_failed_auth:
+            if refused.status == HTTPStatus.UNAUTHORIZED and refused.code != MISSING_KEY:
                 self._state.failed_auth_limiter.record_failure(request.client_address, refused)
             raise
         if caller.role not in route.roles:

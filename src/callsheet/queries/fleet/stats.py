@@ -120,7 +120,7 @@ class _QueueLoad(NamedTuple):
 
 
 def seen_within(settings: HttpSettings) -> int:
-    """Return how long ago the last contact of a live worker is at most: its claims wait, and contacts are written late."""
+    """Return the longest time since the last contact of a live worker: claims wait, and contacts are written late."""
     return seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
 
 

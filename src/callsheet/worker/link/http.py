@@ -316,9 +316,14 @@ class HttpLink:
             )
         except (*NETWORK_ERRORS, RuntimeError) as error:  # RuntimeError: the client was closed
             raise UnreachableError(f"no response ({type(error).__name__})") from None
-        if response.status_code == _UNAUTHORIZED:
+        if response.status_code == _UNAUTHORIZED or (token is None and _is_limited_token(response)):
             raise InvalidTokenError(_parse_problem(response).message, sent_at)
         return _parse_response(response, response_type)
+
+
+def _is_limited_token(response: httpx.Response) -> bool:
+    """Return whether the token is invalid and the server has got too many invalid keys from this IP address."""
+    return response.status_code == _TOO_MANY_REQUESTS and _parse_problem(response).code == "too_many_failed_auth"
 
 
 def _parse_response(response: httpx.Response, response_type: type[T]) -> T:

@@ -266,7 +266,10 @@ class WorkerRun:
     def _build_claim(self, count: int) -> Claim:
         """Return the claim. It lists the running tasks, so that the server requeues tasks of a lost response."""
         return Claim(
-            count=count, kinds=list(self._handlers), wait_seconds=self._wait_seconds, held_task_ids=self._held_task_ids()
+            count=count,
+            kinds=list(self._handlers),
+            wait_seconds=self._wait_seconds,
+            held_task_ids=self._held_task_ids(),
         )
 
     def _held_task_ids(self) -> list[str]:

@@ -26,7 +26,10 @@ SECRET = ["--fleet-secret-file", "secret"]
     ("words", "message"),
     [
         (["sample_worker:worker", *SECRET], "No server found in callsheet-data."),
-        (["sample_worker:worker", *SERVER_URL], "No fleet secret for http://127.0.0.1:1, which is not the server of callsheet-data."),
+        (
+            ["sample_worker:worker", *SERVER_URL],
+            "No fleet secret for http://127.0.0.1:1, which is not the server of callsheet-data.",
+        ),
         (["sample_worker:worker", "--url", "server", *SECRET], "http:// or https://"),
         (["sample_worker:worker", *SERVER_URL, *SECRET, "--interruption-source", "gcp"], "Choose aws"),
         (["sample_worker:worker", *SERVER_URL, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),

@@ -6,7 +6,7 @@ from callsheet.core.model.commands.base import Command, Json
 
 
 class Register(Command, frozen=True, kw_only=True, gc=False):
-    """Register a worker under a name. A known name is a restart: its leased tasks are requeued, except those it runs."""
+    """Register a worker under a name. A known name is a restart: leased tasks that it does not run are requeued."""
 
     worker_id: str
     kinds: tuple[str, ...]
