@@ -28,7 +28,6 @@ _CACHE_SECONDS = 1.0
 _CACHE_MAX = 10_000
 _NOT_CACHED = (float("-inf"), None)
 DEFAULT_TENANT = "default"
-MISSING_KEY = "missing_key"
 
 
 class Caller(msgspec.Struct, frozen=True, gc=False):
@@ -207,7 +206,7 @@ def _caller_from_key(owner: KeyOwner | None) -> Caller | None:
 
 def missing_key(message: str) -> Problem:
     """Return the error for a request without a key."""
-    return _unauthorized(MISSING_KEY, message)
+    return _unauthorized("missing_key", message)
 
 
 def _invalid_key() -> Problem:

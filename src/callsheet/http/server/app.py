@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from callsheet.http.auth.authenticator import MISSING_KEY, Caller
+from callsheet.http.auth.authenticator import Caller
 from callsheet.http.server.body.decoder import BodyReader
 from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.mounted_api import Api, render_problem
@@ -92,7 +92,7 @@ class App:
         try:
             caller: Caller = await api.authenticate(self._state, request)
         except Problem as refused:
-            if refused.status == HTTPStatus.UNAUTHORIZED and refused.code != MISSING_KEY:
+            if refused.status == HTTPStatus.UNAUTHORIZED and refused.code != "missing_key":
                 self._state.failed_auth_limiter.record_failure(request.client_address, refused)
             raise
         if caller.role not in route.roles:
