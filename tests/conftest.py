@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from callsheet.engine import Engine
 from tests.support.databases.database_pool import DatabasePool
@@ -21,6 +23,8 @@ def pytest_configure() -> None:
     """Restore SIGINT, which some tests send: a shell that starts the suite in the background makes it ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Hypothesis draws constants of the imported modules, so its examples would depend on which tests are collected.
+    providers._get_local_constants = Constants  # noqa: SLF001
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

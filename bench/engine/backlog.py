@@ -17,11 +17,11 @@ from bench import load
 from bench.databases import DATABASE_KINDS, POSTGRESQL, SQLITE, Databases, connect_to, database_at
 from bench.table import Row, plain_row, row_below_target
 from callsheet.core.model.commands import Submit
-from callsheet.core.model.rows import Attempt, Document, Job, Run, Stage, Task
+from callsheet.core.model.rows import Attempt, Document, Event, Job, Run, Stage, Task
 from callsheet.core.model.rows import Row as Stored
 from callsheet.engine import Engine
 from callsheet.store.connection import Connection
-from callsheet.store.dialect import columns
+from callsheet.store.dialect import CURRENT_TRANSACTION, columns
 
 SIZES = (1_000, 100_000, 1_000_000)
 QUICK_SIZES = (1_000, 10_000, 100_000)
@@ -187,6 +187,8 @@ def copy_sql(
         values["rank"] = "t.rank + s.n * 1000000"
         values["user_id"] = f"t.user_id || ((s.n - {low}) / {tasks_per_user})"
         values["user_rank"] = f"t.user_rank + ((s.n - {low}) % {tasks_per_user}) * 1000000"
+    if table is Event and kind == POSTGRESQL:
+        values["tx"] = CURRENT_TRANSACTION
     values |= changed
     chosen = ", ".join(values.values())
     return (

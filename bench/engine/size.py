@@ -82,7 +82,7 @@ def _reads(first: str, last: str) -> Reads:
         "get": lambda context: jobs.get_job(context, big, last),
         "why, first of the queue": lambda context: why.explain_job(context, big, first),
         "why, last of the queue": lambda context: why.explain_job(context, big, last),
-        "ops": lambda context: administration.get_ops(context, 0),
+        "ops": lambda context: administration.get_ops(context, 0, ()),
         "metrics": readiness_and_load.read_load_metrics,
     }
 

@@ -5,7 +5,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +30,7 @@ from callsheet.engine import Engine
 from callsheet.engine.installation import Installation, recorded_values
 from callsheet.engine.loops.clock_sync import ClockSync
 from callsheet.engine.loops.discarded_outputs import DiscardedOutputDeletion
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.event_relay import DeliveryError, Relay
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.loop_protocol import Loop
 from callsheet.engine.loops.loop_thread import LoopRunner
@@ -49,6 +49,7 @@ from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.path_tree import RouteConflictError
 from callsheet.http.state import AppState
 from callsheet.plugins import Plugins, Sink, load_plugins
+from callsheet.queries.events.pages_and_cursors import sink_event_view
 from callsheet.settings import HttpSettings, Settings
 from callsheet.telemetry.event_log import JsonLogWriter
 
@@ -134,7 +135,7 @@ class Callsheet:
             engine.refusal_listeners.append(self._writer.record_refusal)
             loops.append(Relay(engine, "log", secrets.token_hex(8), self._writer.events))
         for name, sink in self.plugins.sinks.items():
-            loops.append(Relay(engine, f"sink {name}", secrets.token_hex(8), _name_errors(name, sink)))
+            loops.append(Relay(engine, f"sink {name}", secrets.token_hex(8), self._event_renderer(sink)))
         intervals = [(loop, _FAST_LOOP_SECONDS) for loop in loops] + self._maintenance_loops()
         self._loops = [LoopRunner(loop, engine.reads.now, seconds, _report_loop_error) for loop, seconds in intervals]
         local: list[tuple[Loop, float]] = [
@@ -151,6 +152,10 @@ class Callsheet:
             threading.Thread(
                 target=_probe_storage, args=(self.state.blobs,), name="callsheet-probe", daemon=True
             ).start()
+
+    def _event_renderer(self, sink: Sink) -> Callable[[Sequence[PositionedEvent]], None]:
+        """Return a function that passes events to a sink in the form of the API."""
+        return lambda events: sink([sink_event_view(self.state.queries, positioned) for positioned in events])
 
     def _maintenance_loops(self) -> list[tuple[Loop, float]]:
         """Return the maintenance loops with their intervals."""
@@ -233,18 +238,6 @@ def _confirm_secret(installation: Installation, configured: bytes | None, file: 
     return secret, installation.confirm_secret(secret)
 
 
-def _name_errors(name: str, sink: Sink) -> Sink:
-    """Wrap a sink so that its errors name it; the relay delivers the same events again."""
-
-    def deliver(events: Sequence[PositionedEvent]) -> None:
-        try:
-            sink(events)
-        except Exception as error:
-            raise RuntimeError(f"the sink {name}: {type(error).__name__}: {error}") from error
-
-    return deliver
-
-
 def _local_now() -> int:
     """Return the time of the local clock in microseconds, for code that must not wait for the database's clock."""
     return time.time_ns() // 1_000
@@ -266,5 +259,8 @@ def _probe_storage(blobs: S3Blobs) -> None:
 
 
 def _report_loop_error(loop: Loop, error: Exception) -> None:
-    message = f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n"
+    if isinstance(error, DeliveryError):
+        message = f"Delivering events failed: {error}\n"
+    else:
+        message = f"The {type(loop).__name__.lower()} failed and will retry: {type(error).__name__}: {error}\n"
     sys.stderr.write(sanitize_lines(message))

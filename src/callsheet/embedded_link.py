@@ -96,9 +96,9 @@ class EngineLink:
 
     # -- registration
 
-    def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
+    def register(self, kinds: Sequence[str], concurrency: int, held_task_ids: Sequence[str] = ()) -> Registration:
         """Return a registration without a token: a worker in the server's process needs none."""
-        _ = concurrency
+        _ = concurrency, held_task_ids
         return Registration(
             self._worker_id,
             "",

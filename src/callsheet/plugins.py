@@ -9,14 +9,14 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from callsheet.api.events import SinkEvent
 from callsheet.core.model.errors import BadInput
 from callsheet.engine.loops.provider_collector import Provider
-from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.engine.submit_gates import Gate
 from callsheet.http.server.mounted_api import Api
 from callsheet.settings import PluginSettings
 
-Sink = Callable[[Sequence[PositionedEvent]], None]
+Sink = Callable[[Sequence[SinkEvent]], None]
 """Receives events in their global order, each at least once. If it raises, the relay delivers them again."""
 GATES, SINKS, PROVIDERS, APIS = "gates", "sinks", "providers", "apis"
 

@@ -143,7 +143,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum size of the log lines that a worker may send per second. Further lines are dropped, and the log says
     so."""
     failed_auth_max: int = 20
-    """The number of failed worker registrations per minute from one IP address, after which it gets a 429."""
+    """The number of requests with an invalid key per minute from one IP address, on all routes together, after which
+    further ones get a 429 with `Retry-After`. A valid key is always accepted."""
     require_worker_approval: bool = False
     """Whether an operator must approve a new worker before it may claim tasks."""
     worker_verify_url: str = ""

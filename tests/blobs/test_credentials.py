@@ -343,5 +343,5 @@ def test_without_the_extra_only_a_static_key_works(monkeypatch: pytest.MonkeyPat
     for name in ("botocore", "botocore.session"):
         monkeypatch.setitem(sys.modules, name, None)
     assert signing_token({"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "x", "AWS_SESSION_TOKEN": "t"}) == "t"
-    with pytest.raises(StorageRefusedError, match="install Callsheet with the extra `s3`"):
+    with pytest.raises(StorageRefusedError, match=r"the extra `s3`: in a checkout, run pip install '\.\[s3\]'"):
         signing_token()

@@ -45,6 +45,18 @@ def test_the_key_of_a_data_folder_is_not_sent_to_the_server_of_the_url_option(tm
         assert "authorization" not in stub.requests[0].headers
 
 
+def test_the_key_of_a_data_folder_is_sent_to_its_server_if_the_url_names_it(
+    live_server: LiveServer, tmp_path: Path
+) -> None:
+    folder = write_server_note(tmp_path, live_server.url, live_server.keys["operator"])
+    words = ("workers", "--data-dir", folder)
+    with lock_directory(tmp_path):
+        assert invoke_cli(*words, env={"CALLSHEET_URL": f"{live_server.url}/"}).code == 0
+        assert invoke_cli(*words, "--url", live_server.url).code == 0
+        assert invoke_cli(*words, "--url", live_server.url.replace("127.0.0.1", "localhost")).code == 1
+    assert invoke_cli(*words, "--url", live_server.url).code == 1, "no server runs on the folder"
+
+
 @pytest.mark.parametrize("words", [["workers"], ["submit", "sketch", "--user", "ann"], ["wallet", "show", "ann"]])
 def test_without_a_server_a_command_exits_with_3_and_one_sentence(words: list[str], tmp_path: Path) -> None:
     unknown = invoke_cli(*words, "--data-dir", tmp_path)

@@ -35,7 +35,7 @@ def write_events(events):
     """The sink."""
     with LOG.open("a") as log:
         for one in events:
-            log.write(json.dumps({"type": one.event.type, "job_id": one.event.subject}) + "\\n")
+            log.write(json.dumps({"type": one.type, "job_id": one.job_id}) + "\\n")
 
 
 class Forecaster:

@@ -99,6 +99,7 @@ def test_a_second_server_on_one_folder_and_a_port_in_use_are_reported_in_one_lin
     done = run("up", "--data-dir", up.data, "--port", 0)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert f"already runs on {up.data} at {up.url}" in done.stderr
+    assert "Stop it before you start another one, or start that one with another --data-dir and --port." in done.stderr
     port = up.url.rpartition(":")[2]
     done = run("up", "--data-dir", tmp_path, "--port", port)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)

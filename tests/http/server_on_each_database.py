@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from callsheet.settings import HttpSettings
 from tests.support.databases.database_pool import DatabasePool
@@ -19,6 +20,7 @@ def start_server(
     request: pytest.FixtureRequest, data: Path, http: HttpSettings | None = None, **options: Any
 ) -> Iterator[LiveServer]:
     """Run a server on SQLite or PostgreSQL, whichever is the parameter of the fixture."""
+    http = replace(http or HttpSettings(), failed_auth_max=1_000_000)  # the tests send many invalid keys
     if request.param == "sqlite":
         with LiveServer(data / "callsheet.db", data, http, **options) as server:
             yield server

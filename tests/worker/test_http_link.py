@@ -162,19 +162,6 @@ def test_a_revoked_worker_is_stopped_and_cannot_register_again(http_harness: Wor
     assert http_harness.outcomes(job_id) == ["requeued", "completed"]
 
 
-def test_a_worker_with_a_replaced_token_registers_again(http_harness: WorkerHarness, worker: Worker) -> None:
-    handler = Handler(http_harness)
-    worker.task("draw")(handler)
-    http_harness.start(worker)
-    job_id = http_harness.submit()
-    assert handler.began.wait(20)
-    http_harness.operator.post("/v1/admin/workers/w1/rotate").raise_for_status()
-    assert http_harness.wait_for_end(job_id).status == "completed"
-    assert handler.stopped_by == [TaskLeaseLost]
-    assert http_harness.worker().starts == 2
-    assert http_harness.outcomes(job_id) == ["requeued", "completed"]
-
-
 def test_two_workers_with_one_name_do_not_replace_each_other_forever(
     worker: Worker, tmp_path: Path, database_url: str
 ) -> None:
@@ -230,30 +217,6 @@ def test_a_waiting_claim_does_not_delay_a_shutdown(
     worker_run.stop()
     claim_answered, deregistered = ("answered", "/v1/worker/claim"), ("received", "/v1/worker/deregister")
     assert claim_answered not in proxy.order[: proxy.order.index(deregistered)]
-
-
-def test_all_running_tasks_stop_when_a_claim_finds_the_token_changed(
-    worker: Worker, tmp_path: Path, database_url: str
-) -> None:
-    """No heartbeat is due for minutes, so only the claim notices it."""
-    began, stopped = threading.Event(), threading.Event()
-
-    @worker.task("draw")
-    def draw(ctx: Context) -> None:
-        if ctx.attempt == 1:
-            began.set()
-            wait_until(lambda: ctx.should_stop or harness.closing.is_set(), 60)
-            stopped.set()
-            ctx.progress(1)
-
-    settings = HttpSettings(wait_seconds_max=0.1, worker_heartbeat_seconds=600)
-    with WorkerHarness(database_url, tmp_path, http=settings) as harness:
-        harness.start(worker, concurrency=2)
-        job_id = harness.submit(lease_seconds=3_600)
-        assert began.wait(20)
-        harness.operator.post("/v1/admin/workers/w1/rotate").raise_for_status()
-        assert stopped.wait(20)
-        assert harness.wait_for_end(job_id).status == "completed"
 
 
 def test_a_stopping_worker_does_not_claim_its_requeued_task_again(http_harness: WorkerHarness, worker: Worker) -> None:

@@ -180,8 +180,11 @@ class Ops(Struct, frozen=True):
         doc("Whether more jobs than `active_jobs` says have a status.", {"queued": False, "running": False}),
     ]
     queues: Annotated[list[Queue], doc("Waiting and running tasks, by kind and workflow.")]
-    workers: Annotated[int, doc("Workers that are running tasks.", 2)]
-    workers_is_capped: Annotated[bool, doc("Whether more workers are running tasks than `workers` says.", False)]
+    workers: Annotated[int, doc("Workers: registered ones with recent contact, and those inside this server.", 3)]
+    busy_workers: Annotated[int, doc("Workers that are running tasks.", 2)]
+    busy_workers_is_capped: Annotated[
+        bool, doc("Whether more workers are running tasks than `busy_workers` says.", False)
+    ]
     streams: Annotated[int, doc("Event streams that are open on this server.", 3)]
     provider_calls: Annotated[int, doc("Provider calls that have not ended.", 2)]
     provider_calls_is_capped: Annotated[bool, doc("Whether there are more than `provider_calls`.", False)]

@@ -27,6 +27,16 @@ class Event(Struct, frozen=True):
     ] = None  # fmt: skip
 
 
+class SinkEvent(Event, frozen=True, kw_only=True):
+    """An event as a sink receives it: with its tenant, and with `data` decoded.
+
+    `job_id` and `seq` identify an event. `cursor` is a position in the events of the tenant, and the same at every
+    delivery.
+    """
+
+    tenant: Annotated[str, doc("Tenant of the job.", "default")]
+
+
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which events of a job to return."""
 

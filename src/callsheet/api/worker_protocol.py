@@ -28,13 +28,17 @@ class WorkerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Register(WorkerRequest, frozen=True):
-    """Register a worker with the fleet secret. The same name again means a restart: its leased tasks are requeued."""
+    """Register a worker with the fleet secret. The same name again means a restart: its leased tasks are requeued.
+
+    A worker whose token was replaced registers again with the tasks that it is running, and keeps their leases.
+    """
 
     worker: Annotated[str, doc("Name of the worker, unique in the fleet.", "gpu-7")]
     kinds: Annotated[list[str], doc("Kinds that it has handlers for.", _KINDS)]
     concurrency: Annotated[int, doc("How many tasks it may run at the same time.", 2)] = 1
     capabilities: Annotated[dict[str, Json] | None, doc("What the machine has, such as its GPU, as any JSON.")] = None
     labels: Annotated[dict[str, str] | None, doc("Labels for operators, such as a zone.")] = None
+    held_task_ids: Annotated[list[str], doc("Ids of leased tasks that it is running. They keep their leases.", [])] = []
 
 
 class Registration(SecretStruct, frozen=True):

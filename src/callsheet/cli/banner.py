@@ -33,7 +33,7 @@ def banner(
     )
     console.print(details)
     if server.key_is_new and server.key_file is not None:
-        console.print(f"\n  New admin key, shown only once:\n  [bold]{_read_admin_key(server)}[/]")
+        console.print(f"\n  New admin key, stored in the file above:\n  [bold]{_read_admin_key(server)}[/]")
     if no_worker:
         console.print(
             "\n  No worker runs in this process. Run your handlers with\n"

@@ -1,7 +1,7 @@
 """Find the server of a command, and its API key.
 
 Precedence: --url and --api-key; CALLSHEET_URL and CALLSHEET_API_KEY; the server.json of a running server in the data
-folder. The admin key of a data folder is sent to the server of that folder only.
+folder. The keys of a data folder are sent to the server of that folder only, also if --url or CALLSHEET_URL names it.
 """
 
 import functools
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 import typer
 
-from callsheet.cli.output import FAILED, NO_SERVER, USAGE_ERROR, AsJson, Failure, shell_command
+from callsheet.cli.output import FAILED, UNAVAILABLE, USAGE_ERROR, AsJson, Failure, shell_command
 from callsheet.cli.value_parsers import parse_directory
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
 
@@ -67,7 +67,7 @@ class Server(NamedTuple):
                 yield client
         except CallsheetError as error:
             failure = failure_from(error, url)
-            if from_data_dir and failure.exit_code == NO_SERVER:
+            if from_data_dir and failure.exit_code == UNAVAILABLE:
                 failure.args = (f"{failure} Start it with `{shell_command('up')}{self._data_option}`.",)
             raise failure from None
         except BrokenPipeError:  # the reader closed the pipe: `callsheet jobs | head`
@@ -79,17 +79,19 @@ class Server(NamedTuple):
         """Return the URL, the key, and whether they come from the data folder."""
         url, key = self.url or os.environ.get("CALLSHEET_URL"), self.key or os.environ.get("CALLSHEET_API_KEY")
         if url:
-            return validate_url(url), key, False
+            validate_url(url)
         try:
-            server_info = read_server_info(self.data)
+            server_info = read_server_info(self.data, url)
             if key is None and server_info.admin_key_file:
                 key = (self.data / server_info.admin_key_file).read_text().strip()
         except (OSError, msgspec.MsgspecError):
+            if url:
+                return url, key, False
             raise Failure(
                 f"No server found in {self.data}. Start one with `{shell_command('up')}{self._data_option}`, or pass "
-                "--url or --data-dir, or set CALLSHEET_URL.", NO_SERVER, code="no_server",
+                "--url or --data-dir, or set CALLSHEET_URL.", UNAVAILABLE, code="no_server",
             ) from None  # fmt: skip
-        return server_info.url, key, True
+        return url or server_info.url, key, not url
 
     @property
     def _data_option(self) -> str:
@@ -101,7 +103,7 @@ def failure_from(error: "CallsheetError", url: str) -> Failure:
     from callsheet.client import APIConnectionError  # noqa: PLC0415 - slow: imports httpx
 
     if isinstance(error, APIConnectionError):
-        return Failure(error.message, NO_SERVER, code=error.code)
+        return Failure(error.message, UNAVAILABLE, code=error.code)
     message = error.message
     if error.code == "missing_key":
         hint = f"The first admin key is in {ADMIN_KEY_FILE} of the server's data folder."
@@ -111,15 +113,19 @@ def failure_from(error: "CallsheetError", url: str) -> Failure:
     return Failure(message, USAGE_ERROR if is_usage_error else FAILED, code=error.code, request_id=error.request_id)
 
 
-def read_server_info(data: Path) -> ServerInfo:
-    """Return the server.json of the server that runs on a data folder. Raises OSError or MsgspecError if none runs.
+def read_server_info(data: Path, url: str | None = None) -> ServerInfo:
+    """Return the server.json of the server that runs on a data folder, and at the URL if there is one.
 
-    The file of a killed server is ignored: another program may use its port by now.
+    Raises OSError or MsgspecError if none runs. The file of a killed server is ignored: another program may use its
+    port by now.
     """
-    server_info = running(data)
-    if server_info is None:
+    found = running(data)
+    if found is None:
         raise FileNotFoundError(data)
-    return msgspec.convert(server_info, ServerInfo)
+    server_info = msgspec.convert(found, ServerInfo)
+    if url and url.rstrip("/") != server_info.url.rstrip("/"):
+        raise FileNotFoundError(data)
+    return server_info
 
 
 def validate_url(url: str) -> str:

@@ -144,6 +144,7 @@ class LocalServer:
         """Start a worker in this process."""
         state = self.callsheet.state
         name = f"embedded-{secrets.token_hex(3)}"
+        state.fleet.embedded_workers.add(name)
         self._worker_run = worker.start(EngineLink(state.engine, state.blobs, name), concurrency)
 
     def _ensure_admin_key(self) -> tuple[Path | None, bool]:
@@ -173,7 +174,7 @@ def _bind_socket(options: ServerOptions) -> socket.socket:
     try:
         return bind(options.host, options.port)
     except OSError as error:
-        hint = " Choose another with --port; 0 picks a free one." if error.errno in {EADDRINUSE, EACCES} else ""
+        hint = " Pass it with --port; 0 picks a free one." if error.errno in {EADDRINUSE, EACCES} else ""
         raise Failure(f"{error.strerror}{hint}") from None
 
 
@@ -251,7 +252,10 @@ def lock_directory(data: Path, *, shared: bool = False) -> IO[str]:
     file.close()
     server_info = running(data)
     location = f" at {server_info['url']}" if server_info else ""
-    raise Failure(f"A server already runs on {data}{location}. Use it, or choose another --data-dir.")
+    raise Failure(
+        f"A server already runs on {data}{location}. Other commands in this folder use it, such as `callsheet status`. "
+        "Stop it before you start another one, or start that one with another --data-dir and --port."
+    )
 
 
 def open_log(options: ServerOptions, *, quiet: bool) -> TextIO:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-FAILED, USAGE_ERROR, NO_SERVER, INTERRUPTED = 1, 2, 3, 130
+FAILED, USAGE_ERROR, UNAVAILABLE, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes. A check that could not run is UNAVAILABLE; one that found a problem is FAILED."""
 _UNLIMITED_WIDTH, _GAP, _TEXT_WIDTH_MIN = 100_000, 2, 12
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _METAVARS = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER"}
@@ -74,7 +75,7 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(error.exit_code) from None
         except (StoreError, Refusal) as error:
             sys.stderr.write(f"{Failure(str(error)).line()}\n")
-            raise typer.Exit(FAILED) from None
+            raise typer.Exit(UNAVAILABLE if isinstance(error, StoreError) else FAILED) from None
         except typer.BadParameter as error:
             error.message = sanitize_lines(error.message)
             raise

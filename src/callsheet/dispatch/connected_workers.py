@@ -35,6 +35,8 @@ class Fleet:
     def __init__(self, engine: Engine, settings: HttpSettings, clock: Callable[[], float] = time.monotonic) -> None:
         self.waiting_claims = WaitingClaims(engine, engine.settings.poll_seconds)
         self.heartbeat_limiter = HeartbeatLimiter(settings.heartbeats_per_second_max)
+        self.embedded_workers: set[str] = set()
+        """The workers inside this process. They do not register."""
         self._engine = engine
         self._settings = settings
         self._clock = clock

@@ -100,7 +100,7 @@ def _load(load: Load) -> Iterable[Metric]:
     yield from _counts("jobs_active", "Unfinished jobs", status, active)
     kinds = Tally(kind for _, kind in load.workers.pairs)
     workers = [((kind,), CappedCount(count, load.workers.is_capped)) for kind, count in sorted(kinds.items())]
-    yield from _counts("workers", "Workers that hold a lease", ("kind",), workers)
+    yield from _counts("workers_busy", "Workers that hold a lease of this kind", ("kind",), workers)
     yield from _counts("provider_calls", "Open provider calls", (), [((), load.provider_calls.open)])
     overdue = "Open provider calls whose result is overdue"
     yield from _counts("provider_calls_overdue", overdue, (), [((), load.provider_calls.overdue)])

@@ -1,5 +1,6 @@
 """Tenants, keys, the audit log, and counts for operators."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from callsheet.api.admin import (
@@ -22,6 +23,7 @@ from callsheet.core.policy.visibility import Viewer, sees_all_tenants
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
 from callsheet.queries.fleet.load import QueueDepth, read_load
+from callsheet.queries.fleet.stats import seen_within
 from callsheet.queries.pages import row_count, split_page
 
 _AUDIT_QUERIES = {
@@ -75,17 +77,19 @@ async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -
     return AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None)
 
 
-async def get_ops(context: QueryContext, streams: int) -> Ops:
-    """Return load counts across all tenants."""
+async def get_ops(context: QueryContext, streams: int, embedded_workers: Iterable[str]) -> Ops:
+    """Return load counts across all tenants. `embedded_workers` are those of this server, which do not register."""
     now = await context.reads.current_time()
     load = await read_load(context, now)
+    live = await context.reads.scan("live_worker_ids", seen_since=now - seen_within(context.settings))
+    busy = load.workers.names
     active = {status: count for status, count in load.active_jobs.items() if count.value}
     return Ops(
         render.to_datetime(now),
         {status: count.value for status, count in active.items()},
         {status: count.is_capped for status, count in active.items()},
         [_queue_view(depth) for depth in load.depths],
-        len(load.workers.names), load.workers.is_capped, streams,
+        len(busy.union(embedded_workers, (row[0] for row in live))), len(busy), load.workers.is_capped, streams,
         *load.provider_calls.open, *load.provider_calls.overdue,
     )  # fmt: skip
 

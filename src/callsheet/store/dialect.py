@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, get_type_hints
 
 from callsheet.core.model.rows import ROWS, Row
+from callsheet.core.policy.event_order import TRANSACTION_OFFSET
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COLUMNS = re.compile(r"\{(\w+) (\w+)\}")
@@ -50,7 +51,16 @@ def _job_filters(labels: str) -> str:
 
 SQLITE_CLOCK = "system_clock"
 """A function that every SQLite connection defines: SQL and Python read the same clock."""
-_OLDEST_TRANSACTION = "(pg_snapshot_xmin(pg_current_snapshot())::text)::bigint"
+_OFFSET = f"(SELECT coalesce(max(i.value::bigint), 0) FROM installation i WHERE i.name = '{TRANSACTION_OFFSET}')"  # noqa: S608 - no user input
+
+
+def _position_of(transaction: str) -> str:
+    """Return the place of a transaction in the order of events."""
+    return f"(({transaction}::text)::bigint + {_OFFSET})"
+
+
+CURRENT_TRANSACTION = _position_of("pg_current_xact_id()")
+_OLDEST_TRANSACTION = _position_of("pg_snapshot_xmin(pg_current_snapshot())")
 """The oldest transaction that is still open."""
 
 SQLITE = Dialect(
@@ -62,7 +72,8 @@ SQLITE = Dialect(
         "growing_table": "WITHOUT ROWID, STRICT",
         "log_table": "STRICT",
         "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "transaction": "0",
+        "transaction_default": "DEFAULT 0",
+        "next_transaction": "1",
         "only_postgresql": "--",
         "lock": "",
         "lock_jobs": "",
@@ -90,7 +101,8 @@ POSTGRESQL = Dialect(
         "growing_table": "",
         "log_table": "",
         "serial": "bigint GENERATED ALWAYS AS IDENTITY",
-        "transaction": "(pg_current_xact_id()::text)::bigint",
+        "transaction_default": "",  # every insert computes it
+        "next_transaction": _position_of("pg_snapshot_xmax(pg_current_snapshot())"),
         "only_postgresql": "",
         "lock": "FOR UPDATE",
         "lock_jobs": "FOR UPDATE OF j SKIP LOCKED",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from callsheet.store.connection import Connection, ConnectionLost, StoreError
 from callsheet.store.dialect import POSTGRESQL, SQLITE, Dialect
+from callsheet.store.event_order import continue_event_order
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _STATEMENT_END = re.compile(r";\s*\n")
@@ -47,7 +48,10 @@ def dialect_of(name: str) -> Dialect:
 
 
 def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | None = None) -> list[Migration]:
-    """Migrate a database to the newest schema; return the applied migrations."""
+    """Migrate a database to the newest schema; return the applied migrations.
+
+    If the database was restored into another cluster, the order of its events is continued.
+    """
     steps = migrations() if steps is None else steps
     connection.begin()
     try:
@@ -66,6 +70,7 @@ def migrate(connection: Connection, dialect: Dialect, steps: list[Migration] | N
             connection.run(
                 f"INSERT INTO migration VALUES ({step.version}, '{step.name}', '{step.checksum}')"  # noqa: S608 - no user input
             )
+        continue_event_order(connection)
     except Exception:  # an interrupt must not wait for the rollback: closing the connection rolls back too
         connection.rollback()
         raise

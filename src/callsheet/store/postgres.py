@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from callsheet.core.model.rows import Row
+from callsheet.core.model.rows import Event, Row
 from callsheet.store.connection import NamedQuery, Rows, StoreError
-from callsheet.store.dialect import Statement, column_types, columns, postgresql_statement, queries
+from callsheet.store.dialect import CURRENT_TRANSACTION, Statement, column_types, columns, postgresql_statement, queries
 from callsheet.store.postgres_pipeline import BoundStatement, PipelineConnection, array_literal
 from callsheet.store.steady_clock import SteadyClock
 
@@ -49,9 +49,11 @@ _text_statement = lru_cache(postgresql_statement)
 @lru_cache
 def insert_text(row: type[Row]) -> str:
     """Return the statement that inserts rows, with one array per column."""
-    names = ", ".join(columns(row))
+    computed = {"tx": CURRENT_TRANSACTION} if row is Event else {}
+    names = ", ".join([*columns(row), *computed])
+    values = ", ".join(["*", *computed.values()])
     arrays = ", ".join(f"${n}::{kind}[]" for n, kind in enumerate(column_types(row), 1))
-    return f"INSERT INTO {row.TABLE} ({names}) SELECT * FROM unnest({arrays})"  # noqa: S608 - names of row classes
+    return f"INSERT INTO {row.TABLE} ({names}) SELECT {values} FROM unnest({arrays})"  # noqa: S608 - names of row classes
 
 
 @lru_cache

@@ -178,7 +178,10 @@ class Context:
             self._link.upload_preview(self._task.work, picture, media_type)
         except (UnreachableError, Conflict):  # a preview is optional: the storage quota may be used up
             return False
-        except (LeaseLost, InvalidTokenError):
+        except InvalidTokenError as error:
+            self._task.renew_token(error)
+            return False
+        except LeaseLost:
             self._task.request_stop(TaskLeaseLost)
             raise TaskLeaseLost from None
         return True

@@ -51,7 +51,14 @@ class UnreachableError(Exception):
 
 
 class InvalidTokenError(Exception):
-    """The worker's token is expired or revoked, so its leases are no longer valid. The worker registers again."""
+    """The worker's token was replaced or revoked. The worker registers again, and keeps the leases that it still has.
+
+    `sent_at` is when the request was sent, by the monotonic clock: the worker may have registered again since.
+    """
+
+    def __init__(self, message: str, sent_at: float = 0.0) -> None:
+        super().__init__(message)
+        self.sent_at = sent_at
 
 
 class RegistrationError(Exception):

@@ -86,7 +86,7 @@ def test_an_older_schema_is_reported_in_one_sentence(
     newest = [*migrate.migrations(), NEXT]
     monkeypatch.setattr(migrate, "migrations", lambda: newest)
     done = invoke_cli(*words, *location_of(database_url, tmp_path))
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
     assert (
         "The database has an older schema: migration 2 (labels) is missing. Run `callsheet migrate` first" in done.err
     )
@@ -117,7 +117,7 @@ def test_a_database_of_another_program_is_reported_in_one_sentence(
 ) -> None:
     run_statements(blank_database, statement)
     done = invoke_cli("verify", *location_of(blank_database, tmp_path))
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
     assert "This is not a Callsheet database." in done.err
 
 
@@ -126,13 +126,23 @@ def test_a_database_of_another_build_is_reported_in_one_sentence(database_url: s
     run_statements(database_url, "UPDATE migration SET checksum = 'x'")
     done = invoke_cli("verify", *location_of(database_url, tmp_path))
     run_statements(database_url, f"UPDATE migration SET checksum = '{migrate.migrations()[0].checksum}'")
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert (done.code, done.out, done.err.count("\n")) == (3, "", 1)
     assert "another build of Callsheet" in done.err
+
+
+def test_a_violation_and_an_unreadable_database_have_different_exit_codes(database_url: str, tmp_path: Path) -> None:
+    Engine.open(database_url).close()
+    location = location_of(database_url, tmp_path)
+    assert invoke_cli("verify", *location).code == 0
+    run_statements(database_url, "INSERT INTO cursor VALUES ('ahead', 1000000000, 1, NULL, 0)")
+    violated = invoke_cli("verify", *location)
+    assert (violated.code, "X5" in violated.out) == (1, True)
+    assert invoke_cli("verify", "--database", "postgresql://user@127.0.0.1:1/none", "--json").code == 3
 
 
 def test_a_database_that_is_away_is_not_taken_for_another_programs() -> None:
     done = invoke_cli("verify", "--database", "postgresql://user@127.0.0.1:1/none")
-    assert (done.code, "not a Callsheet database" in done.err, "127.0.0.1" in done.err) == (1, False, True)
+    assert (done.code, "not a Callsheet database" in done.err, "127.0.0.1" in done.err) == (3, False, True)
 
 
 def test_the_openapi_document_is_printed() -> None:

@@ -111,5 +111,5 @@ def test_commands_about_files_refuse_the_storage_of_another_database(words: list
     for name in ("one", "two"):
         Callsheet(tmp_path / name / "callsheet.db", tmp_path / name).close()
     done = invoke_cli(*words, "--data-dir", tmp_path / "two", "--config", config)
-    assert (done.code, done.out) == (1, "")
+    assert (done.code, done.out) == (3, "")
     assert "The file storage of this server is not the one of its database." in done.err

@@ -23,6 +23,8 @@ def test_keys_are_created_listed_and_revoked(live_server: LiveServer, run: Run) 
 def test_an_operator_key_is_created_with_the_operator_option_only(live_server: LiveServer, run: Run) -> None:
     created = run("keys", "create", "second", "--role", "admin", "--operator", "--json", role="operator").json
     assert created["key"]["tenant"] == ""
+    printed = run("keys", "create", "third", "--role", "admin", "--operator", role="operator").out
+    assert "(operator, all tenants). The secret is shown once:" in printed
     roles = {line.split()[0]: line for line in run("keys", "list", role="operator").out.splitlines()}
     assert "operator" in roles[created["key"]["id"]].split()
     assert invoke_cli("workers", "--url", live_server.url, "--api-key", created["secret"]).code == 0

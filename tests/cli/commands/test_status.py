@@ -21,3 +21,18 @@ def test_status_prints_the_queues_of_the_server(live_server: LiveServer, run: Ru
         "running_is_capped": False,
     }  # fmt: skip
     live_server.work("ops-wait")
+
+
+def test_status_counts_idle_workers_and_says_how_many_are_busy(live_server: LiveServer, run: Run) -> None:
+    before = run("status", "--json", role="operator").json
+    live_server.register("idle-1")
+    live_server.callsheet.state.fleet.embedded_workers.add("embedded-1")
+    definition = WorkflowDefinition(name="held", price=0, stages=[StageSpec(name="hold", kind="held")])
+    live_server.engine.execute(commands.PutWorkflow(definition=definition))
+    live_server.submit(workflow="held")
+    (leased,) = live_server.engine.execute(commands.Claim(worker_id="embedded-1", kinds=("held",)))
+    after = run("status", "--json", role="operator").json
+    workers, busy = before["workers"] + 2, before["busy_workers"] + 1
+    assert (after["workers"], after["busy_workers"]) == (workers, busy)
+    assert f"{workers} workers, {busy} busy." in run("status", role="operator").out
+    live_server.engine.execute(commands.Complete(lease=leased.lease))

@@ -63,6 +63,23 @@ def test_the_tasks_of_a_restarted_worker_are_requeued_without_counting_an_attemp
     assert len(harness.do(claim(token_hash=OTHER, count=2))) == 2
 
 
+def test_a_worker_that_registers_again_keeps_the_leases_of_the_tasks_it_runs() -> None:
+    """R195."""
+    harness = harness_with_two_leases()
+    running, lost = (task.id for task in harness.all(Task))
+    harness.do(c.UpdateWorker(worker_id="gpu", draining=True))
+    assert register(harness, token=OTHER, held_task_ids=(running, "unknown")).requeued == 1
+    assert [harness.get(Task, key).status for key in (running, lost)] == ["running", "retried"]
+    assert harness.get(Worker, "gpu").draining_at is not None
+
+
+def test_a_worker_that_registers_again_keeps_no_more_leases_than_its_concurrency() -> None:
+    """L8."""
+    harness = harness_with_two_leases()
+    held = tuple(task.id for task in harness.all(Task))
+    assert register(harness, token=OTHER, held_task_ids=held, concurrency=1).requeued == 1
+
+
 def test_a_repeated_registration_with_the_same_token_is_not_a_second_start() -> None:
     harness = harness_with_two_leases()
     assert register(harness).requeued == 0

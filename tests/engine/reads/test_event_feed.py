@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.event_relay import DeliveryError, Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
+from callsheet.store.dialect import CURRENT_TRANSACTION
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.databases.faulty_database import faulty_engine
 from tests.support.engine.engine_harness import EngineHarness
@@ -124,11 +125,26 @@ def test_events_that_a_sink_did_not_accept_are_delivered_again(harness: EngineHa
     sink = Sink()
     relay = Relay(harness.engine, "log", "relay-1", sink)
     sink.failing = True
-    with pytest.raises(OSError, match="unavailable"):
-        relay.run_once(harness.clock.now())
+    for delay in ("1 second", "2 seconds"):
+        message = rf"log: OSError: the sink is unavailable. {len(expected)} events will be delivered again in {delay}."
+        with pytest.raises(DeliveryError, match=message):
+            relay.run_once(harness.clock.now())
+        assert relay.run_once(harness.clock.now()) == 0, "it waits before it tries again"
+        harness.clock.advance(2)
     sink.failing = False
     assert relay.run_once(harness.clock.now()) == len(expected)
     assert sorted(sink.event_keys) == sorted(expected)
+
+
+def test_a_failed_sink_does_not_keep_the_lock_from_the_next_server(harness: EngineHarness) -> None:
+    expected = run_jobs(harness, 1)
+    wait_for_feed(harness, len(expected))
+    sink = Sink()
+    sink.failing = True
+    with pytest.raises(DeliveryError):
+        Relay(harness.engine, "log", "stopped", sink).run_once(harness.clock.now())
+    sink.failing = False
+    assert Relay(harness.engine, "log", "restarted", sink).run_once(harness.clock.now()) == len(expected)
 
 
 @pytest.fixture
@@ -142,8 +158,8 @@ def on_postgres(database_pool: DatabasePool) -> Any:
     database_pool.release(url)
 
 
-LATE = """INSERT INTO event (subject, seq, tenant, run, at, type, actor)
-VALUES ('late', 1, 'acme', 1, 0, 'job.changed', 'system')"""
+LATE = f"""INSERT INTO event (subject, seq, tenant, run, at, type, actor, tx)
+VALUES ('late', 1, 'acme', 1, 0, 'job.changed', 'system', {CURRENT_TRANSACTION})"""
 
 
 class SlowServer:
@@ -151,7 +167,7 @@ class SlowServer:
 
     def __init__(self, database_url: str) -> None:
         self._connection = psycopg.connect(database_url)
-        self._connection.execute(LATE)
+        self._connection.execute(LATE.encode())
 
     def commit(self) -> None:
         self._connection.commit()

@@ -24,7 +24,7 @@ def test_a_scrape_counts_waiting_and_running_tasks_active_jobs_and_workers(live_
     found = scrape(live_server)
     assert (found[sample_key("tasks_waiting", **queue)], found[sample_key("tasks_running", **queue)]) == (3, 0)
     assert found[sample_key("jobs_active", status="queued")] == before + 1
-    assert sample_key("workers", kind="measured") not in found
+    assert sample_key("workers_busy", kind="measured") not in found
     leased = [
         lease
         for worker in ("w1", "w2")
@@ -32,14 +32,14 @@ def test_a_scrape_counts_waiting_and_running_tasks_active_jobs_and_workers(live_
     ]
     found = scrape(live_server)
     assert (found[sample_key("tasks_waiting", **queue)], found[sample_key("tasks_running", **queue)]) == (1, 2)
-    assert (found[sample_key("workers", kind="measured")], found[sample_key("jobs_active", status="queued")]) == (
+    assert (found[sample_key("workers_busy", kind="measured")], found[sample_key("jobs_active", status="queued")]) == (
         2,
         before,
     )
     live_server.engine.execute(commands.Cancel(tenant=TENANT, job_id=job, grace_seconds=0))
     found = scrape(live_server)
     assert (found[sample_key("tasks_waiting", **queue)], found[sample_key("tasks_running", **queue)]) == (0, 0)
-    assert sample_key("workers", kind="measured") not in found
+    assert sample_key("workers_busy", kind="measured") not in found
     assert len(leased) == 2
 
 
@@ -112,6 +112,14 @@ def test_provider_calls_and_overdue_ones_are_counted(live_server: LiveServer) ->
     assert (ops["provider_calls"], ops["provider_calls_overdue"]) == (before + 1, 0)
     later = parse(Metrics().text(MetricsSnapshot(0, load(calls=(3, 2)))).decode())
     assert (later[sample_key("provider_calls")], later[sample_key("provider_calls_overdue")]) == (3, 2)
+
+
+def test_every_metric_is_documented(live_server: LiveServer) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
+    text = live_server.client("operator").get("/metrics").text
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    assert len(names) > 15
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 
 # -- without a server

@@ -111,7 +111,7 @@ SECOND = Api(
         Route("GET", "/jobs/latest/words", stream_words, PUBLIC, "Stream words"),
         Route("GET", "/jobs/{name}/input", read_job, READERS, "Read a job's input"),
         Route("GET", "/fail", fail, PUBLIC, "Fail"),
-        Route("POST", "/limited", submit, WRITERS, "Submit", limit_failed_auth=True),
+        Route("POST", "/limited", submit, WRITERS, "Submit"),
     ),
     authenticate_by_header("X-Api-Key", "Key "),
     render_detail,

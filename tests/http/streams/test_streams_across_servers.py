@@ -10,6 +10,7 @@ import pytest
 from callsheet.core.model import commands
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.settings import HttpSettings, Settings
+from callsheet.store.dialect import CURRENT_TRANSACTION
 from tests.support.databases.database_pool import DatabasePool
 from tests.support.engine.concurrency import ANSWER_SECONDS
 from tests.support.http.raw_http import RawConnection
@@ -193,7 +194,7 @@ def _append_event(connection: "psycopg.Connection[tuple[object, ...]]", job: str
     """Append an event to a job as the engine does: with the lock of the job and its next number."""
     connection.execute("UPDATE job SET seq = seq + 1 WHERE id = %s", (job,))
     connection.execute(
-        "INSERT INTO event (subject, seq, tenant, run, at, type, actor)"
-        " SELECT id, seq, tenant, run, updated_at, 'job.noted', 'system' FROM job WHERE id = %s",
+        "INSERT INTO event (subject, seq, tenant, run, at, type, actor, tx) SELECT id, seq, tenant, run, updated_at,"
+        f" 'job.noted', 'system', {CURRENT_TRANSACTION} FROM job WHERE id = %s".encode(),
         (job,),
     )

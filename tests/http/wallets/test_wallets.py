@@ -87,7 +87,7 @@ def test_an_invalid_refund_is_refused(live_server: LiveServer) -> None:
         (422, "invalid_body"), (404, "job_not_found"), (403, "forbidden"), (403, "forbidden"),
     ]  # fmt: skip
     assert (
-        answers[0].json()["message"] == "Run 1 consumed no credits: 3 credits of its price were refunded when it ended."
+        answers[0].json()["message"] == "Run 1 consumed no credits: its price of 3 credits was refunded when it ended."
     )
 
 

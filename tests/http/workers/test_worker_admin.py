@@ -44,7 +44,7 @@ def test_the_server_never_calls_a_worker(sandbox: WorkerSandbox, monkeypatch: py
     results = http_worker.heartbeat(*tasks)
     assert (sorted(one["cancel"] for one in results["results"]), results["drain"]) == ([False, True], True)
     expect_json(sandbox.live_server.client("operator").post(f"/v1/admin/workers/{sandbox.name('w1')}/revoke"))
-    assert expect_json(http_worker.post_lease("complete", tasks[0]), 401)["code"] == "invalid_key"
+    assert expect_json(http_worker.post_lease("complete", tasks[0]), 401)["code"] == "invalid_worker_token"
     assert callers == {threading.current_thread().name}
 
 
@@ -90,7 +90,7 @@ def test_a_revoked_worker_is_refused_at_once_and_its_task_is_reassigned(sandbox:
     (task,) = http_worker.claim()
     operator = sandbox.live_server.client("operator")
     assert expect_json(operator.post(f"/v1/admin/workers/{sandbox.name('w1')}/revoke"))["status"] == "revoked"
-    assert expect_json(http_worker.post_lease("complete", task), 401)["code"] == "invalid_key"
+    assert expect_json(http_worker.post_lease("complete", task), 401)["code"] == "invalid_worker_token"
     body = {"worker": sandbox.name("w1"), "kinds": [sandbox.kind]}
     assert (
         expect_json(sandbox.live_server.client("worker").post("/v1/worker/register", json=body), 403)["code"]
@@ -124,7 +124,7 @@ def test_a_rotated_token_replaces_the_old_one_and_the_leases_stay(sandbox: Worke
     registration = expect_json(
         sandbox.live_server.client("operator").post(f"/v1/admin/workers/{sandbox.name('w1')}/rotate")
     )
-    assert expect_json(http_worker.post_lease("complete", task), 401)["code"] == "invalid_key"
+    assert expect_json(http_worker.post_lease("complete", task), 401)["code"] == "invalid_worker_token"
     http_worker.http.headers["authorization"] = f"Bearer {registration['token']}"
     assert expect_json(http_worker.post_lease("complete", task))["job_status"] == "completed"
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_registering_the_same_name_again_is_a_restart(sandbox: WorkerSandbox) ->
     before = sandbox.http_worker()
     (task,) = before.claim()
     after = sandbox.http_worker()
-    assert expect_json(before.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_key"
+    assert expect_json(before.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_worker_token"
     assert expect_json(after.post_lease("complete", task), 409)["code"] == "lease_lost"
     (again,) = after.claim()
     assert (again["lease"]["job_id"], again["lease"]["attempt"]) == (job["id"], 2)
@@ -118,22 +119,30 @@ def test_a_deregistered_worker_requeues_its_tasks(sandbox: WorkerSandbox) -> Non
     http_worker = sandbox.http_worker()
     http_worker.claim()
     assert expect_json(http_worker.http.post("/v1/worker/deregister", json={"reason": "night"})) == {"requeued": 1}
-    assert expect_json(http_worker.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_key"
+    assert expect_json(http_worker.http.post("/v1/worker/claim", json={}), 401)["code"] == "invalid_worker_token"
     assert len(sandbox.http_worker("w2").claim()) == 1
     operator = sandbox.live_server.client("operator")
     entries = expect_json(operator.get("/v1/admin/audit", params={"subject": sandbox.name("w1")}))["entries"]
     assert (entries[0]["action"], entries[0]["data"]) == ("worker.deregister", {"reason": "night"})
 
 
-def test_a_wrong_fleet_key_is_refused_and_limited_after_twenty_failures(sandbox: WorkerSandbox) -> None:
-    """R198: a valid key from the same address is still accepted."""
-    wrong = sandbox.live_server.client(headers={"authorization": "Bearer cs_wrong"})
-    body = {"worker": "w", "kinds": ["draw"]}
-    answers = [wrong.post("/v1/worker/register", json=body) for _ in range(21)]
-    assert [answer.status_code for answer in answers] == [401] * 20 + [429]
-    assert answers[-1].json()["code"] == "too_many_failed_auth"
-    assert 1 <= int(answers[-1].headers["retry-after"]) <= 60
-    assert sandbox.live_server.register(sandbox.name("w"))["worker"] == sandbox.name("w")
+def test_wrong_keys_are_limited_after_twenty_failures_on_all_routes_together(tmp_path: Path) -> None:
+    """R198: a valid key from the same address is still accepted, and a request without a key is not a failure."""
+    with LiveServer(tmp_path / "callsheet.db", tmp_path) as live_server:
+        wrong = live_server.client(headers={"authorization": "Bearer cs_wrong"})
+        assert live_server.client().get("/v1/jobs").json()["code"] == "missing_key"
+        calls = [
+            lambda: wrong.post("/v1/worker/register", json={"worker": "w", "kinds": ["draw"]}),
+            lambda: wrong.get("/v1/jobs"),
+            lambda: wrong.get("/v1/events", headers={"accept": "text/event-stream"}),
+        ]
+        answers = [calls[n % 3]() for n in range(24)]
+        assert [answer.status_code for answer in answers] == [401] * 20 + [429] * 4
+        assert {answer.json()["code"] for answer in answers[20:]} == {"too_many_failed_auth"}
+        assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in answers[20:])
+        assert live_server.client().get("/v1/jobs").json()["code"] == "missing_key"
+        assert live_server.client("client").get("/v1/jobs").status_code == 200
+        assert live_server.register("w")["worker"] == "w"
 
 
 def test_the_number_of_workers_is_limited_and_a_deregistered_one_frees_a_place(

@@ -41,6 +41,8 @@ class FleetWorker(Worker):
         self._leaked_leases = leaked_leases
         self._concurrency = world.random.choice((1, 2, 2, 4))
         self._silent_steps = 0
+        self._running = False
+        """Its token was replaced while it ran, and it registers again with its tasks."""
 
     @property
     def needs_registration(self) -> bool:
@@ -74,6 +76,7 @@ class FleetWorker(Worker):
         self._world.log(f"  {self.name} restarts")
         self._stale_tasks.extend(self._active_tasks)
         self._active_tasks.clear()
+        self._running = False
         self._forget_session()
 
     def _forget_session(self) -> None:
@@ -92,16 +95,19 @@ class FleetWorker(Worker):
             concurrency=concurrency,
             approved=approved,
             requested_by="fleet",
+            held_task_ids=tuple(task.lease.task_id for task in self._active_tasks) if self._running else (),
         )
         return Request([register], self._on_registered)
 
     def _on_registered(self, answers: list[Any] | None) -> None:
-        """Store the session; the registration has requeued the earlier tasks of this worker."""
+        """Store the session; the registration has requeued the earlier tasks of this worker, except those it runs."""
         answer = answers[0] if answers else None
         if isinstance(answer, Admission):
             self.session = answer.session
-            self._stale_tasks.extend(self._active_tasks)
-            self._active_tasks.clear()
+            if not self._running:
+                self._stale_tasks.extend(self._active_tasks)
+                self._active_tasks.clear()
+            self._running = False
 
     def _deregister(self, session: str) -> Request:
         def on_reply(answers: list[Any] | None) -> None:
@@ -143,7 +149,11 @@ class FleetWorker(Worker):
 
     def _on_claimed(self, answers: list[Any] | None) -> None:
         if answers and isinstance(answers[0], InvalidWorkerToken):
-            self._restart()
+            if self._active_tasks and self._random.random() < 0.5:
+                self._running = True
+                self._forget_session()
+            else:
+                self._restart()
         super()._on_claimed(answers)
         if answers and isinstance(answers[0], list):
             for task in self._active_tasks[-len(answers[0]) :] if answers[0] else ():

@@ -67,8 +67,10 @@ class BatchChecks:
                 yield from _check_session_is_newest(command, before)
             if isinstance(result, Exception):
                 continue
-            if isinstance(command, c.Register) and (left := self._held_tasks(command.worker_id)):
-                yield f"F21 {command.worker_id} registered again and still has the leases {sorted(left)}"
+            if isinstance(command, c.Register):
+                running = command.held_task_ids[: command.concurrency]
+                if left := sorted(key for key in self._held_tasks(command.worker_id) if key[0] not in running):
+                    yield f"F21 {command.worker_id} registered again and still has the leases {left}"
         if len(commands) == 1:
             yield from self._check_single(commands[0], results[0], before)
 
@@ -100,6 +102,10 @@ class BatchChecks:
         released = before - self._held_tasks(name)
         if released and isinstance(command, c.RotateWorker | c.UpdateWorker):
             yield f"R195 {type(command).__name__} ended the leases {sorted(released)} of {name}"
+        if isinstance(command, c.Register):
+            running = command.held_task_ids[: command.concurrency]
+            if ended := sorted(task for task, _ in released if task in running):
+                yield f"R195 {name} registered again with its tasks, and the leases of {ended} ended"
         for task, no in sorted(released):
             row = self._inspector.rows("SELECT outcome, uncounted FROM attempt WHERE task_id = ? AND no = ?", task, no)
             if row[0] not in {(None, 0), ("requeued", 1), ("canceled", 1)}:

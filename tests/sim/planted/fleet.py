@@ -1,6 +1,6 @@
 """Bugs in the fleet: which worker gets work, and what happens to its leases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -92,9 +92,9 @@ def a_lease_is_valid_for_any_worker(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_restart_keeps_the_old_leases(patch: pytest.MonkeyPatch) -> None:
-    def requeue_held_tasks(ws: WorkingSet, worker_id: str, reason: str) -> int:
+    def requeue_held_tasks(ws: WorkingSet, worker_id: str, reason: str, keep_task_ids: Sequence[str] = ()) -> int:
         restarted = ws.get(Worker, worker_id).status in {"pending", "approved"}
-        return 0 if restarted else claim.requeue_held_tasks(ws, worker_id, reason)
+        return 0 if restarted else claim.requeue_held_tasks(ws, worker_id, reason, keep_task_ids)
 
     patch.setattr(fleet, "requeue_held_tasks", requeue_held_tasks)
 
@@ -112,9 +112,9 @@ def a_requeue_counts_an_attempt(patch: pytest.MonkeyPatch) -> None:
 
 @bug
 def a_revoked_worker_keeps_its_tasks(patch: pytest.MonkeyPatch) -> None:
-    def requeue_held_tasks(ws: WorkingSet, worker_id: str, reason: str) -> int:
+    def requeue_held_tasks(ws: WorkingSet, worker_id: str, reason: str, keep_task_ids: Sequence[str] = ()) -> int:
         revoked = ws.get(Worker, worker_id).status == "revoked"
-        return 0 if revoked else claim.requeue_held_tasks(ws, worker_id, reason)
+        return 0 if revoked else claim.requeue_held_tasks(ws, worker_id, reason, keep_task_ids)
 
     patch.setattr(fleet, "requeue_held_tasks", requeue_held_tasks)
 
@@ -146,6 +146,14 @@ def a_rotated_token_ends_the_leases(patch: pytest.MonkeyPatch) -> None:
         return state
 
     replace_decision(patch, commands.RotateWorker, rotate)
+
+
+@bug
+def a_worker_that_registers_again_loses_its_running_tasks(patch: pytest.MonkeyPatch) -> None:
+    def register(ws: WorkingSet, command: commands.Register) -> commands.WorkerState:
+        return fleet.register(ws, replace(command, held_task_ids=()))
+
+    replace_decision(patch, commands.Register, register)
 
 
 @bug

@@ -1,8 +1,8 @@
 """Faults in leases, provider calls, documents, events and tokens: at least one per rule."""
 
 SECOND_TERMINAL_EVENT = """
-INSERT INTO event (subject, seq, tenant, run, at, type, entity_id, source, target, actor, data)
-SELECT subject, 100, tenant, run, at, type, entity_id, source, target, actor, data FROM event
+INSERT INTO event (tx, subject, seq, tenant, run, at, type, entity_id, source, target, actor, data)
+SELECT tx, subject, 100, tenant, run, at, type, entity_id, source, target, actor, data FROM event
 WHERE subject = '{done}' AND type = 'job.completed'
 """
 
@@ -122,6 +122,8 @@ TEXTS_AND_EVENTS = [
     ("X2", "UPDATE event SET run = 1 WHERE subject = '{blocked}'"),
     ("X2", "UPDATE event SET run = 7 WHERE subject = '{done}' AND type = 'stage.completed'"),
     ("X2", "UPDATE event SET run = 7 WHERE subject = '{done}' AND type = 'job.completed'"),
+    ("X5", "UPDATE event SET tx = tx + 1000000000 WHERE subject = '{done}'"),
+    ("X5", "INSERT INTO cursor VALUES ('sink ahead', 1000000000, 1, NULL, 0)"),
     ("A1", "UPDATE attempt SET token_hash = 'clear' WHERE job_id = '{done}'"),
     ("A1", "UPDATE attempt SET token_hash = upper(token_hash) WHERE job_id = '{done}'"),
     ("A1", "UPDATE task SET token_hash = substr(token_hash, 1, 63) || 'z' WHERE id = '{leased_task}'"),

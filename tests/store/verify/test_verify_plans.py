@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.core.model.rows import ROWS
+from callsheet.core.model.rows import ROWS, Event
 from callsheet.engine import Engine
 from callsheet.store import verify
 from callsheet.store.connection import Connection
-from callsheet.store.dialect import column_types, columns, postgresql_statement
+from callsheet.store.dialect import CURRENT_TRANSACTION, column_types, columns, postgresql_statement
 from callsheet.store.verify.rule_check import PLAN_SETTINGS
 from callsheet.store.verify.rule_files import QueryPart
 from callsheet.store.verify.slices import border_query, last_query
@@ -74,8 +74,12 @@ def fill_tables(connection: Connection) -> None:
             PARTIAL.get(name, "n" if kind == "bigint" else "lpad(n::text, 36, '0')")
             for name, kind in zip(columns(row), column_types(row), strict=True)
         ]
+        names = list(columns(row))
+        if row is Event:
+            names.append("tx")
+            values.append(CURRENT_TRANSACTION)
         connection.run(
-            f"INSERT INTO {row.TABLE} ({', '.join(columns(row))}) "
+            f"INSERT INTO {row.TABLE} ({', '.join(names)}) "
             f"SELECT {', '.join(values)} FROM generate_series(1, {ROWS_PER_TABLE}) AS s(n)"
         )
 

@@ -65,6 +65,10 @@ class Cluster:
         self._administer(f'DROP DATABASE "{name}" WITH (FORCE)')
         self._databases.discard(name)
 
+    def spend_transactions(self, count: int) -> None:
+        """Raise the number of the next transaction, as other databases of the cluster do."""
+        self._administer(f"DO $$ BEGIN FOR n IN 1..{count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$")
+
     def start(self, *, standby: bool = False) -> None:
         self._own().start(standby=standby)
 

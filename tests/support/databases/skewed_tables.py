@@ -31,7 +31,7 @@ from callsheet.core.model.rows import (
     WorkflowFile,
 )
 from callsheet.store.connection import Connection
-from callsheet.store.dialect import columns
+from callsheet.store.dialect import CURRENT_TRANSACTION, columns
 
 ROWS = 30_000
 FEWER = ROWS // 10
@@ -159,9 +159,13 @@ def _insert_text(database: str, table: type[Row], count: int, values: dict[str, 
     hints = get_type_hints(table)
     defaults = {int: "0", str: "''"}
     expressions = [values.get(name, defaults.get(hints[name], "NULL")) for name in columns(table)]
+    names = list(columns(table))
+    if table is Event and database == "postgresql":
+        names.append("tx")
+        expressions.append(CURRENT_TRANSACTION)
     row_id_sql = f"'00000000-0000-7000-8000-' || {_HEX[database].format('n')}"
     text = ", ".join(expressions).replace(_ID, row_id_sql)
     return (
         f"WITH RECURSIVE series(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM series WHERE n < {count - 1}) "
-        f"INSERT INTO {table.TABLE} ({', '.join(columns(table))}) SELECT {text} FROM series"
+        f"INSERT INTO {table.TABLE} ({', '.join(names)}) SELECT {text} FROM series"
     )

@@ -55,7 +55,10 @@ class FleetModel:
 
     # -- registration and timeouts: each returns the number of requeued tasks
 
-    def register(self, name: str, kinds: tuple[str, ...], token: str, concurrency: int, *, approved: bool) -> int:
+    def register(
+        self, name: str, kinds: tuple[str, ...], token: str, concurrency: int, *, approved: bool,
+        running: Collection[str] = (),
+    ) -> int:  # fmt: skip
         worker = self.workers.get(name, WorkerModel())
         if worker.status == "revoked":
             raise ModelRefusal("worker_revoked")
@@ -66,9 +69,10 @@ class FleetModel:
         worker.approved = worker.approved or (approved and name not in self.workers)
         worker.status = "approved" if worker.approved else "pending"
         worker.token, worker.offered, worker.concurrency = token, tuple(sorted(kinds)), concurrency
-        worker.starts, worker.draining, worker.last_seen_at = worker.starts + 1, False, self.model.now
+        worker.draining = worker.draining and bool(running)
+        worker.starts, worker.last_seen_at = worker.starts + 1, self.model.now
         self.workers[name] = worker
-        return self._release(name)
+        return self._release(name, tuple(running)[:concurrency])
 
     def deregister(self, name: str, token: str) -> int:
         worker = self.workers.get(name)

@@ -55,7 +55,7 @@ def botocore_source(region: str) -> CredentialSource:
     except ImportError:
         raise StorageRefusedError(
             "S3 needs AWS credentials. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. For profiles, SSO, web "
-            "identity, container and instance roles, install Callsheet with the extra `s3`."
+            "identity, container and instance roles, install the extra `s3`: in a checkout, run pip install '.[s3]'."
         ) from None
     session = botocore.session.Session()
     session.set_config_variable("region", region)

@@ -56,7 +56,7 @@ def create(
         as_json(created)
         return
     print_line(
-        f"Key {created.key.id} ({_role_name(created.key)} of {created.key.tenant or 'the operator'}). "
+        f"Key {created.key.id} ({_role_name(created.key)}, {created.key.tenant or 'all tenants'}). "
         "The secret is shown once:"
     )
     print_line(created.secret)

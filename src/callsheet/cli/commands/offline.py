@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.connection import without_secrets
-from callsheet.cli.output import FAILED, AsJson, Failure, as_json, print_line
+from callsheet.cli.output import FAILED, UNAVAILABLE, AsJson, Failure, as_json, print_line
 from callsheet.cli.value_parsers import parse_directory, parse_postgresql_url
 from callsheet.core.model.clock import SECOND
+from callsheet.core.model.errors import Refusal
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.terminal_text import escape_json
 from callsheet.data_folder import DATABASE_FILE, DEFAULT_DATA_FOLDER
@@ -53,7 +54,7 @@ def verify(
 ) -> None:  # fmt: skip
     """Verify that jobs, leases, credits and the audit log are consistent.
 
-    With --files, also verify every file. Exit code 1 on a violation.
+    With --files, also verify every file. Exit code 1 on a violation, 3 if the database or the storage cannot be read.
     """
     if newest and not files:
         raise typer.BadParameter("--newest needs --files. Add --files, or remove --newest.")
@@ -147,8 +148,8 @@ def open_storage(
         blobs = open_blobs(settings.blobs, (data or DEFAULT_DATA_FOLDER).resolve(), None)
         check_storage(read, blobs)
         yield read, blobs, settings.blobs
-    except BlobError as error:
-        raise Failure(str(error)) from None
+    except (BlobError, Refusal) as error:
+        raise Failure(str(error), UNAVAILABLE) from None
     finally:
         read.close()
 

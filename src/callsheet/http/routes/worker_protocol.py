@@ -20,7 +20,7 @@ async def register_worker(state: AppState, request: Request) -> Response:
         commands.Register(
             worker_id=body.worker, kinds=tuple(body.kinds), token_hash=hash_secret(token), concurrency=body.concurrency,
             capabilities=body.capabilities, labels=body.labels, approved=not state.settings.require_worker_approval,
-            requested_by=request.caller.id,
+            requested_by=request.caller.id, held_task_ids=tuple(body.held_task_ids),
         )
     )  # fmt: skip
     state.authenticator.invalidate()
@@ -129,15 +129,15 @@ _NAMES = ("422 invalid_worker", "422 invalid_kind", "422 invalid_label", "422 to
 _FILE = ("404 file_not_found", "422 invalid_file")
 ROUTES = (
     Route("POST", "/v1/worker/register", register_worker, FLEET_KEYS, "Register a worker", worker_protocol.Registration,
-          worker_protocol.Register, status=201, limit_failed_auth=True,
-          problems=("403 worker_revoked", "403 worker_rejected", "409 fleet_full", "429 too_many_failed_auth",
+          worker_protocol.Register, status=201,
+          problems=("403 worker_revoked", "403 worker_rejected", "409 fleet_full",
                     "503 worker_verification_unavailable", *_NAMES, *VALUES),
           details="Send the fleet secret, a key with the role `worker`. The response contains a token for the other "
           "worker routes. Registering the same name again is a restart: the old token is revoked, and the worker's "
-          "tasks are requeued without counting an attempt."),
+          "tasks are requeued without counting an attempt. Tasks in `held_task_ids` keep their leases."),
     Route("POST", "/v1/worker/claim", claim_tasks, REGISTERED_WORKERS,
         "Claim tasks", worker_protocol.ClaimResult, worker_protocol.Claim,
-          problems=("401 invalid_worker_token", "403 worker_not_approved", "409 worker_full", "409 kind_not_assigned",
+          problems=("403 worker_not_approved", "409 worker_full", "409 kind_not_assigned",
                     "503 stopping", *VALUES),
           details="Long polling: if no task is available, the server waits up to `wait_seconds`. Each returned task "
           "is leased to the worker. Send heartbeats to keep the lease. `drain` tells the worker to stop claiming."),
@@ -179,6 +179,6 @@ ROUTES = (
           details="Returns the task to its queue. This does not count as an attempt."),
     Route("POST", "/v1/worker/deregister", deregister_worker, REGISTERED_WORKERS, "Deregister a worker",
         worker_protocol.Deregistered,
-          worker_protocol.Deregister, problems=("401 invalid_worker_token", *VALUES),
+          worker_protocol.Deregister, problems=VALUES,
           details="Requeues the worker's tasks and revokes its token. Call it when the worker shuts down."),
 )  # fmt: skip

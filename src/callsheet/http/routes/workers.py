@@ -75,6 +75,6 @@ ROUTES = (
           "register again after you approve it."),
     Route("POST", "/v1/admin/workers/{worker}/rotate", rotate_worker, OPERATORS, "Rotate a worker's token",
           WorkerToken, problems=(_NOT_FOUND, "409 worker_ended", "422 invalid_text"),
-          details="Returns a new token and revokes the current one. A worker with the SDK and the fleet secret "
-          "registers again automatically."),
+          details="Returns a new token and revokes the current one. The worker keeps its leases. A worker with "
+          "the SDK and the fleet secret registers again automatically and continues its tasks."),
 )  # fmt: skip

@@ -5,6 +5,7 @@ Every response has a request id and the security headers. Every error is rendere
 
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -91,7 +92,7 @@ class App:
         try:
             caller: Caller = await api.authenticate(self._state, request)
         except Problem as refused:
-            if route.limit_failed_auth:
+            if refused.status == HTTPStatus.UNAUTHORIZED and refused.code != "missing_key":
                 self._state.failed_auth_limiter.record_failure(request.client_address, refused)
             raise
         if caller.role not in route.roles:

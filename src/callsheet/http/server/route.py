@@ -78,8 +78,6 @@ class Route(NamedTuple):
     """Request headers that the route reads, besides the key."""
     response_headers: tuple[str, ...] = ()
     """Response headers, besides those that every response has."""
-    limit_failed_auth: bool = False
-    """Count failed authentication by IP address, and respond with 429 after too many."""
     event_stream: bool = False
     """The route streams to clients that accept text/event-stream."""
     body_types: tuple[str, ...] = JSON_ONLY

@@ -1,6 +1,8 @@
 """Pages of events of a job and of a tenant, and the cursors that continue them."""
 
-from callsheet.api.events import Event, Events, EventsQuery, Feed, FeedQuery
+import msgspec
+
+from callsheet.api.events import Event, Events, EventsQuery, Feed, FeedQuery, SinkEvent
 from callsheet.core.model import rows
 from callsheet.core.policy.visibility import Viewer
 from callsheet.engine.reads.synchronous import PositionedEvent
@@ -60,6 +62,14 @@ async def start_position(context: QueryContext, viewer: Viewer, text: str) -> Po
 def tenant_event_view(context: QueryContext, tenant: str, positioned: PositionedEvent) -> Event:
     """Convert an event of a tenant, with its cursor."""
     return render.event_view(positioned.event, _cursor(context, tenant, positioned.position))
+
+
+def sink_event_view(context: QueryContext, positioned: PositionedEvent) -> SinkEvent:
+    """Convert an event for a sink."""
+    tenant = positioned.event.tenant
+    event = tenant_event_view(context, tenant, positioned)
+    data = None if event.data is None else msgspec.json.decode(event.data)
+    return SinkEvent(**{**msgspec.structs.asdict(event), "data": data}, tenant=tenant)
 
 
 def event_filter(query: FeedQuery) -> EventFilter:

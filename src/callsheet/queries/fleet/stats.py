@@ -53,8 +53,7 @@ class FleetStats:
         self._limits = limits
         self._maximum = settings.scan_rows_max
         self._wait_target = settings.scale_target_wait_seconds
-        self._seen_within = seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
-        """A waiting worker calls at least this often, and its time is written soon after."""
+        self._seen_within = seen_within(settings)
         self._cache: dict[int, tuple[float, FleetSnapshot]] = {}
         self._lock = asyncio.Lock()
 
@@ -121,6 +120,11 @@ class _QueueLoad(NamedTuple):
     def activity(self) -> int:
         """Number of waiting, running and recently completed tasks."""
         return self.waiting + self.running.value + self.completed
+
+
+def seen_within(settings: HttpSettings) -> int:
+    """Return the longest time since the last contact of a live worker: claims wait, and contacts are written late."""
+    return seconds(settings.wait_seconds_max + 4 * settings.worker_last_seen_interval_seconds)
 
 
 class _Readings(NamedTuple):

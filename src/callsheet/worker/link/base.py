@@ -37,8 +37,8 @@ Check = Callable[[], None]
 class Link(Protocol):
     """The calls of one worker to its server. Implementations are thread-safe."""
 
-    def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
-        """Register the worker. Registering again counts as a restart and ends its leases.
+    def register(self, kinds: Sequence[str], concurrency: int, held_task_ids: Sequence[str] = ()) -> Registration:
+        """Register the worker. Registering again counts as a restart and ends its leases, except those of held tasks.
 
         Raises `RegistrationError` if the server rejects the worker.
         """

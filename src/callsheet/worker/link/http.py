@@ -116,10 +116,10 @@ class HttpLink:
 
     # -- registration
 
-    def register(self, kinds: Sequence[str], concurrency: int) -> Registration:
+    def register(self, kinds: Sequence[str], concurrency: int, held_task_ids: Sequence[str] = ()) -> Registration:
         request = Register(
             worker=self.name, kinds=list(kinds), concurrency=concurrency, capabilities=self._capabilities,
-            labels=self._labels,
+            labels=self._labels, held_task_ids=list(held_task_ids),
         )  # fmt: skip
         try:
             result = self._post("register", request, Registration, token=self._secret())
@@ -309,16 +309,21 @@ class HttpLink:
         bearer_token = self._token if token is None else token
         headers = {"authorization": f"Bearer {bearer_token}", "content-type": "application/json"}
         timeout = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_TIMEOUT_SECONDS))
-        body = msgspec.json.encode(request)
+        body, sent_at = msgspec.json.encode(request), time.monotonic()
         try:
             response = (http or self._http).post(
                 f"{self._url}/v1/worker/{path}", content=body, headers=headers, timeout=timeout
             )
         except (*NETWORK_ERRORS, RuntimeError) as error:  # RuntimeError: the client was closed
             raise UnreachableError(f"no response ({type(error).__name__})") from None
-        if response.status_code == _UNAUTHORIZED and token is None and bearer_token != self._token:
-            raise UnreachableError("the worker registered again during the request")
+        if response.status_code == _UNAUTHORIZED or (token is None and _is_limited_token(response)):
+            raise InvalidTokenError(_parse_problem(response).message, sent_at)
         return _parse_response(response, response_type)
+
+
+def _is_limited_token(response: httpx.Response) -> bool:
+    """Return whether the token is invalid and the server has got too many invalid keys from this IP address."""
+    return response.status_code == _TOO_MANY_REQUESTS and _parse_problem(response).code == "too_many_failed_auth"
 
 
 def _parse_response(response: httpx.Response, response_type: type[T]) -> T:
@@ -329,8 +334,6 @@ def _parse_response(response: httpx.Response, response_type: type[T]) -> T:
         except msgspec.DecodeError:  # the error page of a proxy, or a server of another version
             raise UnreachableError("the response is not valid for this version of the protocol") from None
     problem = _parse_problem(response)
-    if status == _UNAUTHORIZED:
-        raise InvalidTokenError(problem.message)
     if status == _TOO_MANY_REQUESTS or status >= _SERVER_ERROR:
         raise UnreachableError(
             f"status {status} {problem.code}", parse_retry_after(response.headers.get("retry-after"))

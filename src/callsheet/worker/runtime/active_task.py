@@ -33,14 +33,17 @@ RETRY_SECONDS_MAX = 600.0
 """How long a call is retried before the attempt fails: a longer outage should not occupy the machine."""
 LOG_LINES_MAX, LOG_LINES_PER_HEARTBEAT_MAX = 1_000, 90
 """Unsent log lines that are kept, and log lines per heartbeat."""
+RenewToken = Callable[[InvalidTokenError], UnreachableError]
+"""Registers the worker again, and returns the error with which the rejected call is retried."""
 _STOP_FRACTION, _HONOR_RETRY_AFTER_FRACTION = 0.8, 0.6
 
 
 class ActiveTask:
     """A task that this worker has leased and runs. Thread-safe."""
 
-    def __init__(self, work: TaskPayload, heartbeat_seconds: float) -> None:
+    def __init__(self, work: TaskPayload, heartbeat_seconds: float, renew_token: RenewToken) -> None:
         self.work = work
+        self.renew_token = renew_token
         now = time.monotonic()
         self.acknowledged_count = 0
         """The number of successful heartbeats."""
@@ -114,12 +117,13 @@ class ActiveTask:
             self.raise_if_stopped()
             try:
                 return call()
-            except (LeaseLost, InvalidTokenError):
+            except LeaseLost:
                 self.request_stop(TaskLeaseLost)
-            except UnreachableError as error:
+            except (UnreachableError, InvalidTokenError) as error:
                 if time.monotonic() >= retry_deadline:
                     raise
-                self._sleep(max(pause, error.retry_after_seconds))
+                retryable = self.renew_token(error) if isinstance(error, InvalidTokenError) else error
+                self._sleep(max(pause, retryable.retry_after_seconds))
         raise AssertionError("backoff_delays() never ends")
 
     @staticmethod
@@ -143,6 +147,10 @@ class ActiveTask:
             self._last_sent_at + UPDATE_INTERVAL_SECONDS if self._has_unsent_updates() else self._heartbeat_due_at
         )
         return min(self._heartbeat_due_at, update_due_at, self._stop_at)
+
+    def send_heartbeat_soon(self) -> None:
+        """Make the next heartbeat due now."""
+        self._heartbeat_due_at = time.monotonic()
 
     @property
     def has_unsent_updates(self) -> bool:
@@ -233,4 +241,4 @@ class ActiveTask:
 def _is_lease_lost(result: HeartbeatResult | Exception) -> bool:
     if isinstance(result, HeartbeatResult):
         return result.error is not None and result.error.code in LOST_LEASE_CODES
-    return isinstance(result, LeaseLost | NotFound | InvalidTokenError)
+    return isinstance(result, LeaseLost | NotFound)

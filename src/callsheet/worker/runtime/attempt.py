@@ -129,13 +129,14 @@ class AttemptRunner:
         for pause in backoff_delays():
             try:
                 send()
-            except (LeaseLost, InvalidTokenError):
+            except LeaseLost:
                 return "lost"  # the task was reassigned, and this result is rejected
-            except UnreachableError as error:
+            except (UnreachableError, InvalidTokenError) as error:
                 stopped = self._task.lease_expired or self._task.stop_reason is WorkerShutdown
                 if stopped or time.monotonic() >= retry_deadline:
                     raise
-                time.sleep(max(pause, min(error.retry_after_seconds, _RETRY_AFTER_SECONDS_MAX)))
+                retryable = self._task.renew_token(error) if isinstance(error, InvalidTokenError) else error
+                time.sleep(max(pause, min(retryable.retry_after_seconds, _RETRY_AFTER_SECONDS_MAX)))
             else:
                 return outcome
         raise AssertionError("backoff_delays() never ends")

@@ -12,7 +12,12 @@ from callsheet.core.model.errors import Refusal
 from callsheet.transport.backoff import add_jitter
 from callsheet.worker.errors import InvalidTokenError, UnreachableError
 from callsheet.worker.link.base import Link
-from callsheet.worker.runtime.active_task import HEARTBEAT_RETRY_SECONDS, UPDATE_INTERVAL_SECONDS, ActiveTask
+from callsheet.worker.runtime.active_task import (
+    HEARTBEAT_RETRY_SECONDS,
+    UPDATE_INTERVAL_SECONDS,
+    ActiveTask,
+    RenewToken,
+)
 from callsheet.worker.runtime.worker_events import EventListener, WorkerError
 
 _IDLE_SECONDS = 3_600.0
@@ -22,11 +27,11 @@ class Heartbeater:
     """Sends the heartbeats of all running tasks, in as few requests as possible."""
 
     def __init__(
-        self, link: Link, on_drain: Callable[[], None], on_invalid_token: Callable[[], None], on_event: EventListener
+        self, link: Link, on_drain: Callable[[], None], renew_token: RenewToken, on_event: EventListener
     ) -> None:
         self._link = link
         self._on_drain = on_drain
-        self._on_invalid_token = on_invalid_token
+        self._renew_token = renew_token
         self._emit = on_event
         self._tasks: set[ActiveTask] = set()
         self._urgent: set[ActiveTask] = set()
@@ -59,6 +64,13 @@ class Heartbeater:
     def wake(self) -> None:
         """Recompute when the next heartbeat is due, after a handler reported something."""
         with self._wake:
+            self._wake.notify_all()
+
+    def send_all_soon(self) -> None:
+        """Send the heartbeats of all tasks, to learn which leases the worker still has."""
+        with self._wake:
+            for task in self._tasks:
+                task.send_heartbeat_soon()
             self._wake.notify_all()
 
     def send_now(self, task: ActiveTask) -> bool:
@@ -116,12 +128,10 @@ class Heartbeater:
             response = self._link.heartbeat(
                 [task.build_heartbeat() for task in tasks], min(task.heartbeat_timeout_seconds for task in tasks)
             )
-        except InvalidTokenError as error:
-            self._on_invalid_token()
-            return [error] * len(tasks)
-        except UnreachableError as error:
-            self._retry_at = time.monotonic() + max(error.retry_after_seconds, add_jitter(HEARTBEAT_RETRY_SECONDS))
-            return [error] * len(tasks)
+        except (InvalidTokenError, UnreachableError) as error:
+            retryable = self._renew_token(error) if isinstance(error, InvalidTokenError) else error
+            self._retry_at = time.monotonic() + max(retryable.retry_after_seconds, add_jitter(HEARTBEAT_RETRY_SECONDS))
+            return [retryable] * len(tasks)
         except Refusal as error:
             return (
                 self._send_in_halves(tasks) if len(tasks) > 1 else [error]
@@ -137,7 +147,7 @@ class Heartbeater:
         """Send the heartbeats in two requests. If the first gets no response, the second is not sent."""
         middle = len(tasks) // 2
         first = self._request_results(tasks[:middle])
-        if isinstance(first[-1], UnreachableError | InvalidTokenError):
+        if isinstance(first[-1], UnreachableError):
             return [*first, *[first[-1]] * (len(tasks) - middle)]
         return [*first, *self._request_results(tasks[middle:])]
 

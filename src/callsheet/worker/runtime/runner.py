@@ -75,11 +75,13 @@ class WorkerRun:
         self._controller = (
             ProtectionController(worker_options.protection, self._emit) if worker_options.protection else None
         )
-        self._heartbeater = Heartbeater(link, self.drain, self._handle_invalid_token, self._emit)
+        self._heartbeater = Heartbeater(link, self.drain, self._renew_token, self._emit)
         self._tasks: set[ActiveTask] = set()
         self._changed = threading.Condition()
         self._shutdown: Shutdown | None = None
-        self._draining = self._token_invalid = self._registered = False
+        self._draining = False
+        self._registered_at: float | None = None
+        self._renewing = threading.Lock()
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._heartbeat_seconds = self._wait_seconds = _CLAIM_WAIT_SECONDS
@@ -169,7 +171,7 @@ class WorkerRun:
                 return
 
     def _on_registered(self, registration: Registration) -> None:
-        self._registered, self._token_invalid, self._waiting_reason = True, False, None
+        self._registered_at, self._waiting_reason = time.monotonic(), None
         self._heartbeat_seconds = registration.heartbeat_seconds
         self._wait_seconds = min(_CLAIM_WAIT_SECONDS, registration.wait_seconds_max)
         self._emit(WorkerRegistered(registration.worker, registration.kinds, registration.approved))
@@ -183,7 +185,7 @@ class WorkerRun:
         with self._changed:
             self._changed.wait_for(lambda: not self._tasks, _HANDLER_STOP_SECONDS)
         self._heartbeater.stop()
-        if self._registered and self.failure is None:
+        if self._registered_at is not None and self.failure is None:
             self._deregister(shutdown)
         if self._controller:
             self._controller.stop()
@@ -201,14 +203,9 @@ class WorkerRun:
 
     def _claim_tasks(self) -> None:
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_stopping() or self._token_invalid or len(self._tasks) < self._concurrency
-            )
+            self._changed.wait_for(lambda: self._is_stopping() or len(self._tasks) < self._concurrency)
             count = self._concurrency - len(self._tasks)
         if self._is_stopping():
-            return
-        if self._token_invalid:
-            self._reregister()
             return
         if self._readiness_check is not None and not self._check_ready(self._readiness_check):
             return
@@ -240,8 +237,8 @@ class WorkerRun:
         try:
             if self._link.heartbeat([], _READY_POLL_SECONDS).drain:
                 self.drain()
-        except InvalidTokenError:
-            self._handle_invalid_token()
+        except InvalidTokenError as error:
+            self._renew_token(error)
         except (Refusal, UnreachableError):
             return  # the next claim reports it
 
@@ -253,9 +250,8 @@ class WorkerRun:
                 break
             try:
                 claimed = self._link.claim(self._build_claim(count))
-            except InvalidTokenError:
-                self._handle_invalid_token()
-                break
+            except InvalidTokenError as error:
+                self._stopping.wait(max(pause, self._renew_token(error).retry_after_seconds))
             except UnreachableError as error:
                 self._report_waiting(f"The server is unreachable: {error}")
                 self._stopping.wait(max(pause, error.retry_after_seconds))
@@ -269,17 +265,22 @@ class WorkerRun:
 
     def _build_claim(self, count: int) -> Claim:
         """Return the claim. It lists the running tasks, so that the server requeues tasks of a lost response."""
-        with self._changed:
-            held_task_ids = [task.work.lease.task_id for task in self._tasks]
         return Claim(
-            count=count, kinds=list(self._handlers), wait_seconds=self._wait_seconds, held_task_ids=held_task_ids
+            count=count,
+            kinds=list(self._handlers),
+            wait_seconds=self._wait_seconds,
+            held_task_ids=self._held_task_ids(),
         )
+
+    def _held_task_ids(self) -> list[str]:
+        with self._changed:
+            return [task.work.lease.task_id for task in self._tasks]
 
     def _start_task(self, work: TaskPayload) -> None:
         if self._shutdown is not None:
             self._requeue(work, self._shutdown)
             return
-        task = ActiveTask(work, self._heartbeat_seconds)
+        task = ActiveTask(work, self._heartbeat_seconds, self._renew_token)
         with self._changed:
             self._tasks.add(task)
             if self._controller:
@@ -315,29 +316,49 @@ class WorkerRun:
 
     # -- the worker's token
 
-    def _handle_invalid_token(self) -> None:
-        """Stop all running tasks: their leases ended with the token."""
-        with self._changed:
-            self._token_invalid = True
-            tasks = list(self._tasks)
-            self._changed.notify_all()
-        for task in tasks:
-            task.request_stop(TaskLeaseLost)
+    def _renew_token(self, error: InvalidTokenError) -> UnreachableError:
+        """Register again after the server rejected the token, in the thread that noticed it. Running tasks continue.
 
-    def _reregister(self) -> None:
-        """Register again. Fail if this happens too often: then two workers probably use the same name."""
-        now = time.monotonic()
-        self._reregistered_at.append(now)
+        The heartbeats that follow tell which leases the worker still has. Returns the error with which the rejected
+        call is retried.
+        """
+        with self._renewing:
+            renewed = self._registered_at is not None and error.sent_at < self._registered_at
+            if not renewed and self.failure is None:
+                self._report_waiting("The server no longer accepts this worker's token. The worker registers again.")
+                try:
+                    self._limit_renewals()
+                    self._on_registered(
+                        self._link.register(tuple(self._handlers), self._concurrency, self._held_task_ids())
+                    )
+                except UnreachableError as unreachable:
+                    return unreachable
+                except RegistrationError as rejection:
+                    self._end_rejected(rejection)
+                else:
+                    self._reregistered_at.append(time.monotonic())
+                    self._heartbeater.send_all_soon()
+        return UnreachableError("the worker's token was replaced")
+
+    def _limit_renewals(self) -> None:
+        """Refuse to register again too often: then two workers probably use the same name."""
         if (
             len(self._reregistered_at) == _REREGISTRATIONS_MAX
-            and now - self._reregistered_at[0] < _REREGISTRATIONS_WINDOW_SECONDS
+            and time.monotonic() - self._reregistered_at[0] < _REREGISTRATIONS_WINDOW_SECONDS
         ):
             raise RegistrationError(
                 "The server revoked this worker's token several times in a row: another worker has the same name. "
                 "Give each worker its own name."
             )
-        self._report_waiting("The server no longer accepts this worker's token. The worker registers again.")
-        self._register()
+
+    def _end_rejected(self, rejection: RegistrationError) -> None:
+        """Stop all tasks and the run: the server has requeued the tasks."""
+        self.failure = str(rejection)
+        with self._changed:
+            tasks = list(self._tasks)
+        for task in tasks:
+            task.request_stop(TaskLeaseLost)
+        self.begin_shutdown(Shutdown(reason=self.failure))
 
     def _report_waiting(self, reason: str) -> None:
         """Emit a waiting event, once per reason."""

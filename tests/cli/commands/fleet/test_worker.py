@@ -26,7 +26,10 @@ SECRET = ["--fleet-secret-file", "secret"]
     ("words", "message"),
     [
         (["sample_worker:worker", *SECRET], "No server found in callsheet-data."),
-        (["sample_worker:worker", *SERVER_URL], "No fleet secret."),
+        (
+            ["sample_worker:worker", *SERVER_URL],
+            "No fleet secret for http://127.0.0.1:1, which is not the server of callsheet-data.",
+        ),
         (["sample_worker:worker", "--url", "server", *SECRET], "http:// or https://"),
         (["sample_worker:worker", *SERVER_URL, *SECRET, "--interruption-source", "gcp"], "Choose aws"),
         (["sample_worker:worker", *SERVER_URL, *SECRET, "--kinds", "shout,whisper"], "no handler for 'whisper'"),
@@ -155,6 +158,10 @@ def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
     with lock_directory(tmp_path / "callsheet-data"):
         done = run_worker(*words, folder=tmp_path, monkeypatch=monkeypatch)
         assert (done.code, "16384 bytes" in done.err) == (1, True)
+        monkeypatch.setenv("CALLSHEET_URL", f"{live_server.url}/")
+        exported = run_worker(*words, folder=tmp_path, monkeypatch=monkeypatch)
+        assert (exported.code, "16384 bytes" in exported.err) == (1, True)
+        monkeypatch.delenv("CALLSHEET_URL")
         (tmp_path / "callsheet-data").rename(tmp_path / "elsewhere")
         assert (
             "16384 bytes" in run_worker(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch).err
@@ -162,7 +169,7 @@ def test_the_url_and_secret_default_to_those_of_a_server_on_this_machine(
     killed = run_worker(*words, "--data-dir", "elsewhere", folder=tmp_path, monkeypatch=monkeypatch)
     assert (killed.code, "No server found in" in killed.err) == (2, True), "the secret is sent to no other program"
     other = run_worker(*words, "--data-dir", "elsewhere", *SERVER_URL, folder=tmp_path, monkeypatch=monkeypatch)
-    assert (other.code, "No fleet secret." in other.err) == (2, True)
+    assert (other.code, "No fleet secret" in other.err) == (2, True)
 
 
 def run_worker(

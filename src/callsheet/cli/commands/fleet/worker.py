@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import MsgspecError, Struct
 
-from callsheet.cli.connection import Data, read_server_info
+from callsheet.cli.connection import Data, read_server_info, without_secrets
 from callsheet.cli.output import Failure, json_line, print_line
 from callsheet.cli.value_parsers import parse_directory, parse_fields
 from callsheet.data_folder import DEFAULT_DATA_FOLDER, FLEET_KEY_FILE
@@ -219,23 +219,26 @@ def _find_server(options: CommandOptions) -> tuple[str, Callable[[], str]]:
     The secret of a data folder is sent to that folder's server only.
     """
     file, url = options.fleet_secret_file, options.url or os.environ.get("CALLSHEET_URL")
-    if not url:
-        try:
-            url = read_server_info(options.data).url
-        except (OSError, MsgspecError):
+    try:
+        url = read_server_info(options.data, url).url
+        if file is None and not os.environ.get("CALLSHEET_FLEET_SECRET"):
+            file = options.data / FLEET_KEY_FILE
+    except (OSError, MsgspecError):
+        if not url:
             raise typer.BadParameter(
                 f"No server found in {options.data}. Start one with `callsheet up`, or pass --url or set CALLSHEET_URL."
             ) from None
-        if file is None and not os.environ.get("CALLSHEET_FLEET_SECRET"):
-            file = options.data / FLEET_KEY_FILE
-    return url, _secret_reader(file)
+    return url, _secret_reader(file, url, options.data)
 
 
-def _secret_reader(file: Path | None) -> Callable[[], str]:
+def _secret_reader(file: Path | None, url: str, data: Path) -> Callable[[], str]:
     """Return a reader of the fleet secret. A file is read again at every registration, because it may have changed."""
     secret = os.environ.get("CALLSHEET_FLEET_SECRET", "").strip()
     if file is None and not secret:
-        raise typer.BadParameter("No fleet secret. Pass --fleet-secret-file, or set CALLSHEET_FLEET_SECRET.")
+        raise typer.BadParameter(
+            f"No fleet secret for {without_secrets(url)}, which is not the server of {data}. Pass --fleet-secret-file, "
+            "or set CALLSHEET_FLEET_SECRET."
+        )
 
     def read() -> str:
         from callsheet.worker import RegistrationError  # noqa: PLC0415 - not needed for --help

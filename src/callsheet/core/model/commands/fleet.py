@@ -6,7 +6,7 @@ from callsheet.core.model.commands.base import Command, Json
 
 
 class Register(Command, frozen=True, kw_only=True, gc=False):
-    """Register a worker under a name. A known name is a restart: its leased tasks are requeued."""
+    """Register a worker under a name. A known name is a restart: leased tasks that it does not run are requeued."""
 
     worker_id: str
     kinds: tuple[str, ...]
@@ -16,6 +16,8 @@ class Register(Command, frozen=True, kw_only=True, gc=False):
     labels: dict[str, str] | None = None
     approved: bool = True
     """Whether a new worker may claim tasks without the approval of an operator."""
+    held_task_ids: tuple[str, ...] = ()
+    """Leased tasks that the worker is running: it registers again because its token was replaced."""
 
 
 class Deregister(Command, frozen=True, kw_only=True, gc=False):

@@ -237,7 +237,7 @@ CREATE INDEX attempt_unsuccessful ON attempt (ended_at) WHERE outcome IN ('faile
 
 CREATE TABLE event (
     id {serial},
-    tx {int} NOT NULL DEFAULT {transaction},
+    tx {int} NOT NULL {transaction_default},
     subject text NOT NULL,
     seq {int} NOT NULL,
     tenant text NOT NULL,

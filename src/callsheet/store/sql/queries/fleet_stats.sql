@@ -57,6 +57,9 @@ WITH RECURSIVE leasing(worker_id) AS (
 )
 SELECT p.worker_id, p.kind FROM pair p WHERE p.kind IS NOT NULL LIMIT :most
 
+-- name: live_worker_ids
+SELECT w.id FROM worker w WHERE w.status IN ('pending', 'approved') AND w.last_seen_at >= :seen_since
+
 -- name: depths
 SELECT q.kind, q.workflow,
     (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue = q.id AND t.ready = 1 LIMIT :most) AS waiting),

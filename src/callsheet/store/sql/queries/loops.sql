@@ -53,6 +53,12 @@ SELECT id, tx, {event e} FROM event e WHERE {after_position} ORDER BY {feed_orde
 -- name: feed_end
 SELECT tx, id FROM event e WHERE {after_position} ORDER BY {feed_order_desc} LIMIT 1
 
+-- name: event_transactions
+-- The highest transaction of an event or a cursor, and one that no transaction of this database has reached yet.
+SELECT max(tx), {next_transaction} FROM (
+    SELECT (SELECT e.tx FROM event e ORDER BY {feed_order_desc} LIMIT 1) AS tx UNION ALL SELECT max(c.tx) FROM cursor c
+) AS stored
+
 -- name: subjects_not_yet_visible
 -- Jobs with committed events that are not in the feed yet, because an older transaction is still open.
 SELECT DISTINCT subject FROM (SELECT e.subject FROM event e WHERE {not_yet_visible} ORDER BY {feed_order_desc} LIMIT :count) s

@@ -24,6 +24,14 @@ SELECT e.subject, e.run, e.first_seq, e.first_type FROM (
 ) e LEFT JOIN job j ON j.id = e.subject LEFT JOIN run r ON r.job_id = e.subject AND r.no = e.run
 WHERE r.no IS NULL AND (e.run <> 0 OR coalesce(j.status, '') <> 'blocked')
 
+-- name: X5
+-- No event and no cursor is ahead of the transactions of the database: start a server, or run `callsheet migrate`, after a restore.
+-- columns: what, id, transaction
+-- slices: event.subject
+SELECT 'event', CAST(id AS text), tx FROM event WHERE {slice subject} AND tx >= {next_transaction}
+-- slices: cursor.id
+SELECT 'cursor', id, tx FROM cursor WHERE {slice id} AND tx >= {next_transaction}
+
 -- name: A1
 -- Tokens are stored as a hash of 64 hexadecimal digits.
 -- columns: what, id, chars
