@@ -97,7 +97,7 @@ def _copied_values(kind: str, table: type[Stored]) -> dict[str, str]:
         changed["token_hash"] = f"{number} || substr(t.token_hash, 9)"
     if table is LedgerEntry:
         changed |= {
-            "seq": "t.seq + 2 * s.n", "balance": f"t.balance - {load.PRICE} * s.n", "at": "t.at + s.n * 1000000",
+            "seq": "t.seq + 2 * s.n", "balance": f"t.balance - {load.PRICE} * s.n", "at": "t.at + s.n * 3600000000",
         }  # fmt: skip
     return changed
 
