@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from callsheet.core.model.state_machines import JOB
 from callsheet.core.policy.autoscale import ScaleSignals
+from callsheet.engine.queue_stats import WAIT_BUCKETS_SECONDS, QueueStats, merge_refused, merge_waits
 from callsheet.http.server.route import Route
 
 _QUEUES_MAX = 1_000
@@ -73,6 +74,10 @@ class MetricsSnapshot(NamedTuple):
     """Scale signals of each kind."""
     provider_calls: Sequence[int] | None = None
     """Calls to providers that have not ended, and those that are overdue."""
+    database_up: bool | None = None
+    """Whether the database answers, if other values do not say so."""
+    queues: Sequence[QueueStats] = ()
+    """Waits and refusals of the queues of this process."""
 
 
 class _Gauges(Collector):
@@ -86,7 +91,8 @@ class _Gauges(Collector):
         yield GaugeMetricFamily(
             "callsheet_streams", "Open event streams and long polls of this process.", snapshot.streams
         )
-        database_up = snapshot.depths is not None
+        yield from _admission(snapshot.queues)
+        database_up = snapshot.depths is not None if snapshot.database_up is None else snapshot.database_up
         yield GaugeMetricFamily("callsheet_database_up", "1 if the database answers, else 0.", int(database_up))
         if snapshot.depths is not None:
             busiest = sorted(snapshot.depths, key=lambda row: (-row[2] - row[3], row[0], row[1]))[:_QUEUES_MAX]
@@ -129,6 +135,23 @@ class _Gauges(Collector):
             )
         if snapshot.signals is not None:
             yield from _scaling(snapshot.signals)
+
+
+def _admission(queues: Sequence[QueueStats]) -> Iterable[Metric]:
+    """Export how long work waited for its turn, and how much was refused, by class of work."""
+    waits = HistogramMetricFamily(
+        "callsheet_admission_wait_seconds", "Wait of commands and reads for their turn.", labels=("class",)
+    )
+    for work_class, histogram in sorted(merge_waits(queues).items()):
+        buckets = zip((*map(str, WAIT_BUCKETS_SECONDS), "+Inf"), accumulate(histogram.counts), strict=True)
+        waits.add_metric((work_class.label,), list(buckets), histogram.seconds)
+    yield waits
+    refused = CounterMetricFamily(
+        "callsheet_admission_refused", "Requests, commands and reads refused as overloaded.", labels=("class",)
+    )
+    for work_class, count in sorted(merge_refused(queues).items()):
+        refused.add_metric((work_class.label,), count)
+    yield refused
 
 
 _SIGNALS = {

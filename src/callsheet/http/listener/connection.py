@@ -12,12 +12,16 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from callsheet.http.early_refusals import EarlyRefusals
+from callsheet.http.listener.whole_request import find_whole_request
 from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id, unavailable
 from callsheet.http.server.security_headers import SECURITY_HEADERS
 from callsheet.settings import HttpSettings
@@ -34,6 +38,8 @@ _SINGLE_HEADERS: Final = (
     b"last-event-id", b"transfer-encoding",
 )  # fmt: skip
 _TOO_MANY_CONNECTIONS = unavailable("This server has reached its limit of connections")
+_REFUSED_CYCLE = SimpleNamespace(response_complete=True, message_event=asyncio.Event())
+"""Takes the place of a request that was refused before it started: its body is discarded."""
 _INVALID_HTTP = Problem(400, "invalid_request", "The request is not valid HTTP/1.1. Send one that follows RFC 9112.")
 
 
@@ -46,6 +52,7 @@ class Connection(HttpToolsProtocol):
         self._connections_max = connections_max
         """Connections that are served. Some more are accepted to return an error; all others are aborted."""
         self._active_cycle: RequestResponseCycle | None = None
+        self._early_refusals: EarlyRefusals | None = getattr(self.config.app, "early_refusals", None)
         self._in_head = True
         """The parser is between two requests, or within the request line and headers."""
         self._read_size = 0
@@ -73,6 +80,11 @@ class Connection(HttpToolsProtocol):
         if self._draining:
             self._discard(len(data))
             return
+        early_refusals = self._early_refusals
+        if early_refusals is None or not early_refusals.are_likely or not self._is_taken_over(early_refusals, data):
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         before, self._read_size = self._progress, len(data)
         super().data_received(data)
         if self.transport.is_closing():
@@ -141,6 +153,8 @@ class Connection(HttpToolsProtocol):
         self._progress += 1
         self._partial_bytes = self._unread = 0
         self._clear_timer()
+        if was_idle and self._early_refusals is not None and self._is_refused_early(self._early_refusals):
+            return
         super().on_headers_complete()
         if was_idle:
             self._active_cycle = self.cycle
@@ -148,6 +162,29 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
         if self.scope["method"] not in _METHODS_WITHOUT_BODY:
             self.cycle.transport = DrainingTransport(self)  # type: ignore[assignment]
+
+    def _is_refused_early(self, early_refusals: EarlyRefusals) -> bool:
+        """Respond to a request that the app does not admit, without starting a task for it."""
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        method = self.parser.get_method().decode("ascii")
+        response = early_refusals.refuse(cast("dict[str, Any]", self.scope), method, self.url, keep_alive=keep_alive)
+        if response is None:
+            return False
+        self.cycle = self._active_cycle = cast("RequestResponseCycle", _REFUSED_CYCLE)
+        self.transport.write(response)
+        if keep_alive:
+            self.on_response_complete()
+        else:
+            self.drain()
+        return True
+
+    def _is_taken_over(self, early_refusals: EarlyRefusals, data: bytes) -> bool:
+        """Return whether a whole request was refused unparsed, or the decision about it was deferred."""
+        if not self._in_head or self._partial_bytes or not self._is_idle():
+            return False
+        request = find_whole_request(data)
+        handle = partial(self._parse, data)
+        return request is not None and early_refusals.refuse_or_defer(request, self.server, self.transport, handle)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
