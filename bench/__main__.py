@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.databases import Databases
 from bench.engine import backlog, cpu, latency, limits, profile, size, throughput, verification
-from bench.http import api, streams, streams_under_load, worker_protocol
+from bench.http import api, overload, streams, streams_under_load, worker_protocol
 from bench.peers import comparison
 from bench.table import PAGE, Row, format_table, replace_figures, save
 
@@ -24,6 +24,7 @@ PARTS: dict[str, Callable[..., list[Row]]] = {
     "streams": streams.measure,
     "busy-streams": streams_under_load.measure,
     "fleet": worker_protocol.measure,
+    "overload": overload.measure,
 }
 
 

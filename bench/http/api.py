@@ -143,7 +143,11 @@ async def _submit_job(server: ServerUnderTest, body: bytes) -> str:
 def run_server(dsn: str) -> Iterator[ServerUnderTest]:
     """Run a server in another process."""
     with tempfile.TemporaryDirectory(prefix="callsheet-bench-") as data:
-        process = subprocess.Popen([sys.executable, "-m", "bench.http.server", dsn, data], stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.http.server", dsn, data],
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # otherwise Linux may schedule server and client as one group, with one share
+        )
         try:
             if process.stdout is None:
                 raise RuntimeError("no pipe")

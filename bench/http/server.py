@@ -58,6 +58,8 @@ def main(dsn: str, data: Path) -> None:
                 return
             await callsheet.app(scope, receive, send)
 
+        app.early_refusals = callsheet.app.early_refusals  # type: ignore[attr-defined]
+
         def ready() -> None:
             make_full_collections_rare()
             print(json.dumps({"port": port, "key": key, "fleet": fleet}), flush=True)

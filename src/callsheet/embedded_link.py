@@ -32,7 +32,7 @@ from callsheet.blobs import object_keys
 from callsheet.blobs.base import BlobBusyError, Blobs, StorageFullError, StorageUnavailableError
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Lease, OutputFile
-from callsheet.core.model.errors import LeaseLost, NotFound, RateLimited
+from callsheet.core.model.errors import LeaseLost, NotFound, Overloaded, RateLimited
 from callsheet.core.model.rows import File, Task
 from callsheet.dispatch.task_payloads import TaskPayloads
 from callsheet.dispatch.task_reports import TaskReports
@@ -215,7 +215,7 @@ def _translate_errors(call: Callable[[], T]) -> T:
         raise LeaseLost(refusal.message) if refusal.code in LOST_LEASE_CODES else refusal from None
     except RateLimited as refusal:
         raise UnreachableError(refusal.message, refusal.retry_after_seconds) from None
-    except (Unavailable, StoreError) as error:
+    except (Unavailable, StoreError, Overloaded) as error:
         raise UnreachableError(str(error)) from error
 
 

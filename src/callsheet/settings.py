@@ -72,6 +72,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The timeout of a read by key on PostgreSQL. After it, the database counts as unavailable."""
     readers: int = 4
     """The number of database connections for reads, per process."""
+    writes_waiting_max: int = 8_192
+    """The maximum number of clients' commands that wait for a lane. Further ones get a 503 `overloaded`."""
+    claims_waiting_max: int = 8_192
+    """The maximum number of workers' claims that wait for a lane. Further ones get a 503 `overloaded`."""
+    reads_waiting_max: int = 8_192
+    """The maximum number of clients' reads that wait for the database. Further ones get a 503 `overloaded`."""
+    queue_wait_seconds_max: float = 0.25
+    """How long commands or reads may wait for their turn before the server refuses new ones with a 503 `overloaded`.
+    The server refuses none while all that wait fit into the next batch."""
+    queue_timeout_seconds: float = 10.0
+    """How long an accepted command of a client may wait for its turn. After it, the server does not execute the
+    command, and returns a 503 `overloaded`."""
     log_bytes_max: int = 16 * 1024 * 1024
     """The maximum size of the log file in the data folder. A larger one is rotated to `callsheet.log.1`."""
     log_files_max: int = 4
@@ -95,6 +107,16 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The maximum length of a URL, with its query."""
     header_timeout_seconds: float = 10.0
     """The time a client has to send the request line and the headers."""
+    writes_in_progress_max: int = 256
+    """The maximum number of submits and other changes of clients that a server handles at the same time. Further ones
+    get a 503 `overloaded`. A higher limit makes requests wait longer under overload, and raises the throughput only if
+    the latency to the database is high."""
+    claims_in_progress_max: int = 256
+    """The maximum number of registrations and claims of workers that a server handles at the same time. Further ones
+    get a 503 `overloaded`. A claim that waits for a task does not count."""
+    reads_in_progress_max: int = 1_024
+    """The maximum number of reads of clients that a server handles at the same time, and of requests for events.
+    Further ones get a 503 `overloaded`. Open streams, and requests that wait for an event, do not count."""
     idle_timeout_seconds: int = 75
     """How long a connection may stay idle between two requests."""
     connections_per_address_max: int = 1_000

@@ -22,7 +22,7 @@ EXPECTED = {"seconds_p50": 60.0, "seconds_p90": 90.0, "samples": 34}
 
 def why_body(*messages: tuple[str, str]) -> dict[str, Any]:
     """Return an answer of `/why` with these constraints: code and message."""
-    empty = dict.fromkeys(Constraint.__struct_fields__)
+    empty = dict.fromkeys(Constraint.__struct_fields__) | {"running_is_capped": False, "tasks_ahead_is_capped": False}
     start = {"estimated_start_at": None, "estimated_seconds": None, "duration_seconds_p50": None,
              "duration_seconds_p90": None, "samples": 0, "reason": ""}  # fmt: skip
     remaining = {"percent": None, "remaining_seconds_p50": None, "remaining_seconds_p90": None,
@@ -30,7 +30,7 @@ def why_body(*messages: tuple[str, str]) -> dict[str, Any]:
     constraints = [empty | {"code": code, "message": message, "tasks": 1} for code, message in messages]
     return {
         "job_id": "j1", "status": "queued", "progress": 0, "stage_no": 1, "stage": "etch", "constraints": constraints,
-        "position": 1, "start": start, "remaining": remaining,
+        "position": 1, "position_is_capped": False, "start": start, "remaining": remaining,
     }  # fmt: skip
 
 

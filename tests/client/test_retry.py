@@ -3,6 +3,7 @@
 import asyncio
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,6 +17,8 @@ from callsheet.client import (
     NewJob,
     RetryPolicy,
 )
+from callsheet.client.operation_effects import Reply, Request, Sleep
+from callsheet.client.retry import send_with_retries
 from tests.client.both_clients import ClientFactory
 from tests.client.stub_server import JOB, ScriptedResponse, StubServer, problem
 
@@ -91,6 +94,29 @@ def test_a_request_that_was_rate_limited_is_sent_again_even_if_it_is_not_idempot
     stub.responses = [BUSY, BUSY, ScriptedResponse(200, {"files": 1, "bytes": 7, "pending": False})]
     assert client_of(stub.url).jobs.delete("j1").bytes == 7
     assert len(stub.requests) == 3
+
+
+def test_a_request_that_an_overloaded_server_refused_is_sent_again_even_if_it_is_not_idempotent(
+    stub: StubServer, client_of: ClientFactory
+) -> None:
+    overloaded = problem(503, "overloaded")
+    stub.responses = [overloaded, overloaded, ScriptedResponse(200, {"files": 1, "bytes": 7, "pending": False})]
+    assert client_of(stub.url).jobs.delete("j1").bytes == 7
+    assert len(stub.requests) == 3
+
+
+def test_a_random_delay_is_added_to_retry_after_so_that_clients_do_not_return_together() -> None:
+    refused = Reply(503, {"retry-after": "5"}, b'{"code": "overloaded"}')
+    context = SimpleNamespace(url="http://callsheet", retry_policy=RetryPolicy(retries_max=1, base_seconds=2.0))
+    delays: set[float] = set()
+    for _ in range(20):
+        operation = send_with_retries(context, Request("GET", "/v1/me"))
+        next(operation)
+        sleep = operation.send(refused)
+        assert isinstance(sleep, Sleep)
+        delays.add(sleep.seconds)
+    assert all(6.0 <= delay <= 7.0 for delay in delays)
+    assert len(delays) > 1
 
 
 def test_retrying_a_job_uses_one_idempotency_key_for_all_attempts_of_the_request(

@@ -26,7 +26,7 @@ ROWS = {
     for name, cells in read_tables(ROOT / "docs" / "reference" / "log.md", "Lines").items()
 }
 ROWS.pop("event")
-RARE = {"task.progressed": {"preview"}}
+RARE = {"task.progressed": {"preview", "last"}}
 """Fields that no simulation produces."""
 
 

@@ -3,16 +3,23 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from callsheet.embedded_link import LoopThread
+from callsheet.api.worker_protocol import Claim
+from callsheet.blobs.local import LocalBlobs
+from callsheet.core.policy.admission import WorkClass
+from callsheet.embedded_link import EngineLink, LoopThread
+from callsheet.engine import Engine
+from callsheet.settings import Settings
 from callsheet.store.postgres import PostgresConnection, PostgresDatabase
 from callsheet.worker import Context, Worker
 from callsheet.worker.errors import UnreachableError
 from tests.support.databases.database_pool import DatabasePool
+from tests.support.engine.held_lane import hold_lane
 from tests.support.wait import wait_until
 from tests.worker.worker_harness import WorkerHarness
 
@@ -69,6 +76,21 @@ def test_an_open_call_gets_an_error_when_the_server_closes(loop_thread: LoopThre
     assert loop_thread.stop()
     caller.join(30)
     assert [str(error) for error in errors] == ["The server has shut down."]
+
+
+def test_a_claim_that_an_overloaded_engine_refuses_can_be_retried(database_url: str, tmp_path: Path) -> None:
+    settings = Settings(claims_waiting_max=1)
+    with Engine.open(database_url, settings) as engine:
+        link = EngineLink(engine, LocalBlobs(tmp_path), "w1")
+        request = Claim(kinds=["draw"])
+        with closing(link), ThreadPoolExecutor(1) as threads:
+            with hold_lane(engine):
+                waiting = threads.submit(link.claim, request)
+                wait_until(lambda: engine.is_overloaded(WorkClass.CLAIM))
+                with pytest.raises(UnreachableError, match="more work than it can do"):
+                    link.claim(request)
+            assert waiting.result(30).tasks == []
+            assert link.claim(request).tasks == []
 
 
 def test_calls_after_the_stop_are_rejected(loop_thread: LoopThread) -> None:

@@ -12,6 +12,7 @@ from callsheet.transport.backoff import delay_after
 from callsheet.transport.retry_after import parse_retry_after
 
 _TOO_MANY_REQUESTS = 429
+_OVERLOADED_CODE = b'"overloaded"'
 _ACTIVE_JOBS_CODE = b'"too_many_active_jobs"'
 _UNAVAILABLE_STATUSES = frozenset({502, 503, 504})
 
@@ -51,7 +52,7 @@ def send_with_retries(
         failures += 1
         yield Sleep(
             min(
-                max(context.retry_policy.delay_seconds(failures), _retry_after_seconds(outcome)),
+                context.retry_policy.delay_seconds(failures) + _retry_after_seconds(outcome),
                 seconds_left(request.deadline),
             )
         )
@@ -77,13 +78,15 @@ def is_temporary(error: CallsheetError) -> bool:
 def _should_retry(outcome: Reply | TransportError, request: Request) -> bool:
     """Return whether to retry. A 429 was not processed; after a 503 or a broken connection, the request may have been.
 
+    An overloaded server processes nothing of a request that it refuses.
+
     The limit of active jobs is not retried: it lasts as long as a job does.
     """
     if isinstance(outcome, TransportError):
         return request.idempotent or not outcome.sent
     if outcome.status == _TOO_MANY_REQUESTS:
         return "retry-after" in outcome.headers and _ACTIVE_JOBS_CODE not in outcome.body
-    return outcome.status in _UNAVAILABLE_STATUSES and request.idempotent
+    return outcome.status in _UNAVAILABLE_STATUSES and (request.idempotent or _OVERLOADED_CODE in outcome.body)
 
 
 def _retry_after_seconds(outcome: Reply | TransportError) -> float:

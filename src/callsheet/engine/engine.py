@@ -16,16 +16,19 @@ from msgspec.structs import replace
 from callsheet.core.decisions.submit import dedup_key_of
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Command
-from callsheet.core.model.errors import BadInput, Refusal
+from callsheet.core.model.errors import BadInput, Overloaded, Refusal
 from callsheet.core.model.ids import Ids, uuid7
+from callsheet.core.policy.admission import WorkClass
 from callsheet.core.policy.storable_text import check_storable
 from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.engine.batch import Batch, BatchResult, ordering_key
 from callsheet.engine.candidates import CandidateSelector
+from callsheet.engine.command_queue import Answer, Submission
 from callsheet.engine.hints import Hints, call_safely
-from callsheet.engine.lane import Lane, Submission, ThreadFuture, Unavailable
+from callsheet.engine.lane import Lane, ThreadFuture, Unavailable
 from callsheet.engine.notification_listener import Listener
 from callsheet.engine.prefetch import DefinitionCache
+from callsheet.engine.queue_stats import QueueStats
 from callsheet.engine.reads.facade import Reads
 from callsheet.engine.submit_gates import Gate, first_verdict
 from callsheet.settings import Settings
@@ -38,15 +41,32 @@ __all__ = ["Engine", "Unavailable"]
 RefusalListener = Callable[[Command, Refusal], None]
 _GATE_THREADS = 16
 _DISCARDED_OUTPUTS_MAX = 10_000
+_ID_BITS = 74
+_IDS_PER_READ = 64
 MAINTENANCE_STATEMENT_SECONDS = 7 * 86_400.0
 """Statement timeout of maintenance: migrations of large tables, checks of every row."""
 
 
 class RandomIds:
-    """Time-ordered ids from the machine's clock and random source."""
+    """Time-ordered ids from the machine's clock and random source.
+
+    Random bits are read for many ids at once: a system call lets other threads run, which can take milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._random_bits: list[int] = []
 
     def new(self) -> str:
-        return uuid7(time.time_ns() // 1_000_000, secrets.randbits(74))
+        try:
+            bits = self._random_bits.pop()
+        except IndexError:
+            bits, *self._random_bits = _random_bits(_IDS_PER_READ)
+        return uuid7(time.time_ns() // 1_000_000, bits)
+
+
+def _random_bits(count: int) -> list[int]:
+    together = secrets.randbits(_ID_BITS * count)
+    return [together >> _ID_BITS * n & (1 << _ID_BITS) - 1 for n in range(count)]
 
 
 class Engine:
@@ -73,6 +93,8 @@ class Engine:
         self._gates = gates
         self._gate_executor = ThreadPoolExecutor(_GATE_THREADS, "callsheet-gates")
         """Threads for gates, which may call remote services, so that gates and file work do not wait for each other."""
+        self._at_gates = 0
+        """Commands that wait for gates or are checked by them."""
         self._ids = ids or RandomIds()
         self._definitions = DefinitionCache()
         self.reads = Reads(database, self.settings)
@@ -131,8 +153,8 @@ class Engine:
         waiting_futures = []
         for lane, indexes in self._shards(results):
             thread_future = ThreadFuture()
-            lane.send(Submission([results[index] for index in indexes], thread_future.put))
-            waiting_futures.append((indexes, thread_future))
+            if self._send(lane, results, indexes, thread_future.put):
+                waiting_futures.append((indexes, thread_future))
         for indexes, thread_future in waiting_futures:
             self._store_results(results, indexes, thread_future.wait_for_results())
         return results
@@ -145,17 +167,30 @@ class Engine:
         """Execute commands together from asyncio."""
         loop = asyncio.get_running_loop()
         if self._gates and any(isinstance(command, commands.Submit) for command in many):
-            results = await loop.run_in_executor(self._gate_executor, self._prepare_all, many)
+            results = await self._prepare_with_gates(many)
         else:
             results = self._prepare_all(many)
         waiting = []
         for lane, indexes in self._shards(results):
             future: asyncio.Future[list[Any]] = loop.create_future()
-            lane.send(Submission([results[index] for index in indexes], _resolver(future), loop))
-            waiting.append((indexes, future))
+            if self._send(lane, results, indexes, _resolver(future), loop):
+                waiting.append((indexes, future))
         for indexes, future in waiting:
             self._store_results(results, indexes, await future)
         return results
+
+    def _send(
+        self, lane: Lane, results: list[Any], indexes: Sequence[int], answer: Answer,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> bool:  # fmt: skip
+        """Send the commands at these indexes to a lane. If it refuses them, store the refusal and return False."""
+        try:
+            lane.send(Submission([results[index] for index in indexes], answer, loop))
+        except Overloaded as refusal:
+            for index in indexes:
+                results[index] = refusal
+            return False
+        return True
 
     def _store_results(self, results: list[Any], indexes: Sequence[int], answers: Sequence[Any]) -> None:
         """Store answers at the index of their commands, and report refusals to the listeners."""
@@ -195,7 +230,31 @@ class Engine:
         for result in [result for future in futures for result in future.wait_for_results()]:
             _unwrap(result)
 
+    # -- load
+
+    def is_overloaded(self, work_class: WorkClass) -> bool:
+        """Return whether new requests of this class should be refused."""
+        if work_class in {WorkClass.CLAIM, WorkClass.WRITE}:
+            return all(lane.queue.is_overloaded(work_class) for lane in self._lanes)
+        return work_class is not WorkClass.ESSENTIAL and self.reads.is_overloaded
+
+    @property
+    def queue_stats(self) -> list[QueueStats]:
+        """Waits and refusals of all queues."""
+        return [lane.queue.stats for lane in self._lanes] + self.reads.queue_stats
+
     # -- internals
+
+    async def _prepare_with_gates(self, many: Sequence[Command]) -> list[Any]:
+        """Prepare commands on a thread for gates. What would be refused afterwards does not reach the gates."""
+        if self._at_gates >= self.settings.writes_waiting_max or self.is_overloaded(WorkClass.WRITE):
+            raise Overloaded
+        self._at_gates += len(many)
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._gate_executor, self._prepare_all, many)
+        finally:
+            self._at_gates -= len(many)
 
     def _prepare_all(self, many: Sequence[Command]) -> list[Any]:
         """Prepare commands; one that fails is replaced by its refusal."""

@@ -9,7 +9,6 @@ or read-only disk, missing rights) stays so until an operator acts, so commands 
 """
 
 import asyncio
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +16,14 @@ from contextlib import suppress
 from typing import Any
 
 from callsheet.core.model.commands import Command
+from callsheet.core.model.errors import Overloaded
 from callsheet.engine.batch import Batch, BatchResult
+from callsheet.engine.command_queue import Answer, CommandQueue, Submission
 from callsheet.settings import Settings
 from callsheet.store.connection import ConnectionLost, DatabaseUnusable, TransactionConflict, UniqueConflict
 
-Answer = Callable[[list[Any]], None]
 NO_ANSWER = "The database does not answer."
+_WAITED_TOO_LONG = "The request waited too long for its turn."
 _CONFLICTS_MAX = 5
 """A unique conflict resolves after one or two retries; more would only delay other commands."""
 
@@ -47,19 +48,6 @@ def unusable_reason(error: Exception) -> str | None:
     return str(error) if isinstance(error, WritesRefused | DatabaseUnusable) else None
 
 
-class Submission:
-    """Commands of one caller and the callback for their answers, optionally on an event loop."""
-
-    __slots__ = ("answer", "commands", "loop")
-
-    def __init__(
-        self, commands: Sequence[Command], answer: Answer, loop: asyncio.AbstractEventLoop | None = None
-    ) -> None:
-        self.commands = commands
-        self.answer = answer
-        self.loop = loop
-
-
 class Lane:
     """Runs batches one after the other in its own thread."""
 
@@ -82,14 +70,9 @@ class Lane:
         self._make_batch = make_batch
         self._on_done = on_done
         self._batch: Batch | None = None
-        self._batch_max = settings.limits.batch_commands_max
         self._retry_seconds = settings.database_retry_seconds
-        self._queue: queue.SimpleQueue[Submission | None] = queue.SimpleQueue()
-        self._carried_over: Submission | None = None
-        """A submission that did not fit into the previous batch."""
+        self.queue = CommandQueue(settings)
         self._stopping = threading.Event()
-        self._send_lock = threading.Lock()
-        """Guards against submissions after stop."""
         self._thread = threading.Thread(target=self._run_forever, name=name, daemon=True)
 
     def start(self) -> None:
@@ -103,47 +86,32 @@ class Lane:
         return self._refusal or (NO_ANSWER if stalled else None)
 
     def send(self, submission: Submission) -> None:
-        """Queue commands; they are answered after the commit, from the lane's thread."""
-        with self._send_lock:
-            if self._stopping.is_set():
-                raise Unavailable("The engine is closed.")
-            self._queue.put(submission)
+        """Queue commands; they are answered after the commit, from the lane's thread.
+
+        Raises `Overloaded` if too many commands of this class wait, unless they are essential.
+        """
+        if not self.queue.put(submission):
+            raise Unavailable("The engine is closed.")
 
     def stop(self) -> None:
         """Finish queued commands, then stop."""
-        with self._send_lock:
-            self._stopping.set()
-            self._queue.put(None)
+        self._stopping.set()
+        self.queue.close()
         self._thread.join()
 
     def _run_forever(self) -> None:
-        while submissions := self._gather():
-            commands = [command for submission in submissions for command in submission.commands]
+        while taken := self.queue.take():
+            refusals = [Overloaded(_WAITED_TOO_LONG) for late in taken.expired for _ in late.commands]
+            _deliver_results(taken.expired, refusals)
+            commands = [command for submission in taken.submissions for command in submission.commands]
+            if not commands:
+                continue
             self._busy_since = time.monotonic()
             results = self._run_with_fallback(commands)
             self._busy_since = None
-            _deliver_results(submissions, results)
+            _deliver_results(taken.submissions, results)
         if self._batch is not None:
             self._batch.connection.close()
-
-    def _gather(self) -> list[Submission]:
-        """Wait for a submission and take all queued ones that fit; an empty list means stop."""
-        first, self._carried_over = self._carried_over or self._queue.get(), None
-        if first is None:
-            return []
-        submissions, size = [first], len(first.commands)
-        with suppress(queue.Empty):
-            while size < self._batch_max:
-                submission = self._queue.get_nowait()
-                if submission is None:
-                    self._queue.put(None)  # stop after this batch
-                    break
-                size += len(submission.commands)
-                if size > self._batch_max:
-                    self._carried_over = submission
-                    break
-                submissions.append(submission)
-        return submissions
 
     def _run_with_fallback(self, commands: Sequence[Command]) -> list[Any]:
         reason = ""

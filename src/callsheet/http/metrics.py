@@ -11,7 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from callsheet.core.model.capped_count import CappedCount
+from callsheet.core.policy.admission import WorkClass
 from callsheet.core.policy.autoscale import ScaleSignals
+from callsheet.engine.queue_stats import WAIT_BUCKETS_SECONDS, QueueStats, merge_refused, merge_waits
 from callsheet.http.server.route import Route
 from callsheet.queries.fleet.load import Load
 
@@ -67,6 +69,10 @@ class MetricsSnapshot(NamedTuple):
     load: Load | None = None
     signals: Sequence[ScaleSignals] | None = None
     """Scale signals of each kind."""
+    database_up: bool | None = None
+    """Whether the database answers, if other values do not say so."""
+    queues: Sequence[QueueStats] = ()
+    """Waits and refusals of the queues of this process."""
 
 
 class _Gauges(Collector):
@@ -80,9 +86,9 @@ class _Gauges(Collector):
         yield GaugeMetricFamily(
             "callsheet_streams", "Open event streams and long polls of this process.", snapshot.streams
         )
-        yield GaugeMetricFamily(
-            "callsheet_database_up", "1 if the database answers, else 0.", int(snapshot.load is not None)
-        )
+        yield from _admission(snapshot.queues)
+        database_up = snapshot.load is not None if snapshot.database_up is None else snapshot.database_up
+        yield GaugeMetricFamily("callsheet_database_up", "1 if the database answers, else 0.", int(database_up))
         if snapshot.load is not None:
             yield from _load(snapshot.load)
         if snapshot.signals is not None:
@@ -104,6 +110,24 @@ def _load(load: Load) -> Iterable[Metric]:
     yield from _counts("provider_calls", "Open provider calls", (), [((), load.provider_calls.open)])
     overdue = "Open provider calls whose result is overdue"
     yield from _counts("provider_calls_overdue", overdue, (), [((), load.provider_calls.overdue)])
+
+
+def _admission(queues: Sequence[QueueStats]) -> Iterable[Metric]:
+    """Export how long work waited for its turn, and how much was refused, by class of work."""
+    waits = HistogramMetricFamily(
+        "callsheet_admission_wait_seconds", "Wait of commands and reads for their turn.", labels=("class",)
+    )
+    for work_class, histogram in sorted(merge_waits(queues).items()):
+        buckets = zip((*map(str, WAIT_BUCKETS_SECONDS), "+Inf"), accumulate(histogram.counts), strict=True)
+        waits.add_metric((work_class.label,), list(buckets), histogram.seconds)
+    yield waits
+    refused = CounterMetricFamily(
+        "callsheet_admission_refused", "Requests, commands and reads refused as overloaded.", labels=("class",)
+    )
+    counts = merge_refused(queues)
+    for work_class in sorted(WorkClass):
+        refused.add_metric((work_class.label,), counts[work_class])
+    yield refused
 
 
 _SIGNALS = {

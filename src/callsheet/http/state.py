@@ -15,6 +15,7 @@ from callsheet.dispatch.upload_targets import UploadTargets
 from callsheet.dispatch.user_uploads import Uploads
 from callsheet.engine.engine import Engine
 from callsheet.engine.loops.storage_check import StorageCheck
+from callsheet.http.admission import RequestAdmission
 from callsheet.http.auth.authenticator import Authenticator, Signer
 from callsheet.http.auth.failed_auth_limit import FailedAuthLimiter
 from callsheet.http.metrics import Metrics
@@ -48,6 +49,7 @@ class AppState:
         self.settings = settings
         self.shared_values = shared_values
         """What this server has in common with the other servers of its database, by name."""
+        self.admission = RequestAdmission(engine, settings)
         self.storage_check = StorageCheck(engine.reads, blobs)
         self.signer = Signer(secret)
         self.authenticator = Authenticator(engine.reads, self.signer)

@@ -27,7 +27,7 @@ ARGUMENTS: dict[str, list[str]] = {
     "workers list": [], "workers show": ["w1"], "workers approve": ["w1"], "workers drain": ["w1"],
     "workers assign": ["w1", "draw"], "workers revoke": ["w1"], "workers rotate-token": ["w1"],
     "workers autoscale": ["--once"],
-    "tenants list": [], "tenants set": ["default"],
+    "tenants list": [], "tenants set": ["default"], "tenants show": ["default"],
 }  # fmt: skip
 """The arguments of every command that calls a server."""
 ANSWERED = [words for words in ARGUMENTS if words != "files upload"]

@@ -11,6 +11,7 @@ import pytest
 from callsheet.core.model.commands import PutTenant
 from callsheet.engine import Engine, Unavailable
 from callsheet.engine import lane as lane_module
+from callsheet.engine.command_queue import Submission
 from callsheet.engine.lane import NO_ANSWER, WritesRefused
 from callsheet.engine.loops.write_check import WriteCheck
 from callsheet.settings import Settings
@@ -92,7 +93,7 @@ def test_a_write_that_waits_too_long_is_reported_until_it_ends(database_pool: Da
     url = database_pool.acquire()
     with Engine.open(url, Settings(write_check_seconds=0.1)) as engine, psycopg.connect(url) as other:
         other.execute("LOCK TABLE tenant IN SHARE MODE")
-        engine._lanes[0].send(lane_module.Submission([PutTenant(tenant="waits")], lambda _: None))  # noqa: SLF001
+        engine._lanes[0].send(Submission([PutTenant(tenant="waits")], lambda _: None))  # noqa: SLF001
         wait_until(lambda: engine.write_error)
         assert engine.write_error == NO_ANSWER
         other.rollback()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callsheet.core.model.commands import PutTenant
+from callsheet.core.policy.admission import QueueLimits
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
 from callsheet.engine.reads.batched import BatchedReader
@@ -17,6 +18,7 @@ from callsheet.store.connection import Connection, ConnectionLost, NamedQuery, R
 from tests.support.wait import wait_until
 
 TENANT_QUERY = ("tenants", {"ids": ["acme"]})
+LIMITS = QueueLimits(waiting_max=10_000, wait_seconds_max=60.0, batch_max=256)
 INVALID_QUERIES: list[NamedQuery] = [
     ("no_such_query", {}),
     ("events_of", {"subject": "x", "after": 10**40, "count": 1}),
@@ -69,7 +71,7 @@ class CountingConnection:
 
 @contextmanager
 def open_reader(database: CountingDatabase) -> Iterator[BatchedReader]:
-    reader = BatchedReader(database, "test")
+    reader = BatchedReader(database, "test", LIMITS)
     reader.start()
     try:
         yield reader
@@ -284,7 +286,7 @@ def test_queries_during_the_stop_get_a_result_or_an_error_and_never_wait(databas
 
 
 def test_a_reader_that_never_started_can_be_stopped(database: CountingDatabase) -> None:
-    reader = BatchedReader(database, "test")
+    reader = BatchedReader(database, "test", LIMITS)
     reader.stop()
     with pytest.raises(ConnectionLost):
         asyncio.run(reader.fetch("clock"))

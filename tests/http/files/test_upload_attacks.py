@@ -40,7 +40,7 @@ class SlowUpload:
     def __init__(self, live_server: LiveServer, upload: dict[str, Any], size: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", int(live_server.url.rpartition(":")[2])), timeout=30)
         head = (
-            f"PUT {upload['url']} HTTP/1.1\r\nHost: x\r\nContent-Type: {upload['headers']['content-type']}\r\n"
+            f"PUT {upload['url']} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {upload['headers']['content-type']}\r\n"
             f"Content-Length: {size}\r\n\r\n"
         )
         self.send(head.encode())

@@ -150,7 +150,7 @@ def test_a_capped_count_has_a_second_metric_that_says_so() -> None:
     assert found[sample_key("tasks_running_is_capped", **queue)] == 0
     assert found[sample_key("jobs_active_is_capped", status="queued")] == 1
     assert found[sample_key("jobs_active_is_capped", status="running")] == 0
-    assert found[sample_key("workers_is_capped", kind="draw")] == 1
+    assert found[sample_key("workers_busy_is_capped", kind="draw")] == 1
     assert found[sample_key("provider_calls_is_capped")] == 1
     assert found[sample_key("provider_calls_overdue_is_capped")] == 0
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from callsheet.blobs.base import Blobs
     from callsheet.engine import Engine
 
-installation = create_group("installation", help="Show and replace the signing secret and storage of a database.")
+installation = create_group("installation", help="Show and replace the signing secret and storage.")
 SigningSecretFile = Annotated[
     Path | None,
     typer.Option(

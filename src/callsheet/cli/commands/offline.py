@@ -52,7 +52,7 @@ def verify(
         list[str] | None, typer.Option("--rule", metavar="NAME", help="Only this rule (repeatable), such as L7.")
     ] = None,
 ) -> None:  # fmt: skip
-    """Verify that jobs, leases, credits and the audit log are consistent.
+    """Verify that jobs, credits and the audit log are consistent.
 
     With --files, also verify every file. Exit code 1 on a violation, 3 if the database or the storage cannot be read.
     """

@@ -12,6 +12,7 @@
       Deleted                  the object was deleted
       RateLimited              too many requests; retry after some seconds
       TemporarilyUnavailable   the server cannot do it now; retry after some seconds
+      Overloaded               too much work waits; the command was not started, retry after some seconds
 
 A refused command changes nothing. The code is stable, the message is written for people, and the details carry the
 values in a form that programs can read.
@@ -109,3 +110,12 @@ class TemporarilyUnavailable(Refusal):
     def __init__(self, code: str, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(code, message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Overloaded(Refusal):
+    """Too much work waits. The command was not started; retry after `retry_after_seconds`."""
+
+    retry_after_seconds = 1
+
+    def __init__(self, message: str = "The server has more work than it can do.") -> None:
+        super().__init__("overloaded", f"{message} Nothing was changed. Retry in a second.")

@@ -5,27 +5,34 @@ iteration share a switch.
 """
 
 import asyncio
-import queue
 import threading
+import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from callsheet.core.model.errors import Overloaded
+from callsheet.core.policy.admission import QueueLimits, QueueLoad, WorkClass, is_overloaded
+from callsheet.engine.queue_stats import QueueStats
 from callsheet.engine.reads.read_batch import ReadRequest, make_batch, resolve_futures
 from callsheet.store.connection import Connection, ConnectionLost, Database, NamedQuery, Rows
 
-_BATCH_MAX = 256
-
 
 class BatchedReader:
-    """Executes read requests in batches, on a read connection of its own."""
+    """Executes read requests in batches, on a read connection of its own. Over the limits, it refuses requests."""
 
-    def __init__(self, database: Database, name: str) -> None:
+    def __init__(self, database: Database, name: str, limits: QueueLimits) -> None:
+        self.stats = QueueStats()
+        self._limits = limits
         self._database = database
         self._connection: Connection | None = None
         self._gathering: dict[asyncio.AbstractEventLoop, list[ReadRequest]] = {}
         """Requests of each loop in its current iteration. Only the loop's thread touches its list."""
-        self._waiting: queue.SimpleQueue[Sequence[ReadRequest] | None] = queue.SimpleQueue()
+        self._waiting: deque[tuple[float, Sequence[ReadRequest]]] = deque()
+        """Requests that wait for the thread, with the time since when they wait."""
+        self._waiting_count = 0
+        self._changed = threading.Condition(threading.Lock())
         self._stopping = False
         self._ended = False
         self._thread = threading.Thread(target=self._run_forever, name=f"callsheet-{name}", daemon=True)
@@ -34,10 +41,19 @@ class BatchedReader:
         self._thread.start()
 
     def stop(self) -> None:
-        self._stopping = True
-        self._waiting.put(None)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
         if self._thread.ident is not None:
             self._thread.join()
+
+    @property
+    def load(self) -> QueueLoad:
+        """What waits for the thread."""
+        try:
+            return QueueLoad(self._waiting_count, time.monotonic() - self._waiting[0][0])
+        except IndexError:
+            return QueueLoad(0)
 
     async def fetch(self, query: str, /, **parameters: Any) -> Rows:
         """Read a named query."""
@@ -54,6 +70,9 @@ class BatchedReader:
     def _enqueue(self, named_queries: Sequence[NamedQuery], key: str | None = None) -> "asyncio.Future[Any]":
         if self._stopping:
             raise _closed_error()
+        if is_overloaded(self.load, self._limits):
+            self.stats.refused[WorkClass.READ] += 1
+            raise Overloaded
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         gathered = self._gathering.get(loop)
@@ -66,16 +85,17 @@ class BatchedReader:
     def _dispatch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Pass the requests of a loop iteration to the thread."""
         requests = self._gathering.pop(loop)
-        self._waiting.put(requests)
-        if self._ended:  # the thread has ended and will not see them
-            resolve_futures(requests, [_closed_error() for _ in requests])
+        with self._changed:
+            if not self._ended:
+                self._waiting.append((time.monotonic(), requests))
+                self._waiting_count += len(requests)
+                self._changed.notify()
+                return
+        resolve_futures(requests, [_closed_error() for _ in requests])  # the thread has ended and will not see them
 
     def _run_forever(self) -> None:
         while requests := self._gather():
             self._answer_all(requests)
-        self._ended = True
-        if unanswered := self._drain():
-            _deliver_answers(unanswered, [_closed_error() for _ in unanswered])
         if self._connection is not None:
             self._connection.close()
 
@@ -96,27 +116,19 @@ class BatchedReader:
                     _deliver_answers([request], [self._fetch_single(request)])
             return
 
-    def _drain(self) -> list[ReadRequest]:
-        """Return the requests that arrived while the reader stopped."""
-        unanswered: list[ReadRequest] = []
-        with suppress(queue.Empty):
-            while True:
-                unanswered.extend(self._waiting.get_nowait() or [])
-        return unanswered
-
     def _gather(self) -> list[ReadRequest]:
-        """Wait for a request, and return it with all others that wait; an empty list means stop."""
-        first = self._waiting.get()
-        if first is None:
-            return []
-        requests = list(first)
-        with suppress(queue.Empty):
-            while len(requests) < _BATCH_MAX:
-                more = self._waiting.get_nowait()
-                if more is None:
-                    self._waiting.put(None)  # stop after these requests
-                    break
+        """Wait for requests, and return as many as fit into a batch; an empty list means stop."""
+        with self._changed:
+            while not self._waiting and not self._stopping:
+                self._changed.wait()
+            now = time.monotonic()
+            requests: list[ReadRequest] = []
+            while self._waiting and len(requests) < self._limits.batch_max:
+                put_at, more = self._waiting.popleft()
+                self.stats.record_wait(WorkClass.READ, now - put_at, len(more))
                 requests.extend(more)
+            self._waiting_count -= len(requests)
+            self._ended = not requests
         return requests
 
     def _fetch_answers(self, requests: Sequence[ReadRequest]) -> list[Any]:

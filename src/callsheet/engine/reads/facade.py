@@ -4,14 +4,22 @@ Each of the three has its own connections. A slow scan never delays a lookup, an
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from callsheet.core.policy.admission import QueueLimits, is_overloaded
+from callsheet.engine.queue_stats import QueueStats
 from callsheet.engine.reads.batched import BatchedReader
 from callsheet.engine.reads.synchronous import BlockingReader
 from callsheet.settings import Settings
 from callsheet.store.connection import Database, NamedQuery, Rows
 from callsheet.store.postgres import PostgresDatabase
+
+_LOOKUPS_PER_BATCH = 256
+_SCANS_PER_BATCH = 32
+_ESSENTIAL_FACTOR = 2
+"""The factor of `reads_waiting_max` up to which lookups are accepted for requests that were admitted."""
 
 
 class Reads(BlockingReader):
@@ -24,8 +32,14 @@ class Reads(BlockingReader):
 
     def __init__(self, database: Database, settings: Settings) -> None:
         super().__init__(database, settings.readers)
-        self._lookups = _lookup_reader(database, settings.read_timeout_seconds)
-        self._scans = BatchedReader(database, "scans")
+        self._lookup_limits = QueueLimits(
+            settings.reads_waiting_max, settings.queue_wait_seconds_max, _LOOKUPS_PER_BATCH
+        )
+        hard_limits = self._lookup_limits._replace(
+            waiting_max=settings.reads_waiting_max * _ESSENTIAL_FACTOR, wait_seconds_max=math.inf
+        )
+        self._lookups = BatchedReader(_with_timeout(database, settings.read_timeout_seconds), "lookups", hard_limits)
+        self._scans = BatchedReader(database, "scans", self._lookup_limits._replace(batch_max=_SCANS_PER_BATCH))
 
     def start(self) -> None:
         self._lookups.start()
@@ -35,6 +49,16 @@ class Reads(BlockingReader):
         self._lookups.stop()
         self._scans.stop()
         super().close()
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether new reads of clients should be refused. Lookups of essential requests are still accepted."""
+        return is_overloaded(self._lookups.load, self._lookup_limits)
+
+    @property
+    def queue_stats(self) -> list[QueueStats]:
+        """Waits and refusals of both readers."""
+        return [self._lookups.stats, self._scans.stats]
 
     async def current_time(self) -> int:
         """Return the engine's time."""
@@ -62,7 +86,6 @@ class Reads(BlockingReader):
         return self._scans.fetch_all(named_queries)
 
 
-def _lookup_reader(database: Database, timeout_seconds: float) -> BatchedReader:
-    """Return the reader for lookups, whose statements have a timeout on PostgreSQL."""
-    with_timeout = database.with_timeout(timeout_seconds) if isinstance(database, PostgresDatabase) else database
-    return BatchedReader(with_timeout, "lookups")
+def _with_timeout(database: Database, timeout_seconds: float) -> Database:
+    """Return the database for lookups, whose statements have a timeout on PostgreSQL."""
+    return database.with_timeout(timeout_seconds) if isinstance(database, PostgresDatabase) else database

@@ -14,17 +14,20 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, cast
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from callsheet.http.listener.connection_limits import Admission, ConnectionLimits
-from callsheet.http.listener.host_check import HostCheck
+from callsheet.http.early_refusals import EarlyRefusals
+from callsheet.http.listener.connection_limits import Admission
+from callsheet.http.listener.listener_context import ListenerContext
+from callsheet.http.listener.whole_request import find_whole_request
 from callsheet.http.server.problems import CONTENT_TYPE, Problem, new_request_id, unavailable
 from callsheet.http.server.security_headers import SECURITY_HEADERS
-from callsheet.settings import HttpSettings
 
 _PIPELINE_MAX = 64
 _DRAIN_SECONDS = 2.0
@@ -39,19 +42,9 @@ _SINGLE_HEADERS: Final = (
 )  # fmt: skip
 _TOO_MANY_CONNECTIONS = unavailable("This server has reached its limit of connections")
 _HOST_MISSING = Problem(400, "invalid_request", "The request has no Host header. Send the host and port of the URL.")
+_REFUSED_CYCLE = SimpleNamespace(response_complete=True, message_event=asyncio.Event())
+"""Takes the place of a request that was refused before it started: its body is discarded."""
 _INVALID_HTTP = Problem(400, "invalid_request", "The request is not valid HTTP/1.1. Send one that follows RFC 9112.")
-
-
-class ListenerContext(NamedTuple):
-    """What all connections of a server share."""
-
-    settings: HttpSettings
-    limits: ConnectionLimits
-    hosts: HostCheck
-    health_paths: frozenset[bytes]
-    """Paths that are served even if the server has reached its limit of connections."""
-    health_ports: frozenset[int]
-    """Ports that only serve these paths. The limit per address does not apply to them."""
 
 
 class Connection(HttpToolsProtocol):
@@ -62,6 +55,7 @@ class Connection(HttpToolsProtocol):
         self._context = context
         self._settings = context.settings
         self._active_cycle: RequestResponseCycle | None = None
+        self._early_refusals: EarlyRefusals | None = getattr(self.config.app, "early_refusals", None)
         self._in_head = True
         """The parser is between two requests, or within the request line and headers."""
         self._read_size = 0
@@ -80,9 +74,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        address, port = self.client[0] if self.client else "", self.server[1] if self.server else None
-        limit_address = port not in self._context.health_ports
-        admission = self._context.limits.add(self, address, limit_address=limit_address)
+        admission = self._context.add_connection(self, transport)
         if admission is Admission.SERVE:
             self._set_timer(self._settings.header_timeout_seconds, transport.close)
         elif admission is Admission.REFUSE_ADDRESS:
@@ -95,6 +87,11 @@ class Connection(HttpToolsProtocol):
         if self._draining:
             self._discard(len(data))
             return
+        early_refusals = self._early_refusals
+        if early_refusals is None or not early_refusals.are_likely or not self._is_taken_over(early_refusals, data):
+            self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         before, self._read_size = self._progress, len(data)
         super().data_received(data)
         if self.transport.is_closing():
@@ -166,6 +163,8 @@ class Connection(HttpToolsProtocol):
         self._progress += 1
         self._partial_bytes = self._unread = 0
         self._clear_timer()
+        if was_idle and self._early_refusals is not None and self._is_refused_early(self._early_refusals):
+            return
         super().on_headers_complete()
         if was_idle:
             self._active_cycle = self.cycle
@@ -174,6 +173,29 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
         if self.scope["method"] not in _METHODS_WITHOUT_BODY:
             self.cycle.transport = DrainingTransport(self)  # type: ignore[assignment]
+
+    def _is_refused_early(self, early_refusals: EarlyRefusals) -> bool:
+        """Respond to a request that the app does not admit, without starting a task for it."""
+        keep_alive = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        method = self.parser.get_method().decode("ascii")
+        response = early_refusals.refuse(cast("dict[str, Any]", self.scope), method, self.url, keep_alive=keep_alive)
+        if response is None:
+            return False
+        self.cycle = self._active_cycle = cast("RequestResponseCycle", _REFUSED_CYCLE)
+        self.transport.write(response)
+        if keep_alive:
+            self.on_response_complete()
+        else:
+            self.drain()
+        return True
+
+    def _is_taken_over(self, early_refusals: EarlyRefusals, data: bytes) -> bool:
+        """Return whether a whole request was refused unparsed, or the decision about it was deferred."""
+        if not self._in_head or self._partial_bytes or not self._is_idle():
+            return False
+        request = find_whole_request(data)
+        handle = partial(self._parse, data)
+        return request is not None and early_refusals.refuse_or_defer(request, self.server, self.transport, handle)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)

@@ -7,18 +7,20 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
-from callsheet.http.listener.connection import Connection, ListenerContext
+from callsheet.http.listener.burst_accept import BurstAcceptor
 from callsheet.http.listener.connection_limits import RESERVED_FILES, ConnectionLimits
 from callsheet.http.listener.host_check import HostCheck
+from callsheet.http.listener.listener_context import ListenerContext
+from callsheet.http.listener.new_connection import open_connection
 from callsheet.http.listener.process_setup import raise_file_limit
 from callsheet.http.routes import health
 from callsheet.settings import HttpSettings
 
-_BACKLOG = 2_048
+_BACKLOG = 4_096
 _PORT_MAX = 65_535
 _FILE_THREADS = 32
 """Threads that read and write files, or wait for object storage."""
@@ -36,10 +38,9 @@ class Server(uvicorn.Server):
         self, app: Any, bound: socket.socket, settings: HttpSettings, ready: Callable[[], None],
         more: Sequence[socket.socket] = (), health_ports: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        connection: Any = partial(Connection, _context(bound, settings, health_ports))
         super().__init__(
             uvicorn.Config(
-                app, http=connection, ws="none", lifespan="off", server_header=False, date_header=False,
+                app, http=cast("Any", self._accept), ws="none", lifespan="off", server_header=False, date_header=False,
                 proxy_headers=False,
                 # The app reports its own errors, and clients get a response to theirs: uvicorn logs nothing.
                 log_config=None, log_level=logging.CRITICAL, access_log=False,
@@ -49,12 +50,26 @@ class Server(uvicorn.Server):
             )
         )  # fmt: skip
         self._sockets = [bound, *more]
+        self._open_connection = partial(open_connection, _context(bound, settings, health_ports))
+        self._burst_acceptor: BurstAcceptor | None = None
         self._ready = ready
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, "callsheet-files")
         self._end_streams: Callable[[], None] | None = getattr(app, "end_streams", None)
 
+    def _accept(self, **protocol_options: Any) -> asyncio.Protocol:
+        """Return the protocol of a connection that was accepted, and accept the others that wait."""
+        if self._burst_acceptor is None:
+            early_refusals = getattr(self.config.app, "early_refusals", None)
+            self._burst_acceptor = BurstAcceptor(
+                self._sockets, partial(self._accept, **protocol_options), early_refusals
+            )  # fmt: skip
+        self._burst_acceptor.schedule()
+        return self._open_connection(**protocol_options)
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         asyncio.get_running_loop().set_default_executor(self._file_threads)
+        for listening in self._sockets:
+            listening.settimeout(0)
         await super().startup(sockets)
         self._ready()
 

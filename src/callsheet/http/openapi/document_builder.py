@@ -24,7 +24,7 @@ STREAM = "text/event-stream"
 _JSON = "application/json"
 COMMON_CODES = (
     "400 invalid_request", "414 target_too_long", "421 host_not_allowed", "429 too_many_connections",
-    "431 headers_too_large", "500 internal_error", "503 database_unusable", "503 unavailable",
+    "431 headers_too_large", "500 internal_error", "503 database_unusable", "503 overloaded", "503 unavailable",
 )  # fmt: skip
 KEY_CODES = ("401 missing_key", "401 invalid_key", "401 key_in_url", "429 too_many_failed_auth")
 BODY_CODES = (
@@ -62,8 +62,8 @@ and wallet.
 
 **Errors.** Errors are returned as `application/problem+json` with a stable `code`, a `message` for a person and the \
 `request_id`. Every route may return 400 `invalid_request`, 404 `route_not_found`, 405 `method_not_allowed`, 414 \
-`target_too_long`, 421 `host_not_allowed`, 429 `too_many_connections`, 431 `headers_too_large`, 500 `internal_error` \
-and 503 `unavailable`.
+`target_too_long`, 421 `host_not_allowed`, 429 `too_many_connections`, 431 `headers_too_large`, 500 `internal_error`, \
+503 `overloaded` and `unavailable`.
 
 **Idempotency.** Submissions, retries, top-ups and adjustments take an idempotency key. The server executes them once \
 per key, however often you send them. Keys are unique per user of a tenant: two users can use the same key.

@@ -125,6 +125,8 @@ CODE_MEANINGS: dict[str, str] = {
     "out_of_range": "A number is outside its allowed range. The message names the field and the range.",
     "output_too_deep": "The output is nested deeper than 64 levels. Return a flatter value, or upload it as a file.",
     "output_too_large": "The output is larger than `output_bytes_max` bytes as JSON. Upload it as a file instead.",
+    "overloaded": "The server has more work than it can do. It has not started the request, and nothing was changed. "
+    "Retry after `Retry-After` seconds.",
     "preview_not_found": "The task has not uploaded a preview image. Ask again after the next `task.progressed` event.",
     "previous_stage_open": "The previous stage is not completed yet. Approve this stage afterwards.",
     "price_is_fixed": "The price of the workflow covers only its own tasks, so its jobs cannot get more. Submit "

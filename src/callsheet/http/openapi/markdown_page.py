@@ -40,7 +40,7 @@ New to the API? Start with [Use the HTTP API](../guides/http-api.md). A running 
 
 [Errors](errors.md) says what each error code means. These errors are not repeated below:
 
-- Every route: 400 `invalid_request`, 404 `route_not_found`, 405 `method_not_allowed`, 414 `target_too_long`, 421 `host_not_allowed`, 429 `too_many_connections`, 431 `headers_too_large`, 500 `internal_error`, 503 `unavailable`, `database_unusable`.
+- Every route: 400 `invalid_request`, 404 `route_not_found`, 405 `method_not_allowed`, 414 `target_too_long`, 421 `host_not_allowed`, 429 `too_many_connections`, 431 `headers_too_large`, 500 `internal_error`, 503 `overloaded`, `unavailable`, `database_unusable`.
 - Routes that require a key: 401 `missing_key`, `invalid_key`, `key_in_url`; 429 `too_many_failed_auth` after too many invalid keys from one IP address. Except for GET: 403 `tenant_suspended`.
 - Routes with a body: 400 `body_required`, `invalid_json`, 408 `body_timeout`, 413 `body_too_large`, 415 `unsupported_media_type`, `unsupported_encoding`, 422 `invalid_body`.
 

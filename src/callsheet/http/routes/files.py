@@ -2,6 +2,7 @@
 
 from callsheet.api.files import DeleteSummary, File, FileBody, FilePage, FilesQuery, NewFile
 from callsheet.core.model import commands
+from callsheet.core.policy.admission import WorkClass
 from callsheet.http.auth.authenticator import Caller
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.list_query import parse_list_query
@@ -57,6 +58,7 @@ ROUTES = (
           "declared bytes, once. If it starts with a slash, it is on this server. Each request creates another "
           "file. An upload that is not finished within `upload_timeout_seconds` is deleted."),
     Route("POST", "/v1/files/{file_id}/finish", finish_upload, WRITERS, "Finish an upload", File,
+          work_class=WorkClass.ESSENTIAL,
           problems=(_FILE, "422 file_not_uploaded", "422 size_mismatch", "422 digest_mismatch", "422 type_mismatch",
           _STORAGE),
           details="The server compares the size and SHA-256 with the declared ones, and the media type with the "

@@ -21,6 +21,7 @@ from callsheet.blobs.disposition import DEFAULT_MEDIA_TYPE, INLINE_MEDIA_TYPES
 from callsheet.blobs.local import IncomingBlob, LocalBlobs
 from callsheet.core.model.errors import Deleted
 from callsheet.core.model.plural import pluralize
+from callsheet.core.policy.admission import WorkClass
 from callsheet.http.server.file_response import CHUNK, send_file
 from callsheet.http.server.file_storage_errors import problem_of_storage
 from callsheet.http.server.problems import Problem, not_found, problem_of
@@ -174,6 +175,7 @@ async def _read_step(request: Request) -> tuple[bytes, bool]:
 _SIGNED = ("403 invalid_signature", "403 url_expired")
 ROUTES = (
     Route("PUT", "/v1/blobs/{signed}", put_blob, PUBLIC, "Upload a file to a signed URL", status=204,
+          work_class=WorkClass.ESSENTIAL,
           problems=(*_SIGNED, "404 file_not_found", "408 body_timeout", "410 file_gone", "411 length_required",
                     "412 already_uploaded", "413 body_too_large", "415 unsupported_encoding", "422 size_mismatch",
                     "422 digest_mismatch", "422 type_mismatch", "429 upload_in_progress",
@@ -183,6 +185,7 @@ ROUTES = (
           "request at a time. At least 64 KiB must arrive in every period of `body_timeout_seconds`. "
           "With S3, the signed URL leads to S3 instead."),
     Route("GET", "/v1/blobs/{signed}", get_blob, PUBLIC, "Download a file from a signed URL",
+          work_class=WorkClass.ESSENTIAL,
           media_type=", ".join([DEFAULT_MEDIA_TYPE, *sorted(INLINE_MEDIA_TYPES)]), other_statuses=(206, 304),
           problems=(*_SIGNED, "404 file_not_found", "416 range_not_satisfiable"),
           request_headers=("If-None-Match", "Range", "If-Range"),

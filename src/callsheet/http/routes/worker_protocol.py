@@ -4,6 +4,7 @@ from callsheet.api import worker_protocol
 from callsheet.core.decisions.claim import allowed_kinds
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput, Conflict
+from callsheet.core.policy.admission import WorkClass
 from callsheet.dispatch.connected_workers import RegisteredWorker
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
@@ -127,7 +128,7 @@ _LEASE = ("404 task_not_found", "404 lease_not_found", "409 lease_lost", *VALUES
 _NAMES = ("422 invalid_worker", "422 invalid_kind", "422 invalid_label", "422 too_many_labels",
           "422 capabilities_too_large", "422 capabilities_too_deep")  # fmt: skip
 _FILE = ("404 file_not_found", "422 invalid_file")
-ROUTES = (
+_ROUTES = (
     Route("POST", "/v1/worker/register", register_worker, FLEET_KEYS, "Register a worker", worker_protocol.Registration,
           worker_protocol.Register, status=201,
           problems=("403 worker_revoked", "403 worker_rejected", "409 fleet_full",
@@ -182,3 +183,9 @@ ROUTES = (
           worker_protocol.Deregister, problems=VALUES,
           details="Requeues the worker's tasks and revokes its token. Call it when the worker shuts down."),
 )  # fmt: skip
+_NEW_WORK = {claim_tasks, register_worker}
+ROUTES = tuple(
+    route._replace(work_class=WorkClass.CLAIM if route.handler in _NEW_WORK else WorkClass.ESSENTIAL)
+    for route in _ROUTES
+)
+"""Reports are essential: the work that they report is done. Only what brings new work is refused under overload."""

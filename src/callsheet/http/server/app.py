@@ -10,19 +10,20 @@ from typing import Any
 
 import msgspec
 
+from callsheet.core.model.errors import Overloaded
 from callsheet.http.auth.authenticator import Caller
+from callsheet.http.early_refusals import ADMITTED, EarlyRefusals
 from callsheet.http.server.body.decoder import BodyReader
 from callsheet.http.server.exception_map import problem_from
 from callsheet.http.server.mounted_api import Api, render_problem
-from callsheet.http.server.path_tree import PathTree
-from callsheet.http.server.problems import Problem, new_request_id
+from callsheet.http.server.path_tree import CompiledRoute, PathTree
+from callsheet.http.server.problems import Problem, request_id_of
 from callsheet.http.server.request import ClientDisconnected, Receive, Request, Scope, Send
 from callsheet.http.server.route import PUBLIC, ROLES, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 
 _encode = msgspec.json.Encoder().encode
 _STATUSES_WITHOUT_BODY = frozenset({204, 304})
-_REQUEST_ID_CHARS_MAX = 128
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _CLIENT_CLOSED_REQUEST = 499
 
@@ -34,6 +35,7 @@ class App:
         self._state = state
         self._main = PathTree(api for api in apis if api.on_main_port)
         self._by_port: dict[int, PathTree] = {}
+        self.early_refusals = EarlyRefusals(state.admission, state.metrics, self._tree_of)
 
     def serve_at_root(self, api: Api, port: int) -> None:
         """Serve an API without its prefix to clients that connect to this port."""
@@ -44,6 +46,9 @@ class App:
         self._state.broadcaster.end()
         self._state.fleet.waiting_claims.end()
 
+    def _tree_of(self, scope: Scope) -> PathTree:
+        return self._by_port.get(scope["server"][1], self._main) if self._by_port else self._main
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
@@ -52,9 +57,9 @@ class App:
             return
         start = time.perf_counter()
         settings = self._state.settings
-        tree = self._by_port.get(scope["server"][1], self._main) if self._by_port else self._main
+        tree = self._tree_of(scope)
         request = Request(scope, receive, settings.body_bytes_max, settings.body_timeout_seconds)
-        request.id = _request_id(request)
+        request.id = request_id_of(request.header(b"x-request-id"))
         try:
             response = _preflight(tree, request) if scope["method"] == "OPTIONS" else None
             if response is None:
@@ -81,10 +86,23 @@ class App:
         route, api = compiled.route, compiled.api
         request.route, request.api = route, api
         request.extra_headers = api.cors.headers(request)
+        admitted = scope.get(ADMITTED)
+        if not (self._state.admission.admits(compiled.work_class) if admitted is None else admitted):
+            raise Overloaded
+        in_progress = request.in_progress = self._state.admission.in_progress
+        request.work_class = compiled.work_class
+        try:
+            return await self._handle_admitted(compiled, request)
+        finally:
+            in_progress[compiled.work_class] -= 1
+
+    async def _handle_admitted(self, compiled: CompiledRoute, request: Request) -> Response | StreamingResponse:
+        route, api = compiled.route, compiled.api
         if route.roles is not PUBLIC:
             request.caller = await self._authenticate(api, route, request)
         if compiled.body is not None:
-            await self._read_body(compiled.body, route, request)
+            with request.not_in_progress():
+                await self._read_body(compiled.body, route, request)
         return await route.handler(self._state, request)
 
     async def _authenticate(self, api: Api, route: Route, request: Request) -> Caller:
@@ -156,13 +174,6 @@ async def _send(send: Send, request: Request, response: Response) -> None:
     headers.extend((name.encode(), value.encode("latin-1", "replace")) for name, value in response.headers)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
-
-
-def _request_id(request: Request) -> str:
-    sent = request.header(b"x-request-id")
-    if sent and len(sent) <= _REQUEST_ID_CHARS_MAX and sent.isascii() and sent.isprintable() and " " not in sent:
-        return sent
-    return new_request_id()
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from callsheet.core.policy.admission import WorkClass
 from callsheet.http.server.body.decoder import BodyReader
 from callsheet.http.server.mounted_api import Api
 from callsheet.http.server.problems import Problem
@@ -22,6 +23,7 @@ class CompiledRoute(NamedTuple):
     api: Api
     parameters: tuple[str, ...]
     body: BodyReader | None
+    work_class: WorkClass
 
 
 class _Node:
@@ -113,7 +115,7 @@ class PathTree:
             )
         parameters = tuple(part[1:-1] for part in path.split("/") if part.startswith("{"))
         full = route._replace(path=api.full_path(route))
-        node.methods[route.method] = CompiledRoute(full, api, parameters, BodyReader.for_route(full))
+        node.methods[route.method] = CompiledRoute(full, api, parameters, BodyReader.for_route(full), full.admitted_as)
 
     def _node_at(self, path: str) -> _Node:
         """Return the node of a path; create it if it does not exist."""

@@ -19,6 +19,7 @@ from callsheet.core.model.errors import (
     InvalidWorkerToken,
     LeaseLost,
     NotFound,
+    Overloaded,
     RateLimited,
     Refusal,
     TemporarilyUnavailable,
@@ -27,7 +28,7 @@ from callsheet.core.model.errors import (
 _BY_CLASS: dict[type[Refusal], int] = {
     BadInput: 422, NotFound: 404, IllegalTransition: 409, LeaseLost: 409, InsufficientCredits: 402, Conflict: 409,
     Denied: 403,
-    InvalidWorkerToken: 401, Deleted: 410, RateLimited: 429, TemporarilyUnavailable: 503,
+    InvalidWorkerToken: 401, Deleted: 410, RateLimited: 429, TemporarilyUnavailable: 503, Overloaded: 503,
 }  # fmt: skip
 _BY_CODE = {
     "invalid_idempotency_key": 400, "idempotency_key_reused": 422, "too_many_active_jobs": 429,
@@ -37,6 +38,7 @@ _LIMIT_RETRY_AFTER_SECONDS = "5"
 """Retry-After of limits that a running job or upload frees: jobs take seconds to minutes."""
 _UNUSABLE_RETRY_AFTER_SECONDS = "5"
 """Retry-After while an operator must act: longer than for a failure that passes by itself."""
+_REQUEST_ID_CHARS_MAX = 128
 CONTENT_TYPE = "application/problem+json"
 _PROCESS = secrets.token_hex(4)
 _numbers = itertools.count(1)
@@ -72,6 +74,13 @@ def new_request_id() -> str:
     return f"{_PROCESS}-{next(_numbers):x}"
 
 
+def request_id_of(sent: str | None) -> str:
+    """Return the X-Request-Id of a request if it is usable, or a new id."""
+    if sent and len(sent) <= _REQUEST_ID_CHARS_MAX and sent.isascii() and sent.isprintable() and " " not in sent:
+        return sent
+    return new_request_id()
+
+
 def status_of(refusal: Refusal) -> int:
     """Return the HTTP status of a refusal."""
     return _BY_CODE.get(refusal.code) or _BY_CLASS[type(refusal)]
@@ -81,7 +90,7 @@ def problem_of(refusal: Refusal) -> Problem:
     """Return the HTTP error of a refusal."""
     status = status_of(refusal)
     headers: dict[str, str] | None = None
-    if isinstance(refusal, RateLimited | TemporarilyUnavailable):
+    if isinstance(refusal, RateLimited | TemporarilyUnavailable | Overloaded):
         headers = {"retry-after": str(refusal.retry_after_seconds)}
     elif status == HTTPStatus.TOO_MANY_REQUESTS:
         headers = {"retry-after": _LIMIT_RETRY_AFTER_SECONDS}

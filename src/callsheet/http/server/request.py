@@ -1,13 +1,16 @@
 """An HTTP request. Headers and query are parsed on first use; the body is read within limits of size and time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 import msgspec
 
 from callsheet.core.model.plural import pluralize
+from callsheet.core.policy.admission import WorkClass
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.security_headers import SECURITY_HEADERS, Header
 from callsheet.http.server.validation_errors import describe_validation_error
@@ -37,12 +40,14 @@ class Request:
         "extra_headers",
         "form",
         "id",
+        "in_progress",
         "params",
         "query_string",
         "receive",
         "route",
         "scope",
         "secret",
+        "work_class",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, body_max: int, body_timeout_seconds: float) -> None:
@@ -66,6 +71,9 @@ class Request:
         """The route that handles the request, with its full path."""
         self.form: Any = None
         """The parsed form, if the body is one. The app closes its files after the response."""
+        self.in_progress: Counter[WorkClass] = Counter()
+        """The requests that the server handles at the moment, with this one."""
+        self.work_class = WorkClass.ESSENTIAL
         self._headers: dict[bytes, bytes] | None = None
 
     @property
@@ -139,17 +147,30 @@ class Request:
                 422, "invalid_query", f"The query has more than {_QUERY_PARAMETERS_MAX} parameters. Send fewer."
             ) from None
 
+    @contextmanager
+    def not_in_progress(self) -> Iterator[None]:
+        """Do not count the request as in progress while it waits for its client or for an event."""
+        self.in_progress[self.work_class] -= 1
+        try:
+            yield
+        finally:
+            self.in_progress[self.work_class] += 1
+
     async def until_disconnect(
         self, work: Coroutine[Any, Any, T], check: Callable[[], Awaitable[Any]] | None = None,
         check_seconds: float | None = None,
     ) -> T:  # fmt: skip
-        """Await work that may take long. It is canceled if the client disconnects, or if a regular check raises."""
+        """Await work that may take long. It is canceled if the client disconnects, or if a regular check raises.
+
+        Meanwhile the request does not count as in progress.
+        """
         work_task, disconnect_wait = asyncio.ensure_future(work), asyncio.ensure_future(self._wait_for_disconnect())
         both = (work_task, disconnect_wait)
         try:
-            while not (await asyncio.wait(both, timeout=check_seconds, return_when=asyncio.FIRST_COMPLETED))[0]:
-                if check is not None:
-                    await check()
+            with self.not_in_progress():
+                while not (await asyncio.wait(both, timeout=check_seconds, return_when=asyncio.FIRST_COMPLETED))[0]:
+                    if check is not None:
+                        await check()
             if not work_task.done():
                 raise ClientDisconnected
             return work_task.result()

@@ -6,6 +6,7 @@ Routing, role checks, the OpenAPI document and the reference page all read the s
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from callsheet.core.policy.admission import WorkClass
 from callsheet.http.server.request import Request
 
 OPERATOR = "operator"
@@ -82,10 +83,23 @@ class Route(NamedTuple):
     """The route streams to clients that accept text/event-stream."""
     body_types: tuple[str, ...] = JSON_ONLY
     """Media types of the body that the route accepts: `JSON`, `FORM`, `MULTIPART`."""
+    work_class: WorkClass | None = None
+    """What is refused first if the server is overloaded. The default depends on the roles and the method."""
 
     @property
     def name(self) -> str:
         return self.handler.__name__
+
+    @property
+    def admitted_as(self) -> WorkClass:
+        """The class of the route's requests. Routes for administrators stay available under overload."""
+        if self.work_class is not None:
+            return self.work_class
+        if self.roles is not PUBLIC and self.roles <= ADMINS:
+            return WorkClass.ESSENTIAL
+        if self.event_stream:
+            return WorkClass.STREAM
+        return WorkClass.READ if self.method == "GET" else WorkClass.WRITE
 
     @property
     def tag(self) -> str:

@@ -165,7 +165,7 @@ class WorkerRun:
                 registration = self._link.register(tuple(self._handlers), self._concurrency)
             except UnreachableError as error:
                 self._report_waiting(f"The server is unreachable: {error}")
-                self._stopping.wait(max(pause, error.retry_after_seconds))
+                self._stopping.wait(pause + error.retry_after_seconds)
             else:
                 self._on_registered(registration)
                 return
@@ -254,7 +254,7 @@ class WorkerRun:
                 self._stopping.wait(max(pause, self._renew_token(error).retry_after_seconds))
             except UnreachableError as error:
                 self._report_waiting(f"The server is unreachable: {error}")
-                self._stopping.wait(max(pause, error.retry_after_seconds))
+                self._stopping.wait(pause + error.retry_after_seconds)
             except Refusal as error:
                 self._report_waiting(error.message)
                 self._stopping.wait(_APPROVAL_POLL_SECONDS if error.code == _NOT_APPROVED else max(pause, 1.0))
