@@ -9,7 +9,7 @@ import pytest
 
 from callsheet.app import Callsheet
 from callsheet.core.model.errors import Conflict
-from callsheet.engine.installation import Installation, fingerprint, recorded_values
+from callsheet.engine.signing_secret_and_storage import Installation, fingerprint, recorded_values
 from callsheet.settings import BlobSettings, Settings
 from tests.support.databases.database_contents import dump_tables
 from tests.support.databases.database_pool import DatabasePool

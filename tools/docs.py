@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from callsheet.cli import settings_docs_page as settings_page
+from callsheet.cli import settings_and_workflow_docs_page as settings_page
 from callsheet.client import docs_page as client_page
 from callsheet.core.model import state_diagrams
 from callsheet.http.openapi import markdown_page

@@ -21,7 +21,7 @@ from callsheet.core.model.rows import Row as Stored
 from callsheet.core.policy.visibility import Viewer
 from callsheet.engine import Engine
 from callsheet.http.auth.authenticator import Caller, Signer
-from callsheet.queries import administration, jobs, readiness_and_load, why
+from callsheet.queries import jobs, readiness_and_load, why
 from callsheet.queries.context import QueryContext
 from callsheet.settings import HttpSettings
 from callsheet.store.connection import Connection
@@ -82,7 +82,7 @@ def _reads(first: str, last: str) -> Reads:
         "get": lambda context: jobs.get_job(context, big, last),
         "why, first of the queue": lambda context: why.explain_job(context, big, first),
         "why, last of the queue": lambda context: why.explain_job(context, big, last),
-        "ops": lambda context: administration.get_ops(context, 0, ()),
+        "ops": lambda context: readiness_and_load.get_ops(context, 0, ()),
         "metrics": readiness_and_load.read_load_metrics,
     }
 

@@ -17,7 +17,7 @@ from callsheet.blobs.s3.store import S3Blobs
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.terminal_text import sanitize_lines
-from callsheet.core.policy.installation import FILE_STORAGE, SIGNING_SECRET
+from callsheet.core.policy.signing_secret_and_storage import FILE_STORAGE, SIGNING_SECRET
 from callsheet.data_folder import (
     ADMIN_KEY_FILE,
     FLEET_KEY_FILE,
@@ -27,20 +27,20 @@ from callsheet.data_folder import (
     load_or_create_signing_secret,
 )
 from callsheet.engine import Engine
-from callsheet.engine.installation import Installation, recorded_values
+from callsheet.engine.gate_plugins import Gate
 from callsheet.engine.loops.clock_sync import ClockSync
 from callsheet.engine.loops.discarded_outputs import DiscardedOutputDeletion
-from callsheet.engine.loops.event_relay import DeliveryError, Relay
 from callsheet.engine.loops.file_retention import FileRetention
 from callsheet.engine.loops.loop_protocol import Loop
 from callsheet.engine.loops.loop_thread import LoopRunner
 from callsheet.engine.loops.orphan_files import OrphanCollector
 from callsheet.engine.loops.provider_collector import Collector, Provider
+from callsheet.engine.loops.sink_delivery import DeliveryError, Relay
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from callsheet.engine.loops.write_check import WriteCheck
 from callsheet.engine.reads.synchronous import PositionedEvent
-from callsheet.engine.submit_gates import Gate
+from callsheet.engine.signing_secret_and_storage import Installation, recorded_values
 from callsheet.http.auth.authenticator import DEFAULT_TENANT, KEY_PREFIX, Signer, hash_secret, new_secret
 from callsheet.http.listener.uvicorn_server import bind
 from callsheet.http.native_api import health_api, native_apis

@@ -35,7 +35,7 @@ from callsheet.core.model.commands import Lease, OutputFile
 from callsheet.core.model.errors import LeaseLost, NotFound, Overloaded, RateLimited
 from callsheet.core.model.rows import File, Task
 from callsheet.dispatch.task_payloads import TaskPayloads
-from callsheet.dispatch.task_reports import TaskReports
+from callsheet.dispatch.worker_protocol import TaskReports
 from callsheet.engine import Engine
 from callsheet.engine.engine import Unavailable
 from callsheet.engine.stoppable_thread import BackgroundThread

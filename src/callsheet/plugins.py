@@ -11,8 +11,8 @@ from typing import Any
 
 from callsheet.api.events import SinkEvent
 from callsheet.core.model.errors import BadInput
+from callsheet.engine.gate_plugins import Gate
 from callsheet.engine.loops.provider_collector import Provider
-from callsheet.engine.submit_gates import Gate
 from callsheet.http.server.mounted_api import Api
 from callsheet.settings import PluginSettings
 

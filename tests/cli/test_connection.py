@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli.in_process_server import lock_directory
+from callsheet.cli.server_process import lock_directory
 from tests.cli.conftest import connection_options, invoke_cli, write_server_note
 from tests.client.stub_server import ScriptedResponse, StubServer
 from tests.support.processes.live_server import LiveServer

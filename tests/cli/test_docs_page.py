@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import fields
 
 from callsheet.catalog.workflow_file_checks import WorkflowFile
-from callsheet.cli import settings_docs_page
+from callsheet.cli import settings_and_workflow_docs_page
 from callsheet.core.model.comfyui_graph import ComfySpec
 from callsheet.core.model.workflow_definition import Backoff, RefundPolicy, RetryPolicy, StageSpec
 from tests.cli.command_tree import commands
@@ -33,14 +33,17 @@ def test_every_command_is_on_the_page() -> None:
 def test_every_field_of_a_workflow_file_is_on_its_page_with_a_description() -> None:
     page = ROOT / "docs" / "reference" / "workflows.md"
     text = page.read_text()
-    assert text == settings_docs_page.update_fields_section(text), (
-        "run: python -m callsheet.cli.settings_docs_page docs/reference/workflows.md"
+    assert text == settings_and_workflow_docs_page.update_fields_section(text), (
+        "run: python -m callsheet.cli.settings_and_workflow_docs_page docs/reference/workflows.md"
     )
     section = text.partition("## Every field")[2]
     for shape in (WorkflowFile, StageSpec, ComfySpec, RetryPolicy, Backoff, RefundPolicy):
         for field in fields(shape):
             assert re.search(rf"^\| `{field.name}` \| [^|]*\| \S.+ \|$", section, re.MULTILINE), (shape, field.name)
-    assert settings_docs_page.update_fields_section(text.replace("| `price` | `0` |", "| `price` | `1` |")) == text
+    assert (
+        settings_and_workflow_docs_page.update_fields_section(text.replace("| `price` | `0` |", "| `price` | `1` |"))
+        == text
+    )
 
 
 def test_the_backup_command_of_the_guide_copies_the_database_of_a_running_server(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from callsheet.cli import settings_docs_page
+from callsheet.cli import settings_and_workflow_docs_page
 from callsheet.cli.output import Failure
 from callsheet.cli.server_settings_file import ConfigFile, load_settings
 from callsheet.core.policy.engine_limits import Limits
@@ -125,7 +125,7 @@ def test_a_missing_file_is_named_in_the_error(tmp_path: Path) -> None:
 
 
 def test_the_settings_page_is_fresh_and_its_example_is_valid(tmp_path: Path) -> None:
-    assert PAGE.read_text() == settings_docs_page.page(), "run: make docs"
+    assert PAGE.read_text() == settings_and_workflow_docs_page.page(), "run: make docs"
     for shape in (Settings, Limits, BlobSettings, HttpSettings, PluginSettings):
         for field in fields(shape):
             assert field.name in {"limits", "blobs", "plugins"} or f"| `{field.name}` |" in PAGE.read_text()

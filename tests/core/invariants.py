@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TypeVar
 
-from callsheet.core.facts import Key
 from callsheet.core.model.audit_chain import find_chain_fault
 from callsheet.core.model.rows import (
     Attempt,
@@ -22,6 +21,7 @@ from callsheet.core.model.rows import (
     Wallet,
 )
 from callsheet.core.model.state_machines import JOB, STAGE, TASK
+from callsheet.core.prefetched_facts import Key
 
 R = TypeVar("R", bound=Row)
 Rows = dict[type[Row], dict[Key, Row]]

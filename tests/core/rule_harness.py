@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions.audit import chain_lines, chain_needs
-from callsheet.core.facts import Fact, Key, Need, Needs
 from callsheet.core.model import commands as c
 from callsheet.core.model.clock import SECOND
 from callsheet.core.model.errors import Refusal
@@ -44,6 +43,7 @@ from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefiniti
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
 from callsheet.core.policy.input_schema.validator import compile_input_schema
+from callsheet.core.prefetched_facts import Fact, Key, Need, Needs
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from tests.core import invariants, waiting_tasks
 from tests.core.invariants import key_of

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.audit import chain_lines
 from callsheet.core.model.rows import Audit, AuditHead, Document, Job, Tenant
 from callsheet.core.policy.engine_limits import Limits

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from callsheet.core.facts import Line, QueueTail
 from callsheet.core.model.rows import Task
 from callsheet.core.policy.fair_order import is_waiting
+from callsheet.core.prefetched_facts import Line, QueueTail
 
 
 def in_turn(tasks: Collection[Task], line: Line) -> list[Task]:

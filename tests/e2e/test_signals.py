@@ -12,10 +12,10 @@ import httpx
 import psycopg
 import pytest
 
-from callsheet.cli.in_process_server import lock_directory
+from callsheet.cli.server_process import lock_directory
 from callsheet.data_folder import running
 from callsheet.store.migrate import _ADVISORY_LOCK
-from callsheet.worker.runtime.worker_name import hold_worker_name
+from callsheet.worker.runtime.worker_name_reservation import hold_worker_name
 from tests.support.databases.postgres import Cluster
 from tests.support.processes.cli_process import CommandProcess, ServerProcess
 from tests.support.wait import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callsheet.core.model.commands import Cancel, Pause, Retry
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.sink_delivery import Relay
 from callsheet.telemetry import JsonLogWriter
 from tests.support.doubles.fake_provider import FakeProvider, clip_workflow, submit_to_provider
 from tests.support.doubles.hostile_server import MARK, TEXT

@@ -23,7 +23,7 @@ from callsheet.worker.errors import UnreachableError
 from callsheet.worker.runtime.interruption_notices import POLL_SECONDS
 from callsheet.worker.runtime.scale_in_protection import ProtectionController
 from callsheet.worker.runtime.worker_events import WorkerError, WorkerEvent, WorkerWaiting, log_to_stderr
-from callsheet.worker.runtime.worker_name import NameTakenError, hold_worker_name
+from callsheet.worker.runtime.worker_name_reservation import NameTakenError, hold_worker_name
 from tests.client.stub_server import ScriptedResponse, StubServer
 from tests.support.doubles.hostile_server import MARK, TEXT
 from tests.support.wait import wait_until

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from callsheet.cli.in_process_server import LocalServer, ServerOptions
 from callsheet.cli.output import shell_command
+from callsheet.cli.server_process import LocalServer, ServerOptions
 from callsheet.core.model.terminal_text import sanitize
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, LOG_FILE
 

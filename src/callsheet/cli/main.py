@@ -16,10 +16,10 @@ from callsheet.cli.commands import (
     events,
     files,
     import_graph,
-    installation,
     keys,
     offline,
     server,
+    signing_secret_and_storage,
     status,
     tenants,
     wallet_and_quote,
@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 for _module in (
     server, worker, comfyui, jobs, events, files, wallet_and_quote, keys, workflows, workers, autoscale, import_graph,
-    tenants, audit, status, offline, installation,
+    tenants, audit, status, offline, signing_secret_and_storage,
 ):  # fmt: skip
     _module.register(app)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callsheet.api.jobs import NewJob
 from callsheet.client.errors import CallsheetError
 from callsheet.client.operation_effects import Operation, Sleep
-from callsheet.client.requests import json_request, path, send_for_list
+from callsheet.client.requests_and_pages import json_request, path, send_for_list
 from callsheet.client.retry import RetryContext
 from callsheet.client.submit_results import BulkResult
 

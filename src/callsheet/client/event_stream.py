@@ -14,7 +14,7 @@ from callsheet.client.operation_effects import (
     Sleep,
     TransportError,
 )
-from callsheet.client.requests import parse_reply, raise_for_status
+from callsheet.client.requests_and_pages import parse_reply, raise_for_status
 from callsheet.client.retry import RetryContext, connection_error, send_with_retries
 from callsheet.transport.sse_parser import SseEvent, SseEventTooLargeError, SseParser
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions import (
     api_keys,
     claim,
@@ -23,7 +23,6 @@ from callsheet.core.decisions import (
 )
 from callsheet.core.decisions.audit import AuditSpec, with_audit
 from callsheet.core.decisions.money import wallet_id
-from callsheet.core.facts import Needs
 from callsheet.core.model import commands
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import (
@@ -45,6 +44,7 @@ from callsheet.core.model.rows import (
     Worker,
 )
 from callsheet.core.policy.fair_order import queue_of
+from callsheet.core.prefetched_facts import Needs
 from callsheet.core.working_set import WorkingSet
 
 FleetCommand = (

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from callsheet.core import facts
-from callsheet.core.facts import Fact, Key, Line, Need
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.model.graph_rules_protocol import NO_GRAPHS, GraphRules
 from callsheet.core.model.rows import (
     ROWS,
@@ -31,6 +30,7 @@ from callsheet.core.model.rows import (
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.storage_quota import DiscardedOutputs
+from callsheet.core.prefetched_facts import Fact, Key, Line, Need
 
 R = TypeVar("R", bound=Row)
 K = TypeVar("K", bound=Hashable)

@@ -4,23 +4,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from callsheet.comfyui.graph_rules_implementation import COMFYUI_GRAPH_RULES
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions.audit import chain_lines, chain_needs
 from callsheet.core.decisions.money import wallet_id
-from callsheet.core.facts import Key, Need, Needs
 from callsheet.core.model.commands import Adjust, Claim, Command, Submit, TopUp
 from callsheet.core.model.rows import StorageUsage, Wallet
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import settle_turns, withdrawn_counts
 from callsheet.core.policy.storage_quota import DiscardedOutputs
+from callsheet.core.prefetched_facts import Key, Need, Needs
 from callsheet.core.working_set import NotLoaded, WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.prefetch import DefinitionCache, Prefetch
 from callsheet.store.connection import Connection
 
 _CACHED_ROWS_MAX = 50_000
-_LOADED_LAST = (Wallet, StorageUsage, facts.ACTIVE_JOB_COUNT, facts.QUEUE_TAIL, facts.USER_TAIL)
+_LOADED_LAST = (
+    Wallet,
+    StorageUsage,
+    facts.ACTIVE_JOB_COUNT,
+    facts.QUEUE_TAIL,
+    facts.USER_TAIL,
+)
 """Many commands need these. They are loaded once, after the rows that are locked before them."""
 
 

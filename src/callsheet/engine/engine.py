@@ -24,13 +24,13 @@ from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.engine.batch import Batch, BatchResult, ordering_key
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.engine.command_queue import Answer, Submission
+from callsheet.engine.gate_plugins import Gate, first_verdict
 from callsheet.engine.hints import Hints, call_safely
 from callsheet.engine.lane import Lane, ThreadFuture, Unavailable
 from callsheet.engine.notification_listener import Listener
 from callsheet.engine.prefetch import DefinitionCache
 from callsheet.engine.queue_stats import QueueStats
 from callsheet.engine.reads.facade import Reads
-from callsheet.engine.submit_gates import Gate, first_verdict
 from callsheet.settings import Settings
 from callsheet.store.connection import Database
 from callsheet.store.migrate import dialect_of, migrate

@@ -8,8 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from callsheet.core import facts
-from callsheet.core.facts import Fact, Key, Line, Need, Needs, QueueTail
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.model.rows import (
     ApiKey,
     Attempt,
@@ -36,6 +35,7 @@ from callsheet.core.model.rows import (
 )
 from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition
 from callsheet.core.policy.input_schema.validator import InputSchema, compile_input_schema
+from callsheet.core.prefetched_facts import Fact, Key, Line, Need, Needs, QueueTail
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.candidates import CandidateSelector
 from callsheet.store.connection import Connection, NamedQuery, Rows

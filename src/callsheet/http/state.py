@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 from callsheet.blobs.base import Blobs
 from callsheet.core.model.terminal_text import sanitize_lines
-from callsheet.dispatch.connected_workers import Fleet
 from callsheet.dispatch.file_deletion import FileDeletion
+from callsheet.dispatch.fleet import Fleet
 from callsheet.dispatch.log_rate_limit import LogLimiter
 from callsheet.dispatch.task_payloads import TaskPayloads
-from callsheet.dispatch.task_reports import TaskReports
 from callsheet.dispatch.upload_targets import UploadTargets
 from callsheet.dispatch.user_uploads import Uploads
+from callsheet.dispatch.worker_protocol import TaskReports
 from callsheet.engine.engine import Engine
-from callsheet.engine.loops.storage_check import StorageCheck
+from callsheet.engine.loops.storage_identity_check import StorageCheck
 from callsheet.http.admission import RequestAdmission
 from callsheet.http.auth.authenticator import Authenticator, Signer
 from callsheet.http.auth.failed_auth_limit import FailedAuthLimiter

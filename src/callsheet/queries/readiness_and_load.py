@@ -1,17 +1,20 @@
-"""Readiness of this server, and the load values of its metrics."""
+"""Readiness of this server, and its load: for operators and for metrics."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from callsheet.api.admin import Ops, Queue
 from callsheet.core.model.errors import TemporarilyUnavailable
 from callsheet.core.policy.autoscale import ScaleSignals
-from callsheet.core.policy.installation import replaced_value
+from callsheet.core.policy.signing_secret_and_storage import replaced_value
 from callsheet.engine.engine import Engine
 from callsheet.engine.lane import NO_ANSWER
+from callsheet.queries import render
 from callsheet.queries.context import QueryContext
-from callsheet.queries.fleet.load import Load, read_load
+from callsheet.queries.fleet.load import Load, QueueDepth, read_load
 from callsheet.queries.fleet.scaling import default_signals
+from callsheet.queries.fleet.stats import seen_within
 from callsheet.store.connection import DatabaseUnusable, StoreError
 
 _READY_SECONDS = 5.0
@@ -53,3 +56,24 @@ async def read_load_metrics(context: QueryContext) -> LoadMetrics | None:
         return LoadMetrics(load, await default_signals(context))
     except StoreError:
         return None
+
+
+async def get_ops(context: QueryContext, streams: int, embedded_workers: Iterable[str]) -> Ops:
+    """Return load counts across all tenants. `embedded_workers` are those of this server, which do not register."""
+    now = await context.reads.current_time()
+    load = await read_load(context, now)
+    live = await context.reads.scan("live_worker_ids", seen_since=now - seen_within(context.settings))
+    busy = load.workers.names
+    active = {status: count for status, count in load.active_jobs.items() if count.value}
+    return Ops(
+        render.to_datetime(now),
+        {status: count.value for status, count in active.items()},
+        {status: count.is_capped for status, count in active.items()},
+        [_queue_view(depth) for depth in load.depths],
+        len(busy.union(embedded_workers, (row[0] for row in live))), len(busy), load.workers.is_capped, streams,
+        *load.provider_calls.open, *load.provider_calls.overdue,
+    )  # fmt: skip
+
+
+def _queue_view(depth: QueueDepth) -> Queue:
+    return Queue(depth.kind, depth.workflow, *depth.waiting, *depth.running)

@@ -18,7 +18,7 @@ from callsheet.core.model.errors import BadInput, NotFound
 from callsheet.core.model.rows import Workflow
 from callsheet.core.model.workflow_definition import WorkflowDefinition, parse_definition
 from callsheet.core.policy.input_schema.validator import InputSchema, compile_input_schema
-from callsheet.core.policy.input_validation import check_user, validate_input
+from callsheet.core.policy.request_validation import check_user, validate_input
 from callsheet.core.policy.storable_text import check_storable
 from callsheet.core.policy.visibility import Viewer
 from callsheet.queries import render

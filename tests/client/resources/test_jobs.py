@@ -49,7 +49,7 @@ def test_a_job_is_submitted_and_awaited_and_its_file_is_downloaded(
 
 
 def test_outputs_are_read_page_by_page(live_server: LiveServer, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
+    monkeypatch.setattr("callsheet.client.requests_and_pages.PAGE_SIZE_MAX", 2)
     many = WorkflowDefinition(name="many", stages=[StageSpec(name="draw", kind="many", tasks=5)])
     live_server.engine.execute(commands.PutWorkflow(definition=many))
     job = client.jobs.submit("many", user="ann")
@@ -81,7 +81,7 @@ def test_a_wait_ends_with_a_timeout_that_names_the_status(client: Any) -> None:
 
 
 def test_lists_are_read_page_by_page_and_filtered(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
+    monkeypatch.setattr("callsheet.client.requests_and_pages.PAGE_SIZE_MAX", 2)
     label = {"list": f"of {type(client).__name__} {id(client)}".replace(" ", "-")}
     submitted = [sketch(client, labels=label).id for _ in range(5)]
     found = client.jobs.list(label=f"list={label['list']}", status="queued", user="ann", workflow="sketch")
@@ -103,7 +103,7 @@ def test_a_list_requests_no_more_items_than_its_limit(
     limit: int | None,
     page_sizes: list[int],
 ) -> None:
-    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
+    monkeypatch.setattr("callsheet.client.requests_and_pages.PAGE_SIZE_MAX", 2)
     full = ScriptedResponse(200, {"jobs": [JOB, JOB], "next": "c"})
     stub.responses = [full, full, ScriptedResponse(200, {"jobs": [JOB], "next": None})]
     found = list(client_of(stub.url).jobs.list(limit=limit))

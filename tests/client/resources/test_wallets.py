@@ -10,7 +10,7 @@ from tests.support.processes.live_server import LiveServer
 def test_a_top_up_is_applied_once_per_idempotency_key_and_entries_are_listed_newest_first(
     live_server: LiveServer, client_of: ClientFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callsheet.client.requests.PAGE_SIZE_MAX", 2)
+    monkeypatch.setattr("callsheet.client.requests_and_pages.PAGE_SIZE_MAX", 2)
     admin = client_of(live_server.url, live_server.keys["admin"])
     user = f"user of {type(admin).__name__} / ü"
     assert admin.wallets.get(user).balance == 0

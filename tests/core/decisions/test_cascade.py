@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions import cascade
 from callsheet.core.model import commands as c
 from callsheet.core.model.rows import Attempt, Document, Job, Run, Stage, Task

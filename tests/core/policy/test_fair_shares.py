@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import pytest
 from msgspec.structs import replace
 
-from callsheet.core.facts import QueueTail
 from callsheet.core.model.rows import Task
 from callsheet.core.policy.fair_order import STRIDE, exchanges, next_rank
+from callsheet.core.prefetched_facts import QueueTail
 from callsheet.core.working_set import QueueExit
 
 User = tuple[str, str]

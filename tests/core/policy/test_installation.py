@@ -3,7 +3,7 @@
 import pytest
 
 from callsheet.core.model.errors import Conflict
-from callsheet.core.policy.installation import (
+from callsheet.core.policy.signing_secret_and_storage import (
     FILE_STORAGE,
     SIGNING_SECRET,
     marker_name,

@@ -10,7 +10,7 @@ from callsheet.core.model.commands import Command, Lease, Outcome, OutputFile
 from callsheet.core.model.errors import BadInput
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.core.policy.engine_limits import Limits
-from callsheet.core.policy.input_validation import encode_bounded, encode_input
+from callsheet.core.policy.request_validation import encode_bounded, encode_input
 from callsheet.core.policy.storable_text import check_storable
 
 UNSTORABLE = ["\0", "a\0b", "\\\0", "\\\\\0", "\ud800", "a\udfff", "\ud83c x"]

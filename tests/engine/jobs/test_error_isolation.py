@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.model import commands as c
 from callsheet.core.model.commands import Command
 from callsheet.core.model.rows import ApiKey, Tenant
@@ -165,7 +165,8 @@ def test_names_that_do_not_exist_are_not_cached() -> None:
     first.load(Tenant, [Tenant("acme", 1, "active", 0, 0, 0)], ["acme", "x" * 900_000])
     for name, definition in (("sketch", WorkflowDefinition(name="sketch", stages=[stage()])), ("y" * 900_000, None)):
         first.facts |= {
-            (facts.CURRENT_DEFINITION, name): definition, (facts.CURRENT_VERSION, name): int(definition is not None),
+            (facts.CURRENT_DEFINITION, name): definition,
+            (facts.CURRENT_VERSION, name): int(definition is not None),
             (facts.INPUT_SCHEMA, name): None,
         }  # fmt: skip
     then = WorkingSet(0, Limits(), previous=first)

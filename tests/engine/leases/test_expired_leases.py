@@ -22,7 +22,7 @@ from callsheet.core.model.commands import (
 )
 from callsheet.core.model.errors import LeaseLost
 from callsheet.dispatch.task_payloads import TaskPayloads
-from callsheet.dispatch.task_reports import TaskReports
+from callsheet.dispatch.worker_protocol import TaskReports
 from callsheet.http.auth.authenticator import Signer
 from tests.support.doubles.fake_provider import NAME, clip_workflow, record_intent
 from tests.support.doubles.virtual_time_blobs import PICTURE

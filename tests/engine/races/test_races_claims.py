@@ -9,7 +9,7 @@ from callsheet.core.model.commands import Callback, Claim, HandOff, Lease, Lease
 from callsheet.core.model.workflow_definition import StageSpec
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import STRIDE
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.sink_delivery import Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.settings import Settings
 from tests.support.engine.concurrency import refusals, run_concurrently, servers

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from callsheet.core.model.commands import AcquireCursor, AdvanceCursor
-from callsheet.engine.loops.event_relay import DeliveryError, Relay
+from callsheet.engine.loops.sink_delivery import DeliveryError, Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.store.dialect import CURRENT_TRANSACTION
 from tests.support.databases.database_pool import DatabasePool

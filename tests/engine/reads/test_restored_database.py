@@ -12,7 +12,7 @@ import pytest
 from callsheet.core.policy.event_order import TRANSACTION_OFFSET, continued_offset
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.sink_delivery import Relay
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.settings import Settings
 from callsheet.store import verify

@@ -12,7 +12,7 @@ import pytest
 from callsheet.blobs import object_keys
 from callsheet.core.model import commands
 from callsheet.core.model.commands import Outcome, OutputFile
-from callsheet.engine.loops.event_relay import Relay
+from callsheet.engine.loops.sink_delivery import Relay
 from callsheet.http.routes.table import ROUTES
 from callsheet.telemetry.event_log import JsonLogWriter
 from tests.support.databases.database_contents import dump_tables

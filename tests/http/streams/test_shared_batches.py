@@ -17,8 +17,8 @@ from callsheet.core.model.rows import Event
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.http.auth.authenticator import Caller, Signer
 from callsheet.http.routes import events
-from callsheet.http.streams.channel import Channel, Subscription
-from callsheet.http.streams.turns import TURNS_MAX, Turns
+from callsheet.http.streams.send_scheduler import TURNS_MAX, Turns
+from callsheet.http.streams.shared_event_buffer import Channel, Subscription
 from callsheet.queries.events.shared_batches import BYTES_MAX, EVENTS_MAX, EventFilter
 from callsheet.queries.events.streams import follow_tenant
 from callsheet.settings import HttpSettings

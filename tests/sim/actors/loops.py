@@ -12,9 +12,9 @@ from callsheet.core.policy.storage_quota import DiscardedOutputs
 from callsheet.engine.lane import Unavailable
 from callsheet.engine.loops import file_retention, orphan_files
 from callsheet.engine.loops.discarded_outputs import DiscardedOutputDeletion
-from callsheet.engine.loops.event_relay import Relay
 from callsheet.engine.loops.loop_protocol import Loop
 from callsheet.engine.loops.provider_collector import Collector
+from callsheet.engine.loops.sink_delivery import Relay
 from callsheet.engine.loops.sweeper import Sweeper
 from callsheet.engine.loops.worker_timeouts import WorkerTimeouts
 from callsheet.engine.reads.synchronous import PositionedEvent

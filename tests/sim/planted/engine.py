@@ -13,7 +13,7 @@ from callsheet.core.model.errors import LeaseLost
 from callsheet.core.model.rows import Audit, AuditHead, Job, Row
 from callsheet.core.working_set import WorkingSet
 from callsheet.engine.batch import Batch, BatchResult
-from callsheet.engine.loops import event_relay, loop_protocol
+from callsheet.engine.loops import loop_protocol, sink_delivery
 from callsheet.store.connection import StoreError
 from callsheet.store.sqlite import SqliteConnection
 from tests.sim.planted.registry import bug, replace_decision
@@ -131,7 +131,7 @@ def the_relay_moves_its_cursor_before_it_delivers(patch: pytest.MonkeyPatch) -> 
         self._sink(events)
         return len(events)
 
-    patch.setattr(event_relay.Relay, "run_once", run_once)
+    patch.setattr(sink_delivery.Relay, "run_once", run_once)
 
 
 @bug

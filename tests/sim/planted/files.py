@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from callsheet.blobs import object_keys
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions import cascade, files, job_actions, lease, submit
 from callsheet.core.model import commands
 from callsheet.core.model.errors import NotFound

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import pytest
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.command_registry import COMMANDS
 from callsheet.core.decisions import claim, fleet, lease, lease_check
 from callsheet.core.decisions.lease import AttemptEnd
@@ -130,7 +130,10 @@ def leases_are_not_requeued_within_a_batch(patch: pytest.MonkeyPatch) -> None:
         ws.set_fact(
             facts.LEASED_TASK_IDS,
             worker_id,
-            (*ws.get_fact(facts.LEASED_TASK_IDS, worker_id), *(leased.lease.task_id for leased in leased_tasks)),
+            (
+                *ws.get_fact(facts.LEASED_TASK_IDS, worker_id),
+                *(leased.lease.task_id for leased in leased_tasks),
+            ),
         )
 
     patch.setattr(claim, "_record_leases", record_leases)

@@ -23,8 +23,8 @@ from callsheet.core.model.rows import ROWS, Job, Run, Stage, Task, Wallet
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition
 from callsheet.engine import Engine
 from callsheet.engine.engine import database_for
+from callsheet.engine.gate_plugins import Gate
 from callsheet.engine.loops.sweeper import Sweeper
-from callsheet.engine.submit_gates import Gate
 from callsheet.settings import Settings
 from callsheet.store.connection import Connection
 from callsheet.store.migrate import dialect_of, migrate

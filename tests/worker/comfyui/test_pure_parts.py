@@ -21,9 +21,9 @@ from callsheet.worker.comfyui.adapters.error_text import describe_failure, descr
 from callsheet.worker.comfyui.adapters.output_list import parse_outputs, select_outputs
 from callsheet.worker.comfyui.adapters.websocket_messages import HELLO, MessageReader
 from callsheet.worker.comfyui.asset_cache import AssetCache
-from callsheet.worker.comfyui.graph_preparation import bypass_cache, fill_in_files, validate_graph
 from callsheet.worker.comfyui.media_type import detect_media_type, extension_for
 from callsheet.worker.comfyui.progress import PromptProgress
+from callsheet.worker.comfyui.submission_graph import bypass_cache, fill_in_files, validate_graph
 from tests.support.comfyui import sample_files
 from tests.support.comfyui.execution import preview
 from tests.worker.comfyui import graphs

@@ -139,8 +139,8 @@ def open_storage(
     from callsheet.blobs.base import BlobError  # noqa: PLC0415 - slow: imports httpx
     from callsheet.blobs.factory import open_blobs  # noqa: PLC0415 - slow: imports httpx
     from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - slow: imports the engine
-    from callsheet.engine.installation import check_storage  # noqa: PLC0415 - slow: imports the engine
     from callsheet.engine.reads.synchronous import BlockingReader  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.signing_secret_and_storage import check_storage  # noqa: PLC0415 - slow: imports the engine
 
     settings, _ = load_settings(config)
     read = BlockingReader(open_schema(data, url, config), 1)

@@ -18,7 +18,7 @@ from callsheet.cli.value_parsers import parse_directory, parse_postgresql_url
 from callsheet.data_folder import ADMIN_KEY_FILE, DEFAULT_DATA_FOLDER, running
 
 if TYPE_CHECKING:
-    from callsheet.cli.in_process_server import LocalServer, ServerOptions
+    from callsheet.cli.server_process import LocalServer, ServerOptions
     from callsheet.core.model.workflow_definition import WorkflowDefinition
 
 Data = Annotated[
@@ -172,7 +172,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) -> None:
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.cli import server_process as base  # noqa: PLC0415 - slow: imports the whole server
 
     if not base.demo_is_installed():
         raise Failure(_DEMO_NOT_INSTALLED)
@@ -224,14 +224,14 @@ def _run_demo_command(url: str | None, data: Path, *, once: bool, json: bool) ->
 
 
 def _demo_is_installed() -> bool:
-    from callsheet.cli.in_process_server import demo_is_installed  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.cli.server_process import demo_is_installed  # noqa: PLC0415 - slow: imports the whole server
 
     return demo_is_installed()
 
 
 def _load_options(config: Path | None, signing_secret_file: Path | None, **fields: Any) -> "ServerOptions":
     """Return the options of a server with its settings and its secret, and create its data folder."""
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.cli import server_process as base  # noqa: PLC0415 - slow: imports the whole server
     from callsheet.cli.server_settings_file import load_settings  # noqa: PLC0415 - slow
 
     settings, http_settings = load_settings(config)
@@ -248,7 +248,7 @@ def _running_server(
 
     A signal interrupts the start. Once the server runs, `shutdown` says that it should stop.
     """
-    from callsheet.cli import in_process_server as base  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.cli import server_process as base  # noqa: PLC0415 - slow: imports the whole server
     from callsheet.http.listener.process_setup import make_full_collections_rare  # noqa: PLC0415 - slow
 
     def announce_wait(message: str) -> None:

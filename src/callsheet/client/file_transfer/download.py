@@ -19,7 +19,7 @@ from callsheet.client.operation_effects import (
     Sleep,
     TransportError,
 )
-from callsheet.client.requests import get_request, path, raise_for_status
+from callsheet.client.requests_and_pages import get_request, path, raise_for_status
 from callsheet.client.retry import RetryContext, connection_error, send_with_retries
 
 _Progress = Callable[[int], object] | None

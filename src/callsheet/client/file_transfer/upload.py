@@ -8,7 +8,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from callsheet.api.files import Upload
 from callsheet.client.operation_effects import Operation, Request
-from callsheet.client.requests import raise_for_status
+from callsheet.client.requests_and_pages import raise_for_status
 from callsheet.client.retry import RetryContext, send_with_retries
 from callsheet.core.policy.magic_bytes import HEAD_BYTES, sniff
 from callsheet.transport.sha256 import digest_stream

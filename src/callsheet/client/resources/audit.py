@@ -3,7 +3,7 @@
 from callsheet.api.admin import AuditEntry
 from callsheet.client.method_binding import iterate
 from callsheet.client.operation_effects import IterableOperation
-from callsheet.client.requests import paginate, path
+from callsheet.client.requests_and_pages import paginate, path
 from callsheet.client.resource import D, Resource
 
 

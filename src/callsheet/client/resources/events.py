@@ -7,7 +7,7 @@ from callsheet.api.events import Event
 from callsheet.client.event_stream import TenantPosition, follow_events
 from callsheet.client.method_binding import iterate
 from callsheet.client.operation_effects import IterableOperation
-from callsheet.client.requests import get_request, path, send
+from callsheet.client.requests_and_pages import get_request, path, send
 from callsheet.client.resource import D, Resource
 
 

@@ -12,7 +12,7 @@ from callsheet.client.file_transfer.save_path import Content, find_existing, sav
 from callsheet.client.file_transfer.upload import inspect_file, report_progress, upload_content
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operation_effects import IterableOperation, Operation, Request, RunBlocking
-from callsheet.client.requests import get_request, json_request, paginate, path, send
+from callsheet.client.requests_and_pages import get_request, json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
 
 _CLIENT_ERROR = 4

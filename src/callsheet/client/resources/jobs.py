@@ -20,7 +20,7 @@ from callsheet.client.errors import CallsheetError
 from callsheet.client.event_stream import JobPosition, follow_events
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operation_effects import IterableOperation, Operation, Request
-from callsheet.client.requests import (
+from callsheet.client.requests_and_pages import (
     get_request,
     json_request,
     paginate,

@@ -5,7 +5,7 @@ from typing import Literal
 from callsheet.api.admin import Key, NewKey
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operation_effects import IterableOperation, Operation
-from callsheet.client.requests import json_request, paginate, path, send
+from callsheet.client.requests_and_pages import json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
 
 

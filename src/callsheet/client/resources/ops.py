@@ -4,7 +4,7 @@ from callsheet.api.admin import Ops
 from callsheet.api.scaling import ScaleReport
 from callsheet.client.method_binding import call
 from callsheet.client.operation_effects import Operation
-from callsheet.client.requests import get_request, path, send
+from callsheet.client.requests_and_pages import get_request, path, send
 from callsheet.client.resource import D, Resource
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from callsheet.api.quotes import Quote
 from callsheet.client.method_binding import call
 from callsheet.client.operation_effects import Operation
-from callsheet.client.requests import json_request, path, send
+from callsheet.client.requests_and_pages import json_request, path, send
 from callsheet.client.resource import D, Resource
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 from callsheet.api.wallets import Balance, LedgerEntry, Wallet
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operation_effects import IterableOperation, Operation
-from callsheet.client.requests import get_request, json_request, paginate, path, send
+from callsheet.client.requests_and_pages import get_request, json_request, paginate, path, send
 from callsheet.client.resource import D, Resource
 
 

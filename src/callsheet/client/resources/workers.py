@@ -5,7 +5,7 @@ import builtins
 from callsheet.api.workers import Worker, WorkerToken
 from callsheet.client.method_binding import call, iterate
 from callsheet.client.operation_effects import IterableOperation, Operation
-from callsheet.client.requests import get_request, json_request, paginate, path, send, without_none
+from callsheet.client.requests_and_pages import get_request, json_request, paginate, path, send, without_none
 from callsheet.client.resource import D, Resource
 
 

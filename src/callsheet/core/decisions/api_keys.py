@@ -5,7 +5,7 @@ The caller generates the secret. Only its hash is stored, and a revoked key cann
 
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.commands import CreateKey, RevokeKey
 from callsheet.core.model.errors import BadInput, Conflict, NotFound

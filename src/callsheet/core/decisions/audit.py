@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from callsheet.core.facts import Needs
 from callsheet.core.model.audit_chain import append_to_chain
 from callsheet.core.model.commands import Command
 from callsheet.core.model.rows import Audit, AuditHead
+from callsheet.core.prefetched_facts import Needs
 from callsheet.core.working_set import WorkingSet, encode
 
 Decide = Callable[[WorkingSet, Any], Any]

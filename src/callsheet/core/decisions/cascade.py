@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.files import release_outputs
 from callsheet.core.decisions.money import settle
 from callsheet.core.decisions.transitions import move_job, move_stage, move_task_silently

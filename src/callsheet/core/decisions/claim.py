@@ -8,7 +8,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.cascade import accepts_claims
 from callsheet.core.decisions.lease import mark_call_unanswered, requeue_task
 from callsheet.core.decisions.lease_check import hash_token

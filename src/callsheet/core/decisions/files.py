@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 import msgspec
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.lease_check import get_leased_task
 from callsheet.core.model.clock import SECOND, seconds
 from callsheet.core.model.commands import AnnounceOutputs, CreateUpload, DeleteFiles, FinishUpload

@@ -10,7 +10,7 @@ another command may have changed the same worker in the meantime.
 import msgspec
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.claim import allowed_kinds, requeue_held_tasks
 from callsheet.core.model.clock import seconds
 from callsheet.core.model.commands import (
@@ -28,8 +28,8 @@ from callsheet.core.model.errors import Conflict, Denied, InvalidWorkerToken, No
 from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Attempt, Audit, Task, Worker
 from callsheet.core.model.workflow_definition import check_name, check_range
-from callsheet.core.policy.input_validation import check_annotations, encode_bounded, encode_or_none
 from callsheet.core.policy.redaction import redact_error
+from callsheet.core.policy.request_validation import check_annotations, encode_bounded, encode_or_none
 from callsheet.core.working_set import WorkingSet, encode
 
 FLEET = "fleet"

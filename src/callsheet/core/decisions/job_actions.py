@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.cascade import (
     cascade,
     current_stage,
@@ -53,8 +53,8 @@ from callsheet.core.model.plural import pluralize
 from callsheet.core.model.rows import Call, Document, Job, Run, Stage, Task, Wallet
 from callsheet.core.model.state_machines import JOB, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, check_range
-from callsheet.core.policy.input_validation import check_key
 from callsheet.core.policy.redaction import redact_error
+from callsheet.core.policy.request_validation import check_key
 from callsheet.core.working_set import WorkingSet
 
 _NO_ANNOTATIONS: dict[str, Any] = {"labels": None, "metadata": None, "trace": None}

@@ -31,8 +31,8 @@ from callsheet.core.model.rows import Attempt, Call, Document, File, Job, Stage,
 from callsheet.core.model.state_machines import Actor
 from callsheet.core.model.workflow_definition import check_range
 from callsheet.core.policy.fair_order import requeue_at_front
-from callsheet.core.policy.input_validation import encode_bounded
 from callsheet.core.policy.redaction import redact_error
+from callsheet.core.policy.request_validation import encode_bounded
 from callsheet.core.working_set import WorkingSet, encode, encode_bytes
 
 _FULL = 100

@@ -7,7 +7,7 @@ and the others get the recorded one.
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.files import link_workflow_files
 from callsheet.core.decisions.money import adjust as post_adjustment
 from callsheet.core.decisions.money import top_up as post_top_up

@@ -9,7 +9,7 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.cascade import definition_of, finish
 from callsheet.core.decisions.files import release_outputs
 from callsheet.core.decisions.lease import accept_result, close_call, fail_attempt, requeue_task
@@ -30,7 +30,7 @@ from callsheet.core.model.errors import BadInput, Conflict, NotFound
 from callsheet.core.model.ids import child_id
 from callsheet.core.model.rows import Attempt, Call, Inbox, Job, Task
 from callsheet.core.model.workflow_definition import check_range
-from callsheet.core.policy.input_validation import encode_bounded
+from callsheet.core.policy.request_validation import encode_bounded
 from callsheet.core.working_set import WorkingSet, encode
 
 
@@ -176,7 +176,11 @@ def callback(ws: WorkingSet, command: Callback) -> TaskState:
     if call_id is None:
         ws.put(inbox_row)
         if command.ref:
-            ws.set_fact(facts.WAITING_CALLBACKS, command.ref, [*ws.get_fact(facts.WAITING_CALLBACKS, command.ref), key])
+            ws.set_fact(
+                facts.WAITING_CALLBACKS,
+                command.ref,
+                [*ws.get_fact(facts.WAITING_CALLBACKS, command.ref), key],
+            )
         return TaskState("", "", "", "", skipped="unknown")
     outcome = command.outcome if command.outcome.ref or not command.ref else replace(command.outcome, ref=command.ref)
     result = _apply_outcome_and_waiting_callbacks(ws, ws.get(Call, call_id), outcome)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.cascade import accepts_claims
 from callsheet.core.decisions.files import link_files
 from callsheet.core.decisions.money import reserve, wallet_id, wallet_of
@@ -24,7 +24,7 @@ from callsheet.core.model.state_machines import JOB, NEW, STAGE, TASK
 from callsheet.core.model.workflow_definition import StageSpec, WorkflowDefinition, check_range, check_stages, graph_of
 from callsheet.core.policy.engine_limits import Limits
 from callsheet.core.policy.fair_order import queue_of, queue_task
-from callsheet.core.policy.input_validation import (
+from callsheet.core.policy.request_validation import (
     check_annotations,
     check_key,
     check_user,

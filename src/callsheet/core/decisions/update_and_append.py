@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from callsheet.core import facts
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.decisions.cascade import cascade, definition_of, open_tasks, stages
 from callsheet.core.decisions.job_actions import get_job, get_stage, job_state
 from callsheet.core.decisions.submit import Slot, check_inline_allowed
@@ -22,7 +22,7 @@ from callsheet.core.model.rows import Job, Stage, Task
 from callsheet.core.model.state_machines import STAGE
 from callsheet.core.model.workflow_definition import check_range, check_stages
 from callsheet.core.policy.fair_order import queue_task
-from callsheet.core.policy.input_validation import check_annotations, encode_or_none
+from callsheet.core.policy.request_validation import check_annotations, encode_or_none
 from callsheet.core.working_set import WorkingSet
 
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from callsheet.core import facts
-from callsheet.core.facts import Line, QueueTail
+from callsheet.core import prefetched_facts as facts
 from callsheet.core.model.rows import Task, Tenant
+from callsheet.core.prefetched_facts import Line, QueueTail
 from callsheet.core.working_set import QueueExit, WorkingSet
 
 STRIDE = 1_000_000
@@ -40,7 +40,9 @@ def queue_task(ws: WorkingSet, task: Task) -> Task:
     user_rank = next_rank(user_tail, STRIDE)
     ws.set_fact(facts.QUEUE_TAIL, line, QueueTail(rank if tail.head is None else tail.head, rank))
     ws.set_fact(
-        facts.USER_TAIL, user_line, QueueTail(user_rank if user_tail.head is None else user_tail.head, user_rank)
+        facts.USER_TAIL,
+        user_line,
+        QueueTail(user_rank if user_tail.head is None else user_tail.head, user_rank),
     )
     return replace(task, ready=1, rank=rank, user_rank=user_rank)
 

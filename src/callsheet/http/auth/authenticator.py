@@ -12,7 +12,7 @@ import msgspec
 
 from callsheet.core.model.errors import InvalidWorkerToken
 from callsheet.core.model.state_machines import Actor
-from callsheet.dispatch.connected_workers import RegisteredWorker
+from callsheet.dispatch.fleet import RegisteredWorker
 from callsheet.engine.reads.facade import Reads
 from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request

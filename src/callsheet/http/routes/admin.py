@@ -18,7 +18,7 @@ from callsheet.api.admin import (
 )
 from callsheet.api.shared_fields import NamesQuery
 from callsheet.core.model import commands
-from callsheet.core.policy.input_validation import check_user
+from callsheet.core.policy.request_validation import check_user
 from callsheet.http.auth.authenticator import Caller, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.list_query import parse_list_query
@@ -26,7 +26,7 @@ from callsheet.http.server.problems import Problem
 from callsheet.http.server.request import Request
 from callsheet.http.server.route import ADMINS, OPERATOR, OPERATORS, ROLES, WRITERS, Response, Route
 from callsheet.http.state import AppState
-from callsheet.queries import administration
+from callsheet.queries import readiness_and_load, tenants_keys_and_audit
 
 
 async def get_me(state: AppState, request: Request) -> Response:
@@ -36,11 +36,13 @@ async def get_me(state: AppState, request: Request) -> Response:
 
 
 async def list_tenants(state: AppState, request: Request) -> Response:
-    return Response(await administration.list_tenants(state.queries, parse_list_query(state, request, NamesQuery)))
+    return Response(
+        await tenants_keys_and_audit.list_tenants(state.queries, parse_list_query(state, request, NamesQuery))
+    )
 
 
 async def get_tenant(state: AppState, request: Request) -> Response:
-    return Response(await administration.get_tenant(state.queries, request.params["tenant"]))
+    return Response(await tenants_keys_and_audit.get_tenant(state.queries, request.params["tenant"]))
 
 
 async def put_tenant(state: AppState, request: Request) -> Response:
@@ -53,12 +55,12 @@ async def put_tenant(state: AppState, request: Request) -> Response:
         )
     )  # fmt: skip
     state.authenticator.invalidate()
-    return Response(administration.render_tenant(row))
+    return Response(tenants_keys_and_audit.render_tenant(row))
 
 
 async def list_keys(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, NamesQuery)
-    return Response(await administration.list_keys(state.queries, request.caller, query))
+    return Response(await tenants_keys_and_audit.list_keys(state.queries, request.caller, query))
 
 
 async def create_key(state: AppState, request: Request) -> Response:
@@ -77,7 +79,7 @@ async def create_key(state: AppState, request: Request) -> Response:
             expires_in_seconds=body.expires_in_seconds, requested_by=caller.id,
         )
     )  # fmt: skip
-    return Response(NewKey(administration.render_key(key), secret), 201)
+    return Response(NewKey(tenants_keys_and_audit.render_key(key), secret), 201)
 
 
 async def revoke_key(state: AppState, request: Request) -> Response:
@@ -90,7 +92,7 @@ async def revoke_key(state: AppState, request: Request) -> Response:
         )
     )
     state.authenticator.invalidate()
-    return Response(administration.render_key(row))
+    return Response(tenants_keys_and_audit.render_key(row))
 
 
 async def create_token(state: AppState, request: Request) -> Response:
@@ -115,12 +117,14 @@ async def create_token(state: AppState, request: Request) -> Response:
 
 async def list_audit(state: AppState, request: Request) -> Response:
     query = parse_list_query(state, request, AuditQuery)
-    return Response(await administration.list_audit(state.queries, request.caller, query))
+    return Response(await tenants_keys_and_audit.list_audit(state.queries, request.caller, query))
 
 
 async def get_ops(state: AppState, request: Request) -> Response:
     _ = request
-    return Response(await administration.get_ops(state.queries, state.broadcaster.count, state.fleet.embedded_workers))
+    return Response(
+        await readiness_and_load.get_ops(state.queries, state.broadcaster.count, state.fleet.embedded_workers)
+    )
 
 
 ROUTES = (

@@ -16,7 +16,7 @@ from callsheet.http.server.request import ClientDisconnected, Request, Send
 from callsheet.http.server.route import READERS, READERS_AND_USERS, Response, Route, StreamingResponse
 from callsheet.http.state import AppState
 from callsheet.http.streams.broadcaster import JOB, TENANT, Key
-from callsheet.http.streams.channel import Subscription
+from callsheet.http.streams.shared_event_buffer import Subscription
 from callsheet.queries import render
 from callsheet.queries.events import pages_and_cursors, streams
 from callsheet.queries.events.shared_batches import ALL_EVENTS, Encode, EventFilter

@@ -5,7 +5,7 @@ from callsheet.core.decisions.claim import allowed_kinds
 from callsheet.core.model import commands
 from callsheet.core.model.errors import BadInput, Conflict
 from callsheet.core.policy.admission import WorkClass
-from callsheet.dispatch.connected_workers import RegisteredWorker
+from callsheet.dispatch.fleet import RegisteredWorker
 from callsheet.http.auth.authenticator import WORKER_PREFIX, hash_secret, new_secret
 from callsheet.http.openapi.error_codes import VALUES
 from callsheet.http.server.request import Request

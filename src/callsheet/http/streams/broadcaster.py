@@ -15,8 +15,8 @@ from callsheet.engine.engine import Engine
 from callsheet.engine.reads.synchronous import PositionedEvent
 from callsheet.engine.stoppable_thread import BackgroundThread
 from callsheet.http.server.problems import Problem, unavailable
-from callsheet.http.streams.channel import Channel, Subscription
-from callsheet.http.streams.turns import Turns
+from callsheet.http.streams.send_scheduler import Turns
+from callsheet.http.streams.shared_event_buffer import Channel, Subscription
 from callsheet.queries.events.global_order import EventFeed
 from callsheet.queries.events.shared_batches import PlaceOf
 from callsheet.settings import HttpSettings

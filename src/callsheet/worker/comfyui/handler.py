@@ -32,11 +32,11 @@ from callsheet.worker.comfyui.adapters.base import (
     SubmissionUnknownError,
 )
 from callsheet.worker.comfyui.asset_cache import AssetCache
-from callsheet.worker.comfyui.graph_preparation import bypass_cache, fill_in_files, validate_graph
 from callsheet.worker.comfyui.input_files import InputFiles
 from callsheet.worker.comfyui.progress import PromptProgress
 from callsheet.worker.comfyui.prompt_follower import AllReceived, Follower, PromptTimeoutError, open_events
 from callsheet.worker.comfyui.save_outputs import OutputSaver
+from callsheet.worker.comfyui.submission_graph import bypass_cache, fill_in_files, validate_graph
 from callsheet.worker.comfyui.timeouts import Timeouts
 from callsheet.worker.comfyui.websocket_images import ReceivedPictures
 from callsheet.worker.errors import NonRetryableError, RetryableError, TaskLeaseLost, UnreachableError, WorkerShutdown

@@ -1,7 +1,7 @@
 """`PromptProgress`: combines finished nodes and the steps of running ones into one percentage that never falls."""
 
 from callsheet.worker.comfyui.adapters.base import Graph, NodeProgress, OverallProgress, ProgressEvent
-from callsheet.worker.comfyui.graph_preparation import class_of
+from callsheet.worker.comfyui.submission_graph import class_of
 
 _PERCENT_MAX = 98.0
 """The rest is for collecting the outputs."""

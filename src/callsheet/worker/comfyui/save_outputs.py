@@ -17,9 +17,9 @@ from callsheet.worker.comfyui.adapters.base import (
     PromptResult,
 )
 from callsheet.worker.comfyui.adapters.output_list import select_outputs
-from callsheet.worker.comfyui.graph_preparation import input_texts
 from callsheet.worker.comfyui.media_type import HEAD_BYTES, detect_media_type, extension_for
 from callsheet.worker.comfyui.prompt_follower import forget
+from callsheet.worker.comfyui.submission_graph import input_texts
 from callsheet.worker.errors import NonRetryableError, RetryableError
 
 _TEXT_CHARS_MAX = 10_000

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.cli.in_process_server import lock_directory
+from callsheet.cli.server_process import lock_directory
 from tests.cli.conftest import CliResult, invoke_cli
 from tests.support.processes.live_server import LiveServer
 from tests.support.wait import wait_until

@@ -126,7 +126,7 @@ def run_worker(create_worker: Callable[[], "Worker"], options: CommandOptions) -
 
 def _run_until_stopped(worker: "Worker", options: CommandOptions, shutdown: "ShutdownSignal") -> None:
     from callsheet.worker import HttpLink, InterruptionWatcher  # noqa: PLC0415 - not needed for --help
-    from callsheet.worker.runtime.worker_name import NameTakenError, hold_worker_name  # noqa: PLC0415 - not needed for --help
+    from callsheet.worker.runtime.worker_name_reservation import NameTakenError, hold_worker_name  # noqa: PLC0415 - not needed for --help
 
     stop_reasons: list[str] = []
     folder, on_event = _cache_directory(options.cache), _event_printer(stop_reasons, json=options.json)

@@ -26,7 +26,11 @@ from callsheet.core.model.commands.fleet import (
     UpdateWorker,
     WorkerState,
 )
-from callsheet.core.model.commands.installation import CheckWrite, RecordInstallationValue, ReplaceInstallationValue
+from callsheet.core.model.commands.installation_values import (
+    CheckWrite,
+    RecordInstallationValue,
+    ReplaceInstallationValue,
+)
 from callsheet.core.model.commands.jobs import (
     AddedTasks,
     AddStage,

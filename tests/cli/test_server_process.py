@@ -5,9 +5,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from callsheet.cli import in_process_server
-from callsheet.cli.in_process_server import LocalServer, create_data_folder, lock_directory
+from callsheet.cli import server_process
 from callsheet.cli.output import Failure
+from callsheet.cli.server_process import LocalServer, create_data_folder, lock_directory
 from callsheet.data_folder import running
 from callsheet.store.connection import DISK_FULL
 from tests.cli.conftest import write_server_note
@@ -57,15 +57,15 @@ def test_a_new_folder_is_private_and_a_readable_one_causes_a_warning(
 def test_a_limit_on_connections_causes_a_warning(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_process_server, "raise_file_limit", lambda: 1_024)
-    in_process_server._warn_about_open_files(5_000)  # noqa: SLF001 - printed at the start
+    monkeypatch.setattr(server_process, "raise_file_limit", lambda: 1_024)
+    server_process._warn_about_open_files(5_000)  # noqa: SLF001 - printed at the start
     assert "This process may open 896 connections, fewer than streams_max (5000)." in capsys.readouterr().err
-    in_process_server._warn_about_open_files(896)  # noqa: SLF001
+    server_process._warn_about_open_files(896)  # noqa: SLF001
     assert capsys.readouterr().err == ""
 
 
 def test_a_disk_that_refuses_writes_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    options = in_process_server.ServerOptions(data=tmp_path, port=0)
+    options = server_process.ServerOptions(data=tmp_path, port=0)
     with failing_disk() as disk:
         with LocalServer(options):
             pass

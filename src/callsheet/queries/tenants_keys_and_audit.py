@@ -1,6 +1,5 @@
-"""Tenants, keys, the audit log, and counts for operators."""
+"""Tenants with their use of storage, API keys, and the audit log."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from callsheet.api.admin import (
@@ -8,8 +7,6 @@ from callsheet.api.admin import (
     AuditQuery,
     Key,
     KeyPage,
-    Ops,
-    Queue,
     StorageUsage,
     Tenant,
     TenantDetails,
@@ -22,8 +19,6 @@ from callsheet.core.policy.storage_quota import storage_bytes_max
 from callsheet.core.policy.visibility import Viewer, sees_all_tenants
 from callsheet.queries import render
 from callsheet.queries.context import QueryContext
-from callsheet.queries.fleet.load import QueueDepth, read_load
-from callsheet.queries.fleet.stats import seen_within
 from callsheet.queries.pages import row_count, split_page
 
 _AUDIT_QUERIES = {
@@ -75,27 +70,6 @@ async def list_audit(context: QueryContext, viewer: Viewer, query: AuditQuery) -
     found = await context.reads.scan(_AUDIT_QUERIES["tenant" in filters, "subject" in filters], **filters)
     page, more = split_page(found, query.limit)
     return AuditLog([render.audit_view(rows.Audit(*row)) for row in page], page[-1][0] if more else None)
-
-
-async def get_ops(context: QueryContext, streams: int, embedded_workers: Iterable[str]) -> Ops:
-    """Return load counts across all tenants. `embedded_workers` are those of this server, which do not register."""
-    now = await context.reads.current_time()
-    load = await read_load(context, now)
-    live = await context.reads.scan("live_worker_ids", seen_since=now - seen_within(context.settings))
-    busy = load.workers.names
-    active = {status: count for status, count in load.active_jobs.items() if count.value}
-    return Ops(
-        render.to_datetime(now),
-        {status: count.value for status, count in active.items()},
-        {status: count.is_capped for status, count in active.items()},
-        [_queue_view(depth) for depth in load.depths],
-        len(busy.union(embedded_workers, (row[0] for row in live))), len(busy), load.workers.is_capped, streams,
-        *load.provider_calls.open, *load.provider_calls.overdue,
-    )  # fmt: skip
-
-
-def _queue_view(depth: QueueDepth) -> Queue:
-    return Queue(depth.kind, depth.workflow, *depth.waiting, *depth.running)
 
 
 def render_tenant(row: rows.Tenant) -> Tenant:

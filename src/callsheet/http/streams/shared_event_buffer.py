@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from callsheet.engine.reads.synchronous import PositionedEvent
-from callsheet.http.streams.turns import Line, Turn, Turns
+from callsheet.http.streams.send_scheduler import Line, Turn, Turns
 from callsheet.queries.events.shared_batches import EVENTS_MAX, EventBatch, Place, PlaceOf, cut_batches
 from callsheet.queries.events.streams import PAGE_EVENTS, FetchPage
 from callsheet.settings import HttpSettings

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 from callsheet.blobs.base import BlobError, Blobs
 from callsheet.core.model.errors import Conflict
-from callsheet.engine.installation import check_storage
 from callsheet.engine.reads.synchronous import BlockingReader
+from callsheet.engine.signing_secret_and_storage import check_storage
 
 
 class StorageCheck:

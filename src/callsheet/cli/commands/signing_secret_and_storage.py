@@ -43,7 +43,7 @@ def show(
 
     from callsheet.core.model.clock import SECOND  # noqa: PLC0415 - only this command needs it
     from callsheet.core.model.errors import Conflict  # noqa: PLC0415 - only this command needs it
-    from callsheet.engine.installation import check_storage, fingerprint  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.signing_secret_and_storage import check_storage, fingerprint  # noqa: PLC0415 - slow: imports the engine
 
     secret = _find_secret(signing_secret_file, data)
     with _open(data, database, config) as (engine, blobs):
@@ -77,7 +77,7 @@ def accept_secret(
     secret: until then they report that they are not ready.
     """
     from callsheet.data_folder import load_or_create_signing_secret  # noqa: PLC0415 - only this command needs it
-    from callsheet.engine.installation import Installation  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.signing_secret_and_storage import Installation  # noqa: PLC0415 - slow: imports the engine
 
     with _open(data, database, config) as (engine, _):
         secret = _find_secret(signing_secret_file, data) or load_or_create_signing_secret(_secret_file(data))
@@ -100,7 +100,7 @@ def accept_storage(
     The storage must contain every file of the database. It then belongs to this database only. Restart all servers with
     it: until then they report that they are not ready.
     """
-    from callsheet.engine.installation import Installation  # noqa: PLC0415 - slow: imports the engine
+    from callsheet.engine.signing_secret_and_storage import Installation  # noqa: PLC0415 - slow: imports the engine
     from callsheet.engine.verify_stored_files import count_missing_files  # noqa: PLC0415 - slow: imports the engine
 
     with _open(data, database, config) as (engine, blobs):
@@ -136,7 +136,7 @@ def _open(data: Path | None, url: str | None, config: Path | None) -> Iterator[t
 
 def _find_secret(file: Path | None, data: Path | None) -> bytes | None:
     """Return the signing secret as a server with the same options finds it; None if there is none yet."""
-    from callsheet.cli.in_process_server import load_signing_secret  # noqa: PLC0415 - slow: imports the whole server
+    from callsheet.cli.server_process import load_signing_secret  # noqa: PLC0415 - slow: imports the whole server
     from callsheet.data_folder import load_or_create_signing_secret  # noqa: PLC0415 - only these commands need it
 
     secret = load_signing_secret(file, os.environ.get("CALLSHEET_SIGNING_SECRET"))

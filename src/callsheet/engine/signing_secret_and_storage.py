@@ -9,7 +9,7 @@ import secrets
 
 from callsheet.blobs.base import Blobs
 from callsheet.core.model.commands import RecordInstallationValue, ReplaceInstallationValue
-from callsheet.core.policy.installation import (
+from callsheet.core.policy.signing_secret_and_storage import (
     DATABASE_ID,
     FILE_STORAGE,
     SIGNING_SECRET,
