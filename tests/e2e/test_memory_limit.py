@@ -81,9 +81,10 @@ async def _overload(port: int, key: str) -> tuple[Counter[int], list[str]]:
     statuses: Counter[int] = Counter()
     job_ids: list[str] = []
     body = b'{"workflow": "sketch", "user": "ann"}'
-    head = f"POST /v1/jobs HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n"
+    head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {key}\r\n"
     submit = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-    health = b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+    health = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     async def send_all() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -11,7 +11,7 @@ SEEDS_MAX = 60
 FIRST_SEEDS = {
     "a_callback_before_its_reference_is_dropped": 6,
     "a_canceled_attempt_stays_announced": 15,
-    "a_failed_attempt_is_resumed": 71,
+    "a_failed_attempt_is_resumed": 101,
     "a_heartbeat_can_shorten_a_lease": 5,
     "a_heartbeat_revives_a_deregistered_worker": 4,
     "a_late_completion_revives_a_canceled_job": 18,

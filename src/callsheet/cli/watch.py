@@ -129,6 +129,7 @@ def _log_lines(event: "Event") -> list[str]:
 
 
 def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock) -> None:
+    from rich.console import Console  # noqa: PLC0415 - slow
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - slow
     from rich.text import Text  # noqa: PLC0415 - slow
 
@@ -139,7 +140,7 @@ def _show_bar(client: "Client", job_id: str, events: "TickedEvents", now: Clock)
         TimeElapsedColumn(),
     )
     part_names, stall = _PartNames(client, job_id), StallReporter(client, job_id)
-    with Progress(*columns) as progress:
+    with Progress(*columns, console=Console()) as progress:  # the shared console knows only the first terminal
         job = client.jobs.get(job_id)
         bar = progress.add_task(sanitize(job.workflow), total=100, completed=job.progress, percent="")
         for event in events:

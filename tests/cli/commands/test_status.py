@@ -34,5 +34,5 @@ def test_status_counts_idle_workers_and_says_how_many_are_busy(live_server: Live
     after = run("status", "--json", role="operator").json
     workers, busy = before["workers"] + 2, before["busy_workers"] + 1
     assert (after["workers"], after["busy_workers"]) == (workers, busy)
-    assert f"{workers} workers, {busy} busy." in run("status", role="operator").out
+    assert f"Workers: {workers}, {busy} of them busy." in run("status", role="operator").out
     live_server.engine.execute(commands.Complete(lease=leased.lease))

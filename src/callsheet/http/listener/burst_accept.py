@@ -14,8 +14,9 @@ from typing import Any
 from callsheet.http.early_refusals import EarlyRefusals
 from callsheet.http.listener.whole_request import find_whole_request
 
-_ACCEPT_SECONDS, _OPENED_MAX = 0.01, 256
-"""How long a turn accepts connections, and how many it opens: more would delay requests on open connections."""
+_ACCEPT_SECONDS, _OPENING_MAX = 0.01, 32
+"""How long a turn accepts connections, and how many are being opened at once. They count towards no limit of
+connections yet, so they have to fit into the reserved file descriptors."""
 _PEEK_BYTES = 16 * 1024
 
 
@@ -47,12 +48,11 @@ class BurstAcceptor:
                 self._accept_from(listening)
 
     def _accept_from(self, listening: socket.socket) -> None:
-        server, end, opened = listening.getsockname(), time.monotonic() + _ACCEPT_SECONDS, 0
-        while opened < _OPENED_MAX and time.monotonic() < end:
+        server, end = listening.getsockname(), time.monotonic() + _ACCEPT_SECONDS
+        while len(self._opening) < _OPENING_MAX and time.monotonic() < end:
             accepted, _address = listening.accept()
             if not self._is_refused(accepted, server):
                 self._open(accepted)
-                opened += 1
 
     def _is_refused(self, accepted: socket.socket, server: Any) -> bool:
         """Refuse the only request of a connection without opening it."""
