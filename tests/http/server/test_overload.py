@@ -237,7 +237,7 @@ def test_connections_are_opened_for_as_many_requests_as_the_server_handles(small
 
 
 def test_a_burst_of_connections_is_accepted_in_one_turn_of_the_event_loop() -> None:
-    burst = 50
+    burst = 30
 
     async def accept_burst() -> int:
         opened: list[asyncio.Protocol] = []
