@@ -113,7 +113,7 @@ async def open_connections(port: int, count: int) -> AsyncIterator[ConnectionPoo
 def request(method: str, path: str, key: str, body: bytes = b"") -> bytes:
     """Return the bytes of a request."""
     lines = [
-        f"{method} {path} HTTP/1.1", "host: bench", f"authorization: Bearer {key}", "content-type: application/json",
-        f"content-length: {len(body)}",
+        f"{method} {path} HTTP/1.1", "host: localhost", f"authorization: Bearer {key}",
+        "content-type: application/json", f"content-length: {len(body)}",
     ]  # fmt: skip
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body

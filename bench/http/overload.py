@@ -66,7 +66,7 @@ class LoadClient:
 
     def __init__(self, port: int, submit: bytes, *, fresh: bool) -> None:
         self._address = ("127.0.0.1", port)
-        self._submit = submit.replace(b"host: bench", b"host: bench\r\nconnection: close") if fresh else submit
+        self._submit = submit.replace(b"host: localhost", b"host: localhost\r\nconnection: close") if fresh else submit
         self._health = request("GET", "/healthz", "")
         self._fresh = fresh
         self._sockets_max = NEW_CONNECTIONS_MAX if fresh else OPEN_CONNECTIONS_MAX

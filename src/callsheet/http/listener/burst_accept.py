@@ -14,9 +14,10 @@ from typing import Any
 from callsheet.http.early_refusals import EarlyRefusals
 from callsheet.http.listener.whole_request import find_whole_request
 
-_ACCEPT_SECONDS, _OPENING_MAX = 0.01, 32
-"""How long a turn accepts connections, and how many are being opened at once. They count towards no limit of
-connections yet, so they have to fit into the reserved file descriptors."""
+_ACCEPT_SECONDS, _OPENING_MAX = 0.01, 256
+"""How long a turn accepts connections, and how many are being opened at once: more would delay open connections."""
+_OPENING_MIN = 32
+"""Near the limit of connections, fewer are opened at once: they fit into the reserved file descriptors."""
 _PEEK_BYTES = 16 * 1024
 
 
@@ -28,8 +29,11 @@ class BurstAcceptor:
         sockets: Sequence[socket.socket],
         make_protocol: Callable[[], asyncio.Protocol],
         early_refusals: EarlyRefusals | None,
+        count_free: Callable[[], int],
     ) -> None:
+        """`count_free` returns how many connections the server has left."""
         self._sockets = sockets
+        self._count_free = count_free
         self._early_refusals = early_refusals
         self._make_protocol = make_protocol
         self._scheduled = False
@@ -49,7 +53,8 @@ class BurstAcceptor:
 
     def _accept_from(self, listening: socket.socket) -> None:
         server, end = listening.getsockname(), time.monotonic() + _ACCEPT_SECONDS
-        while len(self._opening) < _OPENING_MAX and time.monotonic() < end:
+        opening_max = max(_OPENING_MIN, min(_OPENING_MAX, self._count_free() // 2))
+        while len(self._opening) < opening_max and time.monotonic() < end:
             accepted, _address = listening.accept()
             if not self._is_refused(accepted, server):
                 self._open(accepted)

@@ -54,6 +54,10 @@ class ConnectionLimits:
     def per_address_max(self) -> int:
         return self._per_address_max
 
+    def count_free(self) -> int:
+        """Return how many more connections fit."""
+        return max(self._connections_max - len(self._client_of), 0)
+
     def add(self, connection: ClosableConnection, address: str, *, limit_address: bool = True) -> Admission:
         """Count a new connection and decide whether it is served."""
         client = client_network(address)

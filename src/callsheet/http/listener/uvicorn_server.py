@@ -50,7 +50,8 @@ class Server(uvicorn.Server):
             )
         )  # fmt: skip
         self._sockets = [bound, *more]
-        self._open_connection = partial(open_connection, _context(bound, settings, health_ports))
+        self._context = _context(bound, settings, health_ports)
+        self._open_connection = partial(open_connection, self._context)
         self._burst_acceptor: BurstAcceptor | None = None
         self._ready = ready
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, "callsheet-files")
@@ -60,9 +61,9 @@ class Server(uvicorn.Server):
         """Return the protocol of a connection that was accepted, and accept the others that wait."""
         if self._burst_acceptor is None:
             early_refusals = getattr(self.config.app, "early_refusals", None)
-            self._burst_acceptor = BurstAcceptor(
-                self._sockets, partial(self._accept, **protocol_options), early_refusals
-            )  # fmt: skip
+            make_protocol = partial(self._accept, **protocol_options)
+            count_free = self._context.limits.count_free
+            self._burst_acceptor = BurstAcceptor(self._sockets, make_protocol, early_refusals, count_free)
         self._burst_acceptor.schedule()
         return self._open_connection(**protocol_options)
 
